@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Images of containers often set it; without compiled modules each of the tests' hundred processes compiles them again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test checks fast thorough device test-all lowest lint install clean
+.PHONY: demo test checks fast thorough device docs test-all lowest lint install clean
 
 .venv/.user: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -47,6 +47,14 @@ thorough: .venv/.dev
 # Every method and attack on a device that is no CPU, made of CPU tensors; alone, as torch knows of it from then on.
 device: .venv/.dev
 	$(PYTEST) tests/device
+
+# The documentation site in build/site; a warning is an error.
+docs: .venv/.docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs build/site
+
+.venv/.docs: .venv/.dev
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	touch $@
 
 # All tests, the slow ones too: whole trainings, many seeds of statistical tests, real data.
 test-all: lint device

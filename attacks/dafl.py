@@ -119,7 +119,7 @@ class Dafl:
         positive(self, "lr")
         at_least(self, 0, "one_hot", "activation", "balance")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images the generator cannot make. No auxiliary images are needed."""
         try:
             UpsampleGenerator(shape, 1, 1)

@@ -61,7 +61,7 @@ class Domias:
     def __post_init__(self) -> None:
         at_least(self, 1, "samples", "components", "k")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: no images to compare with."""
         return None if aux >= 10 else f"{aux} images of the attacker's: expected 10 to compare with"
 

@@ -111,7 +111,7 @@ class EigenGan(CodeSearch):
         at_least(self, 0, "penalty", "redraw", "realism")
         positive(self, "gan_lr")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images the generator cannot make, or fewer than two batches of auxiliary images."""
         return untrainable(shape, aux, self.gan_batch)
 

@@ -105,7 +105,7 @@ class GanLeaks:
         """`generator` in the white box."""
         return "generator" if self.box == "white" else "samples"
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: no images to compare with."""
         return None if aux >= 10 else f"{aux} images of the attacker's: expected 10 to compare with"
 

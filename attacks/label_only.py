@@ -59,7 +59,7 @@ class LabelOnly:
         at_least(self, 1, "d", "levels", "noises", "batch")
         positive(self, "s")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """None: nothing but the target is needed."""
         return None
 

@@ -92,7 +92,7 @@ class Lira(ReferenceAttack):
                 f"references is {self.references}; expected 4 or more for a variance per example, or variance=fixed"
             )
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images too small to be shifted."""
         if self.views == "shifts" and min(shape[1:]) < 2:
             return f"images of {shape[1]}x{shape[2]} pixels cannot be shifted by one"

@@ -136,9 +136,9 @@ class Lomma(GanPrior):
         except BenchError as error:
             raise ValueError(f"students is {self.students}; {error}") from None
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images the GAN cannot make or a student cannot take, or too few auxiliary images."""
-        reason = super().applicable(shape, classes, aux)
+        reason = super().skip_reason(shape, classes, aux)
         if reason is not None:
             return reason
         try:

@@ -44,7 +44,7 @@ class LossThreshold:
     def __post_init__(self) -> None:
         at_least(self, 1, "batch")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """None: nothing but the target is needed."""
         return None
 

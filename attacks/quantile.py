@@ -58,7 +58,7 @@ class Quantile:
         at_least(self, 1, "components", "batch")
         positive(self, "ridge")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: too few records outside."""
         return None if aux >= LEAST else f"{aux} labelled records outside; the regression needs {LEAST}"
 

@@ -45,7 +45,7 @@ class RandomGuess:
     def __post_init__(self) -> None:
         at_least(self, 1, "draws", "images_per_class")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: nothing to draw from."""
         return None if aux > 0 else "0 auxiliary images: a random guess is one of them"
 

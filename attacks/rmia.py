@@ -83,7 +83,7 @@ class Rmia(ReferenceAttack):
         if self.tune and self.mode == "offline" and self.references < 4:
             raise ValueError(f"references is {self.references}; expected 4 or more to tune a, or tune=false")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: no population."""
         return None if aux > 0 else "0 labelled images that are no one's training records; RMIA compares with them"
 

@@ -79,7 +79,7 @@ class Shadow(ReferenceAttack):
         at_least(self, 1, "steps")
         positive(self, "lr")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """None: the suspects and the shadow models are all that is needed."""
         return None
 

@@ -1,20 +1,84 @@
-"""dp-distill-bench: attack and evaluate privacy-preserving students made by data-free distillation."""
+"""dp-distill-bench: attack and evaluate privacy-preserving students made by data-free distillation.
+
+    import bench
+
+    result = bench.run("dpsd", "gmi", epsilon=10, seed=0)
+    result.accuracy, result.privacy.accounted.epsilon, result.attack.accuracy
+    result.student  # an nn.Module in eval mode
+
+`run`, `attack`, `audit` and `sweep` measure; `account` and `compose` compute epsilons; `choose` and `leaderboard` read
+published results; `methods`, `attacks` and `datasets` list what there is; `bench.data.from_arrays` and its like take
+your own images; `bench.errors` has the errors. docs/python.md is the guide.
+
+Functions print nothing: notices go to the logger "bench", progress to a callback. They leave the process as they found
+it: random generators, torch's threads and defaults, filters of warnings, handlers of signals. `keep_freed_memory` makes
+work on big tensors several times faster, and changes the whole process: call it at the beginning of a script.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bench.interface import RunResult, keep_freed_memory, load, run
+    from bench import data, errors
+    from bench.interface.accounting import GaussianAccount, account, compose
+    from bench.interface.attacking import attack
+    from bench.interface.auditing import AuditResult, audit
+    from bench.interface.boards import Chosen, choose, leaderboard
+    from bench.interface.heap import keep_freed_memory
+    from bench.interface.listing import DatasetInfo, PluginInfo, attacks, datasets, methods
+    from bench.interface.result import RunResult, load
+    from bench.interface.running import run
+    from bench.interface.sweeping import CellResult, SweepResult, sweep
 
 __version__ = "0.2.0"
-__all__ = ["RunResult", "keep_freed_memory", "load", "run"]
+__all__ = [
+    "AuditResult",
+    "CellResult",
+    "Chosen",
+    "DatasetInfo",
+    "GaussianAccount",
+    "PluginInfo",
+    "RunResult",
+    "SweepResult",
+    "account",
+    "attack",
+    "attacks",
+    "audit",
+    "choose",
+    "compose",
+    "data",
+    "datasets",
+    "errors",
+    "keep_freed_memory",
+    "leaderboard",
+    "load",
+    "methods",
+    "run",
+    "sweep",
+]
+_MODULES = {
+    **dict.fromkeys(("GaussianAccount", "account", "compose"), "accounting"),
+    **dict.fromkeys(("AuditResult", "audit"), "auditing"),
+    **dict.fromkeys(("Chosen", "choose", "leaderboard"), "boards"),
+    **dict.fromkeys(("DatasetInfo", "PluginInfo", "attacks", "datasets", "methods"), "listing"),
+    **dict.fromkeys(("RunResult", "load"), "result"),
+    **dict.fromkeys(("CellResult", "SweepResult", "sweep"), "sweeping"),
+    "attack": "attacking",
+    "keep_freed_memory": "heap",
+    "run": "running",
+}
+"""Name to the module of `bench.interface` that has it, which its first use imports: so `import bench` is quick."""
 
 
 def __getattr__(name: str) -> Any:
-    """Import the Python interface when one of its names is first used, so that `import bench` stays quick."""
-    if name not in __all__:
+    if name in ("data", "errors"):
+        return import_module(f"bench.{name}")
+    if name not in _MODULES:
         raise AttributeError(f"module 'bench' has no attribute '{name}'")
-    from bench import interface
+    return getattr(import_module(f"bench.interface.{_MODULES[name]}"), name)
 
-    return getattr(interface, name)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from bench.errors import BenchError, unknown
+from bench.errors import BadOption, unknown
 from bench.plugins import SourceClass, Unreadable
 from bench.validate import instance
 
@@ -58,7 +58,7 @@ class Departure:
         what: the change, in one line.
         why: what goes wrong without it.
         sets: the options that make the change, name to value; empty where the variant `working` has code of its own.
-        worth: what an ablation measured, with its settings; "" = what leaderboards/ablations has, if anything.
+        worth: what an ablation measured, with its settings; "" = what leaderboards/papers/ablations has, if anything.
         without: the options that take it back, name to value, where `sets` does not tell; empty = no option does.
     """
 
@@ -254,7 +254,10 @@ def field_docs(cls: type) -> dict[str, str]:
 
 @cache
 def _own_field_docs(cls: type) -> dict[str, str]:
-    source = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    try:
+        source = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    except (OSError, TypeError):  # a class that a notebook or a prompt defines has no file; its options lack their help
+        return {}
     tree = instance(source, ast.ClassDef, f"source of {cls.__name__}")
     docs: dict[str, str] = {}
     for statement, follower in zip(tree.body, tree.body[1:], strict=False):
@@ -283,11 +286,11 @@ def parse(option: Option, text: str, flag: str) -> Any:
         value = option.kind(text)
     except ValueError:
         expected = "a whole number" if option.kind is int else "a number"
-        raise BenchError(f"{flag} {text}: expected {expected} (default {option.default}); see `--help`") from None
+        raise BadOption(f"{flag} {text}: expected {expected} (default {option.default}); see `--help`") from None
     if option.kind is int and abs(value) > LARGEST:
-        raise BenchError(f"{flag} {text}: expected at most {LARGEST} (default {option.default})")
+        raise BadOption(f"{flag} {text}: expected at most {LARGEST} (default {option.default})")
     if not math.isfinite(value):
-        raise BenchError(f"{flag} {text}: expected a finite number (default {option.default})")
+        raise BadOption(f"{flag} {text}: expected a finite number (default {option.default})")
     return value
 
 
@@ -296,7 +299,7 @@ def _boolean(text: str, flag: str) -> bool:
         return True
     if text.lower() in _FALSE:
         return False
-    raise BenchError(f"{flag} {text}: expected true or false")
+    raise BadOption(f"{flag} {text}: expected true or false")
 
 
 def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, variant: Variant | None = None) -> Any:
@@ -324,11 +327,11 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
     try:
         instance = cls(**values)
     except ValueError as error:
-        raise BenchError(f"--{prefix}: {error}") from None
+        raise BadOption(f"--{prefix}: {error}") from None
     for name in given:
         if values[name] != usual[name] and (broken := unmet(known[name].only_with, values)):
             other, sign, wanted = condition(broken)
-            raise BenchError(
+            raise BadOption(
                 f"--{prefix}.{name} {given[name]}: not read with {other} {_text(values[other])}; give "
                 f"--{prefix}.{other} {'above ' if sign == '>' else ''}{wanted} too, or leave it out"
             )

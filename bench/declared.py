@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from typing import Any
 
 from bench.config import TIERS, departures, options
-from bench.errors import BenchError
+from bench.errors import BadPlugin
 from bench.privacy.units import Unit
 
 NEEDS = frozenset({"teacher", "private_data", "teacher_ensemble", "public_data", "teacher_network"})
@@ -18,8 +19,21 @@ VALUES: dict[str, dict[str, frozenset[str]]] = {
     },
 }
 """Class variables with the values that they may have; a property may depend on the settings and is not looked at."""
-CALLED = {"method": (("check",), ("convert",)), "attack": (("applicable",), ("run", "infer", "compare"))}
+CALLED = {"method": (("check",), ("convert",)), "attack": (("skip_reason",), ("run", "infer", "compare"))}
 """Of each group a class must have one."""
+
+
+OLD_NAMES = {"attack": {"applicable": "skip_reason"}}
+"""Methods of plug-ins that were renamed: old name to new one."""
+
+
+def read_old_names(kind: str, cls: type[Any]) -> None:
+    """Give a class the new name of each method that it has under the old one, with a DeprecationWarning."""
+    for old, new in OLD_NAMES.get(kind, {}).items():
+        if hasattr(cls, old) and not hasattr(cls, new):
+            where = f"{cls.__module__}.{cls.__qualname__}"
+            warnings.warn(f"{where}: rename its method `{old}` to `{new}`", DeprecationWarning, stacklevel=2)
+            setattr(cls, new, getattr(cls, old))
 
 
 def expect(kind: str, name: str, cls: type[Any]) -> None:
@@ -27,8 +41,8 @@ def expect(kind: str, name: str, cls: type[Any]) -> None:
     of_kind = (_variables(kind, cls), _calls(kind, cls)) if kind in VALUES else ()  # a teacher recipe has none
     for fault in (*of_kind, _tiers(cls) or _departures(cls)):
         if fault:
-            raise BenchError(
-                f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; mend the plug-in "
+            raise BadPlugin(
+                f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; fix the plug-in "
                 "(CONTRIBUTING.md)"
             )
 

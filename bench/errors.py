@@ -1,4 +1,7 @@
-"""The two kinds of trouble: what the user can mend, and what a run could not do. Imports no library."""
+"""Errors of the harness: bad input, by kind, and a run that could not be completed. Imports no library.
+
+Every class has a stable `code`, by which scripts tell errors apart; messages may change. docs/errors.md lists them.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,84 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import extract_tb
+from typing import ClassVar
 
 
 class BenchError(Exception):
-    """Bad input: one line saying what was given, what is expected and what to do. The command exits with status 2."""
+    """Bad input that has no narrower class below.
+
+    The message is one line: what was given, what is expected and what to do. The command exits with status 2.
+
+    Attributes:
+        code: a stable word for the kind of error.
+    """
+
+    code: ClassVar[str] = "bad-input"
+
+
+class UnknownName(BenchError):
+    """A name that does not exist: of a method, an attack, a data set, a network, a unit, a variant or a choice."""
+
+    code = "unknown-name"
+
+
+class BadOption(BenchError):
+    """An option that does not exist, or a value that it does not take or that contradicts another option."""
+
+    code = "bad-option"
+
+
+class BadData(BenchError):
+    """Images or labels that are missing, damaged, or of which it is not certain what they mean."""
+
+    code = "bad-data"
+
+
+class BadWeights(BenchError):
+    """A trained network that cannot be used: unreadable, of other names or shapes, or with infinite values."""
+
+    code = "bad-weights"
+
+
+class BadPlugin(BenchError):
+    """A method, an attack, a data set or a network of your own that fails or lacks what its kind must have."""
+
+    code = "bad-plugin"
+
+
+class BudgetError(BenchError):
+    """A privacy budget out of range, or one that the method cannot meet."""
+
+    code = "budget"
+
+
+class Incompatible(BenchError):
+    """An attack that can say nothing about this method or these data."""
+
+    code = "incompatible"
+
+
+class OutOfMemory(BenchError):
+    """A run that needs more memory than is free; nothing was trained."""
+
+    code = "memory"
+
+
+class NotFound(BenchError):
+    """A file or a folder that is not there: a data set, a record, a run, weights or boards."""
+
+    code = "not-found"
 
 
 class RunFailed(Exception):
-    """A run could not be completed; its record says why. The command exits with status 1."""
+    """A run that could not be completed; its record says why. The command exits with status 1."""
+
+    code: ClassVar[str] = "run-failed"
+
+
+def kinds() -> list[type[BenchError] | type[RunFailed]]:
+    """The classes of errors above, the general one first."""
+    return [BenchError, *(each for each in BenchError.__subclasses__() if each.__module__ == __name__), RunFailed]
 
 
 def disk_is_full(error: BaseException) -> bool:
@@ -33,25 +106,25 @@ def place_of(error: BaseException) -> str:
 
 
 @contextmanager
-def asking(whom: str, mend: str = "mend the plug-in (CONTRIBUTING.md)") -> Iterator[None]:
-    """While a plug-in is asked, before anything is trained: whatever its code raises is bad input, told with its place.
+def plugin_errors(source: str, advice: str = "fix the plug-in (CONTRIBUTING.md)") -> Iterator[None]:
+    """Turn any exception of a plug-in's code, before anything is trained, into a BenchError with its place.
 
     A full disk is no plug-in's fault and goes on as it is.
 
     Args:
-        whom: the plug-in, as the line begins.
-        mend: what to do.
+        source: the plug-in, as the message begins.
+        advice: what to do, as the message ends.
     """
     try:
         yield
     except (BenchError, RunFailed):
         raise
     except (Exception, SystemExit) as error:
-        # Whatever a stranger's plug-in raises; by SystemExit it would end the command as if all were done
+        # Anything that other people's code raises; by SystemExit it would end the command as if all were done
         if disk_is_full(error):
             raise
         said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-        raise BenchError(f"{whom}: {said}{place_of(error)}; {mend}, --debug shows the way there") from error
+        raise BadPlugin(f"{source}: {said}{place_of(error)}; {advice}, --debug shows the way there") from error
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
@@ -64,7 +137,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
-def unknown(kind: str, given: str, known: Iterable[str], note: str = "") -> BenchError:
+def unknown(kind: str, given: str, known: Iterable[str], note: str = "") -> UnknownName:
     """The error for a name that does not exist, with the nearest names first.
 
     >>> print(unknown("method", "dpds", ["dpsd", "dgd"]))
@@ -72,6 +145,6 @@ def unknown(kind: str, given: str, known: Iterable[str], note: str = "") -> Benc
     """
     names = sorted(known)
     tail = f" {note}" if note else ""
-    return BenchError(
+    return UnknownName(
         f"no {kind} called '{given}'.{did_you_mean(given, names)} Known: {', '.join(names) or 'none'}{tail}"
     )

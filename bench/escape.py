@@ -7,9 +7,9 @@ written in one place, and that place calls one of these functions:
 | medium | written by | function |
 |---|---|---|
 | terminal, stdout and stderr | `bench.progress` and `bench.cli` | `visible` |
-| Markdown of cards and of docs/ | `bench.bundle.card`, `docs.tables.cells` | `markdown` |
+| Markdown of cards and of docs/ | `bench.bundle.card`, `docs.tables.cells` | `markdown`, `visible` |
 | pages of `bench report` | `bench.report.files.script` | `visible_data`; markup also by `html.escape` |
-| CSV of boards and of `bench compare` | `bench.boards.tables`, `bench.cli.compare` | `csv_cell`, `csv_value` |
+| CSV of boards and of comparisons | `bench.boards.tables`, `bench papers compare` | `csv_cell`, `csv_value` |
 """
 
 from __future__ import annotations

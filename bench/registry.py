@@ -15,14 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bench import plugins
-from bench.config import Description, Variant, default_variant_by_source, describe_source
+from bench import extensions, plugins
+from bench.config import Departure, Description, Variant, default_variant_by_source, describe_source
 from bench.config import describe as describe_class
-from bench.declared import expect
-from bench.errors import BenchError, asking
+from bench.declared import expect, read_old_names
+from bench.errors import UnknownName, plugin_errors
 from bench.plugins import ROOT, Entry, Unreadable, entries, find
 
-__all__ = ["ROOT", "Entry", "describe", "entries", "find", "load", "settle", "variants", "version"]
+__all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "settle", "variants", "version"]
 
 
 def describe(kind: str, name: str, variant: str | None = None) -> Description:
@@ -69,7 +69,7 @@ def settle(kind: str, name: str, variant: str | None) -> Variant:
     for each in known:
         if variant == each:
             return each
-    raise BenchError(f"{name} has no variant '{variant}': it has {' and '.join(known)}")
+    raise UnknownName(f"{name} has no variant '{variant}': it has {' and '.join(known)}")
 
 
 def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
@@ -82,6 +82,16 @@ def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
         BenchError: unknown name or variant; or the module does not define exactly one such class.
     """
     return _class(_of_variant(find(kind, name), settle(kind, name, variant)))
+
+
+def effect(name: str, described: Description, departure: Departure) -> str:
+    """The measured effect of a departure, in words: as the plug-in or else an extension states it; "" if neither does.
+
+    Args:
+        name: of the method or attack that `described` is about.
+    """
+    measured = (find_effect(name, described, departure) for find_effect in extensions.load("effects").values())
+    return departure.worth or next(filter(None, measured), "")
 
 
 def _of_variant(entry: Entry, variant: Variant) -> Entry:
@@ -98,7 +108,7 @@ def _describe(entry: Entry) -> Description:
             return _of_source(entry.file, entry.module)
         except Unreadable:
             pass  # a form that only Python can evaluate; ours have none, as tests/test_plugin_source.py checks
-    with asking(f"{entry.kind} '{entry.name}'"):
+    with plugin_errors(f"{entry.kind} '{entry.name}'"):
         return describe_class(_class(entry))
 
 
@@ -109,7 +119,8 @@ def _of_source(file: Path, module: str) -> Description:
 
 def _class(entry: Entry) -> type[Any]:
     found = plugins.class_of(entry, _is_plugin, "one dataclass with `version` and `tiers`")
-    if entry.file is None:  # of ours the contract tests ask that, and more
+    if entry.file is None:  # of ours the contract tests check that, and more
+        read_old_names(entry.kind, found)
         expect(entry.kind, entry.name, found)
     return found
 

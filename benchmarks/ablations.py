@@ -1,4 +1,4 @@
-"""What each departure of a working variant is worth: the files of leaderboards/ablations, from the records of a sweep.
+"""The effect of each departure of a working variant: leaderboards/papers/ablations, from the records of a sweep.
 
 bench sweep recipes/ablations.toml --out ABLATIONS
 python benchmarks/ablations.py ABLATIONS
@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.escape import csv_cell
+from bench.papers.effects import FILES, KEY, SCORES, Kind, read
 from bench.storage.records import RECORD, Record
-from bench.worth import FILES, KEY, SCORES, Kind, read
 
 ATTACK = "random-guess"
 """The attack of the recipes of ablations: it costs nothing, and nobody publishes it."""
@@ -80,7 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="output folders of a sweep")
     parser.add_argument(
-        "--into", type=Path, metavar="DIR", help="folder of the tables (default leaderboards/ablations)"
+        "--into", type=Path, metavar="DIR", help="folder of the tables (default leaderboards/papers/ablations)"
     )
     given = parser.parse_args()
     for kind, usual in FILES.items():

@@ -1,4 +1,4 @@
-"""How much accuracy so many answers buy: the picture docs/answers.png, of leaderboards/ablations/runs.csv.
+"""Accuracy over the number of responses: the picture docs/answers.png, from leaderboards/papers/ablations/runs.csv.
 
 bench sweep recipes/answers.toml --data-root DATA --out ANSWERS
 python benchmarks/ablations.py ANSWERS
@@ -19,7 +19,7 @@ matplotlib.use("Agg")
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
-from bench.worth import read
+from bench.papers.effects import read
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 LABEL, LABEL_1 = "label mode, claimed 10", "label mode, claimed 1"

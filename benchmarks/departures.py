@@ -4,9 +4,10 @@
     bench sweep departures.toml --out ABLATIONS
     python benchmarks/ablations.py ABLATIONS
 
-A departure is missing whose plug-in states no worth, whose options can take it back, and that leaderboards/ablations
-does not have on the data set at the plug-in's present version. Budgets are those of recipes/board.toml. Attacks are
-tried on the undefended teacher; what only a student or a generator could tell (`TELLS_NOTHING`) is left out.
+A departure is missing whose plug-in states no worth, whose options can take it back, and that
+leaderboards/papers/ablations does not have on the data set at the plug-in's present version. Budgets are
+those of recipes/board.toml. Attacks are tried on the
+undefended teacher; what only a student or a generator could tell (`TELLS_NOTHING`) is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from bench import registry
 from bench.config import Departure, Description
-from bench.worth import Kind, measured, taken_back
+from bench.papers.effects import Kind, measure_effects, reverting_options
 
 BOARD = registry.ROOT / "recipes" / "board.toml"
 BUDGET = ("epsilon", "unit", "account")
@@ -50,9 +51,9 @@ def budgets() -> dict[str, dict[str, Any]]:
 def missing(name: str, described: Description, dataset: str, kind: Kind = "method") -> Iterator[Departure]:
     """Departures of a method or an attack of which nothing is known on a data set, and something could be."""
     for departure in described.departures:
-        undone = taken_back(described, departure)
+        undone = reverting_options(described, departure)
         if undone and not departure.worth and not (kind == "attack" and undone.keys() <= TELLS_NOTHING):
-            known = [each for each in measured(name, undone, kind) if each.dataset == dataset]
+            known = [each for each in measure_effects(name, undone, kind) if each.dataset == dataset]
             if not any(each.version == described.facts["version"] for each in known):
                 yield departure
 
@@ -70,7 +71,9 @@ def grids(dataset: str, wanted: list[str], kind: Kind = "method") -> Iterator[di
             cell = {kind: name, **(CONTROL | budget[name] if kind == "method" else VICTIM)}
             yield cell | {"note": "as it is"}
             for departure in lacking:
-                undone = {f"{kind}.{option}": value for option, value in taken_back(described, departure).items()}
+                undone = {
+                    f"{kind}.{option}": value for option, value in reverting_options(described, departure).items()
+                }
                 yield cell | undone | {"note": f"without: {departure.what}"}
 
 

@@ -118,7 +118,7 @@ def main() -> None:
     """Draw it."""
     folder = ROOT / "leaderboards"
     boards = {name: pd.DataFrame(wide_rows(read_board(folder, name))) for name in ("mnist", "fmnist")}
-    reported = pd.read_csv(folder / "reported.csv")
+    reported = pd.read_csv(folder / "papers" / "reported.csv")
     compose(boards, reported).savefig(ROOT / "docs" / "frontier.png", dpi=120, metadata={"Software": None})
     for name, board in boards.items():
         for method, epsilon, accuracy in frontier(s for s in measured(board) if s[1] <= SMALL):

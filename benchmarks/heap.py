@@ -1,4 +1,4 @@
-"""What keeping freed memory is worth (`bench.cli.heap`): processor time and page faults of training steps.
+"""What keeping freed memory is worth (`bench.interface.heap`): processor time and page faults of training steps.
 
     python benchmarks/heap.py
 
@@ -20,7 +20,7 @@ from _timing import machine, positive, run, table
 from torch.nn import functional as F
 
 from bench import nets
-from bench.cli.heap import keep_freed_memory
+from bench.interface.heap import keep_freed_memory
 
 CASES = (
     ("datalens", (1, 28, 28), 256, False),

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench.pipeline.job import Job, load_job
+from bench.pipeline.job import Job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 
@@ -16,4 +17,5 @@ def job(place: Path, method: str = "no-defence", **changes: Any) -> Job:
 
 
 CLAIM = {"epsilon": 1.0, "delta": 1e-5, "unit": "example", "source": "Theorem 1"}
-PROVED = CLAIM | {"epsilon": 3.0, "relation": "add-or-remove"}
+PROVED = {"epsilon": 3.0, "delta": 1e-5, "unit": "example", "relation": "add-or-remove"}
+PROVED |= {"accountant": "pld", "version": "2"}

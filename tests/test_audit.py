@@ -17,11 +17,11 @@ from conftest import write_toy
 from torch import nn
 
 from bench import data, registry
+from bench.core.privacy import Accounted, Claim
 from bench.errors import BenchError
-from bench.pipeline import canary_audit, canary_scores, run, teacher_steps
-from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw
-from bench.pipeline.canary_scores import scores
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline import canary_audit, canary_game, run, stages
+from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw, scores
+from bench.pipeline.job import run_spec
 from bench.pipeline.trained import Trained
 from bench.privacy import Budget
 from bench.storage.records import AUDIT, Audit
@@ -68,13 +68,13 @@ def test_inserted_are_those_whose_coin_says_so() -> None:
 
 def test_each_network_is_trained_on_what_it_should_be(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    true_fit = teacher_steps.teachers.fit
+    true_fit = stages.teachers.fit
 
     def spy(model: Any, images: torch.Tensor, *rest: Any, **more: Any) -> None:
         sizes.append(len(images))
         true_fit(model, images, *rest, **more)
 
-    monkeypatch.setattr(teacher_steps.teachers, "fit", spy)
+    monkeypatch.setattr(stages.teachers, "fit", spy)
     given = job(place, out=place / "sizes")
     found = canary_audit.run(given, CanaryGame(40, 20, "rmia"), 3).audit
     n = len(given.material.private[0])
@@ -82,6 +82,7 @@ def test_each_network_is_trained_on_what_it_should_be(place: Path, monkeypatch: 
     assert 0 < found.canaries["inserted"] < 40
 
 
+@pytest.mark.thorough
 def test_the_record_says_everything_and_is_found_again(place: Path) -> None:
     given = job(place, "dpsd")
     first = canary_audit.run(given, CanaryGame(40), 0)
@@ -155,11 +156,12 @@ def test_the_bound_is_of_all_canaries_and_at_the_delta_and_confidence_asked_for(
     """19 right of 20 guesses on 40 canaries: P[at least 19 right] <= 1 - confidence, with 2 * 40 delta in it."""
     given, game = job(place, budget=Budget(delta=delta)), CanaryGame(40, confidence=confidence)
     network = nn.Sequential(nn.Flatten(), nn.LazyLinear(10)).eval()
-    audited = Trained(cast("Any", SimpleNamespace(json=lambda _: {"accuracy": 0.5})), cast("Any", network))
+    result = {"correct": 1, "tested": 2, "accuracy": 0.5}
+    audited = Trained(cast("Any", SimpleNamespace(json=lambda _: result)), cast("Any", network))
     with patch.object(canary_audit, "correct_guesses", return_value=19):
         line = canary_audit._line(given, audited, None, draw(given, game, 0), canary_audit.audit_spec(given, game, 0))
-    assert (line["correct"], line["guesses"]) == (19, 20) and line["epsilon_lower"] == pytest.approx(bound, abs=1e-6)
-    q = 1 / (1 + math.exp(-line["epsilon_lower"]))
+    assert (line.correct, line.guesses) == (19, 20) and line.epsilon_lower == pytest.approx(bound, abs=1e-6)
+    q = 1 / (1 + math.exp(-line.epsilon_lower))
     tail = [sum(math.comb(20, k) * q**k * (1 - q) ** (20 - k) for k in range(v, 21)) for v in range(20)]
     worst = max((tail[19 - i] - tail[19]) / i for i in range(1, 20))
     assert tail[19] + 2 * 40 * delta * worst == pytest.approx(1 - confidence, rel=1e-6)
@@ -183,17 +185,17 @@ def test_rmia_puts_canaries_that_anybody_would_know_lower() -> None:
 
 
 def test_verdicts() -> None:
-    def verdict(bound: float, claim: Any = None, units: Any = None) -> tuple[str, str]:
-        word, reasons = canary_scores.verdict(bound, 1e-5, {"claimed": claim, "accounted_units": units or {}})
+    def verdict(bound: float, claim: Any = None, proved: Any = None) -> tuple[str, str]:
+        claimed = None if claim is None else Claim.model_validate(claim)
+        accounted = None if proved is None else Accounted.model_validate(proved)
+        word, reasons = canary_game.verdict(bound, 1e-5, claimed, accounted)
         return word, " ".join(reasons)
 
-    assert verdict(2.0, CLAIM, {"example": PROVED})[0] == "refuted"
-    assert verdict(0.9, CLAIM, {"example": PROVED})[0] == "not refuted"
-    word, why = verdict(2.0, CLAIM | {"unit": "query"}, {"example": PROVED})
+    assert verdict(2.0, CLAIM, PROVED)[0] == "refuted"
+    assert verdict(0.9, CLAIM, PROVED)[0] == "not refuted"
+    word, why = verdict(2.0, CLAIM | {"unit": "query"}, PROVED)
     assert word == "not refuted" and "it is per query" in why and "bound 2 is per example" in why
-    assert verdict(3.5, CLAIM | {"unit": "query"}, {"example": PROVED})[0] == "refuted"
-    both = {"query": PROVED | {"unit": "query"}, "example": PROVED}
-    assert verdict(3.5, CLAIM | {"unit": "query"}, both)[0] == "refuted", "whichever unit is written first"
+    assert verdict(3.5, CLAIM | {"unit": "query"}, PROVED)[0] == "refuted"
     assert verdict(9.0)[0] == "not refuted"
     assert "verified" not in verdict(0.0, CLAIM)[1]
 
@@ -212,14 +214,15 @@ def parts_given_by(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[se
     return seen
 
 
+@pytest.mark.thorough
 def test_canaries_come_to_clients_and_leave_the_others_where_they_were(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = parts_given_by(teacher_steps, monkeypatch)
+    seen = parts_given_by(stages, monkeypatch)
     given = job(place, "fed-dpsd", method_options=(("clients", "2"),), out=place / "clients")
     n = len(given.material.private[0])
     found = canary_audit.run(given, CanaryGame(40, 20), 0).audit
-    plain = teacher_steps.ensemble(given, run_spec(given, 0).release.ensemble)
+    plain = stages.train_ensemble(given, run_spec(given, 0).release.ensemble)
     audited, alone = seen
     came = [{record for record in part if record >= n} for part in audited]
     assert plain is not None and [part - guests for part, guests in zip(audited, came, strict=True)] == alone

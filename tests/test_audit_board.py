@@ -12,6 +12,7 @@ import pytest
 from audits_made import CLAIM, PROVED, job
 from board_records import rows
 from conftest import write_toy
+from records_made import CANARIES, audit_line
 
 from bench import boards, registry
 from bench.boards import differences, publish, read_records
@@ -40,12 +41,14 @@ def record(place: Path) -> Record:
 
 def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int = 95, **privacy: Any) -> Audit:
     """An audit of a record's release, 200 canaries and 100 guesses, so many of them right on student and teacher."""
+    teacher_spec = record.spec["release"]["teacher"] | {"canaries": 200, "coins": 0, "kind": "audit-teacher"}
     spec = {"tier": record.spec["tier"], "release": record.spec["release"], "guesses": 100, "confidence": 0.95}
+    spec |= {"teacher": teacher_spec, "score": "loss", "kind": "audit", "version": 1}
     right = {"student": correct, "teacher": teacher, "null": 50}
-    lines = {name: {"correct": number, "guesses": 100, "epsilon_lower": 0.0} for name, number in right.items()}
-    numbers = {"claimed": CLAIM, "accounted_units": {"example": PROVED}} | privacy
+    lines = {name: audit_line(number) for name, number in right.items()}
+    numbers = {"claimed": CLAIM, "accounted": PROVED, "accounted_units": {"example": PROVED}} | privacy
     spec = json.loads(json.dumps(spec))
-    return Audit(hash_of, "not refuted", [], spec, {"number": 200}, 3.49, 1e-5, lines, True, numbers)
+    return Audit(hash_of, "not refuted", [], spec, CANARIES, 3.49, 1e-5, lines, True, numbers)
 
 
 def row(record: Record, *audits: Audit) -> dict[str, str]:

@@ -12,16 +12,24 @@ from conftest import write_toy
 from torch import Tensor, nn
 
 from bench import teachers
+from bench.core.privacy import Account, Accounted
+from bench.core.records import AuditLine
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import CanaryGame, draw
-from bench.pipeline.job import Job, load_job
+from bench.pipeline.job import Job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.pipeline.trained import Trained
 from bench.privacy.one_run import ceiling
 from bench.storage.provenance import Followed
 
-PROVED = {"epsilon": 3.0, "delta": 1e-5, "unit": "example", "relation": "add-or-remove"}
-PRIVACY = {"claimed": None, "accounted": PROVED, "accounted_units": {"example": PROVED}}
+PROVED = Accounted(epsilon=3.0, delta=1e-5, unit="example", relation="add-or-remove", accountant="pld", version="2")
+ACCOUNT = Account(claimed=None, accounted=PROVED, accounted_units={"example": PROVED}, audited=None, events=[])
+
+
+def line_of(bound: float) -> AuditLine:
+    shares = {"accuracy": 0.5, "memorised_inserted": None, "memorised_left_out": None}
+    return AuditLine(correct=10, guesses=20, epsilon_lower=bound, **shares)
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +42,9 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 @pytest.mark.parametrize(("student", "teacher", "powerful"), [(0.0, 0.5, True), (0.5, 0.0, False), (0.0, 0.0, False)])
 def test_power_is_what_the_undefended_teacher_shows(job: Job, student: float, teacher: float, powerful: bool) -> None:
     game = CanaryGame(40)
-    lines = {
-        name: {"epsilon_lower": bound} for name, bound in (("student", student), ("teacher", teacher), ("null", 0.0))
-    }
+    lines = {name: line_of(bound) for name, bound in (("student", student), ("teacher", teacher), ("null", 0.0))}
     spec = canary_audit.audit_spec(job, game, 0)
-    assert canary_audit._audit(job, spec, draw(job, game, 0), lines, PRIVACY, {}).powerful == powerful
+    assert canary_audit._audit(job, spec, draw(job, game, 0), lines, ACCOUNT, {}).powerful == powerful
 
 
 def test_a_network_that_answers_the_inserted_canaries_alone_as_taught_shows_all_that_can_be_shown(
@@ -52,10 +58,10 @@ def test_a_network_that_answers_the_inserted_canaries_alone_as_taught_shows_all_
         return nn.functional.one_hot(answers, 4).float()
 
     monkeypatch.setattr(teachers, "predict", predict)
-    audited = cast("Trained[Any]", SimpleNamespace(network=None, result={"accuracy": 0.5}))
+    audited = cast("Trained[Any]", SimpleNamespace(network=None, result=SimpleNamespace(accuracy=0.5)))
     line = canary_audit._line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
-    assert (line["memorised_inserted"], line["memorised_left_out"]) == (1.0, 0.0)
-    assert line["correct"] == 20 and line["epsilon_lower"] == ceiling(20, 40, job.settings.budget.delta)
+    assert (line.memorised_inserted, line.memorised_left_out) == (1.0, 0.0)
+    assert line.correct == 20 and line.epsilon_lower == ceiling(20, 40, job.settings.budget.delta)
 
 
 @pytest.mark.parametrize("fell", [False, True])
@@ -65,9 +71,9 @@ def test_where_all_coins_fell_alike_one_of_the_shares_is_not_known(
     game = CanaryGame(6, 6)
     canaries = replace(draw(job, game, 0), coins=torch.full((6,), fell))
     monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(canaries.labels, 4).float())
-    audited = cast("Trained[Any]", SimpleNamespace(network=None, result={"accuracy": 0.5}))
+    audited = cast("Trained[Any]", SimpleNamespace(network=None, result=SimpleNamespace(accuracy=0.5)))
     line = canary_audit._line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
-    assert (line["memorised_inserted"], line["memorised_left_out"]) == ((1.0, None) if fell else (None, 1.0))
+    assert (line.memorised_inserted, line.memorised_left_out) == ((1.0, None) if fell else (None, 1.0))
 
 
 def test_a_student_is_compared_with_a_student_and_a_teacher_with_a_teacher(
@@ -83,13 +89,13 @@ def test_a_student_is_compared_with_a_student_and_a_teacher_with_a_teacher(
             return SimpleNamespace(network=name)
 
         def release(self, name: str, teacher: Any, spec: Any) -> Any:
-            return SimpleNamespace(network=f"{name} of {teacher.network}", result={"privacy": PRIVACY})
+            return SimpleNamespace(network=f"{name} of {teacher.network}", account=ACCOUNT)
 
     compared = {}
 
-    def line(job: Job, audited: Any, reference: Any, *rest: Any) -> dict[str, Any]:
+    def line(job: Job, audited: Any, reference: Any, *rest: Any) -> AuditLine:
         compared[audited.network] = reference
-        return {"epsilon_lower": 0.0}
+        return line_of(0.0)
 
     monkeypatch.setattr(canary_audit, "_Training", Named)
     monkeypatch.setattr(canary_audit, "_line", line)

@@ -13,9 +13,8 @@ from bench import data
 from bench.cli import main
 from bench.data import ImageData
 from bench.errors import BenchError
-from bench.pipeline.attack_fit import instead, refuse_unfit, unfit
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.resolve import fitting_attack, load_job, refuse_unfit, why_unfit
 from bench.pipeline.settings import Settings
 
 OF_KIND: dict[str, dict[str, Any]] = {
@@ -39,12 +38,12 @@ def job(folder: Path, method: str = "no-defence", attack: str | None = None, **o
 @pytest.mark.parametrize("attack", ["gmi", "mi-face", "ami", "pca-mi"])
 def test_an_inversion_of_two_classes_is_refused_with_another_attack(folders: dict[str, Path], attack: str) -> None:
     given = job(folders["two classes"], attack=attack)
-    other = instead(given)
-    assert given.unplayable is None and other is not None
+    other = fitting_attack(given)
+    assert given.attack_skip_reason is None and other is not None
     with pytest.raises(BenchError, match=f"--attack {other}") as caught:
         refuse_unfit(given)
     assert "2 classes" in str(caught.value) and "4 or more" in str(caught.value)
-    assert unfit(job(folders["two classes"], attack=other)) is None
+    assert why_unfit(job(folders["two classes"], attack=other)) is None
 
 
 @pytest.mark.parametrize("attack", ["gmi", "rmia", "random-guess"])
@@ -54,19 +53,19 @@ def test_an_attack_that_fits_is_not_refused(folders: dict[str, Path], attack: st
 
 def test_a_baseline_attack_and_membership_fit_two_classes(folders: dict[str, Path]) -> None:
     for attack in ("random-guess", "rmia", "loss-threshold"):
-        assert unfit(job(folders["two classes"], attack=attack)) is None
+        assert why_unfit(job(folders["two classes"], attack=attack)) is None
 
 
 def test_an_attack_of_another_size_is_refused_with_one_that_fits(folders: dict[str, Path]) -> None:
     given = job(folders["100 pixels"], attack="gmi")
-    assert given.unplayable is not None
+    assert given.attack_skip_reason is not None
     with pytest.raises(BenchError, match="--attack mi-face"):
         refuse_unfit(given)
 
 
 def test_an_attack_on_images_that_a_method_does_not_release_is_unplayable(folders: dict[str, Path]) -> None:
-    assert "releases neither" in str(job(folders["four classes"], attack="domias").unplayable)
-    assert job(folders["four classes"], "dp-merf", "domias").unplayable is None
+    assert "releases neither" in str(job(folders["four classes"], attack="domias").attack_skip_reason)
+    assert job(folders["four classes"], "dp-merf", "domias").attack_skip_reason is None
 
 
 def test_run_with_an_unfit_attack_exits_with_2_and_trains_nothing(

@@ -83,6 +83,7 @@ def on_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
@@ -128,6 +129,7 @@ class Sleeper(nn.Module):
         return self.last(Nap.apply(self.first(x.flatten(1))))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("differentiable_input", [False, True])
 def test_time_is_attributed_to_networks_forward_and_backward(on_path: None, differentiable_input: bool) -> None:
     import _timing
@@ -160,7 +162,7 @@ def test_time_is_attributed_to_networks_forward_and_backward(on_path: None, diff
 
 
 class TestAblations:
-    """leaderboards/ablations/runs.csv from the records of a sweep."""
+    """leaderboards/papers/ablations/runs.csv from the records of a sweep."""
 
     @pytest.fixture
     def ablations(self, monkeypatch: pytest.MonkeyPatch) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, cast
 
 import pytest
 import torch
@@ -16,11 +17,13 @@ from dp_accounting import NonPrivateDpEvent
 from bench import nets, registry
 from bench.api import AttackResult, Release, Teacher
 from bench.config import Departure, Size
-from bench.declared import expect
-from bench.errors import BenchError, RunFailed, asking
-from bench.pipeline import attack_steps, canary_audit, run, teacher_steps, walk
+from bench.declared import expect, read_old_names
+from bench.errors import BenchError, RunFailed, plugin_errors
+from bench.pipeline import attacks, canary_audit, run, stages
 from bench.pipeline.canary_game import CanaryGame
-from bench.pipeline.job import Job, load_job
+from bench.pipeline.job import Job
+from bench.pipeline.plots import Plot
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Ledger
 from bench.storage.records import RECORD, Record
@@ -53,7 +56,7 @@ class GoodAttack:
     def access(self) -> str:
         return "samples"
 
-    def applicable(self) -> None: ...
+    def skip_reason(self) -> None: ...
 
     def compare(self) -> None: ...
 
@@ -88,7 +91,7 @@ def test_a_method_that_lacks_something_is_told_in_one_line(
     variable: str, value: object, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Good, variable, value)
-    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Good {said}.*; mend the plug-in"):
+    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Good {said}.*; fix the plug-in"):
         expect("method", "mine", Good)
 
 
@@ -159,15 +162,8 @@ def test_whatever_a_plug_in_raises_is_a_failed_run_with_a_record(
 
 def test_a_picture_that_cannot_be_drawn_is_a_failed_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = failing(ValueError("no such colour"), tmp_path, monkeypatch)
-    monkeypatch.setattr(walk, "walk", lambda job, spec, made: walk.failed(job, spec, "", made))
-    drawn = walk.publish_run
-
-    def publish(job: Job, finished: walk.Finished, final: Path) -> None:
-        if not finished.record.reason:
-            raise ValueError("no such colour")
-        drawn(job, finished, final)
-
-    monkeypatch.setattr(walk, "publish_run", publish)
+    pictures = {"synthetic": Plot("synthetic.png", bad(ValueError("no such colour")))}
+    monkeypatch.setattr(run, "make_run", lambda *_: run.Finished(cast("Any", None), pictures))
     with pytest.raises(RunFailed, match=r"^ValueError: no such colour \(recorded in "):
         run.run(job, 0)
     (path,) = (tmp_path / "runs" / "records").glob(f"*/{RECORD}")
@@ -214,7 +210,7 @@ def test_a_departure_that_sets_what_there_is_not_is_told(
     sets: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Departing, "departures", (Departure("It differs.", "It learns.", sets=sets),))
-    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Departing {said}; mend the plug-in"):
+    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Departing {said}; fix the plug-in"):
         expect("method", "mine", Departing)
 
 
@@ -250,22 +246,24 @@ def test_an_attack_that_cannot_say_whether_it_applies_is_bad_input(
 ) -> None:
     write_toy(tmp_path, 40)
     settings = Settings("no-defence", "gmi", f"npz:{tmp_path}/toy.npz", teacher="datalens", out=tmp_path / "runs")
-    monkeypatch.setattr(registry.load("attack", "gmi"), "applicable", bad(KeyError("classes")))
+    monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", bad(KeyError("classes")))
     with pytest.raises(BenchError, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+; mend"):
         load_job(settings)
-    monkeypatch.setattr(registry.load("attack", "gmi"), "applicable", lambda *_: True)
-    with pytest.raises(BenchError, match=r"^attack 'gmi': TypeError: its `applicable` gives True; expected None, or a"):
+    monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", lambda *_: True)
+    with pytest.raises(
+        BenchError, match=r"^attack 'gmi': TypeError: its `skip_reason` gives True; expected None, or a"
+    ):
         load_job(settings)
 
 
 def test_a_plug_in_that_ends_the_process_while_it_is_asked_is_told() -> None:
-    with pytest.raises(BenchError, match="method 'mine': SystemExit: 0"), asking("method 'mine'"):
+    with pytest.raises(BenchError, match="method 'mine': SystemExit: 0"), plugin_errors("method 'mine'"):
         raise SystemExit(0)
 
 
 def test_an_interruption_and_a_full_disk_are_nobodys_fault() -> None:
     for raised in (KeyboardInterrupt(), OSError(28, "No space left on device"), RunFailed("lost")):
-        with pytest.raises(type(raised)), asking("method 'mine'"):
+        with pytest.raises(type(raised)), plugin_errors("method 'mine'"):
             raise raised
 
 
@@ -299,15 +297,15 @@ def test_a_student_that_is_not_the_network_it_is_called_is_not_kept(
 )
 def test_what_an_attack_brings_back_is_looked_at_before_it_is_kept(part: str, value: torch.Tensor, said: str) -> None:
     good = AttackResult(torch.zeros(4, 1, 16, 16), torch.arange(4), torch.zeros(4))
-    assert attack_steps._fault(good, (1, 16, 16), 4, 0) == ""
-    assert re.match(said, attack_steps._fault(replace(good, **{part: value}), (1, 16, 16), 4, 0))
+    assert attacks._fault(good, (1, 16, 16), 4, 0) == ""
+    assert re.match(said, attacks._fault(replace(good, **{part: value}), (1, 16, 16), 4, 0))
 
 
 @pytest.mark.parametrize("victims", [None, torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 2, -1])])
 def test_an_attack_that_watches_victims_says_which_each_image_shows(victims: torch.Tensor | None) -> None:
     found = AttackResult(torch.zeros(4, 1, 16, 16), torch.arange(4), torch.zeros(4), victims=victims)
-    assert attack_steps._fault(found, (1, 16, 16), 4, 3) == "does not say of each image which of the 3 victims it shows"
-    assert attack_steps._fault(replace(found, victims=torch.tensor([0, 2, 2, 1])), (1, 16, 16), 4, 3) == ""
+    assert attacks._fault(found, (1, 16, 16), 4, 3) == "does not say of each image which of the 3 victims it shows"
+    assert attacks._fault(replace(found, victims=torch.tensor([0, 2, 2, 1])), (1, 16, 16), 4, 3) == ""
 
 
 @pytest.mark.parametrize("audited", [True, False])
@@ -316,9 +314,25 @@ def test_whatever_a_plug_in_raises_in_an_audit_or_before_a_sweep_is_one_line(
 ) -> None:
     job = failing(KeyError("off"), tmp_path, monkeypatch)
     monkeypatch.setattr(canary_audit, "check", lambda *_: None)
-    monkeypatch.setattr(teacher_steps, "teacher", bad(KeyError("off")))
+    monkeypatch.setattr(stages, "train_teacher", bad(KeyError("off")))
+    monkeypatch.setattr(canary_audit, "train_teacher", bad(KeyError("off")))
     with pytest.raises(RunFailed, match=r"^KeyError: 'off' at tests/test_declared\.py:\d+; --debug shows the way"):
         if audited:
             canary_audit.prepare_shared(job, CanaryGame(4, 4), 0)
         else:
-            walk.prepare_shared(job, 0)
+            run.prepare_shared(job, 0)
+
+
+def test_attack_with_the_old_name_of_skip_reason_is_read_with_a_warning() -> None:
+    @dataclass(frozen=True)
+    class Old:
+        def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+            return None if aux else "no images"
+
+    with pytest.warns(DeprecationWarning, match=r"Old: rename its method `applicable` to `skip_reason`"):
+        read_old_names("attack", Old)
+    assert Old().skip_reason((1, 8, 8), 3, 0) == "no images"  # type: ignore[attr-defined]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read_old_names("attack", Old)
+        read_old_names("method", Old)

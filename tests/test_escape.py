@@ -23,7 +23,7 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.escape import csv_cell, csv_value, has_hidden, markdown, visible
 from bench.report.files import script
-from docs.tables.cells import table
+from docs.tables.__main__ import TEMPLATES
 
 FORGING = [
     "\n",
@@ -120,6 +120,7 @@ def test_csv_cell_is_no_formula_and_reads_back(text: str) -> None:
     assert csv_value(cell) == text
 
 
+@pytest.mark.thorough
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=20))
 def test_csv_value_inverts_csv_cell(text: str) -> None:
@@ -153,9 +154,9 @@ def test_csv_cell_changes_no_published_cell() -> None:
 
 
 def test_comparison_as_csv_holds_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
-    from bench.cli import compare
+    from bench.papers import command
 
-    compare._write([{"dataset": "=1+1", "method": "a\x1b[2J", "difference": -0.5}])
+    command._write([{"dataset": "=1+1", "method": "a\x1b[2J", "difference": -0.5}])
     (row,) = csv.DictReader(io.StringIO(capsys.readouterr().out))
     assert (row["dataset"], row["method"], row["difference"]) == ("'=1+1", "'a\\x1b[2J", "-0.5")
 
@@ -170,9 +171,9 @@ def test_markdown_shows_markup_as_text() -> None:
 
 
 def test_table_of_docs_keeps_its_columns() -> None:
-    lines = table(["a", "b"], [[MARKUP, "1"], ["2", "x\ny"]]).split("\n")
-    assert len(lines) == 4
-    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3, 3, 3]
+    template = TEMPLATES.from_string("{% for a, b in rows %}\n| {{ a }} | {{ b }} |\n{% endfor %}")
+    lines = template.render(rows=[(MARKUP, "1"), ("2", "x\ny")]).splitlines()
+    assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3]
 
 
 def test_page_data_hold_no_hidden_letter() -> None:
@@ -202,7 +203,7 @@ def test_charts_of_forging_names_have_no_new_element() -> None:
         made = record(0, 0.5)
         made.spec["release"]["method"] = method
         parser = Elements()
-        parser.feed(_charts("digits", Sources([made])))
+        parser.feed(_charts("digits", Sources([made]), []))
         return parser.found
 
     assert elements('x"><img src=y onerror=z><script>alert(1)</script>') == elements("plain")

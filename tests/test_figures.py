@@ -51,6 +51,6 @@ def test_the_frontier_is_what_no_smaller_epsilon_beats(frontier: ModuleType) -> 
 
 
 def test_of_the_papers_the_best_printed_number_is_drawn(frontier: ModuleType) -> None:
-    reported = pd.read_csv(ROOT / "leaderboards" / "reported.csv")
+    reported = pd.read_csv(ROOT / "leaderboards" / "papers" / "reported.csv")
     found = {(method, epsilon): accuracy for method, epsilon, accuracy in frontier.printed(reported, "mnist")}
     assert found["dpsd", 10.0] == pytest.approx(98.19) and found["dgd", 10.0] == pytest.approx(97.4)

@@ -73,9 +73,11 @@ def test_the_wheel_holds_every_module_and_all_data(wheel: Path) -> None:
     assert tracked("bench", "methods", "attacks", "baselines") <= names
     web = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bench" / "report" / "web").iterdir()}
     assert "bench/report/web/page.html" in web
+    papers = {path.relative_to(ROOT).as_posix() for path in (ROOT / "bench" / "papers").rglob("*.[jt]*[sl]")}
+    assert papers == {"bench/papers/web/papers.js", "bench/papers/figures/figures.toml"} and papers <= names
     assert {
-        "leaderboards/reported.csv",
-        "leaderboards/ablations/runs.csv",
+        "leaderboards/papers/reported.csv",
+        "leaderboards/papers/ablations/runs.csv",
         "leaderboards/releases/mnist.csv",
         "recipes/board.toml",
         *web,
@@ -134,7 +136,7 @@ def test_the_main_job_runs_in_an_empty_directory(installed: Path, tmp_path: Path
         ["list"],
         ["show", "dpsd"],
         ["doctor"],
-        ["compare", "--paper", "dpsd", "--table", "Table I"],
+        ["papers", "compare", "--paper", "dpsd", "--table", "Table I"],
         ["choose", "--max-epsilon", "1", "--dataset", "mnist"],
     ],
     ids=" ".join,

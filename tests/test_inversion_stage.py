@@ -22,14 +22,13 @@ from bench.api import Access, AttackResult, Context, Target
 from bench.errors import RunFailed
 from bench.metrics import face_descriptor
 from bench.metrics.floors import ALPHA, GATED_FROM
-from bench.pipeline import evaluation, face_judge, inversion_stage, teacher_steps
-from bench.pipeline.attack_targets import AttackTarget
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline import evaluation, face_judge, inversion, stages
+from bench.pipeline.attacks import AttackTarget
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.material import Victims
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
-from bench.pipeline.stage_result import StageResult
-from bench.pipeline.trained import Networks, Trained
-from bench.pipeline.victims import Victims
+from bench.pipeline.trained import Networks, StageResult, Trained
 
 SEEN, FACE, TESTED = 0, 1, 2
 """Columns in the first row: the number that networks read, the judge's, and a pixel that is white in test images."""
@@ -101,7 +100,7 @@ class Asks:
     seen: bool = True
     faces: bool = True
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         return None
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
@@ -136,7 +135,7 @@ class Watches(Asks):
 def inverted(given: Job, attack: Asks, teacher: type[Reads] = Reads, student: type[Reads] = Reads) -> StageResult:
     classes = given.material.data.classes
     found: list[Any] = [Trained(None, kind(classes)) for kind in (teacher, Reads, student)]  # type: ignore[arg-type]
-    return inversion_stage.invert(given, attack, run_spec(given, 0), Networks(found[0], found[1], None, found[2]))
+    return inversion.run_inversion(given, attack, run_spec(given, 0), Networks(found[0], found[1], None, found[2]))
 
 
 @pytest.fixture
@@ -156,7 +155,7 @@ def people(monkeypatch: pytest.MonkeyPatch) -> None:
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """What no gate reads is left out: likenesses, distances between distributions, reference images."""
     monkeypatch.setattr(evaluation, "_measures", lambda *_: [])
-    monkeypatch.setattr(inversion_stage, "reference_metrics", lambda *_: {})
+    monkeypatch.setattr(inversion, "reference_metrics", lambda *_: {})
 
 
 @pytest.mark.usefixtures("brief")
@@ -237,9 +236,9 @@ def test_of_people_the_judge_of_faces_says_what_public_images_show(leaked: bool,
 @pytest.mark.parametrize(("p", "enough"), [(None, True), (0.0499, True), (0.05, False), (0.8, False)])
 def test_it_is_the_teacher_on_which_public_images_are_beaten(p: float | None, enough: bool) -> None:
     for student in (None, 0.001, 0.9):
-        reason = inversion_stage._too_weak({"teacher_floor_p": p, "floor_p": student, "random_floor_p": 0.9})
+        reason = inversion._too_weak({"teacher_floor_p": p, "floor_p": student, "random_floor_p": 0.9})
         assert (reason == "") == enough
-    assert inversion_stage._too_weak({}) == ""
+    assert inversion._too_weak({}) == ""
 
 
 @pytest.mark.parametrize(
@@ -247,7 +246,7 @@ def test_it_is_the_teacher_on_which_public_images_are_beaten(p: float | None, en
 )
 def test_where_public_images_are_no_test_the_teacher_must_be_shown(shown: float, p: float | None, enough: bool) -> None:
     metrics = {"teacher_attack_accuracy": shown, "teacher_floor_p": p, "attack_accuracy": 1 - shown}
-    reason = inversion_stage._too_weak(metrics)
+    reason = inversion._too_weak(metrics)
     assert (reason == "") == enough
     assert enough or (reason.startswith("The attack is too weak") == (p is None))
 
@@ -259,8 +258,8 @@ def test_the_evaluator_learns_the_training_images_and_the_teacher_the_private_on
     monkeypatch.setattr(teachers, "fit", lambda _model, images, labels, *_: taught.append((images, labels)))
     given = job(tmp_path, 5)
     spec, m = run_spec(given, 0), given.material
-    teacher_steps.evaluator(given, spec.evaluator)
-    teacher_steps.teacher(given, spec.release.teacher)
+    stages.train_evaluator(given, spec.evaluator)
+    stages.train_teacher(given, spec.release.teacher)
     expected = [(m.data.train_images, m.data.train_labels), m.private]
     for found, wanted in zip(taught, expected, strict=True):
         assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
@@ -301,19 +300,18 @@ def test_an_attack_has_no_say_in_what_the_bench_measures(fact: str) -> None:
     classes = torch.arange(3)
     found = AttackResult(torch.zeros(3, 1, 2, 2), classes, classes, facts={"without_start": 0.5})
     scored = evaluation.Scored({"attack_accuracy": 0.1}, {}, torch.eye(3))
-    played = inversion_stage._Played(found, scored, None, 7, 1.0)
-    said = {"attack_accuracy": 0.1, "without_start": 0.5, "queries": 7}
-    assert inversion_stage._metrics({"student": played}) == said
+    played = inversion._Played(found, scored, None, 7, 1.0)
+    assert played.metrics() == {"attack_accuracy": 0.1, "without_start": 0.5}
     found.facts = {fact: 1.0}
     with pytest.raises(RunFailed, match=f"says '{fact}' of itself"):
-        inversion_stage._metrics({"student": played})
+        played.metrics()
 
 
 @pytest.mark.parametrize(("tested", "distance"), [(False, 0.0), (True, 1.0)])
 def test_the_distance_is_that_to_private_images(tested: bool, distance: float, tmp_path: Path) -> None:
     """Copies of private images are at no distance, copies of test images as far as the white pixel makes them."""
     given, classes = job(tmp_path, 5), torch.arange(5)
-    judge = inversion_stage.make_judge(given, run_spec(given, 0), Reads(5))  # type: ignore[arg-type]
+    judge = inversion.make_judge(given, run_spec(given, 0), Reads(5))  # type: ignore[arg-type]
     images = written(classes, classes)
     images[:, 0, 0, TESTED] = float(tested)
     found = AttackResult(images, classes, torch.zeros_like(classes))
@@ -329,7 +327,7 @@ def test_a_student_that_is_the_teacher_is_attacked_with_it(change: float, played
     with torch.no_grad():
         networks["student"].bias += change
     targets = [AttackTarget(name, name, network) for name, network in networks.items()]  # type: ignore[arg-type]
-    found = inversion_stage._played_once(targets)
+    found = inversion._played_once(targets)
     assert [target.spec for target in found] == (played or list(networks))
     assert [target.name for target in found] == list(networks)
     assert [target.network for target in found] == list(networks.values())
@@ -337,4 +335,4 @@ def test_a_student_that_is_the_teacher_is_attacked_with_it(change: float, played
 
 def test_networks_without_weights_are_not_taken_for_each_other() -> None:
     targets = [AttackTarget(name, name, Reads(3)) for name in ("student", "teacher", "random")]  # type: ignore[arg-type]
-    assert inversion_stage._played_once(targets) == targets
+    assert inversion._played_once(targets) == targets

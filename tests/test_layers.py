@@ -11,27 +11,29 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from records_made import accounted, privacy
 
 from bench.cli.sweep import Settler
-from bench.pipeline.job import load_job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.job import run_spec
+from bench.pipeline.resolve import load_job
 from bench.storage.records import RECORD, Record
 from bench.storage.specs import canonical
 
 ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: list[set[str]] = [
-    {"escape"},
-    {"errors", "seeds", "progress", "validate"},
+    {"escape", "extensions"},
+    {"errors", "fingerprint", "seeds", "progress", "validate"},
     {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"declared"},
     {"api", "priors", "registry"},
-    {"boards", "distillation", "dp_training", "gan", "membership", "teachers", "worth"},
+    {"boards", "distillation", "dp_training", "gan", "membership", "teachers"},
     {"bundle", "pipeline", "report", "testing"},
     {"sweeps"},
+    {"interface"},
     {"cli"},
-    {"__main__", "interface"},
+    {"__main__", "papers"},
 ]
 """The rooms of `bench` from the ground up; a room imports from lower floors alone."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -50,7 +52,7 @@ import sys
 from bench.cli import main
 assert main({0!r}) == 0
 slow = {{"timm", "torchvision", "torch._dynamo", "torchmetrics", "sklearn", "pandas", "matplotlib", "dp_accounting"}}
-slow = (slow | {{"scipy.signal", "scipy.optimize", "scipy.special", "bench.pipeline.walk"}}) & set(sys.modules)
+slow = (slow | {{"scipy.signal", "scipy.optimize", "scipy.special", "bench.pipeline.stages"}}) & set(sys.modules)
 assert not slow, slow
 """
 TOOLBOXES = {"api", "config", "data", "errors", "nets", "priors", "privacy", "seeds", "validate"}
@@ -84,6 +86,15 @@ def test_bench_imports_point_one_way(path: Path) -> None:
     assert not [name for name in imported(path) if name.split(".")[0] in KINDS]
 
 
+def test_only_the_room_itself_imports_the_papers() -> None:
+    """It is loaded by name (`bench.extensions`), so that nothing else needs it."""
+    paths = [p for kind in ("bench", *KINDS) for p in (ROOT / kind).rglob("*.py")]
+    paths = [path for path in paths if not path.is_relative_to(ROOT / "bench" / "papers")]
+    assert len(paths) > 300 and not [path for path in paths if "papers" in rooms(path)]
+    named = {path.name for path in paths if "bench.papers" in path.read_text(encoding="utf-8")}
+    assert named == {"extensions.py"}
+
+
 @pytest.mark.parametrize(
     "path",
     sorted(p for kind in KINDS for p in (ROOT / kind).rglob("*.py")),
@@ -98,8 +109,8 @@ def test_plugins_import_the_toolboxes_and_their_own_folder(path: Path) -> None:
 
 JUDGE = {"face_descriptor", "face_judge", "dlib", "face_recognition_models"}
 """The judge of faces, and what it is made of."""
-MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion_stage.py"}
-MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/lookup.py", "cli/doctor.py"}
+MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion.py"}
+MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/components.py", "cli/doctor.py"}
 """Files of `bench` that ask the judge of faces, or whether it is there."""
 
 
@@ -140,7 +151,7 @@ def test_plugin_folders_hold_plugins_alone(kind: str) -> None:
         ["run", "--help"],
         ["sweep", "--help"],
         ["report", "--help"],
-        ["compare", "--help"],
+        ["papers", "compare", "--help"],
         ["choose", "--help"],
         ["export", "--help"],
         ["verify", "--help"],
@@ -170,10 +181,9 @@ def test_a_run_that_is_there_is_answered_with_torch_alone(tmp_path: Path) -> Non
     settings, _ = Settler()(words.split())
     with closing(load_job(settings)) as job:
         spec = run_spec(job, 0)
-    accounted = {"epsilon": 9.5, "delta": 1e-5, "unit": "query", "accountant": "zcdp", "relation": "replace-one"}
     claimed = {"epsilon": 10.0, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1", "disputed": ""}
-    privacy = {"claimed": claimed, "accounted": accounted, "accounted_units": {"query": accounted}, "noise": "seeded"}
-    record = Record(spec.hash, "ok", "", json.loads(canonical(asdict(spec))), student="datalens", privacy=privacy)
+    report = privacy(accounted(9.5, "query"), claimed=claimed)
+    record = Record(spec.hash, "ok", "", json.loads(canonical(asdict(spec))), student="datalens", privacy=report)
     (tmp_path / "records" / spec.hash).mkdir(parents=True)
     (tmp_path / "records" / spec.hash / RECORD).write_text(record.to_json(), encoding="utf-8")
     run = subprocess.run([sys.executable, "-c", CACHED.format(words.split())], cwd=ROOT, capture_output=True, text=True)

@@ -10,7 +10,7 @@ from conftest import write_toy
 
 from bench import registry
 from bench.pipeline import run
-from bench.pipeline.job import load_job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 OF_KIND: dict[str, dict[str, Any]] = {

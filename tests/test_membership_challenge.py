@@ -16,12 +16,11 @@ from conftest import write_toy
 from baselines.no_defence import NoDefence
 from bench.api import AttackerKnowledge, MembershipResult, Release, Target, Teacher
 from bench.errors import BenchError
-from bench.pipeline import release_step, run, teacher_steps
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.membership_challenge import make_challenge
-from bench.pipeline.reference_models import ReferenceModels, halves
-from bench.pipeline.release_membership_stage import _some
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline import challenge, run
+from bench.pipeline.challenge import ReferenceModels, halves, make_challenge
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.membership import _some
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 
@@ -130,7 +129,7 @@ def test_references_are_trained_on_their_half_and_on_nothing_of_the_target(
         seen.append(job.material.private[0])
         raise StopIteration
 
-    monkeypatch.setattr(teacher_steps, "teacher", teacher)
+    monkeypatch.setattr(challenge, "train_teacher", teacher)
     spec = run_spec(given, 0)
     asked = make_challenge(given.material)
     held = ReferenceModels(given, spec.release, asked, "scores").knowledge("teacher")
@@ -153,13 +152,13 @@ def test_a_reference_has_no_more_records_than_the_target_and_a_place_of_its_own_
         seen.append((len(job.material.private[0]), spec.data.split))
         raise StopIteration
 
-    monkeypatch.setattr(teacher_steps, "teacher", teacher)
+    monkeypatch.setattr(challenge, "train_teacher", teacher)
     asked, release = make_challenge(given.material), run_spec(given, 0).release
     few = replace(given, material=replace(given.material, private=tuple(x[:50] for x in given.material.private)))
     fewer = make_challenge(few.material)
-    for one, challenge in ((given, asked), (few, fewer), (few, fewer)):
+    for one, faced in ((given, asked), (few, fewer), (few, fewer)):
         with pytest.raises(StopIteration):
-            ReferenceModels(one, release, challenge, "scores").knowledge("teacher").references(2, "teacher")
+            ReferenceModels(one, release, faced, "scores").knowledge("teacher").references(2, "teacher")
     on_suspects = [int(halves(2, len(each.labels))[0].sum()) for each in (asked, fewer)]
     room = len(few.material.private[0]) - len(fewer.labels) // 2
     assert seen[1][0] == on_suspects[1] + min(room, len(fewer.reserve[0])) <= 50 + len(fewer.labels) // 4
@@ -178,7 +177,7 @@ def test_a_students_references_have_seeds_of_their_own(toy: Path, monkeypatch: p
             raise StopIteration
         return SimpleNamespace(step=SimpleNamespace(seconds=0.0), network=torch.nn.Identity())
 
-    monkeypatch.setattr(release_step, "release", release)
+    monkeypatch.setattr(challenge, "make_release", release)
     spec = run_spec(given, 0)
     models = ReferenceModels(given, spec.release, make_challenge(given.material), "scores")
     with pytest.raises(StopIteration):
@@ -206,6 +205,7 @@ def test_students_references_are_converted_like_the_student(toy: Path, method: s
     assert torch.equal(again[0].target.scores(held.images), first.target.scores(held.images))
 
 
+@pytest.mark.thorough
 def test_a_membership_run_leaves_a_record_a_picture_and_a_row(toy: Path) -> None:
     given = job(toy, out=toy / "whole")
     outcome = run.run(given, 0)
@@ -225,6 +225,7 @@ def test_a_membership_run_leaves_a_record_a_picture_and_a_row(toy: Path) -> None
     assert (outcome.path / record.artifacts["roc"]).stat().st_size > 1000
 
 
+@pytest.mark.thorough
 def test_a_student_attacked_with_converted_references_is_not_held_against_a_network_that_was_not(toy: Path) -> None:
     found = {}
     for kind in ("teacher", "student"):
@@ -238,7 +239,7 @@ def test_a_student_attacked_with_converted_references_is_not_held_against_a_netw
 
 def test_an_attack_that_learns_from_labels_is_skipped_where_the_attacker_has_none(toy: Path) -> None:
     for attack in ("rmia", "lira", "shadow", "quantile"):
-        assert "--split iid" in str(job(toy, attack=attack, split="disjoint-low").unplayable), attack
+        assert "--split iid" in str(job(toy, attack=attack, split="disjoint-low").attack_skip_reason), attack
     outcome = run.run(job(toy, attack="rmia", split="disjoint-low", out=toy / "disjoint"), 0)
     assert outcome.record.status == "skipped" and "--split iid" in outcome.record.reason
 
@@ -250,6 +251,7 @@ def test_an_attack_that_needs_no_labels_is_played_where_the_attacker_has_none(to
     assert record.metrics["teacher_auc_gain"] is None and "no records" in record.missing["teacher_auc_gain"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("attack", ["gan-leaks", "domias"])
 def test_a_released_generator_is_attacked_where_the_attackers_images_have_no_labels(toy: Path, attack: str) -> None:
     given = job(toy, method="dp-merf", attack=attack, split="disjoint-low", out=toy / f"drawn-{attack}")
@@ -272,6 +274,7 @@ def test_own_weights_that_change_while_they_are_read_are_refused(toy: Path, monk
     assert not list((toy / "changed" / "steps" / "teacher").glob("[0-9a-f]*"))
 
 
+@pytest.mark.thorough
 def test_beside_own_weights_no_network_is_said_to_be_trained_as_the_teacher_was(toy: Path) -> None:
     """Of a user's weights the recipe is not known."""
     trained = run.run(job(toy, out=toy / "trained"), 0)
@@ -312,12 +315,12 @@ def test_scores_that_are_not_one_number_each_fail_the_run(toy: Path, monkeypatch
 
 def test_an_inversion_of_classes_without_private_records_is_told_before_anything_is_trained(toy: Path) -> None:
     given = job(toy, attack="gmi", out=toy / "lacking")
-    assert given.unplayable is None
+    assert given.attack_skip_reason is None
     images, labels = given.material.private
     kept = labels != 3
     lacking = replace(given, material=replace(given.material, private=(images[kept], labels[kept])))
-    assert str(lacking.unplayable).startswith("1 of 4 classes have no private record, the first 3: ")
-    assert given.judged and not lacking.judged
+    assert str(lacking.attack_skip_reason).startswith("1 of 4 classes have no private record, the first 3: ")
+    assert given.needs_evaluator and not lacking.needs_evaluator
     record = run.run(lacking, 0).record
     assert record.status == "skipped" and record.metrics.get("evaluator_accuracy") is None
     assert not (toy / "lacking" / "steps" / "evaluator").exists(), "no evaluator is trained for nothing"

@@ -14,7 +14,8 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.nets.footprint import footprint
 from bench.pipeline import memory
-from bench.pipeline.job import Job, load_job
+from bench.pipeline.job import Job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 

@@ -90,6 +90,7 @@ def test_images_are_drawn_in_parts_that_fit_into_memory() -> None:
     assert asked[3:] == [1, 1]
 
 
+@pytest.mark.thorough
 def test_pens_draw_a_little_light_ink_in_the_middle() -> None:
     images = drawn("pen", 2000)
     ink = images.mean((1, 2, 3))
@@ -100,6 +101,7 @@ def test_pens_draw_a_little_light_ink_in_the_middle() -> None:
     assert float(border.mean()) < 0.02
 
 
+@pytest.mark.thorough
 def test_pens_mix_paths_looping_paths_and_walks(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[Any]] = {"walks": [], "looping": []}
     walks, paths = pen._walks, pen._paths

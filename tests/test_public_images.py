@@ -17,10 +17,9 @@ from bench.api import Teacher
 from bench.errors import BenchError
 from bench.pipeline import canary_game, run
 from bench.pipeline.canary_game import CanaryGame
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.membership_challenge import make_challenge
-from bench.pipeline.reference_models import ReferenceModels
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.challenge import ReferenceModels, make_challenge
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 

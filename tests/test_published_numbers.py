@@ -11,14 +11,40 @@ import pytest
 from conftest import ROOT
 
 from bench import boards as board_files
+from bench.errors import BenchError
 from docs.tables import __main__ as pages
-from docs.tables import attacked, boards, cells, lines, proved, results
+from docs.tables import attacked, boards, cells, papers, results
 
 
 def test_the_tables_are_what_the_boards_say() -> None:
     assert [page.name for page in pages.PAGES if pages.rewritten(page) != page.read_text(encoding="utf-8")] == []
     found = [name for page in pages.PAGES for _, name, _ in pages.PLACE.findall(page.read_text(encoding="utf-8"))]
-    assert sorted(found) == sorted(pages.TABLES)
+    assert {name.partition("_")[0] for name in found} == set(pages.TABLES), "every table is on a page"
+    assert {template for template, _ in pages.TABLES.values()} == {
+        path.stem for path in (ROOT / "docs" / "templates").glob("*.j2")
+    }
+    shown = {row["table"] for row in boards.read_rows(ROOT / "docs" / "tables" / "rows.csv")}
+    assert shown == {name for name in found if name.startswith("found_")} | {"results", "shown", "headlines"}
+
+
+def test_a_table_of_an_unknown_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table nosuch_digits -->\n\n<!-- end -->\n")
+    monkeypatch.setattr(pages, "PAGES", (page,))
+    assert pages.main([]) == 2
+    assert "table nosuch_digits: no such table; expected a name that begins with" in capsys.readouterr().err
+
+
+def test_options_of_rows_csv_are_those_of_records() -> None:
+    assert boards.parsed("teachers=40 epsilon=8 account=accounted") == {
+        "method": {"teachers": 40},
+        "budget": {"epsilon": 8.0, "account": "accounted"},
+    }
+    assert boards.parsed("epsilon=null solve=none") == {"budget": {"epsilon": None, "solve": "none"}}
+    assert boards.parsed("epsilon=inf mode=label") == {"method": {"mode": "label"}, "budget": {"epsilon": "inf"}}
+    assert boards.parsed("") == {}
 
 
 def test_a_changed_number_is_noticed_and_mended(
@@ -35,21 +61,22 @@ def test_a_changed_number_is_noticed_and_mended(
 
 def test_a_finding_that_is_on_no_board_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boards, "board", lambda name: [])
-    for make in (*(lambda name=name: proved.found(name) for name in lines.FINDINGS), attacked.shown, results.votes):
-        with pytest.raises(KeyError):
+    monkeypatch.setattr(attacked, "board", lambda name: [])
+    for make in (lambda: papers.found("answers"), attacked.shown, results.votes):
+        with pytest.raises(BenchError, match="is not on the board of"):
             make()
 
 
 def test_an_empty_place_is_filled_and_nothing_after_it_is_lost(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- table issues -->\n\n<!-- end -->\n\nkept\n\n<!-- table issues -->\n\nold\n\n<!-- end -->\n")
-    filled = f"<!-- table issues -->\n\n{proved.issues()}\n\n<!-- end -->\n"
+    filled = f"<!-- table issues -->\n\n{pages.table('issues')}\n\n<!-- end -->\n"
     assert pages.rewritten(page) == f"{filled}\nkept\n\n{filled}"
 
 
 def test_the_table_of_results_has_every_method_of_a_board() -> None:
     for name in ("digits", "mnist"):
-        lines = [line.split("|")[1].strip() for line in results.results(name).splitlines()[2:]]
+        lines = [line.split("|")[1].strip() for line in pages.table(f"results_{name}").splitlines()[2:]]
         shown = {re.split(r"[,\s]", line)[0] for line in lines}
         assert shown == {row["method"] for row in boards.board(name)}
 
@@ -87,7 +114,7 @@ def test_controls_that_the_results_name_are_in_the_records(where: str, name: str
         board_files.seed(record): record.metrics["control_accuracy"]
         for record in boards.records().values()
         if board_files.dataset(record) == name
-        and lines.filled(record.options) == lines.given(teachers=teachers, epsilon=8.0, account="accounted")
+        and boards.filled(record.options) == boards.given(teachers=teachers, epsilon=8.0, account="accounted")
         and record.spec["release"]["method"] == "class-moments"
     }
     assert f"{100 * mean(controls.values()):.1f}" == said
@@ -99,7 +126,7 @@ def test_what_the_results_say_of_gmi_is_on_the_boards() -> None:
     pairs = [(name, method) for method in ("dp-teacher", "dp-sgd") for name in ("digits", "mnist")]
     assert [results.attacked(name, method, {})[0] for name, method in pairs] == list(said)
     (said,) = re.findall(r"unseen images by (\d+) % \(teacher\) and (\d+) % \(that student\)", text)
-    sound = lines.given(teachers=40, epsilon=2.0, account="accounted")
+    sound = boards.given(teachers=40, epsilon=2.0, account="accounted")
     (bare,), (ours,) = (
         [row for row in boards.of("digits", *key) if row["attack"] == "gmi"]
         for key in (("no-defence", {}), ("class-moments", sound))
@@ -118,7 +145,7 @@ def test_seeds_that_were_attacked_join_those_that_were_not(monkeypatch: pytest.M
     drawn_apart = common | {"seeds": "3", "runs": "e", "attack": "", "flags": "float32-noise"}
     made = {"a": (0, 0.6), "b": (1, 0.7), "c": (2, 0.8), "d": (1, 0.1), "e": (3, 0.2)}
     records = {
-        name: SimpleNamespace(spec={"release": {"seed": seed}}, metrics={"accuracy": accuracy})
+        name: SimpleNamespace(hash=name, spec={"release": {"seed": seed}}, metrics={"accuracy": accuracy})
         for name, (seed, accuracy) in made.items()
     }
     monkeypatch.setattr(boards, "records", lambda: records)

@@ -17,9 +17,9 @@ from board_records import record, rows
 from dp_accounting import GaussianDpEvent
 
 from bench import boards
+from bench.boards import board_files
 from bench.boards.publish import expected
 from bench.boards.records import migrate
-from bench.boards.tables import INSTALLED
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Ledger, Unit
@@ -133,7 +133,7 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
     boards.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
     before = (tmp_path / "leaderboards" / "releases" / "digits.csv").read_text()
     smaller, larger, without, another = made(), made(), made(), made()
-    del without.privacy["events"]
+    without.privacy["events"] = []
     another.privacy["accounted_units"]["query"] = proved | {"unit": "query"}
     smaller.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5}}
     larger.privacy["accounted"] = proved | {"epsilon": 9.0}
@@ -159,24 +159,27 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda r: r.metrics.update(accuracy="0.9"), "its metric accuracy is '0.9', no number"),
-        (lambda r: r.metrics.update(accuracy=True), "its metric accuracy is True"),
-        (lambda r: r.options.update(method=3), "its options are not grouped"),
-        (lambda r: r.privacy.update(accounted="x"), r"its privacy\.accounted has the epsilon 'x'"),
-        (lambda r: r.privacy["accounted"].update(epsilon=None), r"its privacy\.accounted has the epsilon None"),
-        (lambda r: r.privacy["accounted"].update(epsilon=-1.0), r"its privacy\.accounted has the epsilon -1"),
+        (lambda r: r.metrics.update(accuracy="0.9"), r"metrics\.accuracy: '0.9' is not a number"),
+        (lambda r: r.metrics.update(accuracy=True), r"metrics\.accuracy: True is not a number"),
+        (lambda r: r.options.update(method=3), r"options\.method: "),
+        (lambda r: r.privacy.update(accounted="x"), r"privacy\.accounted: "),
+        (lambda r: r.privacy["accounted"].update(epsilon=None), r"privacy\.accounted\.epsilon: "),
+        (
+            lambda r: r.privacy["accounted"].update(epsilon=-1.0),
+            r"accounted\.epsilon: .* greater than or equal",
+        ),
         (lambda r: r.privacy.update(accounted_units=[1]), "accounted_units"),
-        (lambda r: r.privacy.pop("accounted"), r"its privacy\.accounted has the epsilon None"),
-        (lambda r: r.privacy.pop("accounted_units"), r"its privacy\.accounted_units has the epsilon None"),
-        (lambda r: r.privacy["claimed"].pop("unit"), r"its privacy\.claimed .* lacks delta or unit"),
-        (lambda r: r.privacy["claimed"].update(unit=[]), r"its privacy\.claimed has the delta 1e-05 per \[\]"),
-        (lambda r: r.privacy["accounted"].update(delta="0"), r"its privacy\.accounted has the delta '0' per "),
-        (lambda r: r.privacy.update(solved=[1]), r"its privacy\.solved is not grouped"),
-        (lambda r: r.privacy.update(events=[{"unit": "example"}]), r"its privacy\.events are no ledger"),
-        (lambda r: r.privacy.update(events="none"), r"its privacy\.events are no ledger"),
-        (lambda r: r.artifacts.update(plot=3), "its artifacts are not all words"),
-        (lambda r: r.missing.update(fid=3), "its missing are not all words"),
-        (lambda r: r.provenance.update(steps=[]), r"its provenance\.steps are not grouped"),
+        (lambda r: r.privacy.pop("accounted"), r"privacy\.accounted: Field required"),
+        (lambda r: r.privacy.pop("accounted_units"), r"privacy\.accounted_units: Field required"),
+        (lambda r: r.privacy["claimed"].pop("unit"), r"privacy\.claimed\.unit: Field required"),
+        (lambda r: r.privacy["claimed"].update(unit=[]), r"privacy\.claimed\.unit: "),
+        (lambda r: r.privacy["accounted"].update(delta="0"), r"privacy\.accounted\.delta: "),
+        (lambda r: r.privacy.update(solved=[1]), r"privacy\.solved: "),
+        (lambda r: r.privacy.update(events=[{"unit": "example"}]), r"privacy\.events\.0\.event: Field required"),
+        (lambda r: r.privacy.update(events="none"), r"privacy\.events: "),
+        (lambda r: r.artifacts.update(plot=3), r"artifacts\.plot: "),
+        (lambda r: r.missing.update(fid=3), r"missing\.fid: "),
+        (lambda r: r.provenance.update(steps=[]), r"provenance\.steps: "),
     ],
 )
 def test_a_record_with_words_for_numbers_is_damaged_and_left_out(
@@ -386,15 +389,15 @@ def test_publish_writes_own_boards_apart_from_the_published(
     assert "--publish --boards boards" in capsys.readouterr().out
 
 
-def test_a_folder_without_the_papers_numbers_is_not_taken_for_the_published(
+def test_a_folder_leaderboards_outside_a_checkout_is_not_the_published_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaderboards").mkdir()
-    assert boards.boards_folder(None) == INSTALLED and boards.own_folder(None) is None
-    (tmp_path / "leaderboards" / "reported.csv").write_text("")
-    assert boards.boards_folder(None) == Path("leaderboards")
+    assert board_files.boards_folder(None) == board_files.INSTALLED and board_files.own_folder(None) is None
+    (tmp_path / "bench" / "boards").mkdir(parents=True)
+    assert board_files.boards_folder(None) == Path("leaderboards")
     (tmp_path / "boards" / "releases").mkdir(parents=True)
-    assert boards.own_folder(None) is None and boards.own_folder(Path("mine")) == Path("mine")
+    assert board_files.own_folder(None) is None and board_files.own_folder(Path("mine")) == Path("mine")
     (tmp_path / "boards" / "releases" / "digits.csv").write_text("")
-    assert boards.own_folder(None) == Path("boards")
+    assert board_files.own_folder(None) == Path("boards")

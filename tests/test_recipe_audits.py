@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from bench.config import Variant, describe
 from bench.data import ImageData
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import check
-from bench.pipeline.job import load_job
-from bench.pipeline.lookup import Lookup
+from bench.pipeline.components import Components
 from bench.pipeline.material import Material, Wanted, load_material
+from bench.pipeline.resolve import load_job
 from bench.sweeps.plan import plan
 from bench.sweeps.recipe import read
 
@@ -56,13 +56,14 @@ def known_by(release: dict[str, Any]) -> dict[str, Any]:
 def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """The releases that the recipes audit."""
     common = ["--out", str(tmp_path_factory.mktemp("out")), "--device", "cpu"]
-    lookup = replace(Lookup.remembering(), material=lru_cache(maxsize=2)(material))
+    components = Components(caches=True)
+    components.material = lru_cache(maxsize=2)(material)  # type: ignore[method-assign]
     settle, found = Settler(), list[dict[str, Any]]()
     for tier, wanted in [(tier, cell) for tier, recipe in RECIPES.items() for cell in read(recipe).cells]:
         assert wanted.command == "audit release" and wanted.seeds == (0,)
         settings, game = settle(["audit", "release", *wanted.arguments, *common, "--tier", tier])
         assert game is not None
-        job = load_job(settings, lookup)
+        job = load_job(settings, components)
         check(job, game)
         spec = json.loads(json.dumps(asdict(canary_audit.audit_spec(job, game, 0))))
         found.append(known_by(json.loads(audited_release(spec))))
@@ -127,6 +128,7 @@ def agree(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+@pytest.mark.thorough
 def test_every_promise_on_the_boards_is_audited(audited: list[dict[str, Any]]) -> None:
     boards = on_boards()
     assert {release["release"]["teacher"]["data"]["dataset"] for release in boards.values()} == BOARDS

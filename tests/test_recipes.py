@@ -12,9 +12,9 @@ import pytest
 from conftest import ROOT
 
 from bench import registry
-from bench.boards import reported
 from bench.cli.sweep import Settler
 from bench.config import Variant, configure, options
+from bench.papers import printed_numbers
 from bench.sweeps.plan import Cell, plan
 from bench.sweeps.recipe import Recipe, RecipeCell, read
 
@@ -56,7 +56,9 @@ DATASETS = {
 
 
 def printed() -> list[tuple[str, str]]:
-    return [(paper, table) for paper, tables in reported.papers().items() for table in tables if table[:5] == "Table"]
+    return [
+        (paper, table) for paper, tables in printed_numbers.papers().items() for table in tables if table[:5] == "Table"
+    ]
 
 
 def recipe_of(paper: str, table: str) -> Recipe:
@@ -77,7 +79,7 @@ def test_the_cells_of_the_papers_tables_are_all_in_two_recipes() -> None:
         found.setdefault((cell.get("dataset"), cell.get("method")), set()).add(
             math.nan if epsilon == "none" else float(epsilon)
         )
-    printed_there = [entry for each in printed() for entry in reported.table(*each) if entry.dataset in AT_HAND]
+    printed_there = [entry for each in printed() for entry in printed_numbers.table(*each) if entry.dataset in AT_HAND]
     assert len(printed_there) > 400
     for entry in printed_there:
         runs = found.get((entry.dataset, entry.method), set())
@@ -115,7 +117,7 @@ def test_every_printed_accuracy_is_in_its_recipe(paper: str, table: str) -> None
         for cell, budget in zip(recipe.cells, budgets, strict=True)
     }
     known = {(dataset, method) for dataset, method, _ in cells}
-    for entry in reported.table(paper, table):
+    for entry in printed_numbers.table(paper, table):
         if "eps-uncertain" in entry.issues:
             assert (entry.dataset, entry.method) in known, entry
         else:
@@ -128,7 +130,7 @@ def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str
         {**dict(cell.options), **{"ablation": _ablation(cell.get("method"), dict(cell.options))}}
         for cell in recipe_of(paper, table).cells
     ]
-    for entry in reported.table(paper, table):
+    for entry in printed_numbers.table(paper, table):
         mode = "label" if entry.method == "dpsd" and entry.unit == "label" else "data"
         assert any(
             (cell["dataset"], cell["method"], cell["ablation"]) == (entry.dataset, entry.method, entry.ablation)
@@ -139,9 +141,9 @@ def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str
 
 
 def _ablation(method: str, options: dict[str, str]) -> str:
-    """What `reported.ablation` makes of a board's row that such a cell gives."""
+    """What `ablations.ablation` makes of a board's row that such a cell gives."""
     own = {key.removeprefix("method."): _value(text) for key, text in options.items() if key.startswith("method.")}
-    return reported.ablation(method, {"method": own, "budget": {"epsilon": _value(options["epsilon"])}})
+    return printed_numbers.ablation(method, {"method": own, "budget": {"epsilon": _value(options["epsilon"])}})
 
 
 def _value(text: str) -> Any:

@@ -12,22 +12,31 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from records_made import BUDGET, CANARIES, accounted, audit_line, privacy
 
 from bench.privacy import Budget
 from bench.storage.provenance import Followed, collect, git_state
 from bench.storage.records import Audit, Record, _digest_as_written
-from bench.storage.specs import DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical, digest
+from bench.storage.specs import (
+    AuditSpec,
+    AuditTeacherSpec,
+    DataSpec,
+    EvaluatorSpec,
+    ReleaseSpec,
+    RunSpec,
+    TeacherSpec,
+    canonical,
+    digest,
+)
 
 WHERE = DataSpec("digits", "f" * 16, "iid")
 TEACHER = TeacherSpec(WHERE, "resnet18", None, {"epochs": 2}, 0)
-RELEASE = ReleaseSpec(TEACHER, "dpsd", 1, {"sigma": 1.0}, "datalens", {"epsilon": 10.0}, "seeded", 0)
+RELEASE = ReleaseSpec(TEACHER, "dpsd", 1, {"sigma": 1.0}, "datalens", BUDGET, "seeded", 0)
 RUN = RunSpec("quick", RELEASE, None, EvaluatorSpec(WHERE, "evaluator-cnn", {}, 1))
-PROVED = {"epsilon": 8.0, "delta": 1e-5, "unit": "example"}
-ACCOUNT = {"claimed": None, "accounted": PROVED, "accounted_units": {"example": PROVED}}
 
 
 def made(options: dict[str, Any] | None = None, **metrics: float | None) -> Record:
-    return Record(RUN.hash, "ok", "", asdict(RUN), options or {}, metrics=metrics, privacy=ACCOUNT)
+    return Record(RUN.hash, "ok", "", asdict(RUN), options or {}, metrics=metrics, privacy=privacy())
 
 
 JSON = st.recursive(
@@ -161,10 +170,10 @@ def test_a_field_of_another_type_is_no_record(tmp_path: Path, name: str, wrong: 
 @pytest.mark.parametrize(
     ("name", "change", "words"),
     [
-        ("privacy", {"audited": {"epsilon_lower": 1.0}}, r"its privacy\.audited is no bound of an audit"),
-        ("provenance", {"seconds": {"teacher": "long"}}, r"its provenance\.seconds are not all numbers"),
-        ("provenance", {"seconds": [1.0]}, r"its provenance\.seconds are not all numbers"),
-        ("provenance", {"device": True}, r"its provenance\.device is no word"),
+        ("privacy", {"audited": {"epsilon_lower": 1.0}}, r"privacy\.audited\.delta: Field required"),
+        ("provenance", {"seconds": {"teacher": "long"}}, r"provenance\.seconds\.teacher: 'long' is not a number"),
+        ("provenance", {"seconds": [1.0]}, r"provenance\.seconds: Input should be a valid dictionary"),
+        ("provenance", {"device": True}, r"provenance\.device: Input should be a valid string"),
     ],
 )
 def test_a_record_whose_readers_would_miss_a_number_is_none(
@@ -182,7 +191,7 @@ def test_a_run_without_an_account_has_failed(tmp_path: Path) -> None:
         path.write_text(record.to_json(), encoding="utf-8")
         assert Record.read(path).status == record.status
     path.write_text(replace(made(), privacy={}).to_json(), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"its privacy\.accounted has the epsilon None"):
+    with pytest.raises(ValueError, match=r"privacy\.claimed: Field required"):
         Record.read(path)
 
 
@@ -263,18 +272,23 @@ def test_a_step_that_says_nothing_of_where_it_was_made_is_named_and_one_of_the_r
     ("change", "words"),
     [
         (lambda a: None, ""),
-        (lambda a: a.lines.pop("null"), "it has no line of the null"),
-        (lambda a: a.lines.update(student=[]), "it has no line of the student"),
-        (lambda a: a.lines["student"].update(epsilon_lower="much"), "its student's epsilon_lower is 'much', no number"),
-        (lambda a: a.lines["teacher"].pop("correct"), "its teacher's correct is None, no number"),
-        (lambda a: a.canaries.clear(), "its canaries is None, no number"),
-        (lambda a: a.privacy.clear(), "its privacy lacks claimed or accounted_units"),
+        (lambda a: a.lines.pop("null"), "lines: lines of student, teacher; expected student, teacher, null"),
+        (lambda a: a.lines.update(student=[]), r"lines\.student: Input should be a valid dictionary"),
+        (
+            lambda a: a.lines["student"].update(epsilon_lower="much"),
+            r"lines\.student\.epsilon_lower: ",
+        ),
+        (lambda a: a.lines["teacher"].pop("correct"), r"lines\.teacher\.correct: Field required"),
+        (lambda a: a.canaries.clear(), r"canaries\.number: Field required"),
+        (lambda a: a.privacy.clear(), r"privacy\.claimed: Field required"),
     ],
 )
 def test_an_audit_that_lacks_a_number_is_none(change: Callable[[Audit], None], words: str, tmp_path: Path) -> None:
-    lines = {name: {"correct": 50, "epsilon_lower": 0.0} for name in ("student", "teacher", "null")}
-    privacy: dict[str, Any] = {"claimed": None, "accounted_units": {}}
-    audit = Audit(RUN.hash, "not refuted", [], asdict(RUN), {"number": 200}, 3.5, 1e-5, lines, False, privacy)
+    lines = {name: audit_line(50) for name in ("student", "teacher", "null")}
+    account = {"claimed": None, "accounted": accounted(), "accounted_units": {}}
+    spec = AuditSpec("quick", RELEASE, AuditTeacherSpec(WHERE, "resnet18", None, {}, 0, canaries=9), "loss", 4, 0.95)
+    plain = json.loads(canonical(asdict(spec)))
+    audit = Audit(spec.hash, "not refuted", [], plain, dict(CANARIES), 3.5, 1e-5, lines, False, account)
     change(audit)
     (tmp_path / "audit.json").write_text(audit.to_json())
     if not words:

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from attacks.gmi import Gmi
 from bench.api import AttackResult, Context
-from bench.pipeline import evaluation, inversion_stage, reference_images, run, teacher_steps, victims
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline import evaluation, inversion, material, reference_images, run, stages
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 
@@ -53,7 +53,7 @@ def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
     spec = run_spec(given, 0)
     run.run(given, 0)
     m, device = given.material, given.device
-    evaluator = teacher_steps.evaluator(given, spec.evaluator).network
+    evaluator = stages.train_evaluator(given, spec.evaluator).network
     test = (m.data.test_images, m.data.test_labels)
     new = evaluation.make_judge(
         evaluator,
@@ -62,7 +62,7 @@ def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
         evaluation.extract_features(evaluator, m.private[0], m.data.test_images, device),
         device,
     )
-    kept = inversion_stage.make_judge(given, spec, evaluator)
+    kept = inversion.make_judge(given, spec, evaluator)
     for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
         assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
     assert torch.equal(kept.directions, new.directions)
@@ -76,9 +76,10 @@ def judged(toy: Path) -> tuple[Job, evaluation.Judge]:
     given = job(toy)
     spec = run_spec(given, 0)
     run.run(given, 0)
-    return given, inversion_stage.make_judge(given, spec, teacher_steps.evaluator(given, spec.evaluator).network)
+    return given, inversion.make_judge(given, spec, stages.train_evaluator(given, spec.evaluator).network)
 
 
+@pytest.mark.thorough
 def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
     given, by = judged(toy)
     targets = torch.arange(given.material.data.classes).repeat_interleave(8)
@@ -93,7 +94,7 @@ def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
 def test_no_knn_gap_where_unseen_images_were_attacked(toy: Path) -> None:
     """Even exact copies of all victims, private and unseen alike, were nearer to unseen images."""
     given, by = judged(toy)
-    chosen = victims.choose_victims(given.material)
+    chosen = material.choose_victims(given.material)
     every = torch.arange(len(chosen.images))
     copies = AttackResult(chosen.images.float() / 255, chosen.labels, torch.zeros_like(chosen.labels), victims=every)
     scored = evaluation.score(copies, by, None, chosen, ["knn_gap", "ssim_gap"])

@@ -52,7 +52,7 @@ class Foreign:
     goal: ClassVar[str] = "inversion"
     access: ClassVar[str] = "label"
 
-    def applicable(self, shape, classes, aux):
+    def skip_reason(self, shape, classes, aux):
         return None
 
     def run(self, target, aux, ctx):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from bench import boards
 from bench.api import Target
 from bench.pipeline import floors, run
-from bench.pipeline.job import Job, load_job
+from bench.pipeline.job import Job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.storage.records import Record
 

@@ -10,7 +10,7 @@ import pytest
 from conftest import write_toy
 
 from bench.data import partition as partitions
-from bench.pipeline.job import load_job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.run import run
 from bench.pipeline.settings import Settings
 

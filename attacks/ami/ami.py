@@ -92,7 +92,7 @@ class Ami:
         between(self, 0, 0.5, "holdout")
         below(self, 0, "floor")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images the decoder cannot make, too few auxiliary images, k above the classes."""
         try:
             check_square(shape)

@@ -110,7 +110,7 @@ class DeepInversion:
         positive(self, "lr", "pixel_std")
         at_least(self, 0, "bn_weight", "first_bn", "tv_weight", "l2_weight", "jitter")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """None: no auxiliary images are needed, and any size will do."""
         return None
 

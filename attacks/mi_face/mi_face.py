@@ -110,7 +110,7 @@ class MiFace:
                 "images_per_class 1, or start noise or aux"
             )
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: `start` asks for auxiliary images and there are none."""
         if self.start in ("aux-mean", "aux") and aux < 1:
             return f"start {self.start} needs auxiliary images and there are none; use start zero or noise"

@@ -133,7 +133,7 @@ class PlgMi:
         between(self, 0, 1, "jitter")
         at_most(self, 1, "crop")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images the GAN cannot make, or fewer auxiliary images than each class is to have."""
         try:
             check_square(shape)

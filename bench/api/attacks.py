@@ -112,7 +112,7 @@ class Attack(Protocol):
     @property
     def observes(self) -> bool: ...
 
-    def applicable(self, shape: Shape, classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
         """A reason not to run on images of `shape` with `aux` auxiliary images, or None."""
         ...
 
@@ -158,7 +158,7 @@ class MembershipAttack(Protocol):
     access: ClassVar[Access]
     tiers: ClassVar[dict[str, dict[str, Any]]]
 
-    def applicable(self, shape: Shape, classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
         """A reason not to run with `aux` labelled images that are no one's training records, or None."""
         ...
 
@@ -186,7 +186,7 @@ class ReleaseAttack(Protocol):
     @property
     def access(self) -> Access: ...
 
-    def applicable(self, shape: Shape, classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
         """A reason not to run with `aux` images that are no one's training records, or None."""
         ...
 

@@ -6,13 +6,12 @@ from bench.boards.flags import flags
 from bench.boards.information import information
 from bench.boards.publish import differences, publish, rebuild, refresh
 from bench.boards.records import dataset, read_audits, read_records, seed
-from bench.boards.tables import Board, boards_folder, own_folder, read_attacks, read_boards, read_releases
+from bench.boards.tables import Board, read_attacks, read_boards, read_releases
 from bench.boards.wide import wide_rows
 
 __all__ = [
     "Board",
     "audited_release",
-    "boards_folder",
     "build",
     "by_release",
     "dataset",
@@ -21,7 +20,6 @@ __all__ = [
     "identity",
     "information",
     "is_refuted",
-    "own_folder",
     "publish",
     "read_attacks",
     "read_audits",

@@ -19,8 +19,7 @@ from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow
 from bench.config import Variant
 from bench.data.canaries import SPLIT as CANARIES
 from bench.errors import BenchError
-from bench.privacy.budget import Budget
-from bench.storage.options import BUDGET, Changed, described
+from bench.storage.options import Changed, described
 
 EXACT = 1e-9
 ALIKE = 1e-3
@@ -380,27 +379,6 @@ def released(row: ReleaseRow) -> str:
 def queries_teachers(row: ReleaseRow) -> bool:
     """Whether what is released depends on the teacher's network or recipe; of a method that is not installed, yes."""
     return teacher_matters(needs(row.method, cast(Variant, row.variant), row.tier, _options(row)["method"]))
-
-
-def command(row: ReleaseRow, dataset: str) -> str:
-    """What makes a release again, of one seed, on a data set as it is typed."""
-    given = _options(row)
-    limits = {"unit": "example", "epsilon": Budget().epsilon} | given["budget"]
-    usual = {"teacher": "resnet18", "tier": "quick", "unit": "example", "solve": "none"}
-    named = {"teacher": row.teacher, "tier": row.tier} | {name: limits[name] for name in BUDGET if name in limits}
-    words = [f"bench run --method {row.method} --variant {row.variant} --dataset {dataset}"]
-    typed = {name: _typed(value) for name, value in named.items()}
-    words += [f"--{name} {value}" for name, value in typed.items() if value not in ("", usual.get(name))]
-    for group in ("method", "teacher"):
-        words += [f"--{group}.{name} {_typed(value)}" for name, value in given[group].items()]
-    return " ".join(words)
-
-
-def _typed(value: object) -> str:
-    """An option's value as the command takes it."""
-    if value is None:
-        return "none"
-    return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")
 
 
 def percent(share: float) -> str:

@@ -17,17 +17,12 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.config import TIERS
-from bench.errors import BenchError
+from bench.errors import BenchError, NotFound
 from bench.escape import csv_cell, csv_value
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PUBLISHED, OWN = Path("leaderboards"), Path("boards")
-"""Folders of boards: of this project, and of a user."""
-INSTALLED = Path(__file__).resolve().parents[2] / PUBLISHED
-PAPERS = "reported.csv"
-"""A file of published boards that no user's boards have."""
 RELEASES, ATTACKS, RUNS = "releases", "attacks", "runs"
 """Folders of a folder of boards, with a file DATASET.csv each."""
 ACCURACY = "accuracy"
@@ -173,19 +168,6 @@ class Board:
         }
 
 
-def boards_folder(given: Path | None) -> Path:
-    """The folder of published boards: the one given, else `leaderboards` of a checkout, else that of the installation.
-
-    A checkout's folder has the papers' numbers too; one without them is a user's.
-    """
-    return given or (PUBLISHED if (PUBLISHED / PAPERS).is_file() else INSTALLED)
-
-
-def own_folder(given: Path | None) -> Path | None:
-    """The folder of a user's boards: the one given, else `boards` here, if it has any; else None."""
-    return given or (OWN if any(OWN.glob(f"{RELEASES}/*.csv")) else None)
-
-
 def read_boards(
     folder: Path, only: Collection[str] | None = None, whose: str = "", with_attacks: bool = True
 ) -> list[Board]:
@@ -200,7 +182,7 @@ def read_boards(
     """
     found = sorted((folder / RELEASES).glob("*.csv"))
     if not found:
-        raise BenchError(f"no board in {folder}; {_nearest(folder)}")
+        raise NotFound(f"no board in {folder}; {_nearest(folder)}")
     names = [path.stem for path in found if only is None or path.stem in only]
     return [read_board(folder, name, whose, with_attacks) for name in names]
 
@@ -216,7 +198,7 @@ def _nearest(folder: Path) -> str:
     inside = folder / "leaderboards"
     if (inside / RELEASES).is_dir():
         return f"give {inside}"
-    if any(path.name != PAPERS for path in folder.glob("*.csv")):
+    if any(folder.glob("*.csv")):
         return f"its tables are of an older version: rebuild them with `bench leaderboard --publish --boards {folder}`"
     return "run from the project's directory, or give a folder of boards"
 
@@ -240,7 +222,7 @@ def _frame(kind: type[Row], table: str, path: Path) -> pd.DataFrame:
 
     paths = sorted((path / table).glob("*.csv")) if path.is_dir() else [path]
     if not paths:
-        raise BenchError(f"no board in {path}; {_nearest(path)}")
+        raise NotFound(f"no board in {path}; {_nearest(path)}")
     rows = [row for each in paths for row in read_table(kind, each)]
     frame = pd.DataFrame([vars(row) for row in rows], columns=[each.name for each in fields(kind)])
     frame.insert(0, "dataset", frame.pop("dataset"))

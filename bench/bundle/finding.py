@@ -16,6 +16,8 @@ from bench.storage.store import inspect
 
 EXPORTED = ("events", "claimed", "accounted_units", "noise_version")
 """What a record's account and its release's have in common, of what leaves."""
+LATEST = "latest"
+"""Names the run whose record was written last."""
 AGAIN = "make it again with `bench run` and --fresh"
 
 
@@ -35,7 +37,7 @@ class Found:
 
 
 def find(run: str, out: Path) -> Found:
-    """The run called `run`: a directory with a record, a record's file, or a hash (or its start) below `out`.
+    """The run called `run`: a directory with a record, a record's file, a hash (or its start) below `out`, or "latest".
 
     Raises:
         BenchError: no such run or more than one; a failed one; a release that is not in the store, is damaged there or
@@ -69,7 +71,10 @@ def _record_file(run: str, out: Path) -> Path:
             raise BenchError(f"RUN {run}: no {RECORD} in this directory; give a run's, as in runs/records/HASH")
         return given / RECORD
     records = out / "records"
-    known = sorted(path.parent.name for path in records.glob(f"[!.]*/{RECORD}"))
+    files = sorted(records.glob(f"[!.]*/{RECORD}"))
+    if run == LATEST and files:
+        return max(files, key=lambda path: path.stat().st_mtime_ns)
+    known = [path.parent.name for path in files]
     matching = [name for name in known if name.startswith(run)] if re.fullmatch("[0-9a-f]+", run) else []
     if len(matching) > 1:
         raise BenchError(f"RUN {run}: {len(matching)} runs in {records} begin so ({', '.join(matching)}); give more")

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from bench import __version__
+from bench import __version__, extensions
 from bench.cli import (
     account,
     audit,
     boards,
     choose,
-    compare,
     doctor,
     export,
     listing,
@@ -26,28 +25,26 @@ from bench.cli import (
     sweep,
     verify,
 )
-from bench.cli.heap import keep_freed_memory
 from bench.cli.run_options import PREFIXES
-from bench.errors import BenchError, RunFailed, disk_is_full
+from bench.errors import BadOption, BenchError, RunFailed, disk_is_full
+from bench.interface.heap import keep_freed_memory
 from bench.progress import complain
 
-COMMANDS: dict[str, Any] = {
-    "run": run,
-    "sweep": sweep,
-    "prepare": run.PREPARE,
-    "audit": audit,
-    "account": account,
-    "list": listing.LIST,
-    "show": show.SHOW,
-    "leaderboard": boards,
-    "records": records,
-    "compare": compare,
-    "choose": choose,
-    "report": report,
-    "export": export,
-    "verify": verify,
-    "doctor": doctor,
+GROUPS: dict[str, dict[str, Any]] = {
+    "run and attack": {
+        "run": run,
+        "sweep": sweep,
+        "prepare": run.PREPARE,
+        "audit": audit,
+        "account": account,
+        "list": listing.LIST,
+        "show": show.SHOW,
+    },
+    "release": {"export": export, "verify": verify},
+    "boards": {"leaderboard": boards, "choose": choose, "report": report, "records": records},
+    "data and machines": {"doctor": doctor},
 }
+"""The task of a user to its commands, in the order of `bench --help`."""
 FULL = "the disk is full; finished steps are kept: make room, or name another --out, and run the same command to go on"
 RESUMED = ("run", "prepare", "audit", "sweep")
 """Commands that keep what they have done."""
@@ -68,7 +65,7 @@ class Parser(argparse.ArgumentParser):
         self.named: set[str] = set()
 
     def error(self, message: str) -> NoReturn:
-        raise BenchError(f"{message}; see `{self.prog} --help`")
+        raise BadOption(f"{message}; see `{self.prog} --help`")
 
     def unknown_option(self, given: str) -> BenchError:
         """The error for an option that does not exist, with the nearest one."""
@@ -76,16 +73,14 @@ class Parser(argparse.ArgumentParser):
         family, dot, _ = name.partition(".")
         if dot and family in FAMILIES and family[2:] not in self.named:
             if family not in self._option_string_actions:
-                return BenchError(f"{given}: `{self.prog}` has no {family[2:]}; leave it out")
-            return BenchError(
-                f"{given} is an option of the {family[2:]}, and none is named; give {family} NAME as well"
-            )
+                return BadOption(f"{given}: `{self.prog}` has no {family[2:]}; leave it out")
+            return BadOption(f"{given} is an option of the {family[2:]}, and none is named; give {family} NAME as well")
         # What all options of a plug-in begin with says nothing of how near they are
         start = family + dot if dot else "--"
         known = sorted(option[len(start) :] for option in self._option_string_actions if option.startswith(start))
         close = difflib.get_close_matches(name[len(start) :], known, n=1, cutoff=0.6)
         hint = f" Did you mean '{start}{close[0]}'?" if close else ""
-        return BenchError(f"no option '{given}'.{hint} See `{self.prog} --help`")
+        return BadOption(f"no option '{given}'.{hint} See `{self.prog} --help`")
 
 
 Parsers = tuple[Parser, dict[str, Parser]]
@@ -93,16 +88,31 @@ Parsers = tuple[Parser, dict[str, Parser]]
 
 def parser() -> Parsers:
     """The parser of the whole command, and the parsers of its sub-commands."""
-    top = Parser(prog="bench", description=__import__("bench").__doc__, allow_abbrev=False)
+    added = extensions.load("commands")
+    top = Parser(prog="bench", usage="bench [-h] [--version] COMMAND ...", allow_abbrev=False)
+    top.formatter_class = argparse.RawDescriptionHelpFormatter
+    top.description, top.epilog = __import__("bench").__doc__, _list_commands(added)
     top.add_argument("--version", action="version", version=f"dp-distill-bench {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", parser_class=Parser)
+    commands = top.add_subparsers(
+        dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="bench", parser_class=Parser
+    )
     made: dict[str, Parser] = {}
-    for name, module in COMMANDS.items():
-        made[name] = commands.add_parser(name, help=module.HELP, description=module.DESCRIPTION, allow_abbrev=False)
+    known = {name: module for commands_of in (*GROUPS.values(), added) for name, module in commands_of.items()}
+    for name, module in known.items():
+        made[name] = commands.add_parser(name, description=module.DESCRIPTION, allow_abbrev=False)
         made[name].add_argument("--debug", action="store_true", help="show the traceback of an error")
         module.add_arguments(made[name])
         made[name].set_defaults(execute=module.execute)
     return top, made
+
+
+def _list_commands(added: Mapping[str, Any]) -> str:
+    """The commands by task, and in a last line those that other rooms add."""
+    lines: list[str] = []
+    for task, commands in GROUPS.items():
+        lines += [f"{task}:", *(f"  {name:<12} {module.HELP}" for name, module in commands.items()), ""]
+    others = [f"{name} ({module.HELP})" for name, module in added.items() if module.HELP]
+    return "\n".join(lines) + f"also: {', '.join(others)}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from bench.cli import paths
 from bench.cli.read_given import read_number
-from bench.errors import BenchError
 
 if TYPE_CHECKING:
     from bench.bundle.releases import Composed
@@ -42,15 +41,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Compose and print. Returns the exit status."""
     delta = None if given.delta is None else read_number("--delta", given.delta)
-    if delta is not None and not 0 < delta < 1:
-        raise BenchError(f"--delta {given.delta}: expected 0 < delta < 1, such as 1e-5")
-    from bench.bundle import releases
+    from bench.interface.accounting import compose
     from bench.progress import out
 
-    found = [release for folder in given.releases for release in releases.read(folder)]
-    if not found:
-        raise BenchError("--releases: every run in these folders failed and released nothing; run them again")
-    for composed in releases.compose(found, delta):
+    for composed in compose(given.releases, delta=delta):
         for line in lines(composed):
             out.print(line, markup=False, soft_wrap=True)
     return 0

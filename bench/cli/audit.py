@@ -7,8 +7,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from bench.cli import run_options
-from bench.cli.read_given import read_budget, read_number, read_options, read_reading, read_seeds, read_settings, shaped
-from bench.errors import BenchError, asking
+from bench.cli.read_given import read_number, read_seeds, read_settings
+from bench.errors import BadOption
 from bench.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -113,9 +113,9 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
 def execute(given: argparse.Namespace) -> int:
     """Audit and print. Returns the exit status."""
     if given.action is None:
-        raise BenchError(f"name what to audit: {' or '.join(ACTIONS)}, as in `bench audit release --method dpsd`")
+        raise BadOption(f"name what to audit: {' or '.join(ACTIONS)}, as in `bench audit release --method dpsd`")
     if given.method is None:
-        raise BenchError(
+        raise BadOption(
             f"--method is missing; name one of `bench list methods`, as in `bench audit {given.action} --method dpsd`"
         )
     return {"release": _release, "mechanism": _mechanism, "prepare": _prepare}[given.action](given)
@@ -125,9 +125,9 @@ def _whole(flag: str, text: str, least: int | None = None) -> int:
     try:
         number = int(text)
     except ValueError:
-        raise BenchError(f"{flag} {text}: expected a whole number") from None
+        raise BadOption(f"{flag} {text}: expected a whole number") from None
     if least is not None and not least <= number <= LARGEST_SEED:
-        raise BenchError(f"{flag} {text}: expected a whole number from {least} to {LARGEST_SEED}")
+        raise BadOption(f"{flag} {text}: expected a whole number from {least} to {LARGEST_SEED}")
     return number
 
 
@@ -143,20 +143,17 @@ def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
 
 def _release(given: argparse.Namespace) -> int:
     settings, game, seeds = settle(given)
-    from bench.pipeline import canary_audit, canary_game
-    from bench.pipeline.job import load_job
+    from bench.interface.auditing import audits
 
-    with closing(load_job(settings)) as job:
-        canary_game.check(job, game)
-        for seed in seeds:
-            _show_release(canary_audit.run(job, game, seed))
+    for outcome in audits(settings, game, seeds):
+        _show_release(outcome)
     return 0
 
 
 def _prepare(given: argparse.Namespace) -> int:
     settings, game, seeds = settle(given)
     from bench.pipeline.canary_audit import prepare_shared
-    from bench.pipeline.job import load_job
+    from bench.pipeline.resolve import load_job
 
     with closing(load_job(settings)) as job:
         for seed in seeds:
@@ -202,33 +199,11 @@ def _show_release(finished: AuditOutcome) -> None:
 
 
 def _mechanism(given: argparse.Namespace) -> int:
-    plays, seed, budget = (
-        None if given.plays is None else _whole("--plays", given.plays, 1),
-        _whole("--seed", given.seed, 0),
-        read_budget(given),
-    )
-    from bench import data, registry
-    from bench.api import AuditableMethod
-    from bench.config import configure
-    from bench.pipeline.failures import failing
-    from bench.privacy.audit import DistinguishingGame, audit
+    plays = None if given.plays is None else _whole("--plays", given.plays, 1)
+    seed, settings = _whole("--seed", given.seed, 0), read_settings(given, attack=None)
+    from bench.interface.auditing import audit_mechanism
 
-    options = dict(read_options(given, "method"))
-    variant = registry.settle("method", given.method, given.variant)
-    with asking(f"method '{given.method}'"):
-        method = configure(registry.load("method", given.method, variant), given.tier, options, "method", variant)
-    if not isinstance(method, AuditableMethod):
-        raise BenchError(f"--method {given.method} has no mechanism of its own to audit; use `bench audit release`")
-    dataset = shaped(given.dataset, given.size, given.channels)
-    data.check(dataset)
-    images = data.load(dataset, given.data_root, given.download, given.skip_broken, reading=read_reading(given))
-    with asking(f"method '{given.method}'"):
-        method.check(budget, images.name, images.classes)
-        game = method.game(budget, images.name, images.classes)
-        if not isinstance(game, DistinguishingGame):
-            raise TypeError(f"its `game` gives {game!r}; expected a DistinguishingGame")
-    with failing():
-        found = audit(game, plays, seed)
+    game, found = audit_mechanism(settings, plays, seed)
     _show_mechanism(given, game, found)
     return 0
 

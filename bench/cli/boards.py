@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.cli import paths
-from bench.errors import BenchError, disk_is_full
+from bench.errors import BadOption, BenchError, NotFound, disk_is_full
 from bench.progress import Screen, complain, out, plain_text, tell
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def execute(given: argparse.Namespace) -> int:
     """Show, publish or check. Returns the exit status."""
     if given.check and given.publish is not None:
-        raise BenchError("--check changes nothing and --publish rebuilds the boards; give one of them")
+        raise BadOption("--check changes nothing and --publish rebuilds the boards; give one of them")
     if given.dataset is not None and (given.check or given.publish is not None):
-        raise BenchError(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
+        raise BadOption(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
     if given.attacks and (given.check or given.publish is not None):
-        raise BenchError("--attacks is for printing boards; leave it out with --check and --publish")
+        raise BadOption("--attacks is for printing boards; leave it out with --check and --publish")
     if given.publish is not None or given.check:
-        from bench.boards.tables import OWN, PUBLISHED
+        from bench.boards.board_files import OWN, PUBLISHED
 
         if given.check:
             return _check(given.boards or PUBLISHED)
@@ -78,7 +78,7 @@ def _show(folder: Path, dataset: str | None, with_attacks: bool) -> int:
     found = [path.stem for path in (folder / RELEASES).glob("*.csv") if dataset in (None, path.stem)]
     if not found:
         which = f"for data set '{dataset}' " if dataset else ""
-        raise BenchError(
+        raise NotFound(
             f"no board {which}in {folder}; make one with `bench run --method dpsd --attack gmi`, or give --out DIR"
         )
     for board in read_boards(folder, found):
@@ -105,7 +105,7 @@ def _publish(boards: Path, runs: list[Path]) -> int:
 def expect_boards(boards: Path) -> None:
     """Raises BenchError unless a directory of boards is there."""
     if not boards.is_dir():
-        raise BenchError(
+        raise NotFound(
             f"--boards {boards}: no such directory; run from the project's directory or give its leaderboards/"
         )
 
@@ -116,7 +116,7 @@ def _check(boards: Path) -> int:
 
     expect_boards(boards)
     if not any(boards.glob("*/*.csv")) and not has_records(boards):
-        raise BenchError(f"--boards {boards}: neither boards nor records there to check")
+        raise NotFound(f"--boards {boards}: neither boards nor records there to check")
     try:
         lines = differences(boards)
     except (ValueError, OSError) as error:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.cli import paths
-from bench.errors import BenchError
+from bench.interface.boards import UNITS
 from bench.progress import Screen, out, plain_text
 
 if TYPE_CHECKING:
     from bench.boards.selection import Candidate, Choice, Constraints
     from bench.boards.tables import ReleaseRow
+    from bench.interface.boards import Chosen
 
 HELP = "which method to take for a privacy budget and an accuracy, from the boards"
 DESCRIPTION = (
@@ -24,7 +22,6 @@ DESCRIPTION = (
     "no one measured of it. With --all also the others that qualify, and every release that does not, with the reason. "
     "Claims of the papers play no part. Rows of your own boards are read too, and are marked as yours."
 )
-UNITS = ("example", "label", "query", "client")
 WIDTH = 200
 MOST_LINES = 25
 """Lines that are printed without --all."""
@@ -67,66 +64,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Choose and show. Returns the exit status, 0 also where nothing qualifies."""
-    if not (given.max_epsilon > 0 and math.isfinite(given.max_epsilon)):
-        raise BenchError(f"--max-epsilon {given.max_epsilon}: expected a finite number above 0")
-    if not 0 <= given.min_accuracy <= 1:
-        raise BenchError(f"--min-accuracy {given.min_accuracy}: expected a fraction in [0, 1], as in 0.9")
-    if not 0 <= given.max_delta < 1:
-        raise BenchError(f"--max-delta {given.max_delta}: expected a number in [0, 1), below one over the records")
-    from bench.boards.selection import Constraints, choose
-    from bench.boards.tables import boards_folder, own_folder, read_boards
+    from bench.boards.selection import Constraints
+    from bench.interface.boards import choose
 
-    places = (("published", boards_folder(given.boards)), ("yours", own_folder(given.own)))
-    boards, read = [], []
-    for whose, folder in places:
-        if folder is not None:
-            # Attacks matter to the answers alone, which are about few data sets
-            found = read_boards(folder, whose=whose, with_attacks=False)
-            boards += found
-            read.append(f"{whose} {folder} ({sum(len(board.releases) for board in found)} releases)")
-    known = sorted({board.dataset for board in boards})
-    if given.dataset is not None and given.dataset not in known:
-        raise BenchError(
-            f"--dataset {given.dataset}: no such board in {' or '.join(read)}; there is {', '.join(known)}"
-        )
+    found = choose(
+        given.max_epsilon,
+        unit=given.unit,
+        min_accuracy=given.min_accuracy,
+        max_delta=given.max_delta,
+        dataset=given.dataset,
+        boards=given.boards,
+        own=given.own,
+        with_attacks=False,  # they matter only to the answers, which are about few data sets
+    )
     limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
-    choice = choose((board for board in boards if given.dataset in (None, board.dataset)), limits)
-    _print(f"boards: {', '.join(read)}")
-    folders = {whose: folder for whose, folder in places if folder is not None}
+    _print(f"boards: {', '.join(found.read)}")
     if given.all:
-        _show(choice, limits, folders)
+        _show(found, limits)
     else:
-        _show_briefly(choice, limits, given.dataset is not None, folders)
+        _show_briefly(found, limits, given.dataset is not None)
     return 0
 
 
-def _attacked(found: list[Candidate], folders: Mapping[str, Path]) -> list[Candidate]:
-    """The same candidates of one data set with what attacks and audits showed.
-
-    Args:
-        folders: whose boards to their folder.
-    """
-    from bench.boards.selection import candidates
-    from bench.boards.tables import read_board
-
-    name = found[0].row.dataset
-    boards = [read_board(folders[whose], name, whose) for whose in sorted({each.whose for each in found})]
-    complete = {(each.whose, each.row.release): each for each in candidates(boards)}
-    return [complete[each.whose, each.row.release] for each in found]
-
-
-def _show(choice: Choice, limits: Constraints, folders: Mapping[str, Path]) -> None:
+def _show(chosen: Chosen, limits: Constraints) -> None:
     """Print everything: excluded rows, then of each place the table and the answer."""
-    _excluded(choice, limits)
-    _none(choice, limits)
-    for place, taken in choice.taken.items():
-        found = _attacked(taken, folders)
+    _excluded(chosen.choice, limits)
+    _none(chosen.choice, limits)
+    for place, taken in chosen.choice.taken.items():
+        found = chosen.add_attacks(taken)
         _table(place, found)
         _answer(found, limits)
 
 
-def _show_briefly(choice: Choice, limits: Constraints, one_dataset: bool, folders: Mapping[str, Path]) -> None:
+def _show_briefly(chosen: Chosen, limits: Constraints, one_dataset: bool) -> None:
     """At most `MOST_LINES` lines: a table, and of one data set the answer of its place with the most accurate row."""
+    choice = chosen.choice
     _none(choice, limits)
     places = sorted(choice.taken.values(), key=lambda found: -(found[0].accuracy or 0.0)) if one_dataset else []
     places = places or list(choice.taken.values())
@@ -137,7 +109,7 @@ def _show_briefly(choice: Choice, limits: Constraints, one_dataset: bool, folder
         shown = [found[0] for found in places[: FEW_ROWS if one_dataset else MOST_LINES - 6]]
         _brief_table("the most accurate of each data set, tier and split", shown)
     if len(places) == 1 or (one_dataset and places):
-        _answer(_attacked(places[0], folders), limits, FEW_LINES)
+        _answer(chosen.add_attacks(places[0]), limits, FEW_LINES)
     elif places:
         _print("cost, attacks and risks: name a data set with --dataset")
     left = len(choice.excluded) + sum(map(len, places)) - len(shown)
@@ -207,11 +179,16 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
 
 def _command(row: ReleaseRow) -> str:
     """What makes the release again, of one seed, with noise that nobody can draw again."""
-    from bench.boards.selection import command
+    from bench.boards.board_cells import options
+    from bench.boards.release_command import command
     from bench.config import STUDENT
     from bench.data import typed
 
-    words = command(row, typed(row.dataset))
+    given = options(row.options)
+    words = command(
+        method=row.method, variant=row.variant, tier=row.tier, teacher=row.teacher,
+        options=given, dataset=typed(row.dataset), budget={"epsilon": 10, **given["budget"]},
+    )  # fmt: skip
     words += f" --student {row.student}" * (row.student != STUDENT) + f" --split {row.split}" * (row.split != "iid")
     return f"{words} --noise os"
 

@@ -17,7 +17,11 @@ DESCRIPTION = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench export`."""
-    parser.add_argument("run", metavar="RUN", help="a run's directory, its record.json, or its hash or the start of it")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        help="a run's directory, its record.json, its hash or the start of it, or latest: the run finished last",
+    )
     parser.add_argument(
         "folder", metavar="DIR", type=paths.named, help="new directory to write; nothing is overwritten"
     )

@@ -7,11 +7,10 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from bench import data
 from bench.cli.run_options import DESTINATION
 from bench.data.naming import CHANNELS, SIZES
 from bench.data.request import Reading
-from bench.errors import BenchError
+from bench.errors import BadOption
 from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve
 from bench.seeds import LARGEST_SEED
@@ -44,11 +43,10 @@ COPIED = [
 def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
     """The settings of a run, from those of its options that the command has, and `others`. Raises BenchError."""
     budget = read_budget(given)
-    from bench.pipeline.settings import Settings
+    from bench.pipeline.settings import Settings, usual_noise
 
     copied = {name: getattr(given, name) for name in COPIED if getattr(given, name, None) is not None}
-    is_own = data.is_own(given.dataset) or others.get("teacher_weights") is not None
-    copied = {"noise": "os" if is_own else "seeded"} | copied  # of one's own data a release is for others
+    copied = {"noise": usual_noise(given.dataset, others.get("teacher_weights") is not None)} | copied
     return Settings(
         method=given.method,
         budget=budget,
@@ -69,11 +67,11 @@ def shaped(dataset: str, size: int | None, channels: int | None) -> str:
     named_size = found[0] if found else ""
     name = name.removesuffix(named_size)
     if size is not None and named_size:
-        raise BenchError(f"--size {size}: --dataset {dataset} names a size already; give one of them")
+        raise BadOption(f"--size {size}: --dataset {dataset} names a size already; give one of them")
     if channels is not None and named_channels:
-        raise BenchError(f"--channels {channels}: --dataset {dataset} names channels already; give one of them")
+        raise BadOption(f"--channels {channels}: --dataset {dataset} names channels already; give one of them")
     if size is not None and size not in SIZES:
-        raise BenchError(f"--size {size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
+        raise BadOption(f"--size {size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
     words = {number: f"@{word}" for word, number in CHANNELS.items()}
     return (
         name + (named_size if size is None else f"@{size}") + (named_channels if channels is None else words[channels])
@@ -91,7 +89,7 @@ def _read_range(text: str) -> tuple[float, float]:
     except ValueError:
         low = high = math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise BenchError(
+        raise BadOption(
             f"--pixel-range {text}: expected the values of black and white, the smaller one first, as in -1,1 or 0,255"
         )
     return low, high
@@ -114,9 +112,9 @@ def read_seeds(text: str) -> list[int]:
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
-        raise BenchError(f"--seeds {text}: expected whole numbers with commas, as in 0,1,2") from None
+        raise BadOption(f"--seeds {text}: expected whole numbers with commas, as in 0,1,2") from None
     if len(set(seeds)) != len(seeds) or not 0 <= min(seeds) <= max(seeds) <= LARGEST_SEED:
-        raise BenchError(f"--seeds {text}: expected different numbers from 0 to {LARGEST_SEED}, as in 0,1,2")
+        raise BadOption(f"--seeds {text}: expected different numbers from 0 to {LARGEST_SEED}, as in 0,1,2")
     return seeds
 
 
@@ -125,9 +123,9 @@ def read_budget(given: argparse.Namespace) -> Budget:
     epsilon = None if given.epsilon == "none" else read_number("--epsilon", given.epsilon)
     endless = epsilon is None or math.isinf(epsilon)
     if endless and given.solve is not None:
-        raise BenchError(f"--solve {given.solve} --epsilon {given.epsilon}: there is no budget to solve for; give one")
+        raise BadOption(f"--solve {given.solve} --epsilon {given.epsilon}: there is no budget to solve for; give one")
     if endless and given.account == "accounted":
-        raise BenchError(f"--account accounted --epsilon {given.epsilon}: there is no budget to meet; give one")
+        raise BadOption(f"--account accounted --epsilon {given.epsilon}: there is no budget to meet; give one")
     solve: Solve = "none" if endless else given.solve or "sigma"
     return Budget(epsilon, read_number("--delta", given.delta), given.account, solve, Unit(given.unit))
 
@@ -137,6 +135,6 @@ def read_number(flag: str, text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BenchError(
+        raise BadOption(
             f"{flag} {text}: expected a number, as in {flag} {'10' if flag == '--epsilon' else '1e-5'}"
         ) from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.cli import paths
 from bench.config import TIERS
-from bench.errors import BenchError
+from bench.errors import BadOption
 from bench.progress import out, tell
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Write the site, or the picture. Returns the exit status."""
-    from bench.boards.reported import boards_folder
+    from bench.boards.board_files import boards_folder
     from bench.report import check_free, gather, render, write
 
     if given.picture and given.picture.suffix.lower() != ".png":
-        raise BenchError(f"--picture {given.picture}: expected a file that ends in .png")
+        raise BadOption(f"--picture {given.picture}: expected a file that ends in .png")
     if not given.picture:
         check_free(given.out)
     boards = boards_folder(given.boards)
@@ -86,7 +86,7 @@ def _picture(given: argparse.Namespace, sources: Sources) -> int:
 
     names = sorted({dataset(record) for record in sources.records})
     if len(names) != 1:
-        raise BenchError(f"--picture {given.picture}: records of {', '.join(names)}; choose one with --dataset")
+        raise BadOption(f"--picture {given.picture}: records of {', '.join(names)}; choose one with --dataset")
     records = [
         record
         for record in sources.records
@@ -97,6 +97,6 @@ def _picture(given: argparse.Namespace, sources: Sources) -> int:
     try:
         draw(given.picture, title, records, given.attack)
     except OSError as error:
-        raise BenchError(f"--picture {given.picture}: cannot write it ({error.strerror}); give another file") from None
+        raise BadOption(f"--picture {given.picture}: cannot write it ({error.strerror}); give another file") from None
     out.print(f"wrote {given.picture}: {len(records)} runs", markup=False, soft_wrap=True)
     return 0

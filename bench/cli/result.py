@@ -1,216 +1,211 @@
-"""The table at the end of a run."""
+"""The result of a run in plain words: at most 25 lines, the same facts for every method and attack."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from rich.table import Table
-
-from bench import registry
-from bench.boards import dataset, flags, information, seed
-from bench.config import Departure, departures
-from bench.metrics.metric import REFERENCE, SUBJECTS, TARGETS, Metric, Subject
-from bench.metrics.table import measured, metrics
+from bench.boards import flags
+from bench.cli.details import doubts
+from bench.core import records
+from bench.core.privacy import Accounted, Claim, LowerBound, PrivacyReport
+from bench.core.results import AttackReport, Measure, attack_of, measures, utility_of
+from bench.core.verdict import decide
 from bench.pipeline.run import Outcome
-from bench.pipeline.settings import Settings
-from bench.privacy.budget import INFINITE
-from bench.privacy.information import Information
-from bench.progress import head, out
-from bench.storage.records import RECORD, Record
+from bench.privacy.claims import dispute
+from bench.privacy.information import most_accuracy
+from bench.progress import head, tell
+from bench.storage.records import RECORD
 
-WIDE = 90
-"""Letters of the departures that the line of a variant names; the others are counted."""
-INTERVAL = "[95 % interval]"
-NOISE = {
-    "seeded": "seeded; an accounted epsilon holds only for those who do not have the seed, which the record shows: a "
-    "release needs --noise os",
-    "os": "from the system's entropy; no seed repeats it",
+INDENT = 12
+WIDEST = 112
+"""Columns of the whole block; longer lines are hard to read."""
+PROTECTED = {
+    "example": "one training record",
+    "label": "the label of one training record",
+    "query": "one response of the teacher",
+    "client": "all records of one client",
+    "group": "one group of records",
 }
-"""Where noise comes from, and what that means for the epsilon."""
+"""Unit of an epsilon to what it protects."""
+NEIGHBOURS = {"add-or-remove": "added or left out", "replace": "exchanged for another"}
+"""Relation of an account to what may happen to the protected unit."""
 
 
-def show(outcome: Outcome, settings: Settings) -> None:
-    """Print what a reader needs to judge the run, and where everything lies."""
-    record = outcome.record
-    name = f"{settings.method} on {dataset(record)}, tier {settings.tier}, seed {seed(record)}"
-    name += f", {record.setting}" if record.setting else ""
+def show(outcome: Outcome, out: Path, width: int) -> None:
+    """Print what was trained, how accurate it is, what protects it, what the attack recovered, and the verdict.
+
+    Args:
+        outcome: the finished run.
+        out: the folder of runs, which holds the board.
+        width: columns of the terminal.
+    """
+    record = records.decode(outcome.record.to_json().encode(), str(outcome.path / RECORD))
+    release = record.spec.release
+    name = f"{release.method} on {release.teacher.data.dataset}, tier {record.spec.tier}, seed {release.seed}"
+    name += f", {outcome.record.setting}" if outcome.record.setting else ""
     head(f"\n{name}", "  (cached)" if outcome.cached else "")
-    for line in [*_variants(record.spec), *_images(record)]:
-        out.print(line, markup=False, soft_wrap=True)
-    out.print(_utility(record, settings))
-    out.print(_privacy(record.privacy))
-    for note in _notes(record.privacy):
-        out.print(note, markup=False, soft_wrap=True)
-    out.print(informed(information(record)), markup=False, soft_wrap=True)
-    if measured(record.metrics, "reconstructions", "membership"):
-        out.print(_attack(record.metrics, settings))
-        if any(key.startswith(REFERENCE) for key in record.metrics):
-            out.print(_references(record.metrics))
-        out.print(f"power gate: {'pass' if record.status == 'ok' else record.reason}", markup=False, soft_wrap=True)
-    elif record.status == "skipped":
-        out.print(f"skipped: {record.reason}", markup=False, soft_wrap=True)
-    for reason in _doubts(record):
-        out.print(reason, markup=False, soft_wrap=True)
-    for flag in flags(record):
-        out.print(f"flag: {flag}", markup=False)
-    _paths(outcome, settings.out / "leaderboards" / "releases" / f"{dataset(record)}.csv")
+    board = out / "leaderboards" / "releases" / f"{release.teacher.data.dataset}.csv"
+    warnings = flags(outcome.record)
+    facts = {
+        "release": _release(record),
+        "accuracy": list(_accuracy(record, "knows-nothing" in warnings)),
+        "epsilon": list(_epsilons(record)),
+        "attack": [*_attack(record), *doubts(outcome.record)],
+        "verdict": [decide(record).sentence],
+        "flags": [f"{' '.join(warnings)} (docs/boards.md explains them)"] if warnings else [],
+        "files": [f"{outcome.path}/: {', '.join([RECORD, *sorted(record.artifacts.values())])}", f"board: {board}"],
+    }
+    for label, lines in facts.items():
+        for line in _block(label, lines, min(width, WIDEST)):
+            tell(line)
 
 
-def _images(record: Record) -> list[str]:
-    """The shape and the number of the images; records of before do not know the shape."""
-    found = record.provenance.get("images", {})
-    if "shape" not in found:
-        return []
-    channels, height, width = (int(length) for length in found["shape"].split("x"))
-    colour = "grey (1 channel)" if channels == 1 else "RGB (3 channels)"
-    parts = ", ".join(f"{found[part]:,} {part}" for part in ("private", "aux", "public", "test") if part in found)
-    return [f"images: {height}x{width} pixels, {colour}; {parts}"]
-
-
-def _doubts(record: Record) -> list[str]:
-    """Why faces were not judged, and what must be known of numbers that are there."""
-    held = [key for key in record.missing if record.metrics.get(key) is not None]
-    reasons = [record.missing[key] for key in ("judge_accuracy", *held) if key in record.missing]
-    return list(dict.fromkeys(reasons))
-
-
-def _variants(spec: dict[str, Any]) -> list[str]:
-    """A line for the method's variant, and one for the attack's."""
-    release, attack = spec["release"], spec["attack"]
-    lines = [_variant("method", release["method"], release["variant"])]
-    return lines if attack is None else [*lines, "attack " + _variant("attack", attack["attack"], attack["variant"])]
-
-
-def _variant(kind: str, name: str, variant: str) -> str:
-    meaning = {"printed": "as its paper prints it", "own": "this project's own, which no paper prints"}.get(variant)
-    changed = departures(registry.load(kind, name, variant))
-    if meaning is None:
-        meaning = f"{len(changed)} departure{'s' * (len(changed) != 1)} ({_named(changed)}), see `bench show {name}`"
-    return f"variant {variant}: {meaning}"
-
-
-def _named(changed: Sequence[Departure]) -> str:
-    """As many of them as have room in a line, at least one."""
-    named, left = "", len(changed)
-    for departure in changed:
-        if named and len(named) + len(departure.what) > WIDE:
-            return f"{named}; {left} more"
-        named, left = f"{named}; {departure.what}".removeprefix("; "), left - 1
-    return named
-
-
-def _cell(numbers: dict[str, Any], metric: Metric, subject: Subject) -> str:
-    """A number with its interval, if it has one; a share in percent."""
-    key = subject.prefix + metric.key
-    value, low, high = (numbers.get(f"{key}{bound}") for bound in ("", ".lo", ".hi"))
-    if value is None:
-        return "-"
-    shown = f"{value:.2%}" if metric.kind == "share" else _plain(value)
-    if low is None or high is None:
-        return shown
-    return (
-        f"{shown} [{100 * low:.1f}, {100 * high:.1f}]" if metric.kind == "share" else f"{shown} [{low:.3f}, {high:.3f}]"
-    )
-
-
-def _plain(value: float) -> str:
-    return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _utility(record: Record, settings: Settings) -> Table:
-    table = Table(box=None, header_style="bold")
-    for column in ("accuracy on the test set", "", INTERVAL):
-        table.add_column(column)
-    accuracy, nets = metrics()["accuracy"], {"teacher_": settings.teacher, "": record.student}
-    for subject in SUBJECTS[accuracy.of]:
-        if record.metrics.get(f"{subject.prefix}{accuracy.key}") is not None:
-            table.add_row(subject.label, nets.get(subject.prefix, ""), _cell(record.metrics, accuracy, subject))
-    return table
-
-
-def _privacy(privacy: dict[str, Any]) -> Table:
-    table = Table(box=None, header_style="bold")
-    for column in ("epsilon", "value", "delta", "protects one", "by"):
-        table.add_column(column)
-    claim = privacy["claimed"]
-    if claim is None:
-        table.add_row("claimed", "none", "", "", "the method's paper promises nothing")
-    else:
-        table.add_row("claimed", _epsilon(claim), f"{claim['delta']:g}", claim["unit"], claim["source"])
-    for unit, found in sorted(privacy["accounted_units"].items()):
-        table.add_row(
-            "accounted", _epsilon(found), f"{found['delta']:g}", unit, f"{found['accountant']}, {found['relation']}"
+def _block(label: str, lines: list[str], width: int) -> Iterator[str]:
+    """Lines with the label in front of the first; a path is never broken."""
+    for at, line in enumerate(lines):
+        start = (label if at == 0 else "").ljust(INDENT)
+        if label == "files":
+            yield start + line
+            continue
+        yield from textwrap.wrap(
+            line,
+            max(width, 40),
+            initial_indent=start,
+            subsequent_indent=" " * (INDENT + 2),
+            break_long_words=False,
+            break_on_hyphens=False,
         )
-    return table
 
 
-def _notes(privacy: dict[str, Any]) -> list[str]:
-    """Where the noise of a finite epsilon comes from; why an accounted epsilon is infinite, or no exact composition, a
-    line each; older records do not say."""
-    found = sorted(privacy["accounted_units"].items())
-    notes = [f"accounted per {unit}: {part['note']}" for unit, part in found if part.get("note")]
-    if all(part["epsilon"] == INFINITE for _, part in found):
-        return notes
-    return [*notes, f"noise: {NOISE[privacy['noise']]}"] if privacy.get("noise") in NOISE else notes
+def _release(record: records.RunRecord) -> list[str]:
+    """What was trained, on how many images, and in which variant."""
+    release = record.spec.release
+    images = (record.provenance.model_extra or {}).get("images", {})
+    made = f"a {record.student} network" if record.student else "no network"
+    count = f"{images['private']:,} private images" if "private" in images else "private images"
+    size = f" of {images['shape']}" if "shape" in images else ""
+    variant = {
+        "printed": "the algorithm as its paper publishes it",
+        "working": f"the paper's algorithm with our changes, listed by `bench show {release.method}`",
+        "own": "an algorithm of this project",
+    }.get(release.variant, release.variant)
+    teacher = f"teacher {release.teacher.arch}; " if "teacher_accuracy" in record.metrics else ""
+    return [f"{made}; {teacher}{count}{size}; variant {release.variant}: {variant}"]
 
 
-def informed(found: Information) -> str:
-    """What all answers can carry about the private data, and the accuracy, as a mean over classes, that this allows."""
-    if found.nats is None:
-        return f"information: not known; {found.why}"
-    if math.isinf(found.nats):
-        return f"information: infinite; {found.why}"
-    said, most = f"information: all answers carry at most {_plain(found.nats)} nats", found.most_accuracy
-    if most is None:
-        return said
-    return f"{said}, enough for " + ("any accuracy" if most == 1 else f"a mean accuracy of at most {100 * most:.2f} %")
+def _accuracy(record: records.RunRecord, at_chance: bool) -> Iterator[str]:
+    """Accuracy on the test set next to the teacher's, the baseline's, and what the information bound allows."""
+    found = utility_of(record)
+    if found is None:
+        return
+    most = _most_accuracy(record)
+    bound = "" if most is None or most >= 1 else f"; the information bound allows a mean of at most {most:.1%}"
+    chance = ", no better than guessing" if at_chance else ""
+    yield f"{_share(found.student)} of the test images are classified correctly{chance}{bound}"
+    others = {"teacher": found.teacher, "the same student without the teacher": found.without_teacher}
+    known = [f"{name} {_share(measure)}" for name, measure in others.items() if measure is not None]
+    if known:
+        yield "; ".join(known)
 
 
-def _epsilon(found: dict[str, Any]) -> str:
-    return f"{found['epsilon']:.4g}" if found["epsilon"] != INFINITE else "infinite"
+def _most_accuracy(record: records.RunRecord) -> float | None:
+    """The largest mean accuracy over classes that the information bound allows; None where it is unknown."""
+    found = None if record.privacy is None else record.privacy.information
+    if found is None or found.nats is None or found.classes < 2 or math.isinf(found.nats):
+        return None
+    return most_accuracy(found.nats, found.classes)
 
 
-def _attack(numbers: dict[str, Any], settings: Settings) -> Table:
-    """Student, teacher and random net."""
-    table = Table(box=None, header_style="bold")
-    shown = measured(numbers, "reconstructions", "floor", "membership")
-    subjects = [s for s in SUBJECTS["membership"] if any(numbers.get(s.prefix + m.key) is not None for m in shown)]
-    for column in (f"{settings.attack} on", *(subject.label for subject in subjects)):
-        table.add_column(column)
-    for metric in shown:
-        cells = [_cell(numbers, metric, subject) for subject in subjects]
-        if metric.averaged and set(cells) != {"-"}:
-            table.add_row(_label(metric), *cells)
-    table.add_row("queries", _plain(numbers["queries"]))
-    return table
+def _epsilons(record: records.RunRecord) -> Iterator[str]:
+    """Claimed, accounted and measured epsilon, each with what it means and for whom."""
+    privacy = record.privacy
+    if privacy is None:
+        return
+    yield _claimed(privacy.claimed, _dispute(privacy))
+    for _, accounted in sorted(privacy.accounted_units.items()):
+        yield _accounted(accounted)
+    yield _measured(privacy.audited)
+    if any(math.isfinite(each.epsilon) for each in privacy.accounted_units.values()):
+        yield (
+            "noise from the operating system: the accounted epsilons hold against everyone"
+            if privacy.noise == "os"
+            else "noise from the recorded seed: the accounted epsilons hold only against those without the seed; "
+            "release with --noise os"
+        )
 
 
-def _label(metric: Metric) -> str:
-    return f"{metric.label}, {metric.unit}" if metric.unit else metric.label
+def _dispute(privacy: PrivacyReport) -> str:
+    return dispute(privacy.model_dump(mode="json")).replace("-", " ")
 
 
-def _references(numbers: dict[str, Any]) -> Table:
-    """What images score that no target was asked about."""
-    subjects = [
-        subject
-        for subject in SUBJECTS["reconstructions"]
-        if subject not in TARGETS and any(key.startswith(subject.prefix) for key in numbers)
-    ]
-    table = Table(box=None, header_style="bold")
-    for column in ("no target asked", *(subject.label for subject in subjects)):
-        table.add_column(column)
-    for metric in measured(numbers, "reconstructions"):
-        cells = [_cell(numbers, metric, subject) for subject in subjects]
-        if metric.averaged and set(cells) != {"-"}:
-            table.add_row(_label(metric), *cells)
-    return table
+def _claimed(claim: Claim | None, reason: str) -> str:
+    if claim is None:
+        return "claimed: none; the method's paper promises no epsilon"
+    what, doubt = PROTECTED.get(claim.unit, claim.unit), f"; disputed: {reason}" if reason else ""
+    limit = ", not a training record" if claim.unit == "query" else ""
+    return f"claimed {_number(claim.epsilon)} per {claim.unit} by {claim.source}: protects {what}{limit}{doubt}"
 
 
-def _paths(outcome: Outcome, board: Path) -> None:
-    lines = {"record": outcome.path / RECORD, "board": board}
-    lines |= {name: outcome.path / file for name, file in sorted(outcome.record.artifacts.items())}
-    for name, path in lines.items():
-        out.print(f"{name:<16} {path}", markup=False, soft_wrap=True)
+def _accounted(found: Accounted) -> str:
+    what = PROTECTED.get(found.unit, found.unit)
+    if math.isinf(found.epsilon):
+        return (
+            f"accounted infinite per {found.unit}: no bound holds for {what}{f' ({found.note})' if found.note else ''}"
+        )
+    change = NEIGHBOURS.get(found.relation, found.relation)
+    return f"accounted {_number(found.epsilon)} per {found.unit} at delta {found.delta:g}: protects {what} ({change})"
+
+
+def _measured(found: LowerBound | None) -> str:
+    if found is None:
+        return "measured: nothing yet; `bench audit release` measures a lower bound"
+    if not found.powerful:
+        return "measured: the audit found nothing even in the unprotected teacher, so it cannot tell"
+    if found.epsilon_lower <= 0:
+        return "measured 0: the audit found no leak, which does not prove that there is none"
+    return f"measured at least {_number(found.epsilon_lower)}, at {found.confidence:.0%} confidence, by canaries"
+
+
+def _attack(record: records.RunRecord) -> Iterator[str]:
+    """The success of the attack on student, teacher and untrained network, and of the attacker's own images."""
+    attack = attack_of(record)
+    if attack is None or not (attack.accuracy or attack.auc):
+        return
+    name, shown, what = ("auc", _score, "AUC of telling training records from others, 0.5 by guessing")
+    if attack.accuracy:
+        name, shown, what = ("attack_accuracy", _share, "share of the attack's images that show the class aimed at")
+    queries = measures(record.metrics).get("queries")
+    yield f"{attack.name}{'' if queries is None else f', {queries.value:,.0f} queries'}: {what}"
+    found = {"student": attack.student, "teacher": attack.teacher, "untrained network": attack.untrained}
+    yield "; ".join(f"{subject} {shown(each[name])}" for subject, each in found.items() if name in each)
+    if attack.accuracy and (baseline := _own_images(attack)):
+        yield baseline
+    if (epsilon := attack.student.get("membership_epsilon_lower")) is not None:
+        yield f"the scores correspond to an epsilon of {_number(epsilon.value)}; 0 does not mean that the model is safe"
+
+
+def _own_images(attack: AttackReport) -> str:
+    """Success without making any image: the attacker's own images that the network prefers."""
+    name = "retrieval_accuracy"
+    found = {"student": attack.student.get(name), "teacher": attack.teacher.get(name)}
+    known = [f"{subject} {_share(each)}" for subject, each in found.items() if each is not None]
+    return f"the attacker's own images that each network prefers show it: {'; '.join(known)}" if known else ""
+
+
+def _share(measure: Measure) -> str:
+    interval = (
+        "" if measure.low is None or measure.high is None else f" [{100 * measure.low:.1f}, {100 * measure.high:.1f}]"
+    )
+    return f"{measure.value:.1%}{interval}"
+
+
+def _score(measure: Measure) -> str:
+    interval = "" if measure.low is None or measure.high is None else f" [{measure.low:.3f}, {measure.high:.3f}]"
+    return f"{measure.value:.3f}{interval}"
+
+
+def _number(value: float) -> str:
+    return "infinite" if math.isinf(value) else f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
-from bench.cli import teacher_weights
 from bench.cli.read_given import read_options, read_seeds, read_settings
-from bench.cli.run_options import add_arguments, add_plugin_arguments
-from bench.errors import BenchError
+from bench.cli.run_options import add_arguments as add_run_options
+from bench.cli.run_options import add_plugin_arguments
+from bench.errors import BadOption
+from bench.interface import teacher_weights
 
 if TYPE_CHECKING:
+    from bench.pipeline.job import Job
     from bench.pipeline.settings import Settings
 
 __all__ = ["DESCRIPTION", "HELP", "PREPARE", "add_arguments", "add_plugin_arguments", "execute", "settle"]
@@ -24,49 +27,55 @@ DESCRIPTION = (
 )
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of a run, and how much of its result is printed."""
+    add_run_options(parser)
+    parser.add_argument("--details", action="store_true", help="print every metric with its interval and baselines too")
+
+
 def execute(given: argparse.Namespace) -> int:
     """Run all seeds; print the result of each. Returns the exit status."""
     settings, seeds = settle(given)
-    from bench.cli import result
+    from bench.cli.details import show_details
+    from bench.cli.result import WIDEST, show
     from bench.cli.together import together
-    from bench.pipeline import run
-    from bench.pipeline.attack_fit import refuse_unfit
-    from bench.pipeline.job import load_job
-    from bench.pipeline.memory import check_memory
+    from bench.interface.running import outcomes
+    from bench.progress import out, say
+
+    made = []
+    notices = partial(_notices, given, settings)
+    for outcome in outcomes(settings, seeds, given.unfit_attack == "refuse", given.memory_check, notices):
+        made.append(outcome.record)
+        show(outcome, settings.out, out.width if out.is_terminal else WIDEST)
+        if given.details:
+            show_details(outcome, settings)
+        if given.student not in (None, outcome.record.student):
+            say(f"--student {given.student} was not used: {given.method} releases its own {outcome.record.student}")
+    for line in together(made, settings.out):
+        say(line)
+    return 0
+
+
+def _notices(given: argparse.Namespace, settings: Settings, job: Job) -> None:
+    """Lines about options that have no effect, and about where the noise comes from."""
     from bench.progress import say
 
-    with closing(load_job(settings, budget=False)) as job:
-        if given.unfit_attack == "refuse":
-            refuse_unfit(job)
-        if (reason := job.unplayable) is not None:
-            say(f"{settings.attack} does not apply here and will be skipped: {reason}")
-        unasked = not job.asks_teacher and (given.teacher is None or "teacher_network" not in job.method.needs)
-        if unasked and (ignored := _asked_of(given, "teacher")):
-            say(f"{ignored} will not be used: {given.method} asks no teacher")
-        if not job.judged and (ignored := _asked_of(given, "evaluator")):
-            why = _unjudged(given.attack) if reason is None else "the attack is skipped"
-            say(f"{ignored} will not be used: no reconstruction is judged, as {why}")
-        if given.noise is None and settings.noise == "os":
-            say(
-                "--noise os: the data set or the teacher is yours, so the noise comes from the system's entropy; "
-                "--noise seeded repeats a run exactly, and its epsilon holds only for those without the seed"
-            )
-        records = len(job.material.private[0])
-        if settings.budget.delta * records >= 1:
-            say(f"--delta {given.delta} is 1 in {records} records or more: it allows to publish one of them as it is")
-        if given.memory_check != "off" and not all(run.is_published(job, seed) for seed in seeds):
-            job.check()
-            check_memory(job, given.memory_check)
-        made = []
-        for seed in seeds:
-            outcome = run.run(job, seed)
-            made.append(outcome.record)
-            result.show(outcome, settings)
-            if given.student not in (None, outcome.record.student):
-                say(f"--student {given.student} was not used: {given.method} releases its own {outcome.record.student}")
-        for line in together(made, settings.out):
-            say(line)
-    return 0
+    if (reason := job.attack_skip_reason) is not None:
+        say(f"{settings.attack} does not apply here and will be skipped: {reason}")
+    unasked = not job.needs_teacher and (given.teacher is None or "teacher_network" not in job.method.needs)
+    if unasked and (ignored := _asked_of(given, "teacher")):
+        say(f"{ignored} will not be used: {given.method} asks no teacher")
+    if not job.needs_evaluator and (ignored := _asked_of(given, "evaluator")):
+        why = _unjudged(given.attack) if reason is None else "the attack is skipped"
+        say(f"{ignored} will not be used: no reconstruction is judged, as {why}")
+    if given.noise is None and settings.noise == "os":
+        say(
+            "--noise os: the data set or the teacher is yours, so the noise comes from the system's entropy; "
+            "--noise seeded repeats a run exactly, and its epsilon holds only for those without the seed"
+        )
+    records = len(job.material.private[0])
+    if settings.budget.delta * records >= 1:
+        say(f"--delta {given.delta} is 1 in {records} records or more: it allows to publish one of them as it is")
 
 
 def _unjudged(attack: str | None) -> str:
@@ -84,7 +93,7 @@ def _asked_of(given: argparse.Namespace, network: str) -> str:
 def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
     """The settings and the seeds that the options ask for. Raises BenchError."""
     if given.method is None:
-        raise BenchError(
+        raise BadOption(
             "--method is missing; name one of `bench list methods`, as in `bench run --method dpsd --attack gmi`"
         )
     seeds, weights = read_seeds(given.seeds), teacher_weights.weights_file(given.teacher_weights)
@@ -111,16 +120,16 @@ class PREPARE:
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         """The options of `bench run`, and one of its own."""
-        add_arguments(parser)
+        add_run_options(parser)
         parser.add_argument("--only", choices=("teacher", "evaluator"), help="make this one alone (default both)")
 
     @staticmethod
     def execute(given: argparse.Namespace) -> int:
         """Train what the runs of every seed share, unless it is there."""
         settings, seeds = settle(given)
-        from bench.pipeline.job import load_job
         from bench.pipeline.memory import check_memory
-        from bench.pipeline.walk import prepare_shared
+        from bench.pipeline.resolve import load_job
+        from bench.pipeline.run import prepare_shared
 
         with closing(load_job(settings)) as job:
             check_memory(job, given.memory_check)

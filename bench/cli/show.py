@@ -7,7 +7,7 @@ import ast
 import re
 import textwrap
 
-from bench import data, plugins, registry, worth
+from bench import data, plugins, registry
 from bench.config import Description, Option
 from bench.data.naming import BY_PATH, OWN
 from bench.errors import BenchError, unknown
@@ -230,7 +230,7 @@ def _print_departures(name: str, described: Description) -> None:
     out.print("[bold]departures[/bold]  (what the variant `working` changes of the printed algorithm)")
     for number, departure in enumerate(described.departures, start=1):
         tell(f"  {number}. {departure.what}")
-        lines = {"why": departure.why, "worth": worth.told(name, described, departure) or "not measured"}
+        lines = {"why": departure.why, "worth": registry.effect(name, described, departure) or "not measured"}
         if departure.sets:
             lines = {"sets": ", ".join(f"{name}={value}" for name, value in departure.sets.items())} | lines
         for label, text in lines.items():

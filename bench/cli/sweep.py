@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bench.cli import paths
 from bench.cli.boards import expect_boards
 from bench.config import DATASET, TIERS
-from bench.errors import BenchError, unknown
+from bench.errors import BadOption, UnknownName, unknown
 from bench.progress import Screen, head, out, plain_text, say, tell
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def execute(given: argparse.Namespace) -> int:
     until = None if given.within is None else time.monotonic() + 60 * given.within
     there = next(path for path in (given.out, *given.out.parents) if path.exists())
     if not there.is_dir():  # a dry run does not try to write
-        raise BenchError(f"--out {given.out}: not a directory; give one that you may write to")
+        raise BadOption(f"--out {given.out}: not a directory; give one that you may write to")
     if given.boards is not None:
         expect_boards(given.boards)
     from bench.sweeps.recipe import read
@@ -107,11 +107,11 @@ def execute(given: argparse.Namespace) -> int:
     recipe = read(given.recipe)  # before what imports torch: a mistake in it is told at once
     datasets = [name for name in given.dataset.split(",") if name]
     if given.dataset and not datasets:
-        raise BenchError(f"--dataset {given.dataset}: names none; leave it out for all of the recipe")
+        raise BadOption(f"--dataset {given.dataset}: names none; leave it out for all of the recipe")
     present = {cell.get("dataset") or DATASET for cell in recipe.cells}
     absent = [name for name in datasets if name not in present]
     if absent:
-        raise BenchError(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")
+        raise UnknownName(f"--dataset {absent[0]}: not in {given.recipe}, which has {', '.join(sorted(present))}")
     from bench.sweeps.plan import plan
 
     recipe, on_gpu = _changed(recipe, given), _is_on_gpu(given)
@@ -166,17 +166,17 @@ def _check_numbers(given: argparse.Namespace) -> None:
         _devices(given.devices)
     for name, least in (("jobs", 1), ("cpus", 0), ("gpus", 0)):
         if (number := getattr(given, name)) is not None and not least <= number < math.inf:
-            raise BenchError(f"--{name} {number}: expected a number of at least {least}")
+            raise BadOption(f"--{name} {number}: expected a number of at least {least}")
     if given.within is not None and not 0 < given.within < math.inf:
-        raise BenchError(f"--within {given.within:g}: expected a number of minutes above 0")
+        raise BadOption(f"--within {given.within:g}: expected a number of minutes above 0")
     asked = {"--address": given.address, "--cpus": given.cpus != 1, "--gpus": given.gpus}
     if given.executor == "ray" and given.devices:
-        raise BenchError(f"--devices {given.devices} is for processes here; give --gpus to a Ray cluster")
+        raise BadOption(f"--devices {given.devices} is for processes here; give --gpus to a Ray cluster")
     if given.address and given.jobs:
-        raise BenchError(f"--jobs {given.jobs}: how many tasks a running cluster takes is its own affair; leave it out")
+        raise BadOption(f"--jobs {given.jobs}: how many tasks a running cluster takes is its own affair; leave it out")
     if given.executor != "ray" and any(asked.values()):
         flag = next(name for name, value in asked.items() if value)
-        raise BenchError(f"{flag} is for a Ray cluster; give --executor ray, or leave it out")
+        raise BadOption(f"{flag} is for a Ray cluster; give --executor ray, or leave it out")
 
 
 def _changed(recipe: Any, given: argparse.Namespace) -> Any:
@@ -191,9 +191,9 @@ def _changed(recipe: Any, given: argparse.Namespace) -> Any:
     for text in given.set:
         option, equals, value = text.removeprefix("--").partition("=")
         if instead := (FORBIDDEN | {"seeds": "give --seeds to `bench sweep`"}).get(option):
-            raise BenchError(f"--set {text}: '{option}' is no option of the cells; {instead}")
+            raise BadOption(f"--set {text}: '{option}' is no option of the cells; {instead}")
         if not equals or not option:
-            raise BenchError(f"--set {text}: expected OPTION=VALUE with an option of the cells, as in teacher=resnet18")
+            raise BadOption(f"--set {text}: expected OPTION=VALUE with an option of the cells, as in teacher=resnet18")
         if option in ("method", "attack") and value not in {"none", *(known := registry.entries(option))}:
             raise unknown(f"{option} for --set", value, known)
         changes[option] = value

@@ -7,34 +7,41 @@ Epsilons of different units are never compared. `docs/privacy.md` explains the t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-INFINITE = "inf"
+from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
 
-
-def _number(value: object) -> object:
-    """The number that a file's text or number stands for; pydantic refuses whatever is neither."""
-    if value == INFINITE:
-        return math.inf
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f'expected a finite number or "{INFINITE}"')
-    return value
-
-
-def _written(value: float) -> float | str:
-    return INFINITE if math.isinf(value) else value
+Extended = Annotated[
+    float,
+    Field(ge=0),
+    BeforeValidator(epsilon_from_json),
+    PlainSerializer(epsilon_to_json, return_type=float | str, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": INFINITE}]}),
+]
+"""A number >= 0 that may be `math.inf`; files write infinity as "inf", since JSON has none."""
 
 
-Extended = Annotated[float, BeforeValidator(_number), PlainSerializer(_written, when_used="json")]
-"""A number that may be `math.inf`; files write infinity as "inf", since JSON has none."""
+def _as_it_is(value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{value!r} is not a number")
+    return float(value) if isinstance(value, float) else value  # NumPy's float is a float too
+
+
+Number = Annotated[int | float, PlainValidator(_as_it_is), WithJsonSchema({"type": "number"})]
+"""A finite number that stays an int or a float, as the hash of a record's text depends on it."""
 
 
 class Value(BaseModel):
     """Immutable data of a file, read without conversions: an unknown or missing field or another type is an error."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data as files hold it: fields that were not given are left out."""
+        return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
 
 
 class Claim(Value):
@@ -136,17 +143,15 @@ class LedgerEntry(Value):
     relation: str | None = None
 
 
-class PrivacyReport(Value):
-    """Everything that is known about the privacy of one release.
+class Account(Value):
+    """The privacy of one release, as far as its method knows it.
 
     Attributes:
-        claimed: the paper's epsilon; None for a method that promises nothing.
+        claimed: the paper's epsilon; None for a method that claims none.
         accounted: the accountant's epsilon for the unit of the budget.
         accounted_units: the same for every unit of the ledger.
         audited: the empirical lower bound; None where no audit was made.
         events: the ledger.
-        noise: "seeded" (the epsilon holds only for someone without the seed) or "os".
-        solved: parameters that the budget determined, such as {"sigma": 5.1}.
         covers: what the account covers, of "student", "generator", "synthetic"; None in records of older versions.
         information: None in records of older versions.
         noise_version: of the noise generator; None in records of older versions.
@@ -157,8 +162,23 @@ class PrivacyReport(Value):
     accounted_units: dict[str, Accounted]
     audited: LowerBound | None
     events: list[LedgerEntry]
-    noise: str
-    solved: dict[str, int | float]
     covers: list[str] | None = None
     information: Information | None = None
     noise_version: int | None = None
+
+    def report(self, noise: str, solved: Mapping[str, int | float]) -> PrivacyReport:
+        """The same with the source of the noise and the parameters that the budget determined."""
+        known = {name: getattr(self, name) for name in self.model_fields_set}
+        return PrivacyReport(**known, noise=noise, solved=dict(solved))
+
+
+class PrivacyReport(Account):
+    """Everything that is known about the privacy of one release.
+
+    Attributes:
+        noise: "seeded" (the epsilon holds only for someone without the seed) or "os".
+        solved: parameters that the budget determined, such as {"sigma": 5.1}.
+    """
+
+    noise: str
+    solved: dict[str, Number]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self, TypeVar
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bench.core.privacy import Extended, PrivacyReport, Value
+from bench.core.privacy import Accounted, Claim, Extended, Number, PrivacyReport, Value
 from bench.errors import BenchError
+
+Status = Literal["ok", "skipped", "failed", "inconclusive"]
+Verdict = Literal["refuted", "not refuted"]
+Kept = TypeVar("Kept", "RunRecord", "AuditRecord")
+NETWORKS = ("student", "teacher", "null")
+"""Networks that an audit guesses canaries from: the null teacher was trained on none of them."""
 
 
 class DataSpec(Value):
@@ -108,8 +114,28 @@ class RunSpec(Value):
     version: int
 
 
+class Provenance(BaseModel):
+    """Versions, device and seconds of a record: never compared. Its other fields are kept as they are.
+
+    Attributes:
+        device: the device of the run; "" in records of older versions.
+        seconds: step to the seconds that making it took, cached or not.
+        steps: what differs for steps that came from elsewhere, by kind and hash; None where a step says nothing.
+    """
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+    device: str = ""
+    seconds: dict[str, Number] = {}
+    steps: dict[str, dict[str, Any] | None] = {}
+
+
+def _in_files(schema: dict[str, Any]) -> None:
+    """A failed run's report is an empty object in its file."""
+    schema["properties"]["privacy"]["anyOf"][1] = {"type": "object", "maxProperties": 0}
+
+
 class RunRecord(Value):
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         hash: of `spec`.
@@ -124,21 +150,147 @@ class RunRecord(Value):
         artifacts: name of a picture to its file next to the record.
     """
 
+    model_config = ConfigDict(json_schema_extra=_in_files)
     hash: str
-    status: str
+    status: Status
     reason: str
     spec: RunSpec
     options: dict[str, dict[str, Any]]
     student: str
-    metrics: dict[str, int | float | None]
+    metrics: dict[str, Number | None]
     missing: dict[str, str]
     privacy: PrivacyReport | None
-    provenance: dict[str, Any]
+    provenance: Provenance
     artifacts: dict[str, str]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_empty_report(cls, plain: Any) -> Any:
+        """Files of failed runs, which have released nothing, have an empty object for the report."""
+        if isinstance(plain, dict) and plain.get("privacy") == {} and plain.get("status") == "failed":
+            return plain | {"privacy": None}
+        return plain
+
+    @model_validator(mode="after")
+    def _expect_report(self) -> Self:
+        if self.privacy is None and self.status != "failed":
+            raise ValueError(f"a run of status {self.status} has no privacy report")
+        return self
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data as its file holds it."""
+        plain = super().to_plain()
+        return plain if self.privacy is not None else plain | {"privacy": {}}
+
+
+class AuditTeacherSpec(TeacherSpec):
+    """A teacher trained on the private part and on mislabelled canaries that coins chose."""
+
+    canaries: int
+    coins: int
+
+
+class AuditSpec(Value):
+    """Everything that identifies an audit: the release, the teacher with canaries, and how they are guessed."""
+
+    tier: str
+    release: ReleaseSpec
+    teacher: AuditTeacherSpec
+    score: str
+    guesses: int
+    confidence: float
+    kind: str
+    version: int
+
+
+class AuditCanaries(Value):
+    """The canaries of an audit: how many, how many of them were inserted, and which images they are."""
+
+    number: int
+    inserted: int
+    source: str = Field(alias="from", serialization_alias="from")
+
+
+class AuditLine(Value):
+    """Guesses from one network.
+
+    Attributes:
+        correct, guesses: right guesses of all.
+        epsilon_lower: the bound that they give.
+        accuracy: of the network on the test set.
+        memorised_inserted, memorised_left_out: share of the canaries that the network answers with the wrong label
+            that was taught; None of no canary.
+    """
+
+    correct: int
+    guesses: int
+    epsilon_lower: float
+    accuracy: float
+    memorised_inserted: float | None
+    memorised_left_out: float | None
+
+
+class AuditedPrivacy(Value):
+    """The account of the audited release, as in its record."""
+
+    claimed: Claim | None
+    accounted: Accounted
+    accounted_units: dict[str, Accounted]
+
+
+class AuditRecord(Value):
+    """The result of an end-to-end audit of a release.
+
+    Attributes:
+        hash: of `spec`.
+        verdict: refuted, or not refuted; an audit verifies nothing.
+        reasons: a sentence per number of the release: refuted, not exceeded, or why the audit cannot speak of it.
+        ceiling: the bound if all guesses were right.
+        delta: at which the bounds hold.
+        lines: by network of `NETWORKS`.
+        powerful: whether the bound of the undefended teacher is above 0; otherwise the audit shows nothing.
+        provenance: versions, device and seconds; never compared.
+    """
+
+    hash: str
+    verdict: Verdict
+    reasons: list[str]
+    spec: AuditSpec
+    canaries: AuditCanaries
+    ceiling: float
+    delta: float
+    lines: dict[str, AuditLine]
+    powerful: bool
+    privacy: AuditedPrivacy
+    provenance: Provenance
+
+    @field_validator("lines")
+    @classmethod
+    def _expect_lines(cls, lines: dict[str, AuditLine]) -> dict[str, AuditLine]:
+        if set(lines) != set(NETWORKS):
+            raise ValueError(f"lines of {', '.join(lines) or 'no network'}; expected {', '.join(NETWORKS)}")
+        return lines
+
+
+def validate(kind: type[Kept], plain: object) -> Kept:
+    """Make a record of plain data, strictly: no unknown field, no missing field, no field of another type.
+
+    Args:
+        kind: RunRecord or AuditRecord.
+
+    Raises:
+        ValueError: the path of the first wrong field, and what is wrong with it.
+    """
+    try:
+        return kind.model_validate(plain)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise ValueError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
 
 
 def decode(text: bytes, name: str) -> RunRecord:
-    """Read a record strictly: no unknown field, no missing field, no field of another type.
+    """Read the text of a record, strictly as `validate`.
 
     Args:
         name: of the file, for messages.
@@ -147,16 +299,9 @@ def decode(text: bytes, name: str) -> RunRecord:
         BenchError: the text is not a record; the message gives the path of the field.
     """
     try:
-        plain = orjson.loads(text)
-        if isinstance(plain, dict) and plain.get("privacy") == {}:  # a failed run has released nothing
-            plain["privacy"] = None
-        return RunRecord.model_validate(plain)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where, what = ".".join(map(str, first["loc"])) or "the whole", first["msg"]
+        return validate(RunRecord, orjson.loads(text))
     except ValueError as error:
-        where, what = "the text", str(error)
-    raise BenchError(f"{name} is not a record of a run ({where}: {what}); give a record.json of `bench run`")
+        raise BenchError(f"{name} is not a record of a run ({error}); give a record.json of `bench run`") from None
 
 
 def read(path: Path) -> RunRecord:
@@ -166,11 +311,3 @@ def read(path: Path) -> RunRecord:
     except OSError as error:
         raise BenchError(f"{path} cannot be read ({error.strerror}); give a record.json of `bench run`") from None
     return decode(text, str(path))
-
-
-def to_plain(record: RunRecord) -> dict[str, Any]:
-    """The record as plain data, equal to what its file holds."""
-    plain = record.model_dump(mode="json", exclude_unset=True)
-    if plain["privacy"] is None:
-        plain["privacy"] = {}
-    return plain

@@ -8,6 +8,7 @@ from bench.data.canaries import wrong_labels
 from bench.data.catalog import base_name, check, dataset, facts, is_own, load, names, root_folder, slug, typed
 from bench.data.dataset import Dataset, DatasetFacts, FileDataset
 from bench.data.images import ImageData, at_once, corrupted, images_fingerprint, to_float
+from bench.data.own import OwnDataset, from_arrays, from_folder, from_huggingface, from_torch
 from bench.data.request import Keep, Request
 from bench.data.splits import (
     FROM_ANOTHER_SET,
@@ -29,6 +30,7 @@ __all__ = [
     "FileDataset",
     "ImageData",
     "Keep",
+    "OwnDataset",
     "Request",
     "Split",
     "at_once",
@@ -39,6 +41,10 @@ __all__ = [
     "corrupted",
     "dataset",
     "facts",
+    "from_arrays",
+    "from_folder",
+    "from_huggingface",
+    "from_torch",
     "images_fingerprint",
     "is_own",
     "load",

@@ -22,7 +22,7 @@ from bench.data.images import ImageData
 from bench.data.request import AS_DECLARED, Reading
 from bench.data.resizing import squared
 from bench.data.subset import ONE_IN, held_out
-from bench.errors import BenchError
+from bench.errors import BadData, NotFound
 
 _BAD_ARCHIVE = (
     OSError,
@@ -52,8 +52,20 @@ def load_arrays(kind: str, path: Path, name: str, reading: Reading) -> ImageData
     Raises:
         BenchError: arrays of which it is not certain what they mean, naming the file and the array.
     """
-    problem = f"data set '{name}': {path}"
     arrays, keys = _READERS[kind](path, name)
+    return as_data(arrays, keys, name, reading, f"data set '{name}': {path}")
+
+
+def as_data(arrays: Arrays, keys: Keys, name: str, reading: Reading, problem: str) -> ImageData:
+    """The data set in arrays, as `load_arrays` describes it.
+
+    Args:
+        keys: which array is what.
+        problem: begins an error: the data set and its file.
+
+    Raises:
+        BadData: arrays of which it is not certain what they mean.
+    """
     parts = list(keys.parts)
     training = len([part for part in parts if part != "test" and (part != "val" or "test" in parts)])
     images, said = _images(arrays, keys, reading, problem)
@@ -109,9 +121,9 @@ def _check_pair(images: list[Tensor], labels: Array, keys: list[tuple[str, str]]
     """Refuse images, the last of those that were read, that do not fit their labels or the images before them."""
     found, (image_key, label_key) = images[-1], keys[len(images) - 1]
     if labels.ndim and len(found) != len(labels):
-        raise BenchError(f"{problem}: {len(found)} {image_key} but {len(labels)} {label_key}; they must pair up")
+        raise BadData(f"{problem}: {len(found)} {image_key} but {len(labels)} {label_key}; they must pair up")
     if found.shape[1:] != images[0].shape[1:]:
-        raise BenchError(
+        raise BadData(
             f"{problem}: {image_key} are {tuple(found.shape[1:])}, {keys[0][0]} {tuple(images[0].shape[1:])} "
             "(channels, height, width); make them equal"
         )
@@ -120,7 +132,7 @@ def _check_pair(images: list[Tensor], labels: Array, keys: list[tuple[str, str]]
 def _check_not_black(images: list[Tensor], problem: str, reading: Reading) -> None:
     """Refuse images that are black as a whole: their values are of another range than that of their dtype."""
     if reading.pixel_range is None and max(int(some.max()) for some in images) <= _DARKEST:
-        raise BenchError(
+        raise BadData(
             f"{problem}: every pixel would be black; say by --pixel-range LOW,HIGH which values mean black and white, "
             "such as --pixel-range 0,1 or 0,255"
         )
@@ -129,11 +141,11 @@ def _check_not_black(images: list[Tensor], problem: str, reading: Reading) -> No
 def _held_out(labels: Tensor, class_names: tuple[str, ...], problem: str) -> Tensor:
     """(n,) bool: the images that are the test set. Raises BenchError where too few are left."""
     if len(labels) < ONE_IN:
-        raise BenchError(f"{problem}: {len(labels)} images and no test part; add one, or {ONE_IN} images")
+        raise BadData(f"{problem}: {len(labels)} images and no test part; add one, or {ONE_IN} images")
     is_test = held_out(len(labels))
     absent = sorted(set(range(len(class_names))) - set(labels[~is_test].tolist()))
     if absent:
-        raise BenchError(
+        raise BadData(
             f"{problem}: no training image of class {class_names[absent[0]]} is left where a sixth is held out; "
             "add a test part"
         )
@@ -144,13 +156,13 @@ def _read_npz(path: Path, name: str) -> tuple[Arrays, Keys]:
     """The arrays of a NumPy archive that are needed."""
     problem = f"data set '{name}'"
     if not os.path.isfile(path):
-        raise BenchError(f"{problem}: no file {path}; expected a .npz archive with {EXPECTED}")
+        raise NotFound(f"{problem}: no file {path}; expected a .npz archive with {EXPECTED}")
     member = ""
     arrays: Arrays = {}
     try:
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise BenchError(
+            raise BadData(
                 f"{problem}: {path} is a single array; save numpy.savez of {EXPECTED}, or give its folder, npy:PATH"
             )
         with archive:
@@ -159,10 +171,10 @@ def _read_npz(path: Path, name: str) -> tuple[Arrays, Keys]:
                 arrays[member] = archive[member]
     except _BAD_ARCHIVE as error:
         what = f"{path}: {member} cannot be read" if member else f"{path} is not a readable .npz archive"
-        raise BenchError(f"{problem}: {what} ({_said(error, member)}); save numbers or str with numpy.savez") from error
+        raise BadData(f"{problem}: {what} ({_said(error, member)}); save numbers or str with numpy.savez") from error
     for key, array in arrays.items():
         if not isinstance(array, np.ndarray):
-            raise BenchError(f"{problem}: {path}: {key} is not a NumPy array; save it with numpy.savez")
+            raise BadData(f"{problem}: {path}: {key} is not a NumPy array; save it with numpy.savez")
     return arrays, keys
 
 
@@ -182,11 +194,11 @@ def _read_npy(path: Path, name: str) -> tuple[Arrays, Keys]:
         try:
             arrays[key] = np.load(files[key], allow_pickle=False)
         except _BAD_ARCHIVE as error:
-            raise BenchError(
+            raise BadData(
                 f"data set '{name}': {files[key]} cannot be read ({_said(error, key)}); save numbers or str"
             ) from error
         if not isinstance(arrays[key], np.ndarray):
-            raise BenchError(f"data set '{name}': {files[key]} is not a single array; save it with numpy.save")
+            raise BadData(f"data set '{name}': {files[key]} is not a single array; save it with numpy.save")
     return arrays, keys
 
 
@@ -214,7 +226,7 @@ def _unpacked(file: Path, name: str) -> Tensor | tuple[Any, ...] | list[Any] | d
             warnings.simplefilter("ignore")
             read = torch.load(file, map_location="cpu", weights_only=True)
     except (*_BAD_ARCHIVE, pickle.UnpicklingError, KeyError, TypeError, AttributeError) as error:
-        raise BenchError(
+        raise BadData(
             f"data set '{name}': {file} cannot be read as tensors ({type(error).__name__}); save only tensors, as in "
             "torch.save({'x_train': images, 'y_train': labels}, FILE)"
         ) from error
@@ -222,14 +234,12 @@ def _unpacked(file: Path, name: str) -> Tensor | tuple[Any, ...] | list[Any] | d
         return read
     if isinstance(read, Mapping) and all(isinstance(key, str) for key in read):
         return dict(read)
-    raise BenchError(
-        f"data set '{name}': {file} holds a {type(read).__name__}; expected tensors with names, {EXPECTED}"
-    )
+    raise BadData(f"data set '{name}': {file} holds a {type(read).__name__}; expected tensors with names, {EXPECTED}")
 
 
 def _pair(read: Any, start: str, file: Path, name: str) -> dict[str, Any]:
     if len(read) != 2:
-        raise BenchError(f"data set '{name}': {file} holds {len(read)} values; expected two, images and labels")
+        raise BadData(f"data set '{name}': {file} holds {len(read)} values; expected two, images and labels")
     return {f"{start}images": read[0], f"{start}labels": read[1]}
 
 
@@ -237,7 +247,7 @@ def _as_array(value: Any, problem: str) -> Array:
     if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
         return np.array(value)
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized or value.is_complex():
-        raise BenchError(f"{problem} is not a dense tensor of real numbers; save it as one")
+        raise BadData(f"{problem} is not a dense tensor of real numbers; save it as one")
     return (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
 
 
@@ -245,7 +255,7 @@ def _files(path: Path, name: str, suffix: str) -> dict[str, Path]:
     """The files of a folder with a suffix, by name without it."""
     if not os.path.isdir(path):
         kinds = "file or folder" if suffix == ".pt" else "folder"
-        raise BenchError(f"data set '{name}': no {kinds} {path}; expected {suffix} files, {EXPECTED}")
+        raise BadData(f"data set '{name}': no {kinds} {path}; expected {suffix} files, {EXPECTED}")
     return {file.stem: file for file in sorted(path.glob(f"*{suffix}")) if not file.name.startswith(".")}
 
 

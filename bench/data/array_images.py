@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bench.data.opening import PixelRange
-from bench.errors import BenchError
+from bench.errors import BadData
 
 Array = NDArray[np.generic]
 _RANGES: dict[str, PixelRange] = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}
@@ -59,19 +59,17 @@ def _channel_axis(shape: tuple[int, ...], problem: str) -> int | None:
     """The axis of the channels, 1 or 3; None of grey images without one."""
     expected = "expected (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3"
     if len(shape) not in (3, 4):
-        raise BenchError(f"{problem} have shape {shape}, {expected}; reshape them")
+        raise BadData(f"{problem} have shape {shape}, {expected}; reshape them")
     if 0 in shape:
-        raise BenchError(f"{problem} have shape {shape}, which holds no pixels; expected at least one image")
+        raise BadData(f"{problem} have shape {shape}, which holds no pixels; expected at least one image")
     if len(shape) == 3:
         return None
     places = [axis for axis in (1, 3) if shape[axis] in (1, 3)]
     if len(places) == 2:
-        raise BenchError(
-            f"{problem} have shape {shape}, whose channels may be first or last; {expected}; transpose them"
-        )
+        raise BadData(f"{problem} have shape {shape}, whose channels may be first or last; {expected}; transpose them")
     if not places:
         found = next((f"{shape[axis]} channels" for axis in (3, 1) if shape[axis] < 8), f"{shape[3]} channels")
-        raise BenchError(f"{problem} have shape {shape}, {found}; {expected}; leave out the others")
+        raise BadData(f"{problem} have shape {shape}, {found}; {expected}; leave out the others")
     return places[0]
 
 
@@ -81,12 +79,12 @@ def _range_of(dtype: np.dtype[np.generic], problem: str) -> PixelRange:
         return 0, 1
     if dtype.kind in "biu":
         return _RANGES.get(dtype.newbyteorder("=").name, (0, 255))
-    raise BenchError(f"{problem} have dtype {dtype}, expected integers, floats or bool")
+    raise BadData(f"{problem} have dtype {dtype}, expected integers, floats or bool")
 
 
 def _in_8_bits(array: Array, wanted: PixelRange, problem: str) -> NDArray[np.uint8]:
     if array.dtype.kind not in "biuf":
-        raise BenchError(f"{problem} have dtype {array.dtype}, expected integers, floats or bool")
+        raise BadData(f"{problem} have dtype {array.dtype}, expected integers, floats or bool")
     if array.dtype == np.uint8 and wanted == (0, 255):
         return array  # type: ignore[return-value]
     low, high = wanted
@@ -99,9 +97,9 @@ def _in_8_bits(array: Array, wanted: PixelRange, problem: str) -> NDArray[np.uin
         if not bad and low <= least and most <= high:
             found[start : start + rows] = np.rint((some - low) * (255 / (high - low)))
     if bad:
-        raise BenchError(f"{problem} hold NaN or infinite values; expected {low:g} to {high:g}")
+        raise BadData(f"{problem} hold NaN or infinite values; expected {low:g} to {high:g}")
     if least < low or most > high:
-        raise BenchError(
+        raise BadData(
             f"{problem} are {array.dtype} from {least:g} to {most:g}, expected {low:g} to {high:g}; "
             f"{_declaration(float(least), float(most))}"
         )

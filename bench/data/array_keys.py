@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bench.errors import BenchError
+from bench.errors import BadData
 
 IMAGES = ("images", "image", "imgs", "img", "x", "data", "inputs")
 LABELS = ("labels", "label", "y", "targets", "target")
@@ -54,18 +54,18 @@ def find_keys(found: Iterable[str], problem: str) -> Keys:
         if meaning is None:
             continue
         if meaning in meant:
-            raise BenchError(f"{problem} has {meant[meaning]} and {key}, which mean the same; keep one of them")
+            raise BadData(f"{problem} has {meant[meaning]} and {key}, which mean the same; keep one of them")
         meant[meaning] = key
     parts = {part for part, _ in meant}
     if len(parts) > 1:
         parts -= {WHOLE}
     if not parts & {"train", WHOLE}:
-        raise BenchError(f"{problem} has no train_images; found {', '.join(found) or 'nothing'}; expected {EXPECTED}")
+        raise BadData(f"{problem} has no train_images; found {', '.join(found) or 'nothing'}; expected {EXPECTED}")
     for part in sorted(parts):
         for what in ("images", "labels"):
             if (part, what) not in meant:
                 missing = what if part == WHOLE else f"{part}_{what}"
-                raise BenchError(f"{problem} has no {missing}; found {', '.join(found)}; expected {EXPECTED}")
+                raise BadData(f"{problem} has no {missing}; found {', '.join(found)}; expected {EXPECTED}")
     pairs = {part: (meant[part, "images"], meant[part, "labels"]) for part in PARTS | {WHOLE: ()} if part in parts}
     names = next((key for key in found if key.lower() in CLASS_NAMES), None)
     read = {key for pair in pairs.values() for key in pair} | {names}

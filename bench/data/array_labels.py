@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bench.errors import BenchError
+from bench.errors import BadData
 
 Array = NDArray[np.generic]
 Kind = Literal["whole numbers", "words", "booleans", "one-hot rows"]
@@ -59,7 +59,7 @@ def as_labels(arrays: Sequence[tuple[str, Array]], training: int, names: Array |
     (where, _), first = arrays[0], columns[0]
     for (key, _), column in zip(arrays, columns, strict=True):
         if (column.kind, column.width) != (first.kind, first.width):
-            raise BenchError(
+            raise BadData(
                 f"{problem}: {where} are {_described(first)}, {key} {_described(column)}; write them in one way"
             )
     taught = replace(first, values=np.concatenate([column.values for column in columns[:training]]))
@@ -83,7 +83,7 @@ def _column(array: Array, problem: str) -> _Column:
     if array.ndim == 2 and array.shape[1] > 1:
         return _one_hot(array, problem)
     if array.ndim not in (1, 2):
-        raise BenchError(f"{problem} have shape {array.shape}, expected (n,) or (n, 1), or one-hot rows (n, classes)")
+        raise BadData(f"{problem} have shape {array.shape}, expected (n,) or (n, 1), or one-hot rows (n, classes)")
     flat = array.reshape(-1)
     if flat.dtype.kind == "b":
         return _Column("booleans", flat.astype(np.int64))
@@ -91,18 +91,18 @@ def _column(array: Array, problem: str) -> _Column:
         return _Column("words", _words(flat, problem))
     if flat.dtype.kind == "f":
         if not (np.isfinite(flat).all() and (flat == np.rint(flat)).all() and (abs(flat) < 2**53).all()):
-            raise BenchError(f"{problem} are {flat.dtype} that are not whole numbers; expected one class per image")
+            raise BadData(f"{problem} are {flat.dtype} that are not whole numbers; expected one class per image")
         return _Column("whole numbers", flat.astype(np.int64), said=f"{flat.dtype} labels are whole numbers")
     if flat.dtype.kind not in "iu":
-        raise BenchError(f"{problem} have dtype {array.dtype}, expected whole numbers, words, booleans or one-hot rows")
+        raise BadData(f"{problem} have dtype {array.dtype}, expected whole numbers, words, booleans or one-hot rows")
     if flat.size and int(flat.max()) > np.iinfo(np.int64).max:
-        raise BenchError(f"{problem} run to {flat.max()}, expected whole numbers below 2^63")
+        raise BadData(f"{problem} run to {flat.max()}, expected whole numbers below 2^63")
     return _Column("whole numbers", flat.astype(np.int64))
 
 
 def _one_hot(array: Array, problem: str) -> _Column:
     if array.dtype.kind not in "biuf" or not bool(((array == 0) | (array == 1)).all() and (array.sum(1) == 1).all()):
-        raise BenchError(
+        raise BadData(
             f"{problem} have shape {array.shape}, several per image and not one-hot (a single 1, else 0); expected one "
             "class per image"
         )
@@ -115,9 +115,9 @@ def _words(flat: Array, problem: str) -> Array:
     try:
         words = np.char.decode(flat.astype(np.bytes_), "utf-8") if flat.dtype.kind == "S" else flat
     except UnicodeDecodeError as error:
-        raise BenchError(f"{problem} are bytes that are not UTF-8; save them as str") from error
+        raise BadData(f"{problem} are bytes that are not UTF-8; save them as str") from error
     if (words == "").any():
-        raise BenchError(f"{problem} hold {int((words == '').sum())} empty words; name a class for every image")
+        raise BadData(f"{problem} hold {int((words == '').sum())} empty words; name a class for every image")
     return words
 
 
@@ -135,7 +135,7 @@ def _classes(train: _Column, names: Array | None, problem: str) -> tuple[list[in
         return [0, 1], ("False", "True")
     found = np.unique(train.values).tolist()
     if train.kind == "whole numbers" and found and found[0] < 0 and found != [-1, 1]:
-        raise BenchError(
+        raise BadData(
             f"{problem} run from {found[0]} to {found[-1]}: a negative number may mean a missing label; "
             "expected numbers from 0, or the two classes -1 and 1"
         )
@@ -145,13 +145,13 @@ def _classes(train: _Column, names: Array | None, problem: str) -> tuple[list[in
 def _declared(train: _Column, names: Array, problem: str) -> tuple[list[int] | list[str], tuple[str, ...]]:
     """As `_classes`, by the array `class_names`."""
     if names.ndim != 1 or names.dtype.kind not in "US" or len(np.unique(names)) != len(names):
-        raise BenchError(
+        raise BadData(
             f"{problem}: class_names have shape {names.shape} and dtype {names.dtype}; expected different words, one "
             "a class"
         )
     words = tuple(_words(names, f"{problem}: class_names").tolist())
     if train.width not in (0, len(words)):
-        raise BenchError(f"{problem} are one-hot rows of {train.width} classes and class_names are {len(words)}")
+        raise BadData(f"{problem} are one-hot rows of {train.width} classes and class_names are {len(words)}")
     return (list(words) if train.kind == "words" else list(range(len(words)))), words
 
 
@@ -159,16 +159,14 @@ def _numbered(values: Array, known: list[int] | list[str], problem: str, where: 
     numbers = {value: number for number, value in enumerate(known)}
     found = [numbers.get(value, -1) for value in values.tolist()]
     if -1 in found:
-        raise BenchError(f"{problem} {values[found.index(-1)]}, which is not in {where}; remove it")
+        raise BadData(f"{problem} {values[found.index(-1)]}, which is not in {where}; remove it")
     return torch.tensor(found, dtype=torch.int64)
 
 
 def _check_classes(train: Tensor, class_names: tuple[str, ...], problem: str) -> None:
     present = set(train.tolist())
     if len(present) < 2:
-        raise BenchError(f"{problem} hold {len(present)} class; expected 2 or more")
+        raise BadData(f"{problem} hold {len(present)} class; expected 2 or more")
     absent = [name for number, name in enumerate(class_names) if number not in present]
     if absent:
-        raise BenchError(
-            f"{problem} have no class {absent[0]}; remove it from the list of classes, or add images of it"
-        )
+        raise BadData(f"{problem} have no class {absent[0]}; remove it from the list of classes, or add images of it")

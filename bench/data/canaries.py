@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from bench.errors import BenchError
+from bench.errors import BadData
 
 if TYPE_CHECKING:
     from torch import LongTensor, Tensor
@@ -36,7 +36,7 @@ def canaries(name: str, private: LongTensor) -> LongTensor:
 
     count = min(MOST, len(private) // _SHARE)
     if not count:
-        raise BenchError(
+        raise BadData(
             f"split 'canaries' needs {_SHARE} or more private images; data set '{name}' has {len(private)}; use iid"
         )
     hashes = [_hash(f"{name}:canary {index}") for index in private.tolist()]

@@ -13,7 +13,7 @@ from bench.data.images import ImageData
 from bench.data.naming import BY_PATH, KIND, Name
 from bench.data.promised import unlike
 from bench.data.request import AS_DECLARED, Keep, Reading, Request
-from bench.errors import BenchError, asking
+from bench.errors import BadData, BadOption, plugin_errors
 
 
 def names() -> dict[str, str]:
@@ -25,7 +25,7 @@ def names() -> dict[str, str]:
 def dataset(name: str) -> Dataset:
     """The plug-in called `name`. Raises BenchError for another name; data sets that are read by path have none."""
     entry = plugins.find(KIND, name)
-    with asking(f"data set '{name}'"):
+    with plugin_errors(f"data set '{name}'"):
         made: Dataset = plugins.class_of(entry, _is_dataset, "one class that extends Dataset")()
         if not isinstance(made.facts, DatasetFacts):
             raise TypeError(f"its `facts` are {made.facts!r}; expected DatasetFacts")
@@ -154,7 +154,7 @@ def load(
     if parsed.kind in BY_PATH:
         found = _load_path(parsed, asked)
     elif reading != AS_DECLARED:
-        raise BenchError(f"data set '{name}': --fit and --pixel-range are for images of your own; leave them out")
+        raise BadOption(f"data set '{name}': --fit and --pixel-range are for images of your own; leave them out")
     else:
         found = _read(parsed.kind, asked)
         found = replace(found, name=_label(parsed, found.name))
@@ -173,10 +173,10 @@ def load(
 def _read(kind: str, asked: Request) -> ImageData:
     """What a plug-in reads. Raises BenchError where it raises anything, or does not read what it says."""
     plugin = dataset(kind)
-    with asking(f"data set '{kind}'", "mend its plug-in, or the files that it reads"):
+    with plugin_errors(f"data set '{kind}'", "fix its plug-in, or the files that it reads"):
         found = plugin.read(asked)
     if plugins.find(KIND, kind).file is None and (fault := unlike(kind, plugin.facts, found, asked)):
-        raise BenchError(f"data set '{kind}' of another package {fault}; mend the plug-in (CONTRIBUTING.md)")
+        raise BadData(f"data set '{kind}' of another package {fault}; fix the plug-in (CONTRIBUTING.md)")
     return found
 
 
@@ -215,11 +215,11 @@ def _parse(name: str) -> Name:
     plugin = dataset(parsed.kind)
     argument = parsed.argument or plugin.usual
     if argument and not plugin.takes:
-        raise BenchError(f"data set '{name}': {parsed.kind} takes no argument; write --dataset {parsed.kind}")
+        raise BadOption(f"data set '{name}': {parsed.kind} takes no argument; write --dataset {parsed.kind}")
     if plugin.takes and not argument:
-        raise BenchError(f"data set '{name}' lacks its argument: write {parsed.kind}:ARGUMENT, {plugin.takes}")
+        raise BadOption(f"data set '{name}' lacks its argument: write {parsed.kind}:ARGUMENT, {plugin.takes}")
     try:
         plugin.check_argument(argument)
     except ValueError as error:
-        raise BenchError(f"data set '{name}': {error}") from None
+        raise BadOption(f"data set '{name}': {error}") from None
     return replace(parsed, argument=argument)

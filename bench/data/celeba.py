@@ -17,7 +17,7 @@ from bench.data.decoded import Box, Look
 from bench.data.faces import identities
 from bench.data.listing import Listing, Part
 from bench.data.request import Request
-from bench.errors import BenchError
+from bench.errors import BadData, BenchError, NotFound
 
 ALL = 202_599
 TEST = 2
@@ -151,7 +151,7 @@ def _lines(file: Path) -> Iterator[list[str]]:
 
 
 def _corrupt(file: Path, fault: str) -> BenchError:
-    return BenchError(f"data set 'celeba': {file} is missing or corrupt ({fault}); fetch it again")
+    return BadData(f"data set 'celeba': {file} is missing or corrupt ({fault}); fetch it again")
 
 
 def _download(name: str, root: Path) -> None:
@@ -161,7 +161,7 @@ def _download(name: str, root: Path) -> None:
         CelebA(str(root), split="all", download=True)
     except (OSError, RuntimeError, ValueError, ImportError) as error:
         text = " ".join(str(error).split())[:300]
-        raise BenchError(
+        raise NotFound(
             f"could not download data set '{name}' to {root} ({text}); fetch CelebA elsewhere and name its folder with "
             "--data-root DIR or BENCH_DATA"
         ) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from bench.data.images import ImageData
 from bench.data.request import Request
-from bench.errors import BenchError
+from bench.errors import BenchError, NotFound
 
 if TYPE_CHECKING:
     from bench.data.listing import Listing
@@ -151,7 +151,7 @@ def not_found(name: str, expected: str, root: Path, fetch: str = "") -> BenchErr
     Args:
         fetch: what else would do, where that is not --download.
     """
-    return BenchError(
+    return NotFound(
         f"data set '{name}' not found: expected {expected} under {root}; name the folder above with --data-root DIR, "
         f"or set BENCH_DATA, or {fetch or 'use --download'}"
     )

@@ -24,7 +24,7 @@ from bench.data.marks import Marks
 from bench.data.request import Keep
 from bench.data.splits import Split, attackers_source
 from bench.data.subset import subset
-from bench.errors import BenchError
+from bench.errors import BadData
 
 NEAR = 16.0
 """Root of the mean squared difference of two images, in grey levels, up to which those of the same look are near."""
@@ -142,12 +142,12 @@ def _check_left(name: str, split: Split, private: int, aux: int) -> None:
     had_any = len(split.aux) > 0 or split.aux_dataset is not None  # a run without an attack may have no such part
     if not aux and had_any:
         source = "the attacker" if split.aux_dataset is None else f"'{split.aux_dataset}'"
-        raise BenchError(
+        raise BadData(
             f"data set '{name}': every image of {source} in split '{split.name}' is a test or public image too; use "
             "another split"
         )
     if not private:
-        raise BenchError(
+        raise BadData(
             f"data set '{name}': every private image in split '{split.name}' is a test or attacker's image too; remove "
             "copies from the data set, or use another split"
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.data.decoded import Look
 from bench.data.fewest import HELD_OUT
 from bench.data.listing import Listing, Part
-from bench.errors import BenchError
+from bench.errors import BadData
 
 
 def identities(
@@ -29,7 +29,7 @@ def identities(
         every[person].append(file)
     chosen = sorted(person for person, files in every.items() if len(files) >= fewest)
     if len(chosen) < 2:
-        raise BenchError(
+        raise BadData(
             f"data set '{name}': {len(chosen)} people have at least {fewest} images in {base}; give a smaller N"
         )
     numbers = {person: number for number, person in enumerate(chosen)}

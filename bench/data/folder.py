@@ -14,7 +14,7 @@ from bench.data.images import ImageData
 from bench.data.listing import Listing, Part, read
 from bench.data.naming import FILE_SIDE
 from bench.data.request import Request
-from bench.errors import BenchError
+from bench.errors import BadData, NotFound
 
 _UNPACKED_SIDE = 32
 HELD_OUT = "no folder for the test: a sixth of each class's files is held out, by the hash of their names"
@@ -36,11 +36,11 @@ def load_folder(path: Path, name: str, asked: Request) -> ImageData:
             images, a test class unknown to train, or a file that is not an image.
     """
     if not os.path.isdir(path):
-        raise BenchError(f"data set '{name}': no folder {path}; expected PATH/{{train,test}}/CLASS/* or PATH/CLASS/*")
+        raise NotFound(f"data set '{name}': no folder {path}; expected PATH/{{train,test}}/CLASS/* or PATH/CLASS/*")
     try:
         tree = find_tree(path, name)
     except OSError as error:
-        raise BenchError(f"data set '{name}': cannot list {path} ({error.strerror}); check the path") from error
+        raise BadData(f"data set '{name}': cannot list {path} ({error.strerror}); check the path") from error
     if tree.test is not None:
         train, test = scan(tree.train, name), scan(tree.test, name)
         test = _named_as(train, test)
@@ -77,7 +77,7 @@ def load_unpacked(tree: Path, name: str, class_names: tuple[str, ...], asked: Re
     for folder in ("train", "test"):
         classes = scan(tree / folder, name)
         if tuple(classes) != class_names or not all(classes.values()):
-            raise BenchError(
+            raise BadData(
                 f"data set '{name}': expected images in each of {', '.join(class_names)} under {tree / folder}; "
                 f"unpack the whole archive again"
             )
@@ -98,7 +98,7 @@ def scan(folder: Path, name: str) -> Classes:
     try:
         return {class_name: _files(folder / class_name) for class_name in subfolders(folder)}
     except OSError as error:
-        raise BenchError(f"data set '{name}': cannot list {folder} ({error.strerror}); check the path") from error
+        raise BadData(f"data set '{name}': cannot list {folder} ({error.strerror}); check the path") from error
 
 
 def _files(folder: Path) -> list[Path]:
@@ -138,24 +138,22 @@ def _hold_out(classes: Classes, path: Path) -> tuple[Classes, Classes]:
 
 def _check_classes(train: Classes, test: Classes, path: Path, name: str) -> None:
     if len(train) < 2:
-        raise BenchError(f"data set '{name}': {len(train)} class folder(s) for training in {path}, expected 2 or more")
+        raise BadData(f"data set '{name}': {len(train)} class folder(s) for training in {path}, expected 2 or more")
     if not any(train.values()):
-        raise BenchError(f"data set '{name}': no images for training in {path}; expected image files in class folders")
+        raise BadData(f"data set '{name}': no images for training in {path}; expected image files in class folders")
     empty = [f"'{class_name}'" for class_name, files in train.items() if not files]
     if empty:
         which = f"class{'es' * (len(empty) > 1)} {', '.join(empty[:_NAMED])}"
         more = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
         them = "them" if len(empty) > 1 else "it"
-        raise BenchError(
+        raise BadData(
             f"data set '{name}': no training images in {which}{more} of {path}; remove or fill {them}, or leave {them} "
             "out with --skip-broken"
         )
     extra = sorted(set(test) - set(train))
     if extra:
-        raise BenchError(
-            f"data set '{name}': test class '{extra[0]}' of {path} has no training folder; add or remove it"
-        )
+        raise BadData(f"data set '{name}': test class '{extra[0]}' of {path} has no training folder; add or remove it")
     if not any(test.values()):
-        raise BenchError(
+        raise BadData(
             f"data set '{name}': no test images in {path}; fill PATH/test, or give a class 6 files to hold one out"
         )

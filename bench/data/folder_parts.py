@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.errors import BenchError
+from bench.errors import BadData
 
 PART_WORDS = {
     "train": ("train", "training", "trainset", "train_set", "training_set"),
@@ -56,7 +56,7 @@ def find_tree(path: Path, name: str) -> Tree:
         _check_one_level_down(path, folders, name)
         return Tree(path, None, tuple(notes))
     if "train" not in parts:
-        raise BenchError(
+        raise BadData(
             f"data set '{name}': {path} has {_listed(parts.values())} and no folder for training; add train/, or give "
             "the folder above the classes"
         )
@@ -84,7 +84,7 @@ def _parts(folders: list[str], path: Path, name: str) -> dict[str, str]:
         if part is None:
             continue
         if part in found:
-            raise BenchError(
+            raise BadData(
                 f"data set '{name}': {path} has {found[part]}/ and {folder}/, which mean the same part; keep one"
             )
         found[part] = folder
@@ -95,13 +95,13 @@ def _with_test(path: Path, parts: dict[str, str], notes: list[str], name: str) -
     """The tree of a training part and a test part: test, or val where test has no class folders."""
     train = path / parts["train"]
     if not subfolders(train):
-        raise BenchError(f"data set '{name}': {train} has no class folders; put its images into {train}/CLASS/")
+        raise BadData(f"data set '{name}': {train} has no class folders; put its images into {train}/CLASS/")
     candidates = [parts[part] for part in ("test", "val") if part in parts]
     labelled = [folder for folder in candidates if subfolders(path / folder)]
     notes += [f"{folder}/ has no class folders and is not read" for folder in candidates if folder not in labelled]
     if not labelled:
         lack = f"{_listed(candidates)} without class folders" if candidates else "neither test/ nor val/"
-        raise BenchError(
+        raise BadData(
             f"data set '{name}': {path} has {parts['train']}/ but {lack}; add one, with the classes of "
             f"{parts['train']}/"
         )
@@ -117,7 +117,7 @@ def _check_one_level_down(path: Path, folders: list[str], name: str) -> None:
         return
     inner = subfolders(path / folders[0])
     if len(inner) > 1:
-        raise BenchError(
+        raise BadData(
             f"data set '{name}': {path} holds one folder, {folders[0]}/, with {len(inner)} folders in it; "
             f"give that one, {path / folders[0]}"
         )

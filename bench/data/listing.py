@@ -17,7 +17,7 @@ from bench.data.marks import Marks
 from bench.data.opening import DEEP, FRAMES, TRANSPARENT, TURNED, Source, name_of
 from bench.data.request import Request
 from bench.data.rows import take
-from bench.errors import BenchError
+from bench.errors import BadData
 
 _NAMED = 10
 """Broken files that an error names."""
@@ -82,10 +82,10 @@ def _check_broken(decoded: Decoded, files: Sequence[Source], name: str, skip: bo
         return
     found = [f"{files[row]} {said}" for row, said in decoded.broken.items()]
     if len(found) == 1:
-        raise BenchError(f"data set '{name}': {found[0]}, or leave it out with --skip-broken")
+        raise BadData(f"data set '{name}': {found[0]}, or leave it out with --skip-broken")
     more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     said = "; ".join(found[:_NAMED]) + more
-    raise BenchError(
+    raise BadData(
         f"data set '{name}': {len(found)} of {len(files)} image files cannot be read: {said}. "
         "Mend or remove them, or leave them out with --skip-broken"
     )
@@ -180,7 +180,7 @@ def _check_left(listed: Listing, labels: Tensor, train: Tensor, test: Tensor) ->
     empty = sorted(set(range(len(listed.class_names))) - set(labels[train].tolist()))
     if empty or not len(test):
         what = f"no training image of class '{listed.class_names[empty[0]]}'" if empty else "no test image"
-        raise BenchError(f"data set '{listed.name}': {what} is left of {listed.base}; add images, or mend broken files")
+        raise BadData(f"data set '{listed.name}': {what} is left of {listed.base}; add images, or mend broken files")
 
 
 def _content(found: Marks) -> str:

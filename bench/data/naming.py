@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import plugins
-from bench.errors import BenchError, unknown
+from bench.errors import BadOption, unknown
 
 KIND = "data set"
 BY_PATH = {
@@ -90,7 +90,7 @@ def parse(name: str, known: dict[str, str]) -> Name:
     if kind in BY_PATH and colon:
         found = _shaped(kind, rest)
         if not found.argument:
-            raise BenchError(f"data set '{name}' names no path: write {kind}:PATH")
+            raise BadOption(f"data set '{name}' names no path: write {kind}:PATH")
     else:
         plain = _shaped("", name)
         kind, colon, argument = plain.argument.partition(":")
@@ -98,7 +98,7 @@ def parse(name: str, known: dict[str, str]) -> Name:
             raise unknown(KIND, name, known)
         found = Name(kind, argument, plain.size, plain.channels)
     if found.size is not None and found.size not in SIZES:
-        raise BenchError(f"data set '{name}' asks for size {found.size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
+        raise BadOption(f"data set '{name}' asks for size {found.size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
     return found
 
 

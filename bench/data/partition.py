@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bench.errors import BenchError, unknown
+from bench.errors import BadOption, unknown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,7 +44,7 @@ def partition(images: Tensor, labels: Tensor, count: int, name: str, alpha: floa
     if name not in PARTITIONS:
         raise unknown("partition", name, PARTITIONS)
     if not 1 <= count <= len(images):
-        raise BenchError(f"{count} teachers or clients for {len(images)} private records: expected 1 to that many")
+        raise BadOption(f"{count} teachers or clients for {len(images)} private records: expected 1 to that many")
     if name == "hash":
         return by_hash(images, count, seed)
     return by_dirichlet(labels.numpy(), count, alpha, seed, balanced=name == "dirichlet-balanced")
@@ -87,7 +87,7 @@ def by_dirichlet(labels: NDArray[np.int64], count: int, alpha: float, seed: int,
         BenchError: `alpha` not above 0, or 1000 draws in vain.
     """
     if not alpha > 0:
-        raise BenchError(f"Dirichlet alpha {alpha}: expected more than 0, such as 0.5")
+        raise BadOption(f"Dirichlet alpha {alpha}: expected more than 0, such as 0.5")
     random = np.random.RandomState(seed)
     for _ in range(MOST_TRIES):
         parts = _dirichlet_draw(labels, count, alpha, random, balanced)
@@ -95,7 +95,7 @@ def by_dirichlet(labels: NDArray[np.int64], count: int, alpha: float, seed: int,
             for part in parts:
                 random.shuffle(part)
             return parts
-    raise BenchError(
+    raise BadOption(
         f"Dirichlet({alpha:g}) over {count} clients left one below {SMALLEST_CLIENT} of {len(labels)} records "
         f"in {MOST_TRIES} draws: use fewer clients or a larger alpha"
     )

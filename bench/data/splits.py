@@ -17,7 +17,7 @@ from bench.data.images import ImageData, images_fingerprint
 from bench.data.request import Keep
 from bench.data.rows import take
 from bench.data.subset import subset
-from bench.errors import BenchError, unknown
+from bench.errors import BadData, unknown
 
 if TYPE_CHECKING:
     from torch import LongTensor, Tensor
@@ -181,7 +181,7 @@ def private_domain(data: ImageData, split: Split, keep: Keep | None = None) -> I
     if bool(train.all()) and bool(test.all()):
         return data
     if not bool(test.any()):
-        raise BenchError(f"split '{split.name}' leaves data set '{data.name}' no test image; use another split")
+        raise BadData(f"split '{split.name}' leaves data set '{data.name}' no test image; use another split")
     kept = subset(data, train, test, keep)
     names = tuple(name for name, number in zip(data.class_names, numbers.tolist(), strict=True) if number >= 0)
     return replace(
@@ -271,7 +271,7 @@ def _people(data: ImageData) -> Tensor:
     import torch
 
     if data.train_people is None:
-        raise BenchError(
+        raise BadData(
             f"split 'identity' needs to know who is on an image, and data set '{data.name}' does not say; use it with "
             "celeba-g, celeba-h, celeba-id or lfw, or iid"
         )
@@ -287,7 +287,7 @@ def _hashed(name: str, total: int) -> Tensor:
     import torch
 
     if total < _AUX_SHARE:
-        raise BenchError(f"split 'iid' needs {_AUX_SHARE} or more training images; data set '{name}' has {total}")
+        raise BadData(f"split 'iid' needs {_AUX_SHARE} or more training images; data set '{name}' has {total}")
     is_aux = torch.zeros(total, dtype=torch.bool)
     is_aux[_by_hash(name, range(total))[: total // _AUX_SHARE]] = True
     return is_aux
@@ -297,7 +297,7 @@ def _all_but_few(name: str, total: int) -> Tensor:
     import torch
 
     if total < 2 * FEW:
-        raise BenchError(f"split 'few' needs {2 * FEW} or more training images; data set '{name}' has {total}; use iid")
+        raise BadData(f"split 'few' needs {2 * FEW} or more training images; data set '{name}' has {total}; use iid")
     is_aux = torch.ones(total, dtype=torch.bool)
     is_aux[_by_hash(name, range(total))[-FEW:]] = False
     return is_aux
@@ -313,14 +313,14 @@ def _public(name: str, of: str, is_aux: Tensor) -> LongTensor:
     import torch
 
     if of not in ("iid", CANARIES, "few", "identity"):
-        raise BenchError(
+        raise BadData(
             f"split '{of}' has no public images of the private records' distribution; use iid, or a setting of the "
             "method that needs none"
         )
     order = _by_hash(name, is_aux.nonzero().flatten().tolist())
     count = len(order) // _PUBLIC_SHARE
     if count == 0:
-        raise BenchError(f"split '{of}' of data set '{name}' keeps {len(order)} images from the teachers; expected 2")
+        raise BadData(f"split '{of}' of data set '{name}' keeps {len(order)} images from the teachers; expected 2")
     return torch.tensor(sorted(order[-count:]))  # type: ignore[return-value]
 
 
@@ -330,7 +330,7 @@ def _other(name: str, split: str) -> str:
     other = known.other if split == "full" else known.cross
     if other is None:
         which = "mnist or fmnist" if split == "full" else "mnist, usps, celeba-id or lfw, say"
-        raise BenchError(
+        raise BadData(
             f"split '{split}' gives an attack a second data set and '{name}' has none; use it with {which}, use iid, "
             "or leave --attack out"
         )
@@ -340,7 +340,7 @@ def _other(name: str, split: str) -> str:
 def _require_two_classes(data: ImageData, is_aux: Tensor, name: str) -> None:
     private = data.train_labels[~is_aux].unique()
     if len(private) < 2 or not bool(is_aux.any()):
-        raise BenchError(
+        raise BadData(
             f"split '{name}' leaves data set '{data.name}' {len(private)} private of {data.classes} classes and "
             f"{int(is_aux.sum())} aux images; expected 2 or more and 1 or more; use split iid"
         )

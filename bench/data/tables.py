@@ -21,7 +21,7 @@ from bench.data.listing import Listing, Part, read
 from bench.data.naming import FILE_SIDE
 from bench.data.request import Request
 from bench.data.subset import ONE_IN, held_out
-from bench.errors import BenchError
+from bench.errors import BadData, NotFound
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -104,7 +104,7 @@ def _parts(splits: list[_Split], labels: Labels, path: Path, problem: str) -> tu
     if len(splits) == 2:
         return Part(rows[0], numbers[0]), Part(rows[1], numbers[1]), []
     if len(rows[0]) < ONE_IN:
-        raise BenchError(f"{problem} has {len(rows[0])} rows and no split for the test; add one, or {ONE_IN} rows")
+        raise BadData(f"{problem} has {len(rows[0])} rows and no split for the test; add one, or {ONE_IN} rows")
     is_test = held_out(len(rows[0])).tolist()
     train, test = ([k for k, held in enumerate(is_test) if held == wanted] for wanted in (False, True))
     parts = [Part([rows[0][k] for k in part], [numbers[0][k] for k in part]) for part in (train, test)]
@@ -118,7 +118,7 @@ def _wanted(splits: list[_Split], problem: str) -> tuple[list[_Split], list[str]
     by_part = {part_of(one.name): one for one in labelled}
     train = by_part.get("train") or (labelled[0] if len(labelled) == 1 else None)
     if train is None:
-        raise BenchError(f"{problem} has the splits {', '.join(one.name for one in splits)}; expected train and test")
+        raise BadData(f"{problem} has the splits {', '.join(one.name for one in splits)}; expected train and test")
     test = next((by_part[part] for part in ("test", "val") if part in by_part and by_part[part] is not train), None)
     used = [train] if test is None else [train, test]
     notes += [f"split {one.name} is not read" for one in labelled if one not in used]
@@ -131,9 +131,9 @@ def _read_splits(path: Path, problem: str) -> list[_Split]:
     try:
         import pyarrow as pa
     except ImportError as error:
-        raise BenchError(f"{problem}: pyarrow is not installed; pip install 'dp-distill-bench[hf]'") from error
+        raise BadData(f"{problem}: pyarrow is not installed; pip install 'dp-distill-bench[hf]'") from error
     if not path.is_dir():
-        raise BenchError(f"{problem} is not a folder; expected one with parquet files, or one that save_to_disk wrote")
+        raise NotFound(f"{problem} is not a folder; expected one with parquet files, or one that save_to_disk wrote")
     found = []
     for split, files in _files_of_splits(path, problem).items():
         try:
@@ -141,9 +141,7 @@ def _read_splits(path: Path, problem: str) -> list[_Split]:
             table = pa.concat_tables(tables)
         except (pa.ArrowException, OSError) as error:
             text = " ".join(str(error).split())[:300]
-            raise BenchError(
-                f"{problem}: the files of split {split} cannot be read ({text}); save them again"
-            ) from error
+            raise BadData(f"{problem}: the files of split {split} cannot be read ({text}); save them again") from error
         of = " ".join(f"{file.name} {file.stat().st_size} {file.stat().st_mtime_ns}" for file in files)
         found.append(_split(split, table, _features(table, files[0]), of, f"{problem}: split {split}"))
     return found
@@ -168,12 +166,12 @@ def _files_of_splits(path: Path, problem: str) -> dict[str, list[Path]]:
         if not any(word.startswith((".", "cache-")) for word in file.relative_to(path).parts):
             found.setdefault(_split_of(file, path), []).append(file)
     if not found:
-        raise BenchError(f"{problem} has neither parquet nor arrow files; give the folder above them")
+        raise BadData(f"{problem} has neither parquet nor arrow files; give the folder above them")
     for split, several in found.items():
         folders = sorted({file.parent for file in several})
         if len(folders) > 1:
             named = " and ".join(folder.relative_to(path).as_posix() for folder in folders[:2])
-            raise BenchError(f"{problem} has files of split {split} in {named}: two configurations; give one of them")
+            raise BadData(f"{problem} has files of split {split} in {named}: two configurations; give one of them")
     return found
 
 
@@ -209,7 +207,7 @@ def _split(split: str, table: pa.Table, features: dict[str, Any], of: str, probl
     label_key = _one(labels, _LABEL_NAMES, "labels", table.column_names, problem)
     column = table.column(label_key)
     if column.null_count:
-        raise BenchError(
+        raise BadData(
             f"{problem}: column {label_key} has {column.null_count} rows without a label; leave these rows out"
         )
     names = features[label_key].get("names") if kinds.get(label_key) == "ClassLabel" else None
@@ -231,7 +229,7 @@ def _one(found: Sequence[str], usual: Sequence[str], what: str, columns: Sequenc
     chosen = found if len(found) == 1 else [key for key in found if key in usual]
     if len(chosen) != 1:
         which = f"{len(found)} columns of {what} ({', '.join(found)})" if found else f"no column of {what}"
-        raise BenchError(
+        raise BadData(
             f"{problem} has {which} among {', '.join(columns)}; keep or name one '{usual[0]}', with `datasets`: "
             "remove_columns or rename_column"
         )

@@ -19,7 +19,7 @@ from torchvision.datasets.utils import check_integrity
 
 from bench.data.dataset import Dataset
 from bench.data.images import ImageData
-from bench.errors import BenchError
+from bench.errors import BadData, BenchError, NotFound
 
 _IDX_SIDE = 28
 _BAD_IDX = (OSError, EOFError, ValueError, RuntimeError, TypeError, KeyError, AssertionError)
@@ -69,7 +69,7 @@ def load_batches(name: str, source: str, dataset: Dataset, root: Path, download:
         bad = [path for path in dataset.files(root) if not check_integrity(str(path), sums[path.name])]
         fault = "its md5 is not the published one" if bad else _line(error)
         where = bad[0] if bad else root / library.base_folder
-        raise BenchError(f"data set '{name}': {where} is corrupt ({fault}); {_MEND}") from error
+        raise BadData(f"data set '{name}': {where} is corrupt ({fault}); {_MEND}") from error
     return ImageData(name, *_batch(train), *_batch(test), class_names=dataset.facts.class_names)
 
 
@@ -93,7 +93,7 @@ def load_arrays(name: str, source: str, dataset: Dataset, root: Path, download: 
         train, test = (_arrays(library(str(root), **_which(part, parts))) for part in ("train", "test"))
     except _BAD_IDX as error:
         files = " or ".join(str(file) for file in dataset.files(root))
-        raise BenchError(f"data set '{name}': {files} is corrupt ({_line(error)}); {_MEND}") from error
+        raise BadData(f"data set '{name}': {files} is corrupt ({_line(error)}); {_MEND}") from error
     return ImageData(name, *train, *test, class_names=dataset.facts.class_names)
 
 
@@ -138,7 +138,7 @@ def _download(name: str, source: Any, root: Path) -> None:
     try:
         source(str(root), download=True)
     except _BAD_DOWNLOAD as error:
-        raise BenchError(
+        raise NotFound(
             f"could not download data set '{name}' to {root} ({_line(error)}); fetch it elsewhere and name its folder "
             f"with --data-root DIR or BENCH_DATA"
         ) from error
@@ -148,14 +148,14 @@ def _require(name: str, dataset: Dataset, root: Path, other: str = "") -> None:
     if not dataset.missing(root):
         return
     files = dataset.files(root)
-    raise BenchError(
+    raise NotFound(
         f"data set '{name}' not found: expected {', '.join(file.name for file in files)} under {files[0].parent}"
         f"{other}; name the folder above with --data-root DIR, or set BENCH_DATA, or use --download"
     )
 
 
 def _corrupt(name: str, file: Path, fault: str) -> BenchError:
-    return BenchError(f"data set '{name}': {file} is corrupt ({fault}); {_MEND}")
+    return BadData(f"data set '{name}': {file} is corrupt ({fault}); {_MEND}")
 
 
 def _line(error: BaseException) -> str:

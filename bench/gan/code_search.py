@@ -82,7 +82,7 @@ class CodeSearch(ABC):
         at_least(self, 0, "weight", "shift", "turn", "scale", "move")
         positive(self, "lr")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: too few images for principal directions."""
         return None if aux >= FEWEST else f"{aux} auxiliary images: principal directions need at least {FEWEST}"
 

@@ -74,7 +74,7 @@ class GanPrior:
         positive(self, "gan_lr")
         at_least(self, 0, "penalty")
 
-    def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
+    def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images the GAN cannot make, or fewer than two batches of auxiliary images."""
         return untrainable(shape, aux, self.gan_batch)
 

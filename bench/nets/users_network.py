@@ -12,6 +12,7 @@ else runs no code.
 from __future__ import annotations
 
 import ast
+import copy
 import hashlib
 import importlib
 import inspect
@@ -24,7 +25,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from bench.errors import BenchError, asking, did_you_mean
+from bench.errors import BadPlugin, NotFound, UnknownName, did_you_mean, plugin_errors
+from bench.fingerprint import fingerprint
 
 Shape = tuple[int, int, int]
 
@@ -45,6 +47,8 @@ _OWN_PACKAGE = "bench"
 
 _named: dict[str, Callable[..., Any]] = {}
 """Complete name to function, of the networks that the user has named in this process."""
+_values: set[str] = set()
+"""Those of them that are values of this process, not functions of a module."""
 _tried: set[tuple[str, Shape, int]] = set()
 
 
@@ -63,13 +67,13 @@ def identified(name: str) -> str:
             than the hash in the name says.
     """
     match = _NAME.fullmatch(name)
-    if match is None or not is_users_network(name):
+    if match is None or name in _values or not is_users_network(name):
         return name
     module, function = match["module"], match["function"]
     found = _function(name, _imported(name, module), function)
     complete = f"{module}:{function}#{_source_hash(name, module)}"
     if match["hash"] and complete != name:
-        raise BenchError(
+        raise BadPlugin(
             f"--teacher {name}: the source of the network has changed and has now the hash "
             f"{complete.partition('#')[2]}; give --teacher {module}:{function} for a separate run"
         )
@@ -77,10 +81,39 @@ def identified(name: str) -> str:
     return complete
 
 
+def add_value(network: nn.Module) -> str:
+    """Make a network that a user passes from Python known to this process; return its complete name.
+
+    The hash in the name is of its class, its attributes and its weights, so that another network has another name.
+    """
+    cls = type(network)
+    name = f"{cls.__module__}:{cls.__name__}#{fingerprint(network)}"
+    template = copy.deepcopy(network).cpu().float().requires_grad_(True)
+    _named[name] = lambda: _untrained(template)
+    _values.add(name)
+    return name
+
+
+def _untrained(template: nn.Module) -> nn.Module:
+    """A copy with new random weights: each layer's own `reset_parameters`, else normal ones of deviation 0.02."""
+    fresh = copy.deepcopy(template)
+    for layer in fresh.modules():
+        reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+        if callable(reset):
+            reset()
+            continue
+        for name, parameter in layer.named_parameters(recurse=False):
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+            else:
+                nn.init.constant_(parameter, 0.0 if "bias" in name else 1.0)
+    return fresh
+
+
 def check_named(name: str) -> None:
     """Raise BenchError for a network that the user of this process has not named by --teacher."""
     if name not in _named:
-        raise BenchError(
+        raise UnknownName(
             f"'{name}' is a network in someone's own code, which runs only where --teacher names it; "
             "give one of `bench list networks`, of timm, or tv:NAME"
         )
@@ -103,7 +136,7 @@ def make(name: str, shape: Shape, classes: int) -> nn.Module:
 
 def _made(name: str, shape: Shape, classes: int) -> nn.Module:
     function, given = _named[name], dict(zip(PARAMETERS, (classes, *shape), strict=True))
-    with asking(f"--teacher {name}", MEND):
+    with plugin_errors(f"--teacher {name}", MEND):
         parameters = inspect.signature(function).parameters
         arguments = {
             parameter: given[what]
@@ -113,7 +146,7 @@ def _made(name: str, shape: Shape, classes: int) -> nn.Module:
         }
         network = function(**arguments)
     if not isinstance(network, nn.Module):
-        raise BenchError(f"--teacher {name}: returned a {type(network).__name__}; expected an nn.Module; {MEND}")
+        raise BadPlugin(f"--teacher {name}: returned a {type(network).__name__}; expected an nn.Module; {MEND}")
     return network
 
 
@@ -121,9 +154,9 @@ def _require_new_weights(name: str, first: nn.Module, second: nn.Module) -> None
     """Refuse a function of which no second network with other weights can be had, as the control of attacks needs."""
     pairs = list(zip(first.parameters(), second.parameters(), strict=False))
     if first is second or any(one is other for one, other in pairs):
-        raise BenchError(f"--teacher {name}: returned the same network twice; expected a new one at each call; {MEND}")
+        raise BadPlugin(f"--teacher {name}: returned the same network twice; expected a new one at each call; {MEND}")
     if all(torch.equal(one, other) for one, other in pairs):
-        raise BenchError(
+        raise BadPlugin(
             f"--teacher {name}: returned a network with the same weights twice; expected weights drawn at random, "
             "since attacks are also played on an untrained one; give trained weights by --teacher-weights"
         )
@@ -138,8 +171,8 @@ def _imported(name: str, module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise BenchError(f"--teacher {name}: importing {module} failed, as {error.name} is not installed") from None
-        raise BenchError(
+            raise BadPlugin(f"--teacher {name}: importing {module} failed, as {error.name} is not installed") from None
+        raise NotFound(
             f"--teacher {name}: no module called '{error.name}'; expected PACKAGE.MODULE:FUNCTION of a module below "
             "the current folder, on PYTHONPATH or installed"
         ) from None
@@ -148,7 +181,7 @@ def _imported(name: str, module: str) -> Any:
         SystemExit,
     ) as error:  # a user's module may raise anything; by SystemExit it would end the command
         said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-        raise BenchError(f"--teacher {name}: importing {module} failed ({said}); correct the module") from error
+        raise BadPlugin(f"--teacher {name}: importing {module} failed ({said}); correct the module") from error
 
 
 def _function(name: str, module: Any, function: str) -> Callable[..., Any]:
@@ -157,7 +190,7 @@ def _function(name: str, module: Any, function: str) -> Callable[..., Any]:
         known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         what = f"'{function}' is not a function" if found is not None else f"no function called '{function}'"
         where = getattr(module, "__file__", None) or "a built-in module"
-        raise BenchError(f"--teacher {name}: {what} in {where}{did_you_mean(function, known)}; correct the name")
+        raise UnknownName(f"--teacher {name}: {what} in {where}{did_you_mean(function, known)}; correct the name")
     checked: Callable[..., Any] = found
     return checked
 
@@ -168,7 +201,7 @@ def _source_hash(name: str, module: str) -> str:
     where = next(iter(getattr(top, "__path__", [])), None) or getattr(top, "__file__", None)
     sources = dict(_sources(module, Path(where).parent)) if where else {}
     if module not in sources:
-        raise BenchError(f"--teacher {name}: {module} has no source file, by which its network is identified")
+        raise BadPlugin(f"--teacher {name}: {module} has no source file, by which its network is identified")
     total = hashlib.sha256()
     for part, source in sorted(sources.items()):
         total.update(f"{part} {len(source)}\n".encode() + source)

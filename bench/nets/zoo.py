@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import plugins
-from bench.errors import BenchError, asking
+from bench.errors import BadPlugin, BenchError, UnknownName, plugin_errors
 from bench.nets import users_network
 from bench.nets.small_net import SmallNet
 from bench.nets.users_network import is_users_network
@@ -121,15 +121,15 @@ def make_body(arch: str, shape: Shape, classes: int) -> nn.Module:
 def _build_users(arch: str, shape: Shape, classes: int) -> Classifier:
     """As `build`, of a user's own network, which may raise or answer anything. Raises BenchError."""
     model = Classifier(users_network.make(arch, shape, classes))
-    with asking(f"--teacher {arch}, given two images of {'x'.join(map(str, shape))}", users_network.MEND):
+    with plugin_errors(f"--teacher {arch}, given two images of {'x'.join(map(str, shape))}", users_network.MEND):
         logits: object = _try_out(model, shape)
     if not isinstance(logits, Tensor) or logits.shape != (2, classes) or not logits.isfinite().all():
         found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
-        raise BenchError(
+        raise BadPlugin(
             f"--teacher {arch}: its network answers two images by {found}; expected finite logits of shape "
             f"{(2, classes)}; {users_network.MEND}"
         )
-    with asking(f"--teacher {arch}, features of two images", users_network.MEND), torch.no_grad():
+    with plugin_errors(f"--teacher {arch}, features of two images", users_network.MEND), torch.no_grad():
         model.eval().features(torch.zeros(2, *shape))
     return model.train()
 
@@ -147,7 +147,7 @@ def check(arch: str) -> None:
     if is_users_network(arch):
         return users_network.check_named(arch)
     if not _NAME.fullmatch(arch):
-        raise BenchError(
+        raise UnknownName(
             f"'{arch}' is not a network name: give {', '.join(own)}, a timm name without the '.tag' of "
             "pretrained weights, tv:NAME, or small: before one of these two; "
             "nothing is downloaded or read from a path (own weights: --teacher-weights)"
@@ -156,7 +156,7 @@ def check(arch: str) -> None:
     if named not in _written_in_timm() and named not in _library_names():
         close = difflib.get_close_matches(arch, [*own, *sorted(_library_names())], n=5, cutoff=0.5)
         hint = f" Close: {', '.join(close)}." if close else ""
-        raise BenchError(f"no network called '{arch}'.{hint} Known: {', '.join(own)}, timm's names, and tv:NAME")
+        raise UnknownName(f"no network called '{arch}'.{hint} Known: {', '.join(own)}, timm's names, and tv:NAME")
 
 
 @cache

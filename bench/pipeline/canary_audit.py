@@ -8,33 +8,36 @@ but the training data: canaries, labels, score, reference models and the number 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from bench import boards, registry, teachers
+from bench.core import records
+from bench.core.privacy import Account
+from bench.core.records import AuditCanaries, AuditedPrivacy, AuditLine, AuditRecord, Provenance
 from bench.nets import Classifier
-from bench.pipeline import release_step, teacher_steps
-from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw
-from bench.pipeline.canary_scores import log_probability, scores, verdict
-from bench.pipeline.failures import failing
-from bench.pipeline.job import Job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw, log_probability, scores, verdict
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.run import failing
+from bench.pipeline.stages import make_release, only_asked, train_ensemble, train_teacher
 from bench.pipeline.trained import Trained
 from bench.privacy.one_run import ceiling, correct_guesses, one_run_epsilon
 from bench.seeds import derive
 from bench.storage import provenance
 from bench.storage.provenance import Followed
 from bench.storage.records import AUDIT, Audit
-from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec
+from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec, canonical, json_form
 from bench.storage.store import publish
 from bench.validate import instance
 
 GUESTS = 2
 """Version of audits whose canaries come to holders by themselves; in the first, where holders are drawn by label, they
 moved other records too (`bench.data.partition.with_guests`), which no ledger speaks of."""
+SOURCE = "aux of iid, in hash order"
+"""Of the canaries."""
 OVERFIT: dict[str, Any] = {"epochs": 20, "max_steps": 0, "shift": 0, "flip": False, "weight_decay": 0.0}
 
 
@@ -103,12 +106,12 @@ def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
     with failing(), job.following() as made:
         audit = _play(job, game, spec, draw(job, game, seed), made)
     with job.store.exclusive(final) as work:
-        (work / AUDIT).write_text(audit.to_json(), encoding="utf-8")
+        (work / AUDIT).write_text(canonical(audit.to_plain()), encoding="utf-8")
         publish(work, final)
     board = job.material.data.name
     if (job.store.root / "leaderboards" / "releases" / f"{board}.csv").exists():
         boards.refresh(job.store.root, board)
-    return AuditOutcome(audit, final, cached=False)
+    return AuditOutcome(Audit.of(audit), final, cached=False)
 
 
 def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = None) -> None:
@@ -122,10 +125,10 @@ def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = Non
         RunFailed: a teacher could not be trained.
     """
     check(job, game)
-    asked = teacher_steps.only_asked(teachers_of(audit_spec(job, game, seed)), only)
+    wanted = only_asked(teachers_of(audit_spec(job, game, seed)), only)
     with failing(), job.following():
         training = _Training(_overfitted(job, game), draw(job, game, seed))
-        for name, teacher in asked.items():
+        for name, teacher in wanted.items():
             training.teacher(name, teacher)
 
 
@@ -146,17 +149,17 @@ class _Training:
 
     def teacher(self, name: str, spec: AuditTeacherSpec) -> Trained[Classifier]:
         """A teacher of `teachers_of`, trained on the private part, with the inserted canaries or with none of them."""
-        trained = teacher_steps.teacher(self._given(spec), spec)
+        trained = train_teacher(self._given(spec), spec)
         self.seconds[name] = trained.step.seconds
         return trained
 
     def release(self, name: str, teacher: Trained[Classifier], spec: ReleaseSpec) -> Trained[Classifier]:
         """The method's student of a teacher; a method that needs the private data gets those the teacher had."""
         job = self._given(instance(spec.teacher, AuditTeacherSpec, "teacher of an audit"))
-        ensemble = teacher_steps.ensemble(job, spec.ensemble)
+        ensemble = train_ensemble(job, spec.ensemble)
         if ensemble is not None:
             self.seconds[f"{name}_ensemble"] = ensemble.step.seconds
-        student = release_step.release(job, spec, teacher.network, ensemble)
+        student = make_release(job, spec, teacher.network, ensemble)
         self.seconds[name] = student.step.seconds
         return student
 
@@ -169,7 +172,8 @@ class _Training:
         return replace(self._job, material=replace(m, private=private, canaries=canaries))
 
 
-def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made: Followed) -> Audit:
+def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made: Followed) -> AuditRecord:
+    """Train and convert with and without canaries, guess them from each network, and compare with the claims."""
     training, of = _Training(_overfitted(job, game), canaries), teachers_of(spec)
     teacher = training.teacher("teacher", of["teacher"])
     student = training.release("release", teacher, release_of(spec, of["teacher"]))
@@ -182,26 +186,26 @@ def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made:
         references = {"student": of_student.network, "teacher": reference.network, "null": reference.network}
     lines = {name: _line(job, each, references[name], canaries, spec) for name, each in audited.items()}
     found = provenance.collect(registry.ROOT, made, training.seconds)
-    return _audit(job, spec, canaries, lines, student.result["privacy"], found)
+    return _audit(job, spec, canaries, lines, student.account, found)
 
 
 def _line(
     job: Job, audited: Trained[Classifier], reference: Classifier | None, canaries: Canaries, spec: AuditSpec
-) -> dict[str, Any]:
-    """One target: guesses, bound, and how many canaries it answers with the label that was taught."""
+) -> AuditLine:
+    """Guesses from one network, their bound, and how many canaries it answers with the label that was taught."""
     likely = log_probability(audited.network, canaries, job.device)
     outside = None if reference is None else log_probability(reference, canaries, job.device)
     coins = canaries.coins.numpy()
     correct, delta = correct_guesses(scores(likely, outside), coins, spec.guesses), job.settings.budget.delta
     answers = teachers.predict(audited.network, canaries.images, job.device).argmax(1) == canaries.labels
-    return {
-        "correct": correct,
-        "guesses": spec.guesses,
-        "epsilon_lower": one_run_epsilon(spec.guesses, correct, len(coins), delta, spec.confidence),
-        "accuracy": audited.result["accuracy"],
-        "memorised_inserted": _share(answers[canaries.coins]),
-        "memorised_left_out": _share(answers[~canaries.coins]),
-    }
+    return AuditLine(
+        correct=correct,
+        guesses=spec.guesses,
+        epsilon_lower=one_run_epsilon(spec.guesses, correct, len(coins), delta, spec.confidence),
+        accuracy=audited.result.accuracy,
+        memorised_inserted=_share(answers[canaries.coins]),
+        memorised_left_out=_share(answers[~canaries.coins]),
+    )
 
 
 def _share(answers: Tensor) -> float | None:
@@ -213,22 +217,24 @@ def _audit(
     job: Job,
     spec: AuditSpec,
     canaries: Canaries,
-    lines: dict[str, dict[str, Any]],
-    privacy: dict[str, Any],
+    lines: dict[str, AuditLine],
+    account: Account,
     made: dict[str, Any],
-) -> Audit:
+) -> AuditRecord:
     delta, number = job.settings.budget.delta, len(canaries.coins)
-    found, reasons = verdict(lines["student"]["epsilon_lower"], delta, privacy)
-    return Audit(
-        spec.hash,
-        found,
-        reasons,
-        asdict(spec),
-        {"number": number, "inserted": int(canaries.coins.sum()), "from": "aux of iid, in hash order"},
-        ceiling(spec.guesses, number, delta, spec.confidence),
-        delta,
-        lines,
-        lines["teacher"]["epsilon_lower"] > 0,
-        {name: privacy[name] for name in ("claimed", "accounted", "accounted_units")},
-        made,
+    bound, proved = lines["student"].epsilon_lower, account.accounted_units
+    found, reasons = verdict(bound, delta, account.claimed, proved.get("example"))
+    inserted = int(canaries.coins.sum())
+    return AuditRecord(
+        hash=spec.hash,
+        verdict=found,
+        reasons=reasons,
+        spec=records.AuditSpec.model_validate_json(spec.text),
+        canaries=AuditCanaries.model_validate({"number": number, "inserted": inserted, "from": SOURCE}),
+        ceiling=ceiling(spec.guesses, number, delta, spec.confidence),
+        delta=delta,
+        lines=lines,
+        powerful=lines["teacher"].epsilon_lower > 0,
+        privacy=AuditedPrivacy(claimed=account.claimed, accounted=account.accounted, accounted_units=proved),
+        provenance=Provenance.model_validate(json_form(made)),
     )

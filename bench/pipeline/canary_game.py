@@ -1,4 +1,5 @@
-"""The game of an end-to-end audit: mislabelled canaries, and a fair coin for each that decides who trains on it."""
+"""The game of an end-to-end audit: mislabelled canaries, a fair coin for each that decides whether the teacher is
+trained on it, a score that guesses the coins, and the verdict."""
 
 from __future__ import annotations
 
@@ -6,18 +7,23 @@ import hashlib
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
-from bench import data
+from bench import data, teachers
+from bench.core.privacy import Accounted, Claim
+from bench.core.records import Verdict
 from bench.errors import BenchError
 from bench.pipeline.job import Job
 from bench.pipeline.material import kept_in
-from bench.privacy.one_run import CONFIDENCE, ceiling
+from bench.privacy.one_run import CONFIDENCE, ceiling, comparable, refutes
 from bench.seeds import derive
 
 Score = Literal["loss", "rmia"]
 SCORES: tuple[Score, ...] = ("loss", "rmia")
+RMIA_A = 0.3
 
 
 @dataclass(frozen=True)
@@ -101,3 +107,50 @@ def draw(job: Job, game: CanaryGame, seed: int) -> Canaries:
     coins = torch.Generator().manual_seed(derive(seed, "audit-coins"))
     inserted = torch.rand(game.canaries, generator=coins) < 0.5
     return Canaries(images.train_images[chosen], (images.train_labels[chosen] + moved) % images.classes, inserted)
+
+
+def log_probability(network: nn.Module, canaries: Canaries, device: torch.device) -> NDArray[np.float64]:
+    """(m,) log of the probability that the network gives to each canary's label: minus its loss."""
+    logits = teachers.predict(network, canaries.images, device).double()
+    return logits.log_softmax(1).gather(1, canaries.labels[:, None]).squeeze(1).numpy()
+
+
+def scores(likely: NDArray[np.float64], outside: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """(m,) membership scores from log-probabilities of the target and, for RMIA, of a reference that saw no canary.
+
+    RMIA (Zarifzadeh, Liu, Shokri, ICML 2024), offline with one reference: R(x) = p(x | target) / p(x) with p(x) = ((1 +
+    a) p(x | reference) + 1 - a) / 2, a = 0.3. Its score, the share of population images z with R(x) > gamma R(z), rises
+    with R(x) and with nothing else of x; guesses depend on ranks alone, so R(x) itself is returned.
+    """
+    if outside is None:
+        return likely
+    return likely - np.log(((1 + RMIA_A) * np.exp(outside) + 1 - RMIA_A) / 2)
+
+
+def verdict(
+    bound: float, delta: float, claimed: Claim | None, accounted: Accounted | None
+) -> tuple[Verdict, list[str]]:
+    """The verdict on a release's numbers, and a sentence for each.
+
+    The audit adds or removes one private example. A claim per query is therefore not refuted by a bound above it: only
+    the accounted number per example is compared with the bound then.
+
+    Args:
+        bound: the student's lower bound, per example.
+        delta: at which it holds.
+        claimed: of the release.
+        accounted: of the release, per example; None where its ledger does not speak of examples.
+    """
+    numbers: dict[str, Claim | Accounted | None] = {"claimed": claimed, "accounted": accounted}
+    reasons, refuted = [], False
+    for name, found in numbers.items():
+        plain = None if found is None else found.to_plain()
+        why = comparable(plain, delta)
+        if found is None or why is not None:
+            reasons.append(f"{name}: not comparable, {why}; the bound {bound:.3g} is per example")
+        elif refutes(bound, delta, plain):
+            refuted = True
+            reasons.append(f"{name}: REFUTED, the bound {bound:.3g} is above {found.epsilon:.4g} per example")
+        else:
+            reasons.append(f"{name}: not refuted, the bound {bound:.3g} is at most {found.epsilon:.4g} per example")
+    return "refuted" if refuted else "not refuted", reasons

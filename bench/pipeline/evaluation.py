@@ -12,18 +12,16 @@ from torch import Tensor, nn
 from bench.api import AttackResult
 from bench.metrics.distribution import frechet_distance, knn_gap, matched_subset, prdc, too_few_images
 from bench.metrics.inception import inception, splits_for
-from bench.metrics.intervals import clopper_pearson
 from bench.metrics.inversion import confusion, knn_distance
 from bench.metrics.metric import Metric
 from bench.metrics.pairs import best_match, psnr_pairs, ssim_pairs
 from bench.metrics.reconstructions import Labelled, Reconstructions
 from bench.metrics.table import computed
 from bench.nets import Classifier
-from bench.pipeline.victims import Victims
+from bench.pipeline.material import Victims
+from bench.pipeline.trained import Metrics, with_interval
 from bench.teachers import features, predict
 from bench.validate import present
-
-Metrics = dict[str, float | None]
 
 SEED = 2020
 VERSION = 1
@@ -53,12 +51,6 @@ class Judge:
     device: torch.device
     directions: Tensor
     """(d, k) leading principal directions of the private features."""
-
-
-def with_interval(name: str, successes: int, trials: int) -> Metrics:
-    """A share with its 95 % Clopper-Pearson interval, as `name`, `name.lo`, `name.hi`."""
-    low, high = clopper_pearson(successes, trials)
-    return {name: successes / trials, f"{name}.lo": low, f"{name}.hi": high}
 
 
 @dataclass(frozen=True)
@@ -155,20 +147,15 @@ def _measures(
         likeness = (("ssim", "psnr", "ssim_class_mean"), lambda: _best(seen, judge))
     else:
         likeness = (("ssim", "psnr", "ssim_gap", "psnr_gap"), lambda: _paired(found, seen, victims))
+    given = Reconstructions(seen.images, seen.labels, seen.features, logits, judge.private, judge.held_out)
     return [
         (inceptions, lambda: _inception(logits, found.targets)),
         (("fid",), lambda: (_frechet(seen, judge),)),
         (("precision", "recall", "density", "coverage"), lambda: _prdc(seen, judge)),
         (("knn_gap",), lambda: (_gap(seen, judge, victims),)),
         likeness,
-        *_plugins(seen, logits, judge),
+        *(((metric.key,), partial(_alone, metric, given)) for metric in computed()),
     ]
-
-
-def _plugins(seen: Labelled, logits: Tensor, judge: Judge) -> list[Measure]:
-    """The metrics that compute themselves."""
-    given = Reconstructions(seen.images, seen.labels, seen.features, logits, judge.private, judge.held_out)
-    return [((metric.key,), partial(_alone, metric, given)) for metric in computed()]
 
 
 def _alone(metric: Metric, given: Reconstructions) -> tuple[float]:

@@ -17,8 +17,8 @@ from bench.data import images_fingerprint
 from bench.metrics import face_descriptor
 from bench.metrics.identity import Identified, class_means, identified
 from bench.metrics.metric import TARGETS
-from bench.pipeline.evaluation import Metrics, with_interval
 from bench.pipeline.material import quantised, some_of_each_class
+from bench.pipeline.trained import Metrics, with_interval
 
 if TYPE_CHECKING:
     from bench.pipeline.job import Job

@@ -21,11 +21,12 @@ from bench.api import Access, Attack, AttackResult, GenerativeAttack, Target
 from bench.data import to_float
 from bench.metrics.floors import GATED_FROM, above_floor
 from bench.pipeline import evaluation, face_judge
-from bench.pipeline.attack_targets import PREFIXES, AttackTarget
-from bench.pipeline.evaluation import Judge, Metrics
+from bench.pipeline.attacks import PREFIXES, AttackTarget
+from bench.pipeline.evaluation import Judge
 from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.job import Job
 from bench.pipeline.material import quantised
+from bench.pipeline.trained import Metrics
 from bench.seeds import derive
 from bench.storage.store import load_tensors
 

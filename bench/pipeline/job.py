@@ -1,44 +1,64 @@
-"""What is to be run: the settings of a user, checked and loaded."""
+"""A job: the settings of a user with everything looked up, checked and loaded; and the spec of each of its runs."""
 
 from __future__ import annotations
 
-import math
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 
-from bench import data, nets, progress, teachers
+from bench import data, progress, registry, teachers
 from bench.api import (
     Attack,
     Context,
     MembershipAttack,
     Method,
-    PublicDataMethod,
     ReleaseAttack,
     Shards,
     releases_images,
     trains_student,
 )
-from bench.config import EVALUATOR, Variant, options
-from bench.errors import BenchError, asking
-from bench.pipeline.lookup import Lookup
-from bench.pipeline.material import Material, Wanted
-from bench.pipeline.membership_challenge import UNLABELLED
-from bench.pipeline.precision import Precision, Training, settled
-from bench.pipeline.running_code import RUNNING
+from bench.config import EVALUATOR, Variant, configure, plain
+from bench.errors import plugin_errors
+from bench.pipeline.components import Components
+from bench.pipeline.devices import Precision, Training, choose_precision
+from bench.pipeline.material import Material
 from bench.pipeline.settings import Settings
+from bench.privacy import Budget
 from bench.ranks import Ranks
 from bench.storage import provenance
+from bench.storage.options import Changed
 from bench.storage.provenance import Followed
-from bench.storage.specs import Shared
+from bench.storage.specs import (
+    AttackSpec,
+    DataSpec,
+    EnsembleSpec,
+    EvaluatorSpec,
+    ReleaseSpec,
+    RunSpec,
+    Shared,
+    TeacherSpec,
+)
 from bench.storage.store import Store
+
+RUNNING = provenance.git_state(registry.ROOT)
+"""The code that this process runs: the state of the checkout when this was imported, together with the rest of it. A
+sweep's fork server imports the code once and begins all runs with it, even if something is committed meanwhile."""
+EVALUATOR_SEED = 2020
+UNLABELLED = (
+    "the attacker's images are of other classes than the private ones, or of another data set, so that they have no "
+    "labels to learn from, as it does; use --split iid, or loss-threshold or label-only, which do not"
+)
 
 
 @dataclass(frozen=True)
 class Job:
-    """Settings with everything checked and loaded that can be checked before anything is trained."""
+    """Settings with everything checked and loaded that can be checked before anything is trained.
+
+    Made by `bench.pipeline.resolve.load_job`.
+    """
 
     settings: Settings
     device: torch.device
@@ -51,16 +71,16 @@ class Job:
     evaluator_recipe: teachers.Recipe
     weights_sha256: str | None
     material: Material
-    lookup: Lookup
+    components: Components
     ranks: Ranks | None = None
 
     def following(self) -> AbstractContextManager[Followed]:
-        """While it goes on, steps that the run makes say what they are made with, and what it takes is noted."""
+        """A context in which steps note the code and device they are made with, and the run notes its steps."""
         devices = self.settings.devices
         return self.store.following(provenance.origin(RUNNING, self.device, self.precision, devices))
 
     def close(self) -> None:
-        """End what was begun on further devices."""
+        """End the processes on further devices."""
         if self.ranks is not None:
             self.ranks.close()
 
@@ -70,41 +90,92 @@ class Job:
         return None if self.attack is None else self.attack.goal
 
     @property
-    def asks_teacher(self) -> bool:
+    def needs_teacher(self) -> bool:
         """Whether the undefended teacher is needed: by the method, or by an attack, which proves its power on it."""
         return "teacher" in self.method.needs or self.attack is not None
 
     @property
-    def unplayable(self) -> str | None:
-        """Why the attack does not apply to this data, as far as that can be told before anything is trained."""
+    def needs_evaluator(self) -> bool:
+        """Whether an attack will reconstruct images, which the evaluator scores."""
+        return self.goal == "inversion" and self.attack_skip_reason is None
+
+    @property
+    def attack_skip_reason(self) -> str | None:
+        """Why the attack does not apply to this data, as far as that is known before anything is trained."""
         if self.attack is None:
             return None
         m = self.material
         if self.goal == "membership" and m.aux_labels is None and getattr(self.attack, "labelled", True):
             return UNLABELLED
-        if self.goal == "inversion" and (lacking := _classes_without(m.private[1], m.data.classes)):
-            return (
-                f"{len(lacking)} of {m.data.classes} classes have no private record, the first {lacking[0]}: nothing "
-                "could be reconstructed of them; use a split with more records, such as iid"
-            )
-        outside = len(m.aux) // 2 if isinstance(self.attack, MembershipAttack) else len(m.aux)
+        if self.goal == "inversion":
+            counts = torch.bincount(m.private[1], minlength=m.data.classes)
+            if empty := (counts == 0).nonzero().flatten().tolist():
+                return (
+                    f"{len(empty)} of {m.data.classes} classes have no private record, the first {empty[0]}: nothing "
+                    "could be reconstructed of them; use a split with more records, such as iid"
+                )
         if isinstance(self.attack, ReleaseAttack) and not releases_images(self.method):
             return f"{self.settings.method} releases neither a generator nor images"
-        with asking(f"attack '{self.settings.attack}'"):
-            why = self.attack.applicable(m.data.shape, m.data.classes, outside)
-            if why is not None and (not isinstance(why, str) or not why):
-                raise TypeError(f"its `applicable` gives {why!r}; expected None, or a sentence that says why not")
-        return why
+        outside = len(m.aux) // 2 if isinstance(self.attack, MembershipAttack) else len(m.aux)
+        with plugin_errors(f"attack '{self.settings.attack}'"):
+            reason = self.attack.skip_reason(m.data.shape, m.data.classes, outside)
+            if reason is not None and (not isinstance(reason, str) or not reason):
+                raise TypeError(f"its `skip_reason` gives {reason!r}; expected None, or a sentence that says why not")
+        return reason
 
-    @property
-    def judged(self) -> bool:
-        """Whether there will be reconstructed images, so that the evaluator, which judges them, is needed."""
-        return self.goal == "inversion" and self.unplayable is None
+    def check(self) -> None:
+        """Raises BenchError where the method cannot meet its budget, or a network cannot take the images.
+
+        It is found once: a method may be calibrated, and networks are built, for seconds.
+        """
+        _ = self._checked  # its first reading makes the checks
 
     @cached_property
-    def shared(self) -> dict[str, Shared]:
-        """What the specs of all seeds have in common, as plain data."""
-        shards, settings_of = self.shards(), self.lookup.settings_of
+    def _checked(self) -> bool:
+        images, components = self.material.data, self.components
+        components.check_method(self.method, self.settings.budget, images.name, images.classes)
+        if hasattr(self.method, "check_data"):
+            with plugin_errors(f"method '{self.settings.method}'"):
+                self.method.check_data(images.shape, len(self.material.private[0]), images.name)
+        for arch in self._networks():
+            components.check_images(arch, images.shape, images.classes)
+        components.check_generator(self.method, images.shape, images.classes, images.name)
+        return True
+
+    def _networks(self) -> list[str]:
+        """The networks that are sure to be built, in the order in which they are."""
+        s, shards = self.settings, self.shards()
+        found = [s.teacher] if self.needs_teacher else []
+        found += [s.evaluator] if self.needs_evaluator else []
+        found += [] if shards is None else shards.archs
+        if hasattr(self.method, "networks"):
+            found += self.method.networks(self.material.data.shape, s.student)
+        return list(dict.fromkeys([*found, *([s.student] if trains_student(self.method) else [])]))
+
+    @cached_property
+    def precision(self) -> Precision:
+        """In which networks train; "auto" is decided by the teacher, or where no teacher is trained by the student."""
+        s, images = self.settings, self.material.data
+        arch = s.teacher if self.needs_teacher and self.weights_sha256 is None else s.student
+        return choose_precision(
+            s.precision, self.device, Training(arch, images.shape, images.classes, self.recipe.batch)
+        )
+
+    def context(self, seed: int) -> Context:
+        """The context of a step with its own seed."""
+        s = self.settings
+        how = (s.noise, self.precision == "bf16", s.compile, self.ranks)
+        return Context(self.device, seed, progress.track, self.store, *how)
+
+    def shards(self) -> Shards | None:
+        """The ensemble that the method needs at its settings, if any. Raises BenchError for a method without one."""
+        s = self.settings
+        return self.components.shards(self.method, s.method, s.teacher, self.material.data.name)
+
+    @cached_property
+    def options(self) -> dict[str, Shared]:
+        """The options of everything that is run, as plain data that the specs of all seeds share."""
+        shards, settings_of = self.shards(), self.components.settings_of
         return {
             "method": settings_of(self.method),
             "attack": Shared() if self.attack is None else settings_of(self.attack),
@@ -114,171 +185,52 @@ class Job:
             "shards": Shared() if shards is None else settings_of(shards),
         }
 
-    def check(self) -> None:
-        """Raises BenchError where the method cannot meet its budget, or a network cannot take the images.
 
-        Found once: a method may be calibrated, and networks are built, for seconds.
-        """
-        _ = self._checked  # its first reading makes the checks
-
-    @cached_property
-    def _checked(self) -> bool:
-        found = self.material.data
-        self.lookup.check_method(self.method, self.settings.budget, found.name, found.classes)
-        if hasattr(self.method, "check_data"):
-            with asking(f"method '{self.settings.method}'"):
-                self.method.check_data(found.shape, len(self.material.private[0]), found.name)
-        for arch in self._archs():
-            self.lookup.check_images(arch, found.shape, found.classes)
-        self.lookup.check_generator(self.method, found.shape, found.classes, found.name)
-        return True
-
-    def _archs(self) -> list[str]:
-        """The networks that are sure to be built, in the order in which they are."""
-        s, shards = self.settings, self.shards()
-        found = [s.teacher] if self.asks_teacher else []
-        found += [s.evaluator] if self.judged else []
-        found += [] if shards is None else shards.archs
-        if hasattr(self.method, "networks"):
-            found += self.method.networks(self.material.data.shape, s.student)
-        return list(dict.fromkeys([*found, *([s.student] if trains_student(self.method) else [])]))
-
-    @cached_property
-    def precision(self) -> Precision:
-        """In which networks train; probed, if it is, by the teacher, or where no teacher is trained by the student."""
-        s, found = self.settings, self.material.data
-        arch = s.teacher if self.asks_teacher and self.weights_sha256 is None else s.student
-        training = Training(arch, found.shape, found.classes, self.recipe.batch)
-        return settled(s.precision, self.device, training)
-
-    def context(self, seed: int) -> Context:
-        """The context of a step with its own seed."""
-        s = self.settings
-        how = (s.noise, self.precision == "bf16", s.compile, self.ranks)
-        return Context(self.device, seed, progress.track, self.store, *how)
-
-    def shards(self) -> Shards | None:
-        """The ensemble that the method asks for at its settings, if any. Raises BenchError for a method without one."""
-        return self.lookup.shards(self.method, self.settings.method, self.settings.teacher, self.material.data.name)
-
-
-def _classes_without(labels: torch.Tensor, classes: int) -> list[int]:
-    """The classes of none of (n,) labels."""
-    return (torch.bincount(labels, minlength=classes) == 0).nonzero().flatten().tolist()
-
-
-def load_job(settings: Settings, lookup: Lookup | None = None, budget: bool = True) -> Job:
-    """Check all that a user can get wrong, then load the data.
-
-    Args:
-        lookup: where its parts come from.
-        budget: `Job.check` too; else whoever makes something calls it before.
-
-    Raises:
-        BenchError: one line saying what was given, what is expected and what to do.
-    """
-    look = lookup or Lookup()
-    s = replace(settings, teacher=look.teacher(settings.teacher))
-    look.check_data(s.dataset)
-    for arch in (s.teacher, s.student, s.evaluator):
-        look.check_net(arch)
-    _check_evaluator(s)
-    method, variant = look.plugin("method", s.method, s.variant, s.tier, s.method_options)
-    _check_noise(method, s)
-    attack, attack_variant = _attack(look, s)
-    recipe = look.recipe(s.tier, s.teacher_options)
-    if s.teacher_weights is not None and s.teacher_options:
-        raise BenchError(
-            f"--teacher.{s.teacher_options[0][0]} says how a teacher is trained, and --teacher-weights "
-            f"{s.teacher_weights} is a trained one; leave one of them out"
-        )
-    sha, devices = look.weights_sha256(s.teacher_weights), look.devices(s.device, s.devices)
-    store = look.store(s.out, s.fresh)
-    evaluator_recipe = look.evaluator_recipe(s.tier, data.slug(s.dataset), s.evaluator_options)
-    public = "public_data" in method.needs
-    attacked = attack is not None or s.split not in data.FROM_ANOTHER_SET
-    wanted = Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out, s.reading, attacked)
-    material = look.material(wanted)
-    if attack is not None and attack.goal == "inversion":
-        look.check_judge(material.data.name)
-    ranks = Ranks(devices) if len(devices) > 1 else None
-    job = Job(
-        *(s, devices[0], store, method, variant, attack, attack_variant),
-        *(recipe, evaluator_recipe, sha, material, look, ranks),
+def run_spec(job: Job, seed: int) -> RunSpec:
+    """The spec of the run of `job` with one seed."""
+    s, m, options, spec = job.settings, job.material, job.options, job.components.spec
+    private, everything = (spec(DataSpec, m.data.name, m.data.fingerprint, split) for split in (s.split, "all"))
+    # A user's own weights come from no recipe of ours, and are the same for all seeds.
+    recipe, teacher_seed = (options["recipe"], seed) if job.weights_sha256 is None else (Shared(), 0)
+    teacher = spec(TeacherSpec, private, s.teacher, job.weights_sha256, recipe, teacher_seed, s.teacher_normalise)
+    ensemble = spec(EnsembleSpec, private, options["shards"], seed) if options["shards"] else None
+    release = spec(
+        *(ReleaseSpec, teacher, s.method, job.method.version, options["method"], s.student, options["budget"]),
+        *(s.noise, seed, ensemble, job.variant, m.public_fingerprint),
     )
-    if budget:
-        job.check()
-    _check_own_teacher(job)
-    _check_shards(job.shards(), len(material.private[0]))
-    _check_public(job)
-    return job
+    evaluator = spec(EvaluatorSpec, everything, s.evaluator, options["evaluator"], EVALUATOR_SEED)
+    attack = None
+    if s.attack is not None and (played := job.attack) is not None:
+        chosen = (s.attack, played.version, played.access, options["attack"], seed, job.attack_variant)
+        attack = AttackSpec(release, m.aux_fingerprint, *chosen)
+    return RunSpec(s.tier, release, attack, evaluator)
 
 
-def _check_evaluator(settings: Settings) -> None:
-    """Refuse a judge of the architecture that is attacked: what fools the one may fool the other."""
-    if settings.evaluator != EVALUATOR and settings.evaluator == settings.teacher:
-        raise BenchError(
-            f"--evaluator {settings.evaluator}: the teacher is that network, and what fools the one may fool the "
-            "other; give a network of another family, or leave it out"
-        )
+def changed_options(job: Job) -> Changed:
+    """The options that differ from the defaults of variant and tier, and from the usual budget."""
+    s = job.settings
+    budget, usual = s.budget.to_json() | {"noise": s.noise}, Budget().to_json() | {"noise": "seeded"}
+    named = {option: name for option, name in s.teacher_options if option == "recipe"}
+    return {
+        "method": _changed(job.method, s.tier, job.variant),
+        "attack": {} if job.attack is None else _changed(job.attack, s.tier, job.attack_variant),
+        "teacher": {} if job.weights_sha256 is not None else named | _changed(job.recipe, s.tier, "printed"),
+        "evaluator": _changed_evaluator(job) if job.needs_evaluator else {},
+        "budget": {name: value for name, value in budget.items() if value != usual[name]},
+    }
 
 
-def _check_noise(method: Method, settings: Settings) -> None:
-    """Refuse a noise that was given where the budget decides it: the record would show what nobody added."""
-    budget = settings.budget
-    if budget.epsilon is None or (budget.solve != "sigma" and math.isfinite(budget.epsilon)):
-        return
-    decided = {option.name for option in options(type(method)) if option.solved}
-    for name, value in settings.method_options:
-        if name in decided:
-            raise BenchError(
-                f"--method.{name} {value}: --epsilon {budget.epsilon:g} decides it; leave it out, or give "
-                "--epsilon none, which keeps it, or --solve steps, which finds the number of steps instead"
-            )
+def _changed_evaluator(job: Job) -> dict[str, Any]:
+    """Network and recipe, where they are not the usual ones, and what differs from the recipe's defaults."""
+    s, make = job.settings, job.components.evaluator_recipe
+    where, own = (s.tier, data.slug(s.dataset)), type(job.evaluator_recipe)
+    named = tuple(given for given in s.evaluator_options if given[0] == "recipe" and type(make(*where, ())) is not own)
+    usual = plain(make(*where, named))
+    network = {} if s.evaluator == EVALUATOR else {"network": s.evaluator}
+    unlike = {name: value for name, value in plain(job.evaluator_recipe).items() if usual[name] != value}
+    return network | dict(named) | unlike
 
 
-def _check_own_teacher(job: Job) -> None:
-    """Refuse a user's own teacher that nobody would ask, or whose normalisation is of other images."""
-    s, channels = job.settings, job.material.data.shape[0]
-    if s.teacher_weights is not None and not job.asks_teacher:
-        raise BenchError(f"--teacher-weights {s.teacher_weights}: {s.method} asks no teacher; leave them out")
-    for name, values in zip(("means", "deviations"), s.teacher_normalise or (), strict=False):
-        if isinstance(values, tuple) and len(values) not in (1, channels):
-            raise BenchError(
-                f"--teacher-normalise: {len(values)} {name} for images of {channels} channel{'s' * (channels != 1)}; "
-                f"give one{f' or {channels}' if channels != 1 else ''}"
-            )
-
-
-def _check_shards(shards: Shards | None, records: int) -> None:
-    if shards is None:
-        return
-    for arch in shards.archs:
-        nets.check(arch)
-    if shards.count > records:
-        raise BenchError(f"{shards.count} teachers for {records} private records: give at most that many")
-
-
-def _check_public(job: Job) -> None:
-    public, name = job.material.public, job.material.data.name
-    if public is None:
-        return
-    if not isinstance(job.method, PublicDataMethod):
-        raise BenchError(f'{job.settings.method} needs "public_data" and lacks `least_public()`; mend the plug-in')
-    with asking(f"method '{job.settings.method}'"):
-        least = job.method.least_public()
-    if least > len(public):
-        raise BenchError(
-            f"{least} images to query of {len(public)} public ones of data set '{name}': lower the option of "
-            f"{job.settings.method} that says how many (`bench show {job.settings.method}`)"
-        )
-
-
-def _attack(look: Lookup, settings: Settings) -> tuple[Attack | MembershipAttack | ReleaseAttack | None, Variant]:
-    if settings.attack is None:
-        if settings.attack_options:
-            raise BenchError(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")
-        if settings.attack_variant is not None:
-            raise BenchError("--attack-variant was given without --attack; name the attack")
-        return None, "printed"
-    return look.plugin("attack", settings.attack, settings.attack_variant, settings.tier, settings.attack_options)
+def _changed(plugin: Any, tier: str, variant: Variant) -> dict[str, Any]:
+    usual = plain(configure(type(plugin), tier, {}, "plugin", variant))
+    return {name: value for name, value in plain(plugin).items() if value != usual[name]}

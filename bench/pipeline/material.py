@@ -21,9 +21,13 @@ from bench.progress import say
 from bench.storage.store import Store
 
 SEED = 2020
-
-
-_NAMED = 10
+VICTIMS = 10
+"""Images of each class, private or not, whose responses an observing attack is shown."""
+MOST_SUSPECTS = 2000
+"""Of a membership attack, from the private part, and as many others."""
+LARGEST_SUSPECTS = 2**28
+"""Bytes of all suspects as float32: of colour images above 74x74 pixels there are fewer than MOST_SUSPECTS."""
+NAMED = 10
 """Files left out that a line names."""
 
 
@@ -144,8 +148,8 @@ def _tell(images: ImageData, counts: dict[str, Any]) -> None:
     files = [name for name in images.left_out if not name.endswith("/")]
     for what, names in (("broken image files", files), ("class folders without images", folders)):
         if names:
-            more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-            say(f"{images.name}: {len(names)} {what} left out: {', '.join(names[:_NAMED])}{more}")
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            say(f"{images.name}: {len(names)} {what} left out: {', '.join(names[:NAMED])}{more}")
 
 
 def quantised(images: Tensor) -> Tensor:
@@ -164,3 +168,30 @@ def some_of_each_class(labels: Tensor, count: int) -> Tensor:
     rng = np.random.RandomState(SEED)
     by_class = [(labels == c).nonzero().flatten() for c in labels.unique()]
     return torch.cat([rows[torch.from_numpy(rng.permutation(len(rows))[:count])] for rows in by_class])
+
+
+@dataclass(frozen=True)
+class Victims:
+    """Images whose responses an attack observes: private ones, and as many that the target was not trained on.
+
+    Attributes:
+        images: (m, c, h, w) uint8.
+        labels: (m,) int64.
+        private: (m,) bool.
+    """
+
+    images: Tensor
+    labels: Tensor
+    private: Tensor
+
+
+def choose_victims(material: Material) -> Victims:
+    """Up to VICTIMS images of each class from the private part, and as many of the test set; the same for all runs."""
+    test = (material.data.test_images, material.data.test_labels)
+    count = min(VICTIMS, *(smallest_class(labels) for _, labels in (material.private, test)))
+    inside, outside = (some_of_each_class(labels, count) for _, labels in (material.private, test))
+    return Victims(
+        torch.cat([material.private[0][inside], test[0][outside]]),
+        torch.cat([material.private[1][inside], test[1][outside]]),
+        torch.arange(len(inside) + len(outside)) < len(inside),
+    )

@@ -21,12 +21,12 @@ import torch
 from bench import nets
 from bench.api import SamplingMethod, trains_student
 from bench.data import at_once
-from bench.errors import BenchError
+from bench.errors import BenchError, OutOfMemory
 from bench.nets.critics import Critic
 from bench.nets.footprint import FLOAT, Footprint, footprint
 from bench.nets.generators import DeconvGenerator, UpsampleGenerator
 from bench.pipeline.job import Job
-from bench.pipeline.membership_challenge import LARGEST, MOST
+from bench.pipeline.material import LARGEST_SUSPECTS, MOST_SUSPECTS
 from bench.progress import say
 
 Check = Literal["refuse", "warn", "off"]
@@ -42,6 +42,8 @@ LEFT_BEHIND = 0.5
 """Share of a stage's memory that stays in use after it, as freed memory is kept and split up (docs/memory.md)."""
 LARGE = 0.5
 """Share of the free memory above which a run is said to be large."""
+HELD = {"samples": 2 * FLOAT, "unlabelled": FLOAT, "images": 2 * FLOAT, "buffer": FLOAT, "drawings": FLOAT}
+"""Options that are numbers of images which a method holds at once, to bytes of a pixel's value."""
 _CGROUPS = (
     tuple(f"/sys/fs/cgroup/memory.{name}" for name in ("max", "current", "stat")),
     tuple(f"/sys/fs/cgroup/memory/memory.{name}" for name in ("limit_in_bytes", "usage_in_bytes", "stat")),
@@ -102,10 +104,11 @@ def check_memory(job: Job, check: Check) -> None:
     if check == "off" or (free := free_memory(job.device)) is None:
         return
     found = estimate(job)
-    wanted, stage = found.added + _not_yet(job.device), found.largest
+    not_yet = LIBRARIES if job.device.type == "cpu" else 0  # part of the base, and not in use yet
+    wanted, stage = found.added + not_yet, found.largest
     text = f"about {gib(wanted)} of memory, most of it for {stage.name}, and {gib(free)} are free"
     if wanted > free and check == "refuse":
-        raise BenchError(f"this run needs {text}; lower {stage.lower}, or give --memory-check warn to run it anyway")
+        raise OutOfMemory(f"this run needs {text}; lower {stage.lower}, or give --memory-check warn to run it anyway")
     if wanted > LARGE * free:
         say(f"memory: this run needs {text}; to need less, lower {stage.lower}")
 
@@ -119,36 +122,21 @@ def gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def _not_yet(device: torch.device) -> int:
-    """The part of the base that is not in use yet."""
-    return LIBRARIES if device.type == "cpu" else 0
-
-
 def free_memory(device: torch.device) -> int | None:
     """Bytes that this process may still take, of the accelerator, the machine or its container; None if unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
-    found = [size for size in (_available(), _left_in_container()) if size is not None]
-    return min(found) if found else None
-
-
-def _available() -> int | None:
     lines = _lines("/proc/meminfo")
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def _left_in_container() -> int | None:
+    free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     for most, used, parts in _CGROUPS:
         limit, now = (next(iter(_lines(path)), "") for path in (most, used))
         if limit.isdigit() and now.isdigit() and int(limit) < 2**60:
-            return max(0, int(limit) - int(now) + _file_cache(parts))
-    return None
-
-
-def _file_cache(parts: str) -> int:
-    """Bytes of a container that hold files which are not in use, and are given up when memory is needed."""
-    found = dict(line.split(maxsplit=1) for line in _lines(parts) if " " in line)
-    return int(found.get("total_inactive_file", found.get("inactive_file", 0)))
+            found = dict(line.split(maxsplit=1) for line in _lines(parts) if " " in line)
+            # Files that are not in use are given up when memory is needed
+            unused = int(found.get("total_inactive_file", found.get("inactive_file", 0)))
+            free.append(max(0, int(limit) - int(now) + unused))
+            break
+    return min(free, default=None)
 
 
 def used_memory() -> int:
@@ -175,13 +163,13 @@ def _networks(job: Job) -> Iterator[Stage]:
     s, m = job.settings, job.material
     lower = "--size, or take a smaller network"
     part = at_once(m.private[0], QUERIED)
-    if job.asks_teacher:
+    if job.needs_teacher:
         size, at = _of(job, s.teacher).querying(part), lower
         if job.weights_sha256 is None:
             size = max(size, _of(job, s.teacher).training(job.recipe.batch))
             at = f"--teacher.batch ({job.recipe.batch}), {lower}"
         yield Stage("the teacher", size, at)
-    if job.judged:
+    if job.needs_evaluator:
         batch = job.evaluator_recipe.batch
         size = _of(job, s.evaluator).training(batch)
         yield Stage("training of the evaluator", size, f"--evaluator.batch ({batch}), {lower}")
@@ -195,7 +183,7 @@ def _conversion(job: Job) -> Iterator[Stage]:
     s, m = job.settings, job.material
     method: Any = job.method
     shape, classes, name = m.data.shape, m.data.classes, m.data.name
-    own = _own_bytes(method, "held_bytes", shape, classes, name, s.budget)
+    own = int(method.held_bytes(shape, classes, name, s.budget)) if hasattr(method, "held_bytes") else 0
     batch, option = _largest_batch(method, "batch")
     lower = f"--method.{option} ({batch}), --size, or take a smaller --student" if option else "--size"
     if trains_student(method) and not option:
@@ -212,33 +200,32 @@ def _conversion(job: Job) -> Iterator[Stage]:
     if isinstance(method, SamplingMethod):
         size += _generator(job).training(_largest_batch(method, "gan_batch")[0] or batch)
     if own > size:
-        lower = _lower_held(method)
-    yield Stage(f"conversion by {s.method}", size + own + _images_held(job, method), lower)
+        held = [name for name in ("questions", "amount", "batch", "samples") if getattr(method, name, 0)]
+        lower = f"--method.{held[0]} ({getattr(method, held[0])}) or --size" if held else "--size"
+    counts = {name: getattr(method, name, 0) for name in HELD}
+    images = sum(HELD[name] * math.prod(shape) * n for name, n in counts.items() if isinstance(n, int))
+    yield Stage(f"conversion by {s.method}", size + own + images, lower)
 
 
 def _attack(job: Job) -> Iterator[Stage]:
     """The attack on the teacher: its GAN, its search, or its suspects and reference models."""
     attack, s, m = job.attack, job.settings, job.material
-    if attack is None or job.unplayable is not None:
+    if attack is None or job.attack_skip_reason is not None:
         return
     pixels = math.prod(m.data.shape)
     batch, option = _largest_batch(attack, "batch")
     lower = f"--attack.{option} ({batch}) or --size" if option else "--size"
     target, aux = _of(job, s.teacher), FLOAT * pixels * len(m.aux)
     if job.goal == "membership":
-        suspects = min(LARGEST, 2 * MOST * pixels * FLOAT, 2 * len(m.private[0]) * pixels * FLOAT)
+        suspects = min(LARGEST_SUSPECTS, 2 * MOST_SUSPECTS * pixels * FLOAT, 2 * len(m.private[0]) * pixels * FLOAT)
         yield Stage(f"attack {s.attack}", suspects + aux + target.querying(at_once(m.aux, batch or QUERIED)), lower)
         return
-    made = _made_at_once(attack, m.data.classes)
+    # All images at once, of an attack without parts
+    made = m.data.classes * getattr(attack, "images_per_class", 1) * getattr(attack, "draws", 1)
     at_once_searched = min(batch, made) if batch else made
     yield Stage(f"attack {s.attack}", aux + target.descending(at_once_searched) + _gan(job, at_once_searched), lower)
     scored = _of(job, s.evaluator).querying(at_once(m.private[0], QUERIED))
     yield Stage("scores of reconstructions", SCORING + scored, "--size")
-
-
-def _made_at_once(attack: Any, classes: int) -> int:
-    """Images that an attack without parts searches at once: all of them."""
-    return classes * getattr(attack, "images_per_class", 1) * getattr(attack, "draws", 1)
 
 
 def _gan(job: Job, searched: int) -> int:
@@ -271,33 +258,11 @@ def _generator(job: Job) -> Footprint:
     return Footprint(weights, usual.kept, usual.live)
 
 
-HELD = {"samples": 2 * FLOAT, "unlabelled": FLOAT, "images": 2 * FLOAT, "buffer": FLOAT, "drawings": FLOAT}
-"""Options that are numbers of images which a method holds at once, to bytes of a pixel's value."""
-
-
-def _images_held(job: Job, plugin: Any) -> int:
-    """Bytes of the images that a plug-in holds at once, by its options."""
-    pixels = math.prod(job.material.data.shape)
-    counts = {name: getattr(plugin, name, 0) for name in HELD}
-    return sum(HELD[name] * pixels * count for name, count in counts.items() if isinstance(count, int))
-
-
-def _lower_held(method: Any) -> str:
-    named = [name for name in ("questions", "amount", "batch", "samples") if getattr(method, name, 0)]
-    return f"--method.{named[0]} ({getattr(method, named[0])}) or --size" if named else "--size"
-
-
 def _largest_batch(plugin: Any, ending: str) -> tuple[int, str]:
     """The largest option of a plug-in that is a number of images at once, and its name; 0 and "" without one."""
     options = [(getattr(plugin, field.name), field.name) for field in fields(plugin) if field.name.endswith(ending)]
     trained = [(value, name) for value, name in options if isinstance(value, int) and not name.startswith("teacher")]
     return max(trained, default=(0, ""))
-
-
-def _own_bytes(plugin: Any, hook: str, *given: Any) -> int:
-    """Bytes that a plug-in says that it holds."""
-    measure = getattr(plugin, hook, None)
-    return 0 if measure is None else int(measure(*given))
 
 
 def _of(job: Job, arch: str) -> Footprint:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
 from bench.storage.specs import encodable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CELL, LABELS, TITLE, HEADS, EDGE, FRAME = 0.62, 1.6, 0.4, 0.35, 0.12, 0.02
 DPI = 150
@@ -38,6 +39,8 @@ def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[st
         columns: a label per column.
         rows: (label, (n, c, h, w) images in [0, 1]) with n = number of columns.
     """
+    from matplotlib.figure import Figure  # here: many import this module, and few draw
+
     left = EDGE + (LABELS if any(label for label, _ in rows) else 0)
     top = TITLE + (HEADS if any(columns) else 0)
     width, height = left + CELL * len(columns) + EDGE, top + CELL * len(rows) + EDGE
@@ -62,6 +65,8 @@ def _write(figure: Figure, x: float, y: float, text: str, **how: Any) -> None:
 
 def _save(figure: Figure, path: Path) -> None:
     """Write a PNG without transparency, and without colours where there are none: half the bytes, the same picture."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     canvas = FigureCanvasAgg(figure)
     canvas.draw()
     pixels = np.asarray(canvas.buffer_rgba())[..., :3]
@@ -89,13 +94,14 @@ def roc(path: Path, title: str, lines: Mapping[str, tuple[Tensor, Tensor]]) -> N
         title: one line above.
         lines: label to (n,) scores and (n,) bool, who is a member; at least one of either.
     """
+    from matplotlib.figure import Figure
+    from sklearn.metrics import roc_curve
+
     figure = Figure(figsize=(5.2, 4.6), dpi=DPI, facecolor="white")
     axes = figure.add_axes((0.14, 0.12, 0.83, 0.78))
     _write(figure, 0.02, 0.95, title, fontsize=9, weight="bold")
     least = min(1 / int((~members).sum()) for _, members in lines.values()) / 2
     for label, (scores, members) in lines.items():
-        from sklearn.metrics import roc_curve  # here: it takes a second to import, and few runs draw one
-
         false, true, _ = roc_curve(members.numpy(), scores.numpy(), drop_intermediate=False)
         axes.step(np.maximum(false, least), np.maximum(true, least), where="post", label=label)
     axes.plot([least, 1], [least, 1], color="grey", linestyle=":", linewidth=1, label="guessing")

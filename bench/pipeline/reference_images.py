@@ -13,11 +13,11 @@ from torch import Tensor
 from bench import data
 from bench.api import Attack, AttackResult, DecodingAttack, GenerativeAttack
 from bench.pipeline import evaluation, face_judge
-from bench.pipeline.evaluation import Judge, Metrics
+from bench.pipeline.evaluation import Judge
 from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.job import Job
 from bench.pipeline.material import smallest_class, some_of_each_class
-from bench.pipeline.trained import RESULT
+from bench.pipeline.trained import RESULT, Metrics
 from bench.storage.specs import RunSpec, canonical
 
 SEED = 2020

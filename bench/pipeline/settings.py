@@ -6,10 +6,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from bench import data
 from bench.config import EVALUATOR, STUDENT
 from bench.data.request import AS_DECLARED, Reading
 from bench.privacy import Budget
 from bench.storage.specs import Numbers
+
+Source = Literal["seeded", "os"]
+
+
+def usual_noise(dataset: str, has_own_teacher: bool) -> Source:
+    """Where privacy noise comes from if a user does not say: the system, for their own data or teacher, as such a
+    release may be for others; else the recorded seed, by which a published run is repeated.
+
+    >>> usual_noise("npz:mine.npz", False), usual_noise("mnist", False)
+    ('os', 'seeded')
+    """
+    return "os" if data.is_own(dataset) or has_own_teacher else "seeded"
 
 
 @dataclass(frozen=True)
@@ -37,7 +50,7 @@ class Settings:
     devices: int = 1
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
     compile: bool = False
-    noise: Literal["seeded", "os"] = "seeded"
+    noise: Source = "seeded"
     out: Path = Path("runs")
     fresh: bool = False
     method_options: tuple[tuple[str, str], ...] = ()

@@ -1,26 +1,77 @@
-"""A network together with the finished step that it came from, and how networks are kept and measured."""
+"""Networks together with what was measured when they were made, and how both are kept in a step's directory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
+from pydantic import BaseModel, ConfigDict
 from torch import nn
 
 from bench import nets, teachers
+from bench.core.privacy import Account
+from bench.core.records import Status
 from bench.data import ImageData
 from bench.errors import RunFailed
+from bench.metrics.intervals import clopper_pearson
 from bench.pipeline.job import Job
 from bench.pipeline.material import Material
+from bench.pipeline.plots import Plots
 from bench.storage.specs import canonical
 from bench.storage.store import Step
+from bench.validate import present
 
-WEIGHTS = "model.safetensors"
-RESULT = "result.json"
+WEIGHTS, RESULT = "model.safetensors", "result.json"
+Metrics = dict[str, float | None]
 Network = TypeVar("Network", bound=nn.Module, covariant=True)
 Frozen = TypeVar("Frozen", bound=nn.Module)
+
+
+class Score(BaseModel):
+    """Right answers on the test set."""
+
+    model_config = ConfigDict(frozen=True)
+    correct: int
+    tested: int
+    accuracy: float
+
+    @classmethod
+    def of(cls, correct: int, tested: int) -> Score:
+        """Of a number of right answers."""
+        return cls(correct=correct, tested=tested, accuracy=correct / tested)
+
+    def metrics(self, name: str) -> Metrics:
+        """The accuracy with its 95 % interval, as `name`, `name.lo`, `name.hi`."""
+        return with_interval(name, self.correct, self.tested)
+
+
+class Result(Score):
+    """The measurements that a step keeps with a network: the accuracy, and by kind of network more.
+
+    Attributes:
+        member_accuracy: mean accuracy of an ensemble's members.
+        sizes: private records of each member.
+        arch: a released student's network.
+        solved: parameters of a release that the budget determined.
+        privacy: the account of a release.
+        control, votes: accuracies of a release's `control` and `votes` (`bench.api.Release`).
+        input: shape and class names of the images that a released student takes.
+    """
+
+    member_accuracy: float | None = None
+    sizes: list[int] | None = None
+    arch: str = ""
+    solved: dict[str, int | float] | None = None
+    privacy: Account | None = None
+    control: Score | None = None
+    votes: Score | None = None
+    input: dict[str, list[int] | list[str]] | None = None
+
+    def text(self) -> str:
+        """The canonical JSON of what was measured."""
+        return canonical(self.model_dump(mode="json", exclude_unset=True))
 
 
 @dataclass(frozen=True)
@@ -31,26 +82,49 @@ class Trained(Generic[Network]):
     network: Network
 
     @property
-    def result(self) -> dict[str, Any]:
-        """What was measured of it when it was made."""
-        found: dict[str, Any] = self.step.json(RESULT)
-        return found
+    def result(self) -> Result:
+        """The measurements made when the network was trained."""
+        return Result.model_validate(self.step.json(RESULT))
+
+    @property
+    def account(self) -> Account:
+        """The privacy account of a released student."""
+        return present(self.result.privacy, "privacy account of the release")
 
 
 @dataclass(frozen=True)
 class Networks:
-    """All that is trained before anything is attacked.
+    """All networks of a run that are trained before anything is attacked.
 
     Attributes:
-        teacher: None if neither the method nor an attack asks it.
+        teacher: None if neither the method nor an attack needs it.
         evaluator: None if no inversion follows.
-        ensemble: None if the method asks for none.
+        ensemble: None if the method needs none.
     """
 
     teacher: Trained[nets.Classifier] | None
     evaluator: Trained[nets.Classifier] | None
     ensemble: Trained[nets.Ensemble] | None
     student: Trained[nets.Classifier]
+
+
+@dataclass(frozen=True)
+class StageResult:
+    """The part of a run's record that a stage adds.
+
+    Attributes:
+        metrics, missing: as in a record.
+        status, reason: "ok" and "", or why the whole run is something else: skipped, inconclusive.
+        plots: drawn when the record is published.
+        seconds: step to the seconds that making it took, cached or not.
+    """
+
+    metrics: Metrics = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+    status: Status = "ok"
+    reason: str = ""
+    plots: Plots = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def new_network(arch: str, material: Material, seed: int) -> nets.Classifier:
@@ -67,30 +141,36 @@ def load_network(job: Job, step: Step, arch: str) -> Trained[nets.Classifier]:
 
 
 def frozen(model: Frozen, device: torch.device) -> Frozen:
-    """The network in eval mode on the device, for those who ask it and descend through it, but train nothing of it.
+    """The network in eval mode on the device, for queries and gradients to images; its weights are not trained.
 
-    Weights of convolutions are channels-last: asking takes 1.2 to 2.2 times less time on a CPU for it, gradients to
+    Weights of convolutions are channels-last: queries take 1.2 to 2.2 times less time on a CPU for it, gradients to
     images 1.1 to 1.5 times (benchmarks/channels_last.py), where training would gain little.
     """
     placed: Frozen = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return placed.eval().requires_grad_(False)
 
 
-def save_network(path: Path, model: nn.Module, result: dict[str, Any]) -> None:
-    """Keep a network with what was measured of it in a step's directory."""
+def save_network(path: Path, model: nn.Module, score: Score, **more: Any) -> None:
+    """Keep a network with what was measured of it in a step's directory; `more` are fields of a `Result`."""
     teachers.save(path / WEIGHTS, model)
-    (path / RESULT).write_text(canonical(result), encoding="utf-8")
+    result = Result(correct=score.correct, tested=score.tested, accuracy=score.accuracy, **more)
+    (path / RESULT).write_text(result.text(), encoding="utf-8")
 
 
-def test_accuracy(model: nn.Module, data: ImageData, device: torch.device) -> dict[str, Any]:
-    """Right answers on the test set: "correct" of "tested", and their share "accuracy".
+def test_accuracy(model: nn.Module, images: ImageData, device: torch.device) -> Score:
+    """Right answers on the test set.
 
     Raises:
         RunFailed: the network answers with no numbers, of which the arg-max would be class 0.
     """
-    logits = teachers.predict(model, data.test_images, device)
+    logits = teachers.predict(model, images.test_images, device)
     if not (finite := logits.isfinite().all(1)).all():
         lost = len(logits) - int(finite.sum())
         raise RunFailed(f"training diverged: {lost} of {len(logits)} test images are answered with NaN or infinity")
-    correct = int((logits.argmax(1) == data.test_labels).sum())
-    return {"correct": correct, "tested": len(logits), "accuracy": correct / len(logits)}
+    return Score.of(int((logits.argmax(1) == images.test_labels).sum()), len(logits))
+
+
+def with_interval(name: str, successes: int, trials: int) -> Metrics:
+    """A share with its 95 % Clopper-Pearson interval, as `name`, `name.lo`, `name.hi`."""
+    low, high = clopper_pearson(successes, trials)
+    return {name: successes / trials, f"{name}.lo": low, f"{name}.hi": high}

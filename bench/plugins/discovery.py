@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from bench.errors import BenchError, unknown
+from bench.errors import BadPlugin, BenchError, unknown
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,6 +40,9 @@ KINDS = {
     "prior": Kind(("bench/priors/kinds",), "bench.priors"),
 }
 
+GIVEN: dict[str, dict[str, Entry]] = {}
+"""Kind to name to the plug-ins that the user of this process has passed as classes."""
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -52,6 +55,7 @@ class Entry:
         module: a dotted name; after a colon, the class.
         file: None for an entry point.
         working: where the variant `working` lives, if it has code of its own; written as `module`.
+        given: the class itself, where a user passed it from Python (`bench.plugins.given`).
     """
 
     name: str
@@ -60,6 +64,7 @@ class Entry:
     module: str
     file: Path | None
     working: str | None = None
+    given: type[Any] | None = None
 
     @property
     def summary(self) -> str:
@@ -82,6 +87,7 @@ def entries(kind: str, folder: str | None = None) -> dict[str, Entry]:
         BenchError: two plug-ins have the same name; both places are named.
     """
     known = _all(kind, ROOT, tuple(map(_changed, KINDS[kind].folders)), tuple(sys.path))
+    known = known | GIVEN[kind] if kind in GIVEN else known
     return {name: entry for name, entry in known.items() if folder in (None, entry.folder)}
 
 
@@ -106,7 +112,7 @@ def _all(kind: str, root: Path, changed: tuple[tuple[int, ...], ...], path: tupl
     found: dict[str, Entry] = {}
     for entry in [*_files(kind), *_entry_points(kind)]:
         if entry.name in found:
-            raise BenchError(
+            raise BadPlugin(
                 f"two {kind}s are called '{entry.name}': {found[entry.name].module} and {entry.module}; rename one"
             )
         found[entry.name] = entry
@@ -164,7 +170,7 @@ def _imported(entry: Entry, module: str) -> ModuleType:
     except (Exception, SystemExit) as error:  # whatever a stranger's module does on import; --debug shows where
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         what = f"{entry.kind} '{entry.name}' cannot be imported from {module} ({why})"
-        raise BenchError(f"{what}; install what it needs, or uninstall it") from error
+        raise BadPlugin(f"{what}; install what it needs, or uninstall it") from error
 
 
 def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[Any]:
@@ -176,20 +182,22 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[An
     Raises:
         BenchError: the module cannot be imported; another package hides it; or it defines no such class, or several.
     """
+    if entry.given is not None:
+        return entry.given
     module_name, _, attribute = entry.module.partition(":")
     module = _imported(entry, module_name)
     if entry.file is not None and not _same_file(module.__file__ or "", entry.file):
-        raise BenchError(
+        raise BadPlugin(
             f"another package called '{entry.folder}' hides ours: {module.__file__}; run from another directory"
         )
     if attribute:
         named = getattr(module, attribute, None)
         if not (isinstance(named, type) and is_one(named)):
-            raise BenchError(f"{entry.kind} '{entry.name}': {entry.module} is no such class; expected {what}")
+            raise BadPlugin(f"{entry.kind} '{entry.name}': {entry.module} is no such class; expected {what}")
         return named
     classes = _classes(module, is_one)
     if len(classes) != 1:
-        raise BenchError(f"{entry.module}: expected {what}, found {len(classes)}")
+        raise BadPlugin(f"{entry.module}: expected {what}, found {len(classes)}")
     return classes[0]
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, get_args
+from typing import Any, Literal, get_args
 
-from bench.errors import BenchError, unknown
+from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
+from bench.errors import BudgetError, unknown
 from bench.privacy.units import Unit
 
+__all__ = [
+    "INFINITE",
+    "Account",
+    "Budget",
+    "Claim",
+    "Solve",
+    "as_unit",
+    "epsilon_from_json",
+    "epsilon_to_json",
+]
 Account = Literal["claimed", "accounted"]
 Solve = Literal["sigma", "steps", "none"]
 
@@ -45,15 +55,15 @@ class Budget:
 
     def __post_init__(self) -> None:
         if self.epsilon is not None and not self.epsilon > 0:
-            raise BenchError(f"epsilon is {self.epsilon}; expected a number > 0, inf, or none for no budget")
+            raise BudgetError(f"epsilon is {self.epsilon}; expected a number > 0, inf, or none for no budget")
         if not 0 < self.delta < 1:
-            raise BenchError(f"delta is {self.delta}; expected 0 < delta < 1, such as 1e-5")
+            raise BudgetError(f"delta is {self.delta}; expected 0 < delta < 1, such as 1e-5")
         if self.account not in get_args(Account):
             raise unknown("account", self.account, get_args(Account))
         if self.solve not in get_args(Solve):
             raise unknown("solve", self.solve, get_args(Solve))
         if self.epsilon is None and self.solve != "none":
-            raise BenchError(f"solve is '{self.solve}' without an epsilon; give an epsilon or solve 'none'")
+            raise BudgetError(f"solve is '{self.solve}' without an epsilon; give an epsilon or solve 'none'")
         object.__setattr__(self, "unit", as_unit(self.unit))
 
     def to_json(self) -> dict[str, Any]:
@@ -86,11 +96,11 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not self.epsilon >= 0:
-            raise BenchError(f"the claimed epsilon is {self.epsilon}; expected a number >= 0 or inf")
+            raise BudgetError(f"the claimed epsilon is {self.epsilon}; expected a number >= 0 or inf")
         if not 0 <= self.delta < 1:
-            raise BenchError(f"the claimed delta is {self.delta}; expected 0 <= delta < 1")
+            raise BudgetError(f"the claimed delta is {self.delta}; expected 0 <= delta < 1")
         if not re.fullmatch(r"([a-z0-9]+(-[a-z0-9]+)*)?", self.disputed):
-            raise BenchError(f"the claim is disputed for '{self.disputed}'; expected words joined by '-'")
+            raise BudgetError(f"the claim is disputed for '{self.disputed}'; expected words joined by '-'")
         object.__setattr__(self, "unit", as_unit(self.unit))
 
     def to_json(self) -> dict[str, Any]:
@@ -98,31 +108,3 @@ class Claim:
         plain = {"epsilon": epsilon_to_json(self.epsilon), "delta": self.delta}
         plain |= {"unit": self.unit.value, "source": self.source}
         return plain | ({"disputed": self.disputed} if self.disputed else {})
-
-
-INFINITE: Final = "inf"
-"""An infinite epsilon in JSON, which has no infinity of its own."""
-
-
-def epsilon_to_json(epsilon: float) -> float | str:
-    """How specs, records and bundles write an epsilon: a number, or "inf". Raises ValueError for NaN.
-
-    >>> epsilon_to_json(2.0), epsilon_to_json(math.inf)
-    (2.0, 'inf')
-    """
-    if math.isnan(epsilon):
-        raise ValueError("NaN is no epsilon")
-    return INFINITE if math.isinf(epsilon) else float(epsilon)
-
-
-def epsilon_from_json(given: Any) -> float:
-    """What `epsilon_to_json` wrote. Raises ValueError for anything else: nothing in a file is believed.
-
-    >>> epsilon_from_json(2), epsilon_from_json("inf")
-    (2.0, inf)
-    """
-    if given == INFINITE:
-        return math.inf
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
-        raise ValueError(f"{given!r} is no epsilon; expected a number or {INFINITE!r}")
-    return float(given)

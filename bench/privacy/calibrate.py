@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import cache, partial
 from typing import Any, TypeVar
 
-from bench.errors import BenchError
+from bench.errors import BudgetError
 from bench.privacy.budget import Budget
 
 WIDEN = 60
@@ -22,7 +22,7 @@ GENEROUS = 1e4
 Parameters = TypeVar("Parameters", bound=Any)
 
 
-class Unreachable(BenchError):
+class Unreachable(BudgetError):
     """No parameter meets the budget."""
 
 
@@ -172,4 +172,4 @@ def noise_or_steps(
         found = calibrate_noise(lambda z: cost(replace(parameters, **{noise: z})), budget.epsilon, 0.5, 8.0)
         return replace(parameters, **{noise: found})
     except Unreachable as error:
-        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
+        raise BudgetError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 
-from bench.errors import BenchError
+from bench.errors import BudgetError
 
 LEAST_FLIP = 2.0**-32
 """The smallest chance to flip that is drawn faithfully enough."""
@@ -30,7 +30,7 @@ def most_response_epsilon(choices: int) -> float:
     (22.18, 24.38, inf)
     """
     if choices < 1:
-        raise BenchError(f"a randomised response over {choices} choices; expected at least 1")
+        raise BudgetError(f"a randomised response over {choices} choices; expected at least 1")
     return math.log((1 / LEAST_FLIP - 1) * (choices - 1)) if choices > 1 else math.inf
 
 
@@ -41,10 +41,10 @@ def check_response_epsilon(epsilon: float, choices: int) -> None:
         BenchError: `epsilon` negative or NaN, or finite and above `most_response_epsilon(choices)`; `choices` below 1.
     """
     if not epsilon >= 0:
-        raise BenchError(f"the epsilon of a randomised response is {epsilon}; expected a number >= 0 or inf")
+        raise BudgetError(f"the epsilon of a randomised response is {epsilon}; expected a number >= 0 or inf")
     most = most_response_epsilon(choices)
     if most < epsilon < math.inf:
-        raise BenchError(
+        raise BudgetError(
             f"epsilon {epsilon:g} for a randomised response over {choices} choices: answers would flip less often than "
             f"once in 2^32, too rare to be drawn faithfully; expected at most {most:.5g}, or inf for no noise at all"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bench.errors import BenchError
+from bench.errors import BudgetError
 from bench.privacy import Budget, Unit
 
 
@@ -15,9 +15,9 @@ def refuse_proof(budget: Budget, units: tuple[Unit, ...], why: str) -> None:
         BenchError: one line with the way out.
     """
     if budget.unit not in units:
-        raise BenchError(f"--unit {budget.unit}: accounted per {' or '.join(units)}; name one of them")
+        raise BudgetError(f"--unit {budget.unit}: accounted per {' or '.join(units)}; name one of them")
     if budget.account == "accounted" and budget.epsilon is not None and math.isfinite(budget.epsilon):
-        raise BenchError(
+        raise BudgetError(
             f"--account accounted --epsilon {budget.epsilon:g}: {why}, so no epsilon can be proved; "
             "use --account claimed or --epsilon inf"
         )

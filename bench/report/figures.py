@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from html import escape
+from itertools import pairwise
 
+from bench.boards.selection import percent
 from bench.report import points
-from bench.report.charts.marks import Styles, legend
-from bench.report.charts.panels import alone, attack_panel, epsilon_panel
-from bench.report.charts.svg import tag
-from bench.report.glossary import TIERS
-from bench.report.points import Panel
+from bench.report.charts import LINE, Chart, Scale, Styles, legend, level_of_the_commonest, promise, tag
+from bench.report.glossary import TIERS, UNITS
+from bench.report.points import Panel, fronts, reach
 from bench.storage.records import Record
 
 EPSILON = (
@@ -22,8 +22,8 @@ EPSILON = (
     "side by side."
 )
 CURVE = (
-    "Settings that were run at several budgets and differ in nothing else, as in figure 9 of the DPSD paper. Hollow "
-    "points are accuracies printed by the papers, at the epsilon they name."
+    "Settings that were run at several budgets and differ in nothing else. Hollow points are published accuracies, at "
+    "the epsilon they name."
 )
 ATTACK = (
     "The student's accuracy against the attack's success on it. Every unit that releases promise something for "
@@ -31,8 +31,72 @@ ATTACK = (
     "stand outside: their attack did not prove its power."
 )
 
+Published = Callable[[Collection[str]], list[Panel]]
+"""Methods with runs -> panels of published accuracies."""
 
-def section(records: Iterable[Record], reported: list[dict[str, str]], look: Styles) -> str:
+MARGIN = 90.0
+"""Room right of a chart for the names of fronts."""
+EPSILONS = {"claimed": "claimed by the paper", "accounted": "accounted: what can be proved", "reported": "as printed"}
+
+
+def epsilon_panel(panel: Panel, look: Styles, lines: bool = False) -> str:
+    """A figure of accuracy against epsilon on a logarithmic scale; with `lines`, points of a series are joined."""
+    label = f"ε {panel.what}, per {panel.unit}"
+    chart = Chart(Scale(label, [point.x for point in panel.points], "log"), _accuracy(panel), panel.points, look)
+    if lines:
+        chart.join()
+    for value in panel.lines.values():
+        chart.level(value)
+    meaning = "in the paper's own words" if panel.what == "reported" else UNITS[panel.unit]
+    return _figure(chart, panel, f"{EPSILONS[panel.what]}, per {panel.unit}", meaning, above=lines)
+
+
+def attack_panel(panel: Panel, look: Styles) -> str:
+    """A figure of accuracy against the success of an attack, with the Pareto front of every unit."""
+    values = [*(point.x for point in panel.points), *panel.lines.values()]
+    scale = Scale(f"{panel.what} of {panel.attack} on the student", values)
+    chart = Chart(scale, _accuracy(panel), panel.points, look, MARGIN)
+    coin = 0.5 if panel.what == "AUC" else 0.0  # the success of tossing a coin, where that is the same for all
+    counts = []
+    for unit, best in sorted(fronts(panel.points, coin).items(), key=lambda item: -item[1][-1].y):
+        places = [chart.at(point.x, point.y) for point in best]
+        corners = [(right, up) for (_, up), (right, _) in pairwise([*places, (chart.edge, 0.0)])]
+        chart.line([each for pair in zip(places, corners, strict=True) for each in pair], f"front {unit}")
+        for x, y in places:
+            chart.add(tag("circle", cx=x, cy=y, r=9, class_="best"))
+        rows = [places[-1][1] + step * LINE / 2 for step in (0, 1, -1, 2, -2, 3, -3, 4, -4)]
+        chart.write(promise(unit), [(chart.edge + 11, row, "start") for row in rows])
+        counts.append(f"{len(best)} of {sum(point.unit == unit for point in panel.points)} {promise(unit)}")
+    for name, value in panel.lines.items():
+        chart.level(value, name, upright=True)
+    meaning = "left is safer, up is more useful; ringed: no other release of its unit is as safe and as accurate"
+    meaning += f" ({', '.join(counts) or 'none'})" + ("; below 0.5 is as safe as 0.5" if coin else "")
+    return _figure(chart, panel, panel.attack, meaning)
+
+
+def _accuracy(panel: Panel) -> Scale:
+    """The scale of accuracy: what holds all points and levels."""
+    levels = [] if panel.attack else list(panel.lines.values())
+    commonest = level_of_the_commonest(panel.points, panel.commonest)
+    return Scale("accuracy", [*reach(panel.points), *levels, *([] if commonest is None else [commonest])])
+
+
+def _figure(chart: Chart, panel: Panel, title: str, meaning: str, above: bool = False) -> str:
+    """The figure, once the level of the largest class and names are drawn; the levels' values are in its meaning."""
+    commonest = level_of_the_commonest(panel.points, panel.commonest)
+    if commonest is not None:
+        chart.level(commonest, "largest class")
+    chart.name_methods(above)
+    write = "{:.4g}".format if panel.attack else percent
+    is_drawn = len(panel.points) > 1
+    notes = [meaning] if is_drawn or not panel.attack else []
+    levels = ", ".join(f"{name} {write(value)}" for name, value in panel.lines.items())
+    notes += [f"dashed: {levels}" if is_drawn else levels] if levels else []
+    notes += [] if panel.commonest is None else [f"the largest class is {percent(panel.commonest)}"]
+    return chart.markup(title, "; ".join(notes), f"{title}: accuracy against {chart.x.label}")
+
+
+def section(records: Iterable[Record], published: Published, look: Styles) -> str:
     """All charts of one data set as markup, tier by tier and split by split."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
@@ -42,14 +106,14 @@ def section(records: Iterable[Record], reported: list[dict[str, str]], look: Sty
     for (_, split), found in groups.items():
         of_split[split] += found
     share = {split: points.commonest(found) for split, found in of_split.items()}
-    return "".join(_part(*where, groups[where], reported, look, share[where[1]]) for where in order)
+    return "".join(_part(*where, groups[where], published, look, share[where[1]]) for where in order)
 
 
 def _part(
     tier: str,
     split: str,
     records: list[Record],
-    reported: list[dict[str, str]],
+    published: Published,
     look: Styles,
     commonest: float | None = None,
 ) -> str:
@@ -61,7 +125,7 @@ def _part(
     content += legend(sorted(methods), look)
     content += _block("Accuracy against epsilon", EPSILON, panels, lambda panel: epsilon_panel(panel, look))
     if lines:
-        lines += points.reported(reported, methods)
+        lines += published(methods)
         content += _block("Privacy-accuracy curve", CURVE, lines, lambda panel: epsilon_panel(panel, look, True))
     attacked = [replace(panel, commonest=commonest) for panel in points.attacks(records)]
     content += _block("Accuracy against attack success", ATTACK, attacked, lambda panel: attack_panel(panel, look))
@@ -69,12 +133,7 @@ def _part(
 
 
 def _block(title: str, note: str, panels: list[Panel], draw: Callable[[Panel], str]) -> str:
-    """Panels of several points drawn, and those of one told."""
     if not panels:
         return ""
-    drawn = "".join(draw(panel) for panel in panels if len(panel.points) > 1)
-    told = "".join(alone(panel) for panel in panels if len(panel.points) == 1)
-    content = tag("h3", escape(title))
-    if drawn:
-        content += tag("p", escape(note), class_="note") + tag("div", drawn, class_="panels")
-    return content + (tag("ul", told, class_="plain") if told else "")
+    drawn = tag("div", "".join(map(draw, panels)), class_="panels")
+    return tag("h3", escape(title)) + tag("p", escape(note), class_="note") + drawn

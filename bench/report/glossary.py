@@ -36,32 +36,6 @@ FLAGS = {
     "for them, and a row without them had a harder task.",
     "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
 }
-ISSUES = {
-    "cell-inferred": "The printed number's column was found from another table, or by reading order.",
-    "contradicts-table": "A sentence prints this number, and the paper's own table another.",
-    "eps-not-from-formula": "The printed number is DGD's at epsilon 10 or 1; by the paper's own formula the queries "
-    "that it prints give 11.9 and 1.31.",
-    "eps-not-stated": "The paper claims privacy, and gives no epsilon for the printed number.",
-    "protection-not-stated": "The printed number is of a network that was protected, and the paper does not say how.",
-    "eps-uncertain": "The printed number belongs to one of two epsilons, and it is not known to which.",
-    "exceeds-information": "The settings that the paper prints let less information through than its printed accuracy "
-    "needs, whatever the algorithm: see docs/information.md.",
-    "fits-no-table": "The printed number is of DPDFD's Table 5, which agrees with its Table 1 at no single epsilon.",
-    "marks-lost": "The printed number is an ablation's whose marks are damaged in the text at hand: which ablation was "
-    "read from the other papers.",
-    "mode-not-stated": "The paper does not say whether the printed number of FedDPSD is of data or of label mode.",
-    "named-differently": "The paper has two names for the printed number's method (LP-2ST and LP-MST, RGP and RDP).",
-    "printed-twice": "DPDFD's Table 6 prints this number for both data sets.",
-    "quoted-differently": "Another paper prints another number for the same data set, method and epsilon.",
-    "same-numbers-other-dataset": "The other paper prints the same number for another data set: CIFAR10 and CIFAR100 "
-    "in DP-DFD's Table II are CelebA-H and CelebA-G in DPSD's Table IV.",
-    "same-numbers-other-method": "The same number is printed for another method, network or table, too.",
-    "source-not-held": "DPSD's Table II prints this number as DPDFD's, whose main text has no such table.",
-    "swapped-values": "The printed number is DGD's in DPSD's Table I, where MNIST at epsilon 1 and FMNIST at 10 "
-    "changed places.",
-    "unit-mixed": "The printed number protects labels, and stands in a table of methods that protect data.",
-}
-"""What is doubtful about a printed number, by the slug of docs/reported.md."""
 DISPUTES = {
     "answers-are-the-records": "what its randomised response may answer is the private records themselves, which no "
     "finite epsilon allows",
@@ -82,9 +56,9 @@ DISPUTES = {
 """What the proof of a claim leaves out or takes wrongly, by `Claim.disputed`."""
 KINDS = {
     "disputed": "The proof of the paper's claim does not cover what the algorithm does: {}.",
-    "reported": "There is a doubt about the printed number: issue {}, see docs/reported.md.",
+    "reported": "There is a doubt about the printed number: issue {}, see docs/papers.md.",
 }
-"""Flags that end in a reason; `ISSUES` and `DISPUTES` have the reasons that have words of their own."""
+"""Flags that end in a reason; `DISPUTES` explains some of the reasons."""
 UNITS = {
     "example": "one record of the teacher's private training set",
     "label": "the label of one private record",
@@ -116,8 +90,6 @@ def flag(name: str) -> str:
     kind, _, reason = name.partition(":")
     if not reason:
         return FLAGS[name]
-    if kind == "reported" and reason in ISSUES:
-        return ISSUES[reason]
     return KINDS[kind].format(dispute(reason) if kind == "disputed" else reason)
 
 

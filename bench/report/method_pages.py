@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from bench import registry, worth
+from bench import registry
 from bench.boards.flags import UNTRUE
 from bench.boards.selection import EXACT, MOST_DELTA
 from bench.config import Description
@@ -38,18 +38,18 @@ def pages(
     records: Sequence[Record],
     audits: Sequence[Audit],
     releases: Sequence[Mapping[str, Any]],
-    tables: Sequence[Mapping[str, Any]],
+    added: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
     """One page for each of `names`.
 
     Args:
         releases: of `bench.report.releases`, of all data sets.
-        tables: of `bench.report.paper_tables`.
+        added: section to method to what the section says of it.
     """
     of: dict[str, list[Record]] = defaultdict(list)
     for record in records:
         of[record.spec["release"]["method"]].append(record)
-    return [_page(name, of[name], audits, releases, tables) for name in names(records)]
+    return [_page(name, of[name], audits, releases, added) for name in names(records)]
 
 
 def _page(
@@ -57,7 +57,7 @@ def _page(
     records: Sequence[Record],
     audits: Sequence[Audit],
     releases: Sequence[Mapping[str, Any]],
-    tables: Sequence[Mapping[str, Any]],
+    added: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any]:
     mine = [audit for audit in audits if audit.spec["release"]["method"] == name]
     return {
@@ -70,7 +70,7 @@ def _page(
         "releases": [line for line in releases if line["method"] == name],
         "audits": audit_lines(mine),
         "standings": standings(name, releases),
-        "tables": [line for table in tables if (line := _in_table(name, table)) is not None],
+        **{section: of_methods[name] for section, of_methods in added.items() if name in of_methods},
     }
 
 
@@ -150,24 +150,14 @@ def _variants(name: str) -> list[dict[str, Any]]:
     return [_variant(name, variant, registry.describe("method", name, variant)) for variant in reversed(known)]
 
 
-def _variant(name: str, variant: str, told: Description) -> dict[str, Any]:
-    own = told.departures if variant == "working" else ()
+def _variant(name: str, variant: str, described: Description) -> dict[str, Any]:
+    own = described.departures if variant == "working" else ()
     return {
         "variant": variant,
-        "reference": str(told.facts["reference"]),
-        "version": told.facts["version"],
-        "unit": str(told.facts["unit"]),
-        "needs": sorted(told.facts["needs"]),
-        "doc": told.doc,
-        "departures": [[each.what, each.why, worth.told(name, told, each)] for each in own],
+        "reference": str(described.facts["reference"]),
+        "version": described.facts["version"],
+        "unit": str(described.facts["unit"]),
+        "needs": sorted(described.facts["needs"]),
+        "doc": described.doc,
+        "departures": [[each.what, each.why, registry.effect(name, described, each)] for each in own],
     }
-
-
-def _in_table(name: str, table: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How many numbers of a method a paper's table prints, and how many of them have one of ours; None of none."""
-    lines = [line for line in table["lines"] if line["method"] == name]
-    if not lines:
-        return None
-    ours = {line["entry"] for line in lines if line["ours"] is not None}
-    cells = len({line["entry"] for line in lines})
-    return {"slug": table["slug"], "title": table["title"], "cells": cells, "ours": len(ours)}

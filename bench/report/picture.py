@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 
 from bench.errors import BenchError
 from bench.report import points
-from bench.report.charts.marks import Styles, styles
+from bench.report.charts import Styles, styles
 from bench.report.glossary import UNITS
 from bench.report.points import Point
 from bench.storage.records import Record

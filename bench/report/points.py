@@ -10,7 +10,6 @@ from typing import Any
 
 from bench import boards
 from bench.boards.flags import UNTRUE, installed_version, share_of_commonest, standing
-from bench.boards.reported import NAMES
 from bench.privacy.budget import epsilon_from_json
 from bench.report.glossary import UNITS
 from bench.storage.records import Record
@@ -206,22 +205,6 @@ def fronts(points: Iterable[Point], least: float = 0.0) -> dict[str, list[Point]
         if not mine or point.y > mine[-1].y:
             mine.append(point)
     return found
-
-
-def reported(rows: Iterable[dict[str, str]], methods: Iterable[str]) -> list[Panel]:
-    """The papers' accuracies at a finite epsilon, for methods that have runs here; a panel for every unit they name.
-
-    Ablations are left out, but for the lowest points of DPSD's figure 9.
-    """
-    known = set(methods)
-    found: dict[str, set[Point]] = defaultdict(set)
-    for row in rows:
-        method = NAMES.get(row["method"], row["method"])
-        drawn = row["kind"] != "ablation" or "Fig. 9" in row["note"]
-        if method in known and drawn and row["metric"] == "accuracy" and row["epsilon"]:
-            point = Point(method, f"as {row['paper']} prints", float(row["epsilon"]), float(row["value"]), None, "")
-            found[row["unit_claimed"]].add(replace(point, series=f"{row['method']} {row['paper']}"))
-    return [Panel("reported", unit, _sorted(list(points))) for unit, points in sorted(found.items())]
 
 
 def release(group: list[Record], xs: list[float]) -> Point:

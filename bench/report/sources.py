@@ -1,30 +1,18 @@
-"""What a report is made of: published records and audits, those of runs, their pictures, the papers' numbers."""
+"""The sources of a report: published records and audits, those of runs, their pictures."""
 
 from __future__ import annotations
 
-import csv
-import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
 from bench import boards as board_files
-from bench import registry
 from bench.errors import BenchError, unknown
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 
 PNG = b"\x89PNG\r\n\x1a\n"
-REPORTED = "reported.csv"
 Kept = TypeVar("Kept", Record, Audit)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What is shown of a recipe: its file's name and its title."""
-
-    file: str
-    title: str
 
 
 @dataclass(frozen=True)
@@ -34,18 +22,14 @@ class Sources:
     Attributes:
         records, audits: one per hash, sorted by hash.
         pictures: hash of a record to name to the bytes of a PNG file.
-        reported: rows of the papers' own numbers, as in leaderboards/reported.csv.
         remarks: a line each about what was left out.
-        recipes: paper and table, or figure, to the recipe that runs it.
         dataset: the only data set that is shown; None for all.
     """
 
     records: list[Record]
     audits: list[Audit] = field(default_factory=list)
     pictures: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    reported: list[dict[str, str]] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    recipes: dict[tuple[str, str], Recipe] = field(default_factory=dict)
     dataset: str | None = None
 
 
@@ -53,7 +37,7 @@ def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None
     """Read everything. A published record stands before a run's record of the same hash.
 
     Args:
-        boards: a folder of boards with records, audits and perhaps reported.csv; None for no boards.
+        boards: a folder of boards with records and audits; None for no boards.
         runs: directories as `bench run --out` writes them: records/HASH/record.json beside its pictures.
         dataset: show this data set only.
 
@@ -77,18 +61,7 @@ def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None
     known = sorted({board_files.dataset(record) for record in records})
     if dataset is not None and dataset not in known:
         raise unknown("data set with records", dataset, known)
-    reported = _reported(boards, dataset)
-    return Sources(_of(dataset, records), _of(dataset, audits), pictures, reported, remarks, recipes(), dataset)
-
-
-def recipes(folder: Path = registry.ROOT / "recipes") -> dict[tuple[str, str], Recipe]:
-    """Paper and table to the recipe of it; recipes of no paper's table are left out."""
-    found = {}
-    for path in sorted(folder.glob("*.toml")):
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        if content.get("paper"):
-            found[content["paper"], content["table"]] = Recipe(f"recipes/{path.name}", content["title"])
-    return found
+    return Sources(_of(dataset, records), _of(dataset, audits), pictures, remarks, dataset)
 
 
 def _of(dataset: str | None, kept: list[Kept]) -> list[Kept]:
@@ -156,15 +129,3 @@ def _png(folder: Path, file: str) -> bytes | None:
         return None
     data = path.read_bytes()
     return data if data.startswith(PNG) else None
-
-
-def _reported(boards: Path | None, dataset: str | None) -> list[dict[str, str]]:
-    path = boards / REPORTED if boards else None
-    if path is None or not path.is_file():
-        return []
-    try:
-        with path.open(newline="", encoding="utf-8") as stream:
-            rows = [{str(key): value or "" for key, value in row.items()} for row in csv.DictReader(stream)]
-    except (OSError, ValueError, csv.Error) as error:
-        raise BenchError(f"{path}: not a CSV file: {error}; mend it, or take it from the repository again") from None
-    return [row for row in rows if dataset in (None, row.get("dataset"))]

@@ -14,6 +14,8 @@ from functools import cache, cached_property
 from json.encoder import encode_basestring as _quoted
 from typing import Any
 
+import orjson
+
 Numbers = float | tuple[float, ...]
 """One number, or one a channel."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -55,6 +57,11 @@ def _text(value: Any, line: str) -> str:
         parts = [_text(item, inner) for item in value]
         return f"[{inner}{f',{inner}'.join(parts)}{line}]" if parts else "[]"
     raise TypeError(f"{type(value).__name__} has no place in JSON")
+
+
+def json_form(data: Any) -> Any:
+    """Plain data as a file gives them back: lists for tuples, text that UTF-8 can hold. Raises as `canonical`."""
+    return orjson.loads(canonical(data))
 
 
 def encodable(text: str) -> str:

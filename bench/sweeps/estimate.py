@@ -9,9 +9,9 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from bench.boards.records import readable
-from bench.pipeline.attack_targets import attack_specs
+from bench.pipeline.attacks import attack_specs
 from bench.pipeline.canary_audit import release_of, teachers_of
-from bench.pipeline.lookup import make_spec
+from bench.pipeline.components import make_spec
 from bench.storage.provenance import devices
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 from bench.storage.specs import AuditSpec, RunSpec, Spec, digest

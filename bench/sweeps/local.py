@@ -33,7 +33,7 @@ from bench.sweeps.processes import (
 )
 from bench.validate import present
 
-IMPORTED = ["bench.pipeline.walk", "timm"]
+IMPORTED = ["bench.boards", "bench.pipeline.inversion", "bench.pipeline.membership", "timm"]
 """What the process to be forked imports; with these, all that every run needs."""
 
 

@@ -17,10 +17,10 @@ from bench.data.request import Reading
 from bench.errors import BenchError, did_you_mean
 from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame, check
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.lookup import Lookup
+from bench.pipeline.components import Components
+from bench.pipeline.job import Job, run_spec
 from bench.pipeline.material import kept_in
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.storage.records import Audit, Record
 from bench.sweeps.estimate import Estimate
@@ -94,7 +94,7 @@ class _Plan:
     """What cells have in common is looked up, checked and loaded once; their seeds differ in hashes alone."""
 
     def __init__(self, settle: Settle, out: Path, scratch: Path | None, boards: Path | None, on_gpu: bool) -> None:
-        self.settle, self.lookup, self.boards = settle, Lookup.remembering(scratch), boards
+        self.settle, self.lookup, self.boards = settle, Components(caches=True, scratch=scratch), boards
         self.estimate, self.made = Estimate(out, self.lookup.spec, boards, on_gpu), cache(_names)
         self.published = cache(_published)
         self.absent, self.is_there = cache(_absent), cache(partial(_is_there, scratch=scratch))
@@ -155,9 +155,9 @@ class _Place:
 
 def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     spec = run_spec(job, seed)
-    steps = (("teacher", spec.release.teacher, job.asks_teacher), ("evaluator", spec.evaluator, job.judged))
+    steps = (("teacher", spec.release.teacher, job.needs_teacher), ("evaluator", spec.evaluator, job.needs_evaluator))
     shared = tuple((name, step.hash) for name, step, needed in steps if needed)
-    seconds = partial(estimate.seconds, job.store, spec, job.goal, job.asks_teacher, job.judged)
+    seconds = partial(estimate.seconds, job.store, spec, job.goal, job.needs_teacher, job.needs_evaluator)
     return _Place(job.store.root / "records", spec.hash, _is_done, shared, seconds)
 
 

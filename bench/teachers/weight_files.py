@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bench.errors import BenchError
+from bench.errors import BadWeights, NotFound
 from bench.nets import Classifier
 from bench.storage.store import load_tensors
 
@@ -93,7 +93,7 @@ def some(names: list[str] | tuple[str, ...]) -> str:
 def read_file(path: Path, safetensors: bool) -> object:
     """The content of a weight file. Raises BenchError for a file that cannot be read without running its code."""
     if not path.is_file():
-        raise BenchError(f"no weights file at '{path}': give the path of a .safetensors or torch file")
+        raise NotFound(f"no weights file at '{path}': give the path of a .safetensors or torch file")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -101,7 +101,7 @@ def read_file(path: Path, safetensors: bool) -> object:
     except Exception as error:  # the bytes may come from anyone; the readers raise a dozen kinds, which all mean this
         kinds = [] if safetensors else _code_in(path)
         why = f"it holds objects of code, {some(kinds)}, which is not run" if kinds else type(error).__name__
-        raise BenchError(
+        raise BadWeights(
             f"cannot read weights from '{path}' ({why}): give a .safetensors file, or a torch file "
             "that holds a state dict of tensors and nothing else (torch.save(model.state_dict(), FILE))"
         ) from error
@@ -119,7 +119,7 @@ def checkpoint(path: Path, read: object) -> Checkpoint:
     """The state dict in what was read, itself or below one of `CONTAINERS`. Raises BenchError if there is none."""
     found = dict(_state_dicts(read))
     if not found:
-        raise BenchError(
+        raise BadWeights(
             f"'{path}' holds no state dict: expected names with dense tensors, plain or under {', '.join(CONTAINERS)}; "
             "write it with torch.save(model.state_dict(), FILE)"
         )
@@ -167,7 +167,7 @@ def best_fit(path: Path, state: Weights, module: Classifier) -> Fit:
     plain = [fit for fit in exact if "ema" not in fit.prefix.split(".")] or exact
     if len({fit.prefix.removesuffix("body.") for fit in plain}) > 1 and not _are_same(plain):
         prefixes = some([f"'{fit.prefix}'" for fit in plain])
-        raise BenchError(
+        raise BadWeights(
             f"'{path}' holds {len(plain)} networks that fit, below {prefixes}: give a file that holds one of them"
         )
     return min(plain or fits, key=lambda fit: fit.complaints)

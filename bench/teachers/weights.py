@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from bench.errors import BenchError
+from bench.errors import BadWeights, BenchError
 from bench.nets import Classifier
 from bench.nets.recognise import Shape, likely_network
 from bench.progress import say
@@ -82,7 +82,7 @@ def _advice(arch: str, likely: str | None) -> str:
 
 
 def _misfit(path: Path, fit: Fit, advice: str) -> BenchError:
-    return BenchError(
+    return BadWeights(
         f"the {len(fit.weights)} tensors in '{path}' do not fit the network's {len(fit.target.state_dict())}, "
         f"{fit.complaints} names or shapes differ ({fit.in_words()}): {advice}"
     )
@@ -91,7 +91,7 @@ def _misfit(path: Path, fit: Fit, advice: str) -> BenchError:
 def _require_finite(path: Path, state: Weights) -> None:
     broken = [name for name, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:
-        raise BenchError(f"the weights in '{path}' hold NaN or infinite values ({some(broken)}): give a file without")
+        raise BadWeights(f"the weights in '{path}' hold NaN or infinite values ({some(broken)}): give a file without")
 
 
 def _require_scales(path: Path, state: Weights, shape: Shape | None) -> None:
@@ -99,7 +99,7 @@ def _require_scales(path: Path, state: Weights, shape: Shape | None) -> None:
     mean, std = state["mean"], state["std"]
     channels = {mean.shape[1], std.shape[1]} - {1}
     if (std <= 0).any() or (shape is not None and not channels <= {shape[0]}):
-        raise BenchError(
+        raise BadWeights(
             f"'{path}' has a mean of {mean.shape[1]} and a std of {std.shape[1]} numbers, the smallest "
             f"{float(std.min()):g}; expected one number or one a channel, and a std above 0"
         )
@@ -122,7 +122,7 @@ def _report(path: Path, found: Checkpoint, fit: Fit) -> None:
 def _normalise(module: Classifier, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
     given = [torch.as_tensor(value, dtype=torch.float32).reshape(1, -1, 1, 1) for value in (mean, std)]
     if not all(value.isfinite().all() for value in given) or given[0].shape != given[1].shape or (given[1] <= 0).any():
-        raise BenchError(
+        raise BadWeights(
             f"a normalisation is a mean and a positive std, one number or one a channel, not {mean} and {std}"
         )
     module.mean, module.std = (value.to(module.mean.device) for value in given)

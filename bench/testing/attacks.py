@@ -102,8 +102,8 @@ class AttackContract(PluginContract):
         hooked = [name for name, each in model.named_modules() if each._forward_hooks or each._forward_pre_hooks]
         expect(not hooked, f"the attack leaves hooks on the target: {hooked}")
 
-    def test_applicable_answers_none_or_a_sentence(self) -> None:
-        _expect_applicable(self.smoke())
+    def test_skip_reason_is_none_or_a_sentence(self) -> None:
+        _expect_skip_reason(self.smoke())
 
 
 class MembershipContract(PluginContract):
@@ -131,8 +131,8 @@ class MembershipContract(PluginContract):
         first, again = (self.infer(3)[0] for _ in range(2))
         expect(torch.equal(first, again), "the same seed gives other scores: draw from `ctx` only")
 
-    def test_applicable_answers_none_or_a_sentence(self) -> None:
-        _expect_applicable(self.smoke())
+    def test_skip_reason_is_none_or_a_sentence(self) -> None:
+        _expect_skip_reason(self.smoke())
 
 
 class ReleaseContract(PluginContract):
@@ -171,8 +171,8 @@ class ReleaseContract(PluginContract):
             scores = plugin.compare(released, toy_knowledge("scores"), context()).scores
             expect(torch.isfinite(scores).all(), "12 released images give NaN or infinity; expected finite scores")
 
-    def test_applicable_answers_none_or_a_sentence(self) -> None:
-        _expect_applicable(self.smoke())
+    def test_skip_reason_is_none_or_a_sentence(self) -> None:
+        _expect_skip_reason(self.smoke())
 
 
 def _expect_access(plugin: Any, levels: Sequence[Access]) -> None:
@@ -197,9 +197,9 @@ def _expect_scores(scores: Tensor) -> None:
     expect(len(scores.unique()) > 1, "all scores are the same; expected scores that differ between suspects")
 
 
-def _expect_applicable(attack: Any) -> None:
+def _expect_skip_reason(attack: Any) -> None:
     """None for a toy task; None or a sentence for one without images."""
-    reason = attack.applicable(SHAPE, CLASSES, 1000)
-    expect(reason is None, f"`applicable` gives {reason!r} for {CLASSES} classes and 1000 images; expected None")
-    reason = attack.applicable(SHAPE, CLASSES, 0)
-    expect(reason is None or len(reason) > 10, f"`applicable` gives {reason!r} without images; expected a sentence")
+    reason = attack.skip_reason(SHAPE, CLASSES, 1000)
+    expect(reason is None, f"`skip_reason` gives {reason!r} for {CLASSES} classes and 1000 images; expected None")
+    reason = attack.skip_reason(SHAPE, CLASSES, 0)
+    expect(reason is None or len(reason) > 10, f"`skip_reason` gives {reason!r} without images; expected a sentence")

@@ -3,7 +3,8 @@
     python -m docs.tables            # writes them again
     python -m docs.tables --check    # fails if one of them is not what the boards and records say
 
-A table stands between `<!-- table NAME -->` and `<!-- end -->`.
+A table is between `<!-- table NAME -->` and `<!-- end -->`. It has a template in docs/templates and a function that
+returns the values of the template, named alike (`TABLES`). A release that a table lists is a line of rows.csv.
 """
 
 from __future__ import annotations
@@ -15,80 +16,59 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from docs.tables.attacked import examples, faces, few, floors, inversion, membership, released, remembered, shown
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from bench.errors import BenchError
+from docs.tables import attacked, papers, results, trained
 from docs.tables.boards import ROOT
-from docs.tables.demo import demo
-from docs.tables.federations import federations
-from docs.tables.lines import FINDINGS
-from docs.tables.proved import audited, compared, excluded, found, issues
-from docs.tables.results import ablations, classifiers, headlines, larger, measured, noiseless, results, students, votes
-from docs.tables.said import said
-from docs.tables.seen import seen
-from docs.tables.teachers import teachers
+from docs.tables.cells import FILTERS, cell
 
 PLACE = re.compile(r"(<!-- table (\w+) -->\n)(?:(?!<!-- ).*\n)*(<!-- end -->)")
-COLOUR = {"cifar10": "cifar10-jpeg", "celeba_g": "celeba-g-subset", "celeba_h": "celeba-h-subset"}
-"""Tables of data sets in colour: their names on the pages, and the boards'."""
-FEDERATED = {"mnist": "mnist", "fmnist": "fmnist", "cifar10": "cifar10-jpeg"}
-TABLES: dict[str, Callable[[], str]] = {
-    **{f"results_{name}": partial(results, name) for name in ("digits", "mnist")},
-    **{f"methods_{name}": partial(measured, "methods", name) for name in ("digits", "mnist", "fmnist")},
-    **{f"methods_{name}": partial(measured, "methods", board) for name, board in COLOUR.items()},
-    **{f"baselines_{name}": partial(measured, "baselines", name) for name in ("digits", "mnist", "fmnist")},
-    **{f"baselines_{name}": partial(measured, "baselines", board) for name, board in COLOUR.items()},
-    **{f"inversion_{name}": partial(inversion, name) for name in ("digits", "mnist")},
-    "noiseless_mnist": partial(noiseless, "baselines", "mnist"),
-    "membership_digits": partial(membership, "digits"),
-    **{f"audited_{name}": partial(audited, name) for name in ("digits", "mnist")},
-    **{f"few_{name}": partial(few, name) for name in ("digits", "mnist", "fmnist")},
-    "remembered_cifar10": partial(remembered, "cifar10-jpeg"),
-    "excluded": excluded,
-    "headlines": partial(headlines, "mnist"),
-    "larger": larger,
-    **{f"found_{name}": partial(found, name) for name in FINDINGS},
-    **{f"canaries_{name}": partial(few, name, "canaries") for name in ("digits", "mnist")},
-    "found_members": partial(few, "fmnist"),
-    "members_lfw": partial(few, "lfw-crop", "identity"),
-    "shown": shown,
-    "examples": examples,
-    "votes": votes,
-    "compared": compared,
-    "issues": issues,
-    "demo": demo,
-    "floors_digits": partial(floors, "digits"),
-    "faces_lfw": partial(faces, "lfw-crop"),
-    "faces_celeba": partial(faces, "celeba-id-subset"),
-    "released_digits": partial(released, "digits"),
-    "classifiers": classifiers,
-    "students": students,
-    "teachers": teachers,
-    "seen": seen,
-    "said": said,
-    **{f"federations_{name}": partial(federations, board) for name, board in FEDERATED.items()},
-    "ablations_dpsd": partial(ablations, "dpsd"),
-    "ablations_dp_dfd": partial(ablations, "dp-dfd"),
-    "ablations_dgd": partial(ablations, "dgd"),
-    "ablations_dpdfd": partial(ablations, "dpdfd"),
-    "ablations_fed_dpsd": partial(ablations, "fed-dpsd"),
-}
-DATA_PAGES = (
-    "results",
-    "methods",
-    "baselines",
-    "attacks",
-    "audits",
-    "information",
-    "findings",
-    "true-epsilon",
-    "data",
-    "reported",
-)
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in DATA_PAGES))
+OF = {"cifar10": "cifar10-jpeg", "celeba_g": "celeba-g-subset", "celeba_h": "celeba-h-subset", "lfw": "lfw-crop"}
+OF |= {"celeba": "celeba-id-subset", "dp_dfd": "dp-dfd", "fed_dpsd": "fed-dpsd"}
+"""What a table is of, where its name on the pages is not that of the board or the method."""
+TEMPLATES = Environment(
+    loader=FileSystemLoader(ROOT / "docs" / "templates"), undefined=StrictUndefined, finalize=cell,
+    trim_blocks=True, lstrip_blocks=True, autoescape=False,
+)  # fmt: skip
+"""Each value of a template is escaped as a cell by `finalize`."""
+TEMPLATES.filters |= {each.__name__: each for each in FILTERS}
+TABLES: dict[str, tuple[str, Callable[..., dict[str, object]]]] = {
+    "methods": ("measured", partial(results.measured, "methods")),
+    "baselines": ("measured", partial(results.measured, "baselines")),
+    "inversion": ("inversion", partial(attacked.attacks_on_all, "inversion")),
+    "membership": ("membership", partial(attacked.attacks_on_all, "membership")),
+    "canaries": ("few", partial(attacked.few, split="canaries")),
+    "members": ("few", partial(attacked.few, split="identity")),
+    **{
+        make.__name__: (make.__name__, make)
+        for make in (
+            attacked.examples, attacked.faces, attacked.few, attacked.floors, attacked.released, attacked.remembered,
+            attacked.shown, papers.audited, papers.compared, papers.errors, papers.excluded, papers.found,
+            papers.issues, papers.said, papers.seen, results.ablations, results.classifiers, results.federations,
+            results.headlines, results.larger, results.noiseless, results.results, results.students, results.votes,
+            trained.demo, trained.teachers,
+        )
+    },
+}  # fmt: skip
+"""First word of a table's name -> its template in docs/templates, and what makes the rows. The rest of the name is the
+argument."""
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+
+def table(name: str) -> str:
+    """A table by its name on the pages, such as few_digits. Raises BenchError for a name that no table has."""
+    kind, _, of = name.partition("_")
+    if kind not in TABLES:
+        raise BenchError(f"table {name}: no such table; expected a name that begins with {', '.join(sorted(TABLES))}")
+    template, make = TABLES[kind]
+    rows = make(OF.get(of, of)) if of else make()
+    return TEMPLATES.get_template(f"{template}.j2").render(rows).strip("\n")
 
 
 def rewritten(page: Path) -> str:
     """A page with its tables made again."""
-    return PLACE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n\n{found[3]}", page.read_text(encoding="utf-8"))
+    return PLACE.sub(lambda found: f"{found[1]}\n{table(found[2])}\n\n{found[3]}", page.read_text(encoding="utf-8"))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -96,14 +76,18 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 if a page would change")
     given = parser.parse_args(arguments)
-    stale = [page for page in PAGES if rewritten(page) != page.read_text(encoding="utf-8")]
-    for page in stale:
+    try:
+        pages = {page: rewritten(page) for page in PAGES}
+    except BenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    stale = {page: text for page, text in pages.items() if text != page.read_text(encoding="utf-8")}
+    for page, text in stale.items():
         if given.check:
-            print(
-                f"{page.relative_to(ROOT)}: a table is not what the boards say; python -m docs.tables", file=sys.stderr
-            )
+            message = "a table is not what the boards say; python -m docs.tables"
+            print(f"{page.relative_to(ROOT)}: {message}", file=sys.stderr)
         else:
-            page.write_text(rewritten(page), encoding="utf-8")
+            page.write_text(text, encoding="utf-8")
             print(f"wrote {page.relative_to(ROOT)}")
     return 1 if stale and given.check else 0
 

@@ -1,38 +1,27 @@
-"""Tables of accuracy: results, all that was measured, headlines, classifiers, votes, ablations."""
+"""Rows of the tables of accuracy: results, all that was measured, students, federations, ablations."""
 
 from __future__ import annotations
 
 import json
-from statistics import mean, median
+from statistics import mean
 
-from bench.boards import reported
+from bench import registry
 from bench.boards.board_cells import options
-from bench.boards.reasons import reason, without_noise
 from bench.boards.wide import released
+from bench.papers import comparison, printed_numbers
+from bench.papers.effects import read
+from bench.papers.reasons import reason, without_noise
+from bench.papers.results import Result
 from bench.privacy.budget import Budget
 from bench.storage.options import Changed
-from bench.storage.records import Record
 from bench.validate import present
-from bench.worth import read
-from docs.tables.boards import NETWORKS, Row, board, marked, names, of, older, own, records, release
-from docs.tables.cells import (
-    accounted,
-    accuracy,
-    claimed,
-    control,
-    printed,
-    sized,
-    spread,
-    table,
-    typed,
-    with_seeds,
-    without_empty,
-)
-from docs.tables.lines import ELSEWHERE, HEADLINES, LINES, SOUND, filled, given
+from docs.tables import boards
+from docs.tables.boards import Line, Row, given, release, runs
+from docs.tables.cells import with_seeds
 
 ATTACKS = ("gmi", "mi-face", "ami")
 FAR = 0.05
-"""A shortfall beside print that wants a cause."""
+"""A shortfall below the published number that needs an explanation."""
 CLAIMS: dict[str, Changed] = {"claimed 10": {}, "claimed 1": given(epsilon=1.0)}
 EXPECTED = (
     ("mnist", "iid", "MNIST", 50_000),
@@ -43,24 +32,20 @@ EXPECTED = (
     ("celeba-h-subset", "iid", "CelebA, hair, a subset", 4_084),
 )
 """Data sets of docs/true-epsilon.md: board, split, name, private records."""
+FEDERATIONS = ("fedavg", "feddf", "feddafl", "fedadi", "dense")
 
 
-def results(name: str) -> str:
-    """The most telling releases on a data set."""
-    rows = []
-    for line in LINES:
-        row = release(name, line.method, line.options, attack=ATTACKS[0])
-        if row is not None:
-            cells = [accuracy(row) + marked(row), claimed(row), accounted(row)]
-            rows.append([line.label, row["variant"], *cells, *attacked(name, line.method, line.options)])
-    return table(["method, options", "variant", "accuracy", "claimed", "proved, per private record", *ATTACKS], rows)
+def results(name: str) -> dict[str, object]:
+    """The most telling releases on a data set, and three attacks on each."""
+    ran = [(line, release(name, line.method, line.options, attack=ATTACKS[0])) for line in boards.lines("results")]
+    return {"rows": [(line, row, attacked(name, line.method, line.options)) for line, row in ran if row is not None]}
 
 
-def attacked(name: str, method: str, options: Changed) -> list[str]:
+def attacked(name: str, method: str, changed: Changed) -> list[str]:
     """The success of three attacks on the student, in percent; in brackets where an attack did not prove its power."""
-    chosen = release(name, method, options, attack=ATTACKS[0])
-    same = [] if chosen is None else of(name, method, options, chosen["variant"])
-    rows = {row["attack"]: row for row in same if chosen is not None and older(row) == older(chosen)}
+    chosen = release(name, method, changed, attack=ATTACKS[0])
+    same = [] if chosen is None else boards.of(name, method, changed, chosen["variant"])
+    rows = {row["attack"]: row for row in same if chosen is not None and boards.older(row) == boards.older(chosen)}
     values = []
     for attack in ATTACKS:
         row = rows.get(attack)
@@ -69,105 +54,35 @@ def attacked(name: str, method: str, options: Changed) -> list[str]:
     return values
 
 
-def headlines(name: str) -> str:
-    """Every paper's headline cell beside the variants, as they are and with the ingredient that has no protection."""
+def headlines(name: str) -> dict[str, object]:
+    """Every paper's headline cell next to the variants, as they are and with the ingredient that has no protection."""
     rows = []
-    for line in HEADLINES:
-        ours = {v: release(name, line.method, line.options, v) for v in ("printed", "working")}
-        bare = {v: release(name, line.method, line.unprotected, v) for v in ("printed", "working")}
-        told = next((row["reported_accuracy"] for row in ours.values() if row and row["reported_accuracy"]), "")
-        rows.append([
-            line.cell, f"{100 * float(told):.1f} %" if told else "",
-            *(with_seeds(row) for row in ours.values()), line.ingredient, *(with_seeds(row) for row in bare.values()),
-        ])  # fmt: skip
-    heads = [
-        "paper's cell",
-        "prints",
-        "printed",
-        "working",
-        "unprotected ingredient",
-        "printed, with it",
-        "working, with it",
-    ]
-    return table(heads, rows)
+    for line in boards.lines("headlines"):
+        printed, working, *bare = (
+            release(name, line.method, changed, variant)
+            for changed in (line.options, line.unprotected)
+            for variant in ("printed", "working")
+        )
+        told = next((row["reported_accuracy"] for row in (printed, working) if row and row["reported_accuracy"]), "")
+        rows.append((line, told, printed, working, *bare))
+    return {"rows": rows}
 
 
-def measured(folder: str, name: str) -> str:
+def measured(folder: str, name: str) -> dict[str, object]:
     """Every variant, setting and tier of the methods of a folder that ran on a data set."""
     rows = []
-    for method in names("method", folder):
-        mine = [row for row in board(name) if row["method"] == method]
+    for method in registry.entries("method", folder):
         kinds = {
-            (row["variant"], released(row), row["tier"] != "quick", *(row[key] for key in NETWORKS)): row
-            for row in mine
+            (row["variant"], released(row), row["tier"] != "quick", *(row[key] for key in boards.NETWORKS)): row
+            for row in boards.board(name)
+            if row["method"] == method
         }
         for _, one in sorted(kinds.items()):
-            row = release(name, method, own(one), one["variant"], **{key: one[key] for key in NETWORKS})
+            row = release(name, method, boards.own(one), one["variant"], **{key: one[key] for key in boards.NETWORKS})
             if row is not None:
-                runs = [records()[each] for each in row["runs"].split()]
-                rows.append([
-                    f"`{method}`", one["variant"], sized(row), accuracy(row) + control(runs) + marked(row),
-                    str(len(runs)),
-                    claimed(row), accounted(row), printed(row), verdict(row), elsewhere(row), minutes(runs),
-                ])  # fmt: skip
-    heads = ["name", "variant", "options", "accuracy", "seeds", "claimed", "accounted", "printed", "beside it"]
-    return without_empty([*heads, "elsewhere", "minutes"], rows)
-
-
-def minutes(runs: list[Record]) -> str:
-    """What the release took: the median of the runs on a CPU; if none was on one, of those on a GPU, which is said."""
-    here = [run for run in runs if run.provenance["device"].startswith("cpu")]
-    took = median(run.provenance["seconds"]["release"] for run in here or runs) / 60
-    return f"{took:.1f}" + ("" if here else ", GPU")
-
-
-def elsewhere(row: Row) -> str:
-    """What others measured of a method at the same claim, whose, and how far ours is from it, in points."""
-    if not row["claim_unit"]:
-        return ""
-    claim, of = float(row["epsilon_claimed"]), (row["method"], row["dataset"])
-    found = next(
-        (told for (*who, at), told in ELSEWHERE.items() if (*who,) == of and abs(claim - at) < 0.02 * at), None
-    )
-    if found is None:
-        return ""
-    value, whose = found
-    return f"{100 * value:.1f} ({whose}), {100 * (float(row['accuracy_mean']) - value):+.1f}"
-
-
-def noiseless(folder: str, name: str) -> str:
-    """What methods of a folder reach with `--epsilon inf`, beside what they reach at a claim, and what is printed."""
-    rows = []
-    for bare in without_noise(board(name)).values():
-        method = bare["method"]
-        if method not in names("method", folder) or own(bare).get("method"):
-            continue
-        noisy = [release(name, method, options, bare["variant"]) for options in CLAIMS.values()]
-        if noisy[0] is not None and noisy[0]["claim_unit"]:  # else its noise is of another thing
-            found = [with_seeds(row) + (", older version" if row and older(row) else "") for row in noisy]
-            told = [
-                f"{100 * float(row['reported_accuracy']):.1f}" if row and row["reported_accuracy"] else "-"
-                for row in noisy
-            ]
-            rows.append([f"`{method}`", bare["variant"], with_seeds(bare), *found, " / ".join(told)])
-    return table(["name", "variant", "without noise", *CLAIMS, "printed for these"], sorted(rows))
-
-
-def larger() -> str:
-    """The papers' methods at a claimed 10, at tier paper and quick, each as it is and DPSD with as many labels."""
-    labels: Changed = {"method": {"mode": "label"}}
-    many: Changed = {"method": {"mode": "label", "questions": 51200}}  # at tier paper so many are usual
-    asked = [(f"`{name}`", name, {}, {}) for name in names("method", "methods")]
-    asked.append(("`dpsd`, 51,200 labels", "dpsd", filled(labels), filled(many)))
-    rows = []
-    for told, method, large, small in sorted(asked):
-        cells = [
-            with_seeds(release(name, method, options, "working", tier=tier))
-            for name in ("mnist", "fmnist")
-            for tier, options in (("paper", filled(large)), ("quick", filled(small)))
-        ]
-        rows.append([told, *cells])
-    return table(["at a claimed 10", "MNIST, paper", "quick", "Fashion-MNIST, paper", "quick"], rows)
+                rows.append((row, runs(row), verdict(row), elsewhere(row)))
+    shown = {"printed": any(row["reported_accuracy"] for row, *_ in rows), "elsewhere": any(row[3] for row in rows)}
+    return {"rows": rows, "shown": shown | {"verdict": any(row[2] for row in rows)}}
 
 
 def verdict(row: Row) -> str:
@@ -176,79 +91,122 @@ def verdict(row: Row) -> str:
         return ""
     paper, name = row["reported_source"].split(" ", 1)
     told = float(row["reported_accuracy"])
-    (line, *_) = [
-        line
-        for line in reported.compare(reported.table(paper, name), [row], lambda *_: True)
-        if line.row is not None and float(line.entry.value) == told
-    ]
+    compared = comparison.compare(printed_numbers.table(paper, name), [Result.of(row)], lambda *_: True)
+    line = next(each for each in compared if each.result is not None and each.entry.value == told)
     points = f"{100 * present(line.difference, 'difference from the published accuracy'):+.1f}"
-    controls = without_noise(board(row["dataset"]))
+    controls = without_noise(map(Result.of, boards.board(row["dataset"])))
     why = reason(line, controls) if line.difference < -FAR else None
     return points if why is None else f"{points}, {why.code}"
 
 
-def classifiers() -> str:
-    """What `private-features` reaches at three proved epsilons."""
+def elsewhere(row: Row) -> str:
+    """The accuracy that others measured of a method at the same claim (elsewhere.csv), whose, and how far ours is from
+    it, in points."""
+    for other in boards.read_rows(boards.ROOT / "docs" / "tables" / "elsewhere.csv") if row["claim_unit"] else ():
+        at, value, ours = (float(each) for each in (other["epsilon"], other["accuracy"], row["accuracy_mean"]))
+        same = (other["method"], other["dataset"]) == (row["method"], row["dataset"])
+        if same and abs(float(row["epsilon_claimed"]) - at) < 0.02 * at:
+            return f"{100 * value:.1f} ({other['source']}), {100 * (ours - value):+.1f}"
+    return ""
+
+
+def noiseless(name: str) -> dict[str, object]:
+    """Accuracy of baselines with `--epsilon inf`, next to what they reach at a claim, and what is printed."""
+    rows = []
+    for bare in boards.board(name):
+        method, result = bare["method"], Result.of(bare)
+        is_control = result.has_no_noise and not result.is_older and result.accuracy is not None
+        if is_control and method in registry.entries("method", "baselines") and not boards.own(bare).get("method"):
+            noisy = [release(name, method, changed, bare["variant"]) for changed in CLAIMS.values()]
+            if noisy[0] is not None and noisy[0]["claim_unit"]:  # else its noise is of another thing
+                rows.append((method, bare["variant"], bare, noisy))
+    return {"rows": sorted(rows, key=lambda row: (row[0], row[1], with_seeds(row[2]))), "claims": list(CLAIMS)}
+
+
+def larger() -> dict[str, object]:
+    """The papers' methods at a claimed 10, at tier paper and quick, each as it is and DPSD with as many labels."""
+    methods: list[tuple[str, str, Changed, Changed]]
+    methods = [(f"`{name}`", name, {}, {}) for name in registry.entries("method", "methods")]
+    # At tier paper that many labels are usual
+    methods.append(("`dpsd`, 51,200 labels", "dpsd", given(mode="label"), given(mode="label", questions=51_200)))
+    rows = []
+    for label, method, large, small in sorted(methods, key=lambda each: each[0]):
+        asked = [(name, *each) for name in ("mnist", "fmnist") for each in (("paper", large), ("quick", small))]
+        rows.append((label, [release(name, method, changed, "working", tier=tier) for name, tier, changed in asked]))
+    return {"rows": rows}
+
+
+def classifiers() -> dict[str, object]:
+    """The accuracy of `private-features` at three proved epsilons."""
     rows = []
     for name, split, label, count in EXPECTED:
-        ran = [(options(r["options"]), r) for r in board(name, split) if r["method"] == "private-features"]
+        mine = [row for row in boards.board(name, split) if row["method"] == "private-features"]
         best = {
-            held["budget"].get("epsilon", Budget().epsilon): with_seeds(row) + (", older version" if older(row) else "")
-            for held, row in sorted(ran, key=lambda each: (not older(each[1]), len(each[1]["seeds"].split())))
-            if not held["method"]
+            held["budget"].get("epsilon", Budget().epsilon): row
+            for row in sorted(mine, key=lambda row: (not boards.older(row), boards.seeds(row)))
+            if not (held := options(row["options"]))["method"]
         }
-        rows.append([label, f"{count:,}", *(best[epsilon] for epsilon in (1.0, 3.0, 8.0))])
-    return table(["data", "records", "epsilon 1", "epsilon 3", "epsilon 8"], rows)
+        rows.append((label, count, [best[epsilon] for epsilon in (1.0, 3.0, 8.0)]))
+    return {"rows": rows}
 
 
-def students() -> str:
+def students() -> dict[str, object]:
     """Students that a private classifier taught without any data: what each is, reaches, and took."""
     rows = []
     for name, split, label, _ in EXPECTED:
-        for row in board(name, split):
+        for row in boards.board(name, split):
             told = options(row["options"])["method"] if row["method"] == "dp-teacher" else {}
-            if told.get("conversion") != "transcribe":
-                continue
-            others = {key: value for key, value in told.items() if key not in ("conversion", "teacher")}
-            took = mean(records()[each].provenance["seconds"]["release"] for each in row["runs"].split()) / 60
-            rows.append([
-                label, f"`{row['student']}`", typed(filled({"method": others, "budget": {}, "attack": {}})),
-                f"{float(row['epsilon_accounted']):.3g}", with_seeds(row) + (", older version" if older(row) else ""),
-                f"{took:.0f}",
-            ])  # fmt: skip
-    return table(["data", "student", "options", "epsilon, proved", "accuracy", "minutes of one core"], rows)
+            if told.get("conversion") == "transcribe":
+                others = {key: value for key, value in told.items() if key not in ("conversion", "teacher")}
+                took = mean(run.provenance["seconds"]["release"] for run in runs(row)) / 60
+                rows.append((label, row, boards.filled({"method": others}), took))
+    return {"rows": rows}
 
 
-def votes() -> str:
-    """A student of moments and votes beside its control, which asks no teacher and has the same budget."""
+def votes() -> dict[str, object]:
+    """A student of moments and votes next to its control, which asks no teacher and has the same budget."""
     rows = []
     for name, teachers, epsilon in (("digits", 40, 8.0), ("digits", 40, 2.0), ("mnist", 50, 8.0), ("mnist", 50, 1.0)):
-        row = release(name, "class-moments", given(teachers=teachers, epsilon=epsilon, **SOUND))
-        if row is None:
-            raise KeyError(f"class-moments with {teachers} teachers is not on {name}")
-        alone = mean(records()[each].metrics["control_accuracy"] for each in row["runs"].split())
-        rows.append([name, str(teachers), f"{epsilon:g}", with_seeds(row), f"{100 * alone:.1f} %"])
-    return table(["data set", "teachers", "epsilon, proved", "with their votes", "control, no teacher asked"], rows)
+        sound = given(teachers=teachers, epsilon=epsilon, account="accounted")
+        label = f"class-moments, {teachers} teachers"
+        row = boards.needed(name, Line(label, "class-moments", sound))
+        rows.append((name, teachers, epsilon, row, mean(run.metrics["control_accuracy"] for run in runs(row))))
+    return {"rows": rows}
 
 
-def ablations(method: str) -> str:
-    """The student's mean accuracy at each setting of an ablation, per data set, of the newest version there."""
+def federations(name: str) -> dict[str, object]:
+    """A row for each one-shot federation on a data set, by the mean that is distilled and by the network. `fedavg`
+    distils nothing, and of `feddf` it is variant `printed` that distils the mean of logits, as published."""
+    rows = []
+    for method in FEDERATIONS:
+        plain = "printed" if method == "fedavg" else "working"
+        logits = {"feddf": ("printed", {})}.get(method, ("working", {"mean": "logits"}))
+        asked = [(*logits, "datalens"), (plain, {}, "datalens"), (plain, {}, "dense-cnn")]
+        cells = [
+            release(name, method, given(epsilon=None, solve="none", **more), variant, tier="quick", student=student)
+            for variant, more, student in asked
+        ]
+        told = next((row["reported_accuracy"] for row in cells[1:] if row and row["reported_accuracy"]), "")
+        rows.append((method, [None if method == "fedavg" else cells[0], *cells[1:]], told))
+    return {"rows": rows}
+
+
+def ablations(method: str) -> dict[str, object]:
+    """The student's accuracies at each setting of an ablation, per data set, of the newest version there."""
     found: dict[str, dict[str, dict[int, list[float]]]] = {}
-    mine = [row for row in read() if row["method"] == method]
-    for row in sorted(mine, key=by_mode):
-        options = typed(filled(json.loads(row["options"]))) or "as it is"
-        by_version = found.setdefault(options, {}).setdefault(row["dataset"], {})
+    for row in sorted((row for row in read() if row["method"] == method), key=_by_mode):
+        by_version = found.setdefault(row["options"], {}).setdefault(row["dataset"], {})
         by_version.setdefault(int(row["version"]), []).append(float(row["accuracy"]))
     sets = sorted({dataset for by_set in found.values() for dataset in by_set})
     rows = []
-    for options, by_set in found.items():
+    for changed, by_set in found.items():
         newest = {dataset: max(by_version) for dataset, by_version in by_set.items()}
-        cells = [spread(by_set[dataset][newest[dataset]]) if dataset in newest else "" for dataset in sets]
-        rows.append([options, ", ".join(map(str, sorted(set(newest.values())))), *cells])
-    return table(["options", "version", *sets], rows)
+        cells = [by_set[dataset][newest[dataset]] if dataset in newest else [] for dataset in sets]
+        rows.append((boards.filled(json.loads(changed)), sorted(set(newest.values())), cells))
+    return {"rows": rows, "sets": sets}
 
 
-def by_mode(row: dict[str, str]) -> tuple[bool, int, str]:
-    """Where a row of ablations stands: data mode first, in each mode what leaves least out."""
-    options = json.loads(row["options"])
-    return options["method"].get("mode") == "label", len(options["method"]) + len(options["budget"]), row["options"]
+def _by_mode(row: dict[str, str]) -> tuple[bool, int, str]:
+    """Where a row of ablations is: data mode first, in each mode the setting that leaves least out."""
+    changed = json.loads(row["options"])
+    return changed["method"].get("mode") == "label", len(changed["method"]) + len(changed["budget"]), row["options"]

@@ -4,7 +4,7 @@ The mechanisms, the noise and the theorems are those of `dpsd.py`; see there for
 is asked and how the student learns is `bench/distillation/transcription/loop.py`: post-processing of the answers.
 
 Differs from the paper: as `dpsd.py` says, and by the `departures` below. What they are worth was measured at a claimed
-epsilon of 10 and tier `quick`, three seeds: leaderboards/ablations/runs.csv.
+epsilon of 10 and tier `quick`, three seeds: leaderboards/papers/ablations/runs.csv.
 """
 
 from __future__ import annotations

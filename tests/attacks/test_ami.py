@@ -61,8 +61,8 @@ def test_refuses_impossible_options(name: str, text: str) -> None:
     ],
 )
 def test_says_why_it_does_not_apply(shape: tuple[int, int, int], classes: int, aux: int, reason: str) -> None:
-    assert reason in (Ami(truncate=3).applicable(shape, classes, aux) or "")
-    assert Ami(truncate=3).applicable((1, 16, 16), 10, 16) is None
+    assert reason in (Ami(truncate=3).skip_reason(shape, classes, aux) or "")
+    assert Ami(truncate=3).skip_reason((1, 16, 16), 10, 16) is None
 
 
 def test_encoding_by_hand() -> None:

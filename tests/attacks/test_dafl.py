@@ -66,8 +66,8 @@ def test_refuses_impossible_options(name: str, text: str) -> None:
 
 def test_applies_without_data_to_sizes_the_generator_can_make() -> None:
     for shape in ((1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 64, 64)):
-        assert Dafl().applicable(shape, 10, 0) is None
-    assert "30x30" in (Dafl().applicable((1, 30, 30), 10, 1000) or "")
+        assert Dafl().skip_reason(shape, 10, 0) is None
+    assert "30x30" in (Dafl().skip_reason((1, 30, 30), 10, 1000) or "")
 
 
 def test_information_by_hand_in_both_bases() -> None:
@@ -197,6 +197,7 @@ def test_the_most_confident_images_of_each_class_come_first() -> None:
     torch.testing.assert_close(few.images.view(4, 2, *SHAPE), found.images.view(4, 5, *SHAPE)[:, :2])
 
 
+@pytest.mark.thorough
 def test_training_makes_answers_sure_and_classes_even() -> None:
     """An untrained generator's images are grey: no quadrant stands out."""
     settings: dict[str, Any] = {"draws": 1, "pool": 200, "images_per_class": 20, "gen_batch": 32, "width": 4}

@@ -151,7 +151,7 @@ def test_a_batch_of_one_image_is_refused() -> None:
 
 def test_it_refuses_images_that_the_generator_cannot_make_and_too_few() -> None:
     attack = EigenGan()
-    assert "square" in str(attack.applicable((1, 8, 12), 3, 1000))
-    assert "128" in str(attack.applicable((1, 8, 8), 3, 100)) and attack.applicable((1, 8, 8), 3, 128) is None
+    assert "square" in str(attack.skip_reason((1, 8, 12), 3, 1000))
+    assert "128" in str(attack.skip_reason((1, 8, 8), 3, 100)) and attack.skip_reason((1, 8, 8), 3, 128) is None
     with pytest.raises(ValueError, match="redraw"):
         EigenGan(redraw=-1.0)

@@ -110,7 +110,7 @@ def test_is_an_attack_that_the_harness_finds() -> None:
 @pytest.mark.parametrize("tier", config.TIERS)
 def test_every_tier_is_valid_and_applies_to_small_digits(tier: str) -> None:
     attack = config.configure(Gmi, tier, {}, "attack")
-    assert attack.applicable((1, 16, 16), 10, 239) is None
+    assert attack.skip_reason((1, 16, 16), 10, 239) is None
 
 
 def test_defaults_are_the_papers() -> None:
@@ -130,7 +130,7 @@ def test_defaults_are_the_papers() -> None:
     [((1, 30, 30), 1000, "30x30 pixels"), ((3, 224, 224), 1000, "224x224"), ((1, 28, 28), 127, "at least 128")],
 )
 def test_says_why_it_does_not_apply(shape: tuple[int, int, int], aux: int, reason: str) -> None:
-    assert reason in (Gmi().applicable(shape, 10, aux) or "")
+    assert reason in (Gmi().skip_reason(shape, 10, aux) or "")
 
 
 @pytest.mark.parametrize(

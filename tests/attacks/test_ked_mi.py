@@ -91,8 +91,8 @@ def test_refuses_impossible_options(name: str, text: str) -> None:
     [((1, 30, 30), 1000, "30x30 pixels"), ((1, 28, 28), 127, "at least 128")],
 )
 def test_says_why_it_does_not_apply(shape: tuple[int, int, int], images: int, reason: str) -> None:
-    assert reason in (KedMi().applicable(shape, 10, images) or "")
-    assert KedMi().applicable((1, 16, 16), 10, 128) is None
+    assert reason in (KedMi().skip_reason(shape, 10, images) or "")
+    assert KedMi().skip_reason((1, 16, 16), 10, 128) is None
 
 
 def test_needs_the_weights() -> None:

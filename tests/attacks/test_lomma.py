@@ -92,13 +92,13 @@ def test_defaults_are_the_authors() -> None:
 def test_every_tier_applies_to_small_digits_and_colours(tier: str) -> None:
     attack = config.configure(Lomma, tier, {}, "attack")
     for shape in ((1, 16, 16), (1, 28, 28), (3, 32, 32)):
-        assert attack.applicable(shape, 10, 239) is None
-    assert "30x30" in (attack.applicable((1, 30, 30), 10, 239) or "")
-    assert "128" in (Lomma().applicable(SHAPE, 10, 127) or "")
+        assert attack.skip_reason(shape, 10, 239) is None
+    assert "30x30" in (attack.skip_reason((1, 30, 30), 10, 239) or "")
+    assert "128" in (Lomma().skip_reason(SHAPE, 10, 127) or "")
 
 
 def test_says_that_a_student_cannot_take_the_images() -> None:
-    assert "datalens takes images of at least 12x12" in (Lomma().applicable((1, 8, 8), 4, 1000) or "")
+    assert "datalens takes images of at least 12x12" in (Lomma().skip_reason((1, 8, 8), 4, 1000) or "")
 
 
 @pytest.mark.parametrize(

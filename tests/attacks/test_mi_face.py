@@ -72,9 +72,9 @@ def test_copies_of_one_image_are_refused() -> None:
 
 
 def test_applies_without_auxiliary_images_unless_it_starts_from_them() -> None:
-    assert MiFace().applicable(SHAPE, 4, 0) is None
-    assert "start" in (MiFace(start="aux").applicable(SHAPE, 4, 0) or "")
-    assert MiFace(start="aux-mean").applicable(SHAPE, 4, 1) is None
+    assert MiFace().skip_reason(SHAPE, 4, 0) is None
+    assert "start" in (MiFace(start="aux").skip_reason(SHAPE, 4, 0) or "")
+    assert MiFace(start="aux-mean").skip_reason(SHAPE, 4, 1) is None
 
 
 def test_costs_by_hand() -> None:

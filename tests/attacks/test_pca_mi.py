@@ -133,6 +133,6 @@ def test_normal_codes_have_the_spread_of_the_images() -> None:
 
 
 def test_two_images_have_no_directions() -> None:
-    assert "2 auxiliary images" in str(PcaMi().applicable(SHAPE, 3, 2)) and PcaMi().applicable(SHAPE, 3, 3) is None
+    assert "2 auxiliary images" in str(PcaMi().skip_reason(SHAPE, 3, 2)) and PcaMi().skip_reason(SHAPE, 3, 3) is None
     with pytest.raises(ValueError, match="images is 2"):
         PcaMi(images=2)

@@ -69,9 +69,9 @@ def test_refuses_impossible_options(name: str, text: str) -> None:
 
 
 def test_says_why_it_does_not_apply() -> None:
-    assert "30x30 pixels" in (PlgMi().applicable((1, 30, 30), 10, 1000) or "")
-    assert "at least 30" in (PlgMi().applicable((1, 16, 16), 10, 29) or "")
-    assert PlgMi().applicable((1, 16, 16), 10, 30) is None
+    assert "30x30 pixels" in (PlgMi().skip_reason((1, 30, 30), 10, 1000) or "")
+    assert "at least 30" in (PlgMi().skip_reason((1, 16, 16), 10, 29) or "")
+    assert PlgMi().skip_reason((1, 16, 16), 10, 30) is None
 
 
 def test_needs_the_weights() -> None:
@@ -183,6 +183,7 @@ def test_class_batch_norm_by_hand() -> None:
     torch.testing.assert_close(out[2], torch.tensor([5.0, 6.0])[:, None, None].expand(2, 4, 4))
 
 
+@pytest.mark.thorough
 def test_projection_critic_is_spectrally_normalised_everywhere() -> None:
     torch.manual_seed(0)
     discriminator = ProjectionDiscriminator((1, 16, 16), 5, 4)

@@ -18,7 +18,7 @@ from bench.config import configure
 from bench.errors import BenchError
 from bench.metrics.power import power
 from bench.pipeline import run
-from bench.pipeline.job import load_job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.testing import CLASSES, SHAPE, AttackContract, context, toy_aux
 
@@ -58,7 +58,7 @@ def test_seeds_and_draws_differ() -> None:
 
 
 def test_nothing_to_draw_from_is_a_reason_not_to_run() -> None:
-    assert "0 auxiliary images" in str(RandomGuess().applicable(SHAPE, CLASSES, 0))
+    assert "0 auxiliary images" in str(RandomGuess().skip_reason(SHAPE, CLASSES, 0))
     with pytest.raises(BenchError, match="draws is 0; expected at least 1"):
         configure(RandomGuess, "paper", {"draws": "0"}, "attack")
 
@@ -71,6 +71,7 @@ def test_an_attack_that_gives_all_targets_the_same_images_never_has_power(classe
     assert not power(hits, hits).passed
 
 
+@pytest.mark.thorough
 def test_a_run_is_inconclusive_and_asks_nothing(tmp_path: Path) -> None:
     write_toy(tmp_path, 160)
     settings = Settings(

@@ -22,7 +22,7 @@ from bench.gan.latent_search import nearest_images
 from bench.membership.neighbours import Components, log_density, nearest
 from bench.metrics.membership import auc_interval, membership
 from bench.pipeline import memorising_generator, run
-from bench.pipeline.job import load_job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.testing import context, silent
 
@@ -334,13 +334,13 @@ def test_images_alone_are_samples_but_no_generator(toy: Path) -> None:
 
 def test_what_was_released_is_what_is_drawn(toy: Path) -> None:
     """The generator built again has the released weights."""
-    from bench.pipeline import release_step, teacher_steps
-    from bench.pipeline.run_spec import run_spec
+    from bench.pipeline import stages
+    from bench.pipeline.job import run_spec
 
     given = job(toy, "dp-merf")
     spec = run_spec(given, 0)
-    teacher = teacher_steps.teacher(given, spec.release.teacher)
-    student = release_step.release(given, spec.release, teacher.network, None)
-    seen = [release_step.released_images(given, student, "samples") for _ in range(2)]
+    teacher = stages.train_teacher(given, spec.release.teacher)
+    student = stages.make_release(given, spec.release, teacher.network, None)
+    seen = [stages.released_images(given, student, "samples") for _ in range(2)]
     one, other = (s.samples(30, torch.Generator().manual_seed(0)) for s in seen)  # type: ignore[union-attr]
     assert torch.equal(one, other) and torch.equal(to_float((one * 255).round().to(torch.uint8)), one)

@@ -94,7 +94,7 @@ def test_suspects_are_not_their_own_population() -> None:
 
 
 def test_rmia_needs_a_population() -> None:
-    assert "training records" in (Rmia().applicable((1, 28, 28), 10, 0) or "")
+    assert "training records" in (Rmia().skip_reason((1, 28, 28), 10, 0) or "")
 
 
 def test_area_is_that_under_the_curve() -> None:

@@ -97,8 +97,8 @@ def test_defaults_are_the_authors() -> None:
 def test_every_tier_applies_to_small_digits_and_colours(tier: str) -> None:
     attack = config.configure(Vmi, tier, {}, "attack")
     for shape in ((1, 16, 16), (1, 28, 28), (3, 32, 32)):
-        assert attack.applicable(shape, 10, 239) is None
-    assert "30x30" in (attack.applicable((1, 30, 30), 10, 239) or "")
+        assert attack.skip_reason(shape, 10, 239) is None
+    assert "30x30" in (attack.skip_reason((1, 30, 30), 10, 239) or "")
 
 
 @pytest.mark.parametrize(

@@ -234,6 +234,7 @@ class Sampled(NamedTuple):
     chosen: Tensor
 
 
+@pytest.mark.thorough
 def test_a_search_has_a_sample_of_its_own_at_the_ledgers_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     """One a search from a stream that nothing else is drawn from, and no other record is looked at."""
     samples: dict[Any, list[Sampled]] = {dp_sgd: [], dp_blsgd: []}
@@ -295,6 +296,7 @@ def test_a_gradient_is_the_mean_of_its_uses(monkeypatch: pytest.MonkeyPatch) -> 
     assert is_normal(moved(release), 1.5 * 0.6 / 8 / math.sqrt(2))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("turn", "iterations"), [(-1.0, 30), (1.0, 10)])
 def test_more_is_spent_where_gradients_turn_and_never_more_than_t(
     monkeypatch: pytest.MonkeyPatch, turn: float, iterations: int
@@ -338,6 +340,7 @@ def test_dominating_mu_at_its_ends() -> None:
     assert sampled_epsilon(0.7, 1.0) == 0.7 and math.isinf(sampled_epsilon(math.inf, 0.1))
 
 
+@pytest.mark.thorough
 def test_the_ledger_has_every_gradient_and_a_search_for_each() -> None:
     release = convert(DpBlsgd, multiplier=2.5, batch=16, steps=6, search=1.5, gamma=1.0, turn=1.0)
     gradients, searches = release.ledger.entries(Unit.EXAMPLE)

@@ -290,6 +290,7 @@ def classic(rate: float, sigma: float, count: int) -> float:
     return float(min(accountant._rdp[i] - math.log(1e-5) / (a - 1) for i, a in enumerate(CLASSIC)))
 
 
+@pytest.mark.thorough
 def test_the_defaults_are_epsilon_10_by_the_released_accountant_and_less_by_ours() -> None:
     fields = smoke(batch="50", steps=str(DpSinkhorn().steps)).calibrate(60_000, Budget(None, solve="none"))
     assert classic(50 / 60_000, 1.1, fields.steps) == pytest.approx(10, abs=0.02)

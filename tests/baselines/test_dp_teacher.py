@@ -20,7 +20,7 @@ from bench.distillation.class_moments import class_images
 from bench.dp_training import feature_training
 from bench.errors import BenchError
 from bench.pipeline import run
-from bench.pipeline.job import load_job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
@@ -56,6 +56,7 @@ def answers(release: Release) -> Tensor:
         return release.student(torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0)))
 
 
+@pytest.mark.thorough
 def test_the_undefended_teacher_is_used_for_nothing() -> None:
     assert DpTeacher.needs == {"private_data"}
     first = answers(convert())
@@ -138,6 +139,7 @@ def test_typical_questions_of_colour_images_are_refused() -> None:
     method.check(Budget(1.0), "fmnist", 10)
 
 
+@pytest.mark.thorough
 def test_ts_adp_is_dp_sgd_on_a_network_of_tempered_sigmoids() -> None:
     assert torch.equal(answers(convert(teacher="ts-adp")), answers(convert(teacher="dp-sgd")))
     with pytest.raises(BenchError, match="network is relu-cnn, teacher ts-adp; expected tanh-cnn or tanh-vgg"):

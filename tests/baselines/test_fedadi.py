@@ -188,6 +188,7 @@ def test_the_student_starts_as_asked_and_rounds_go_on_from_it(monkeypatch: pytes
     assert any(not torch.allclose(starts[0][name], updates[0][name], atol=1e-3) for name in starts[0])
 
 
+@pytest.mark.thorough
 def test_nothing_is_promised() -> None:
     release = convert(student="evaluator-cnn")
     assert release.claim is None and FedAdi.unit == "none" and release.synthetic is not None

@@ -167,6 +167,7 @@ def test_batch_norm_statistics_are_averaged_and_counters_stay_whole() -> None:
     assert counters and all(mean[n].dtype == torch.int64 and int(mean[n]) == 3 for n in counters)
 
 
+@pytest.mark.thorough
 @BOTH
 def test_a_network_with_batch_norm_can_be_rebuilt(cls: type[Any]) -> None:
     release = convert(cls, student="evaluator-cnn", rounds="2")

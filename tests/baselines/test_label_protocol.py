@@ -215,6 +215,7 @@ def test_training_sees_the_noisy_sums_and_nothing_else_of_a_label(monkeypatch: p
     assert torch.equal(student((images, labels)), student(other))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("network", ["student", "scatter-linear"])
 def test_an_audit_plays_two_worlds_as_far_apart_as_the_ledger_says(
     monkeypatch: pytest.MonkeyPatch, network: str

@@ -304,6 +304,7 @@ GOLDEN: list[Any] = [
 """Of version 1, tiers paper and quick: noise, claim, accounted epsilon and two rows of the student's logits."""
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("usual_draws")
 @pytest.mark.parametrize(("cls", "variant", "images", "solved", "claimed", "proved", "logits"), GOLDEN)
 def test_but_for_the_images_it_is_what_it_was(

@@ -24,7 +24,7 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.errors import BenchError
 from bench.nets.dp_sgd_nets import TemperedSigmoid
 from bench.pipeline import run
-from bench.pipeline.job import load_job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget

@@ -233,6 +233,7 @@ def test_the_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch, scale:
     assert p > 0.01 if scale == 1.0 else p < 1e-4
 
 
+@pytest.mark.thorough
 def test_the_ledger_holds_sampled_gaussians_and_its_epsilon_is_below_renyi_accounting() -> None:
     plugin = method(iterations=5, batches=4, batch=16, multiplier=2.0)
     release = convert(plugin)
@@ -273,6 +274,7 @@ def test_the_set_is_balanced_and_made_of_pixels() -> None:
     assert labels.bincount().tolist() == [3] * CLASSES
 
 
+@pytest.mark.thorough
 def test_rates_that_diverge_are_an_error() -> None:
     with pytest.raises(RuntimeError, match="lower the rate"):
         convert(method(rate=1e38, momentum=0.99, replays=20))

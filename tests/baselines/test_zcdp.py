@@ -95,6 +95,7 @@ def test_quick_lets_the_noise_fall_as_far_as_the_paper() -> None:
     assert quick.factor(quick.epochs - 1) == pytest.approx(paper.factor(59), rel=0.05)
 
 
+@pytest.mark.thorough
 def test_a_claim_of_zcdp_below_what_is_true_is_disputed() -> None:
     """10,000 steps at q 0.01, delta 1e-5: of sigma 0.6 14.1 is claimed and 23.0 true; of sigma 2 it is larger."""
     little, much = DpSgdParameters(0.01, 10_000, 0.6), DpSgdParameters(0.01, 10_000, 2.0)

@@ -65,6 +65,7 @@ def test_this_package_cannot_be_imported_there(tmp_path: Path) -> None:
     assert done.returncode == 1 and "ModuleNotFoundError" in done.stderr
 
 
+@pytest.mark.thorough
 def test_load_gives_the_released_student() -> None:
     for kind in ("resnet18", "dp-merf"):
         run = found(kind)
@@ -131,6 +132,7 @@ def test_the_five_lines_of_an_own_network_use_this_package(monkeypatch: pytest.M
     assert scope["logits"].shape == (1, 10)
 
 
+@pytest.mark.thorough
 def test_export_load_runs_code_of_a_program(tmp_path: Path) -> None:
     """Why a bundle holds no program: torch evaluates the text of a symbol when it reads one."""
     model = nets.build("relu-cnn", (1, 16, 16), 5).eval().requires_grad_(False)

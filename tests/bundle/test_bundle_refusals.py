@@ -52,6 +52,12 @@ def test_a_run_has_many_names(tmp_path: Path, runs: Path, form: str) -> None:
     assert run.record.hash == record.parent.name and run.step.is_relative_to(runs)
 
 
+def test_find_latest_takes_the_record_written_last(runs: Path) -> None:
+    files = sorted((runs / "records").glob("[!.]*/record.json"), key=lambda path: path.stat().st_mtime_ns)
+    assert len(files) > 1
+    assert find("latest", runs).record.hash == files[-1].parent.name
+
+
 def test_a_run_by_its_path_needs_no_out(tmp_path: Path, runs: Path) -> None:
     assert find(str(runs / "records" / record_of("rr").name), tmp_path / "nowhere").step.is_relative_to(runs)
 
@@ -120,7 +126,7 @@ def test_a_record_of_another_ledger(tmp_path: Path, runs: Path, capsys: pytest.C
     ("change", "words"),
     [
         ({"noise": "os"}, "'os', and it was 'seeded'"),
-        ({"noise": None}, "'None', and it was 'seeded'"),
+        ({"noise": None}, "privacy.noise: Field required"),
         ({"noise_version": 99}, "different accounts"),
     ],
 )
@@ -130,7 +136,8 @@ def test_a_record_of_other_noise(
     """Its hash is of the spec, where the noise stands too; what is exported is the account's word. None: lacks it."""
     run = runs / "records" / record_of("rr").name
     record = Record.read(run / "record.json")
-    record.privacy = {name: value for name, value in (record.privacy | change).items() if value is not None}
+    changed = record.privacy | change
+    record.privacy = {name: value for name, value in changed.items() if name not in change or value is not None}
     (run / "record.json").write_text(record.to_json())
     assert words in refused(capsys, tmp_path, run, tmp_path / "new")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 
 from bench import registry
 from bench.cli import main
+from bench.pipeline import lookup
 from bench.privacy.audit import DistinguishingGame
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
@@ -95,9 +95,7 @@ def test_the_audit_of_a_mechanism_prints_its_numbers(
             return DistinguishingGame(play, 0.5, float("inf"), 1e-5, "a shifted Gaussian")
 
     monkeypatch.setattr(registry, "find", lambda kind, name: None)
-    monkeypatch.setattr(registry, "settle", lambda kind, name, variant: "printed")
-    monkeypatch.setattr(registry, "load", lambda kind, name, variant: Made)
-    monkeypatch.setattr(sys.modules["bench.config"], "configure", lambda *given: Made())
+    monkeypatch.setattr(lookup, "find_plugin", lambda *given: (Made(), "printed"))
     assert main(["audit", "mechanism", "--method", "made", "--epsilon", "2", "--plays", "20000"]) == 0
     said = capsys.readouterr().out
     assert asked[1][0].epsilon == 2 and asked[1][1:] == ("digits", 10)

@@ -277,7 +277,7 @@ def test_a_damaged_cell_of_a_board_is_one_line_and_status_2(
 ) -> None:
     write(tmp_path, [cells("dpsd", version=1, epsilon_accounted=1.0)])
     spoil(tmp_path / "releases" / "mnist.csv", *wrong)
-    for command in (["choose", "--max-epsilon", "8"], ["compare", "--paper", "dpsd", "--table", "Table I"]):
+    for command in (["choose", "--max-epsilon", "8"], ["papers", "compare", "--paper", "dpsd", "--table", "Table I"]):
         assert main([*command, "--boards", str(tmp_path)]) == 2
         said = capsys.readouterr()
         assert words in said.err and said.err.count("\n") == 1 and not said.out

@@ -11,7 +11,7 @@ import pytest
 
 ASK = """
 import resource, sys
-from bench.cli.heap import keep_freed_memory
+from bench.interface.heap import keep_freed_memory
 told = keep_freed_memory() if sys.argv[1] == "keep" else None
 import torch
 def faults():

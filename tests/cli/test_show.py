@@ -36,7 +36,7 @@ class Printed:
     rate: float = 1.0
     """Learning rate."""
 
-    def applicable(self, shape, classes, aux):
+    def skip_reason(self, shape, classes, aux):
         return None
 
     def run(self, target, aux, ctx):

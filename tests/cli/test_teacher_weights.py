@@ -10,8 +10,8 @@ import pytest
 import timm
 import torch
 
-from bench.cli.teacher_weights import normalisation, weights_file
 from bench.errors import BenchError
+from bench.interface.teacher_weights import normalisation, weights_file
 from bench.nets import build
 from bench.report.command import _pair
 from bench.teachers import load_user

@@ -53,13 +53,13 @@ def test_one_without_a_fault_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     [
         (
             "raise ValueError('no such year')",
-            r": ValueError: no such year at .*\.py:\d+; mend its plug-in, or",
+            r": ValueError: no such year at .*\.py:\d+; fix its plug-in, or",
         ),
         ("raise KeyError('year')", r": KeyError: 'year' at .*\.py:\d+; mend"),
         ("open('/nowhere/at/all')", ": FileNotFoundError: .*'/nowhere/at/all' at .*; mend"),
         ("images = images / 255", ": RuntimeError: .*train images are torch.float32"),
         ("labels = labels + 1", ": RuntimeError: .*train labels leave the range 0 to 1"),
-        ("return None", " of another package reads NoneType; expected ImageData; mend the plug-in"),
+        ("return None", " of another package reads NoneType; expected ImageData; fix the plug-in"),
         ("name = '../Odd'", r" of another package reads images called '\.\./Odd'; expected '"),
         ("name = name + '-../x'", " of another package reads images called '"),
         ("name = 'mnist'", " of another package reads images called 'mnist'; expected '"),

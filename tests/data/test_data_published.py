@@ -408,9 +408,10 @@ def test_existing_boards_data_have_no_copies(data_root: Path) -> None:
     assert torch.equal(shared.private, data.split(found, "iid").private)
 
 
+@pytest.mark.thorough
 def test_a_run_on_people_draws_no_image_and_says_what_it_used(tmp_path: Path) -> None:
     from bench.pipeline import run
-    from bench.pipeline.job import load_job
+    from bench.pipeline.resolve import load_job
     from bench.pipeline.settings import Settings
 
     settings = Settings(

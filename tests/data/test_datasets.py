@@ -52,6 +52,7 @@ def test_papers_settings_are_the_papers() -> None:
     assert {f.candidates for f in facts.values()} == {3}
 
 
+@pytest.mark.thorough
 def test_what_is_known_is_what_the_readers_read(data_root: Path) -> None:
     for name in ("digits", "mnist"):
         images = data.load(name, data_root)

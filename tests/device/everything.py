@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from bench import progress, registry
-from bench.pipeline.job import Job, load_job
+from bench.pipeline.job import Job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 FEW = 100

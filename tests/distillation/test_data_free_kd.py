@@ -114,6 +114,7 @@ def test_a_student_step_descends_the_distillation_loss_of_the_images_it_sees() -
         assert torch.equal((after.detach() - before[name])[clear].sign(), -g[clear].sign()), name
 
 
+@pytest.mark.thorough
 def test_training_makes_the_generators_images_surer_and_balanced() -> None:
     torch.manual_seed(0)
     settings = replace(SMALL, batch=64, generator_steps=40, oversample=1, rate_generator=5e-3, width=8, activation=0.0)

@@ -109,6 +109,7 @@ def test_the_loss_of_one_hot_answers_is_the_cross_entropy() -> None:
     assert float(likelihood_loss(logits, rows)) == pytest.approx(float(F.cross_entropy(logits, answers)))
 
 
+@pytest.mark.thorough
 def test_the_loss_is_least_at_the_true_classes() -> None:
     """Many noisy answers about one image: the student's best output is the teacher's class, though most are wrong."""
     rng, n = torch.Generator().manual_seed(3), 20_000

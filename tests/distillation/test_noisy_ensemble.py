@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
 from bench.distillation.votes.noisy_votes import Aggregation
 from bench.nets import Ensemble
-from bench.pipeline import release_step, run
-from bench.pipeline.job import load_job
+from bench.pipeline import run, stages
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget
 from bench.privacy.noise import Noise
@@ -80,7 +80,7 @@ def test_measuring_the_votes_changes_nothing_that_is_released(
         return record.metrics, record.privacy, student.read_bytes()
 
     with_votes = released("with")
-    monkeypatch.setattr(release_step, "test_accuracy", lambda model, *given: measured(replaced(model), *given))
+    monkeypatch.setattr(stages, "test_accuracy", lambda model, *given: measured(replaced(model), *given))
     without = released("without")
     assert with_votes[1:] == without[1:]
     different = {name for name, value in with_votes[0].items() if without[0][name] != value}
@@ -92,4 +92,4 @@ def replaced(model: nn.Module) -> nn.Module:
     return Always(0) if isinstance(model, NoisyEnsemble) else model
 
 
-measured = release_step.test_accuracy
+measured = stages.test_accuracy

@@ -113,6 +113,7 @@ def test_equation_5_by_hand() -> None:
     assert float(found) == pytest.approx((math.log(2) + math.log(1 + math.exp(-2))) / 2)
 
 
+@pytest.mark.thorough
 def test_a_student_learns_what_the_votes_say_of_two_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """A prior of black and white images, all votes for class 2 and class 1: the student tells them apart."""
 
@@ -154,6 +155,7 @@ def test_the_energy_of_unlabelled_images_is_the_printed_one_times_its_weight(mon
     assert phi_s.training and seen[0].item() > 0
 
 
+@pytest.mark.thorough
 def test_the_energy_is_a_part_of_every_step_and_asks_the_ensemble_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 

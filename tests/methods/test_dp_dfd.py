@@ -299,6 +299,7 @@ def test_old_answers_are_reused_or_not(monkeypatch: pytest.MonkeyPatch, method: 
     assert seen == kept
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("method", "stages"), [(printed(), 2), (learning(), 1)])
 def test_progress_is_told_in_full(method: Either, stages: int) -> None:
     told: dict[str, list[int]] = {}

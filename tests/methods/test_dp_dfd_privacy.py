@@ -181,6 +181,7 @@ def game(budget: Budget, classes: int = 10, **fields: Any) -> DistinguishingGame
     return DpDfd(**fields).game(budget, "mnist", classes)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("cls", "classes", "epsilon"),
     [*((DpDfd, classes, epsilon) for classes in (2, 10) for epsilon in (0.5, 3.0)), (DpDfdWorking, 10, 3.0)],
@@ -191,6 +192,7 @@ def test_one_hot_answers_are_what_they_claim(cls: type[Any], classes: int, epsil
     assert 0.8 * epsilon < found.lower_bound <= epsilon and found.verdict == "not refuted"
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 def test_soft_answers_as_printed_are_refuted(epsilon: float) -> None:
     found = audit(game(Budget(epsilon), answers="soft"), PLAYS)

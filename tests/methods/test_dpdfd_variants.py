@@ -87,6 +87,7 @@ def answer(method: Any, ours: Tensor, theirs: list[Tensor], parameters: Annotati
 # Many teachers.
 
 
+@pytest.mark.thorough
 @VARIANTS
 def test_the_ledger_counts_what_every_teacher_was_asked(variant: Variant) -> None:
     ensemble = members()
@@ -169,6 +170,7 @@ def played(variant: Variant, target: float = 1.0) -> DistinguishingGame:
     return smoke(variant, teachers="5", **one).game(Budget(target, account="accounted"), "x", 3)
 
 
+@pytest.mark.thorough
 @VARIANTS
 @pytest.mark.parametrize(("plays", "share"), [(200_000, 0.45), pytest.param(1_200_000, 0.6, marks=pytest.mark.slow)])
 def test_an_audit_comes_close_to_what_is_accounted_and_not_above(variant: Variant, plays: int, share: float) -> None:
@@ -247,6 +249,7 @@ def test_the_first_step_of_direct_training_by_hand(variant: Variant, monkeypatch
     assert torch.allclose(targets, p - 0.1 * step, atol=1e-6), "and the student had no dropout"
 
 
+@pytest.mark.thorough
 @VARIANTS
 def test_the_noise_of_direct_training_has_standard_deviation_sigma_c(
     variant: Variant, monkeypatch: pytest.MonkeyPatch

@@ -213,6 +213,7 @@ def test_every_other_option_runs(given: dict[str, str]) -> None:
     assert convert(**given).ledger.entries(Unit.EXAMPLE)
 
 
+@pytest.mark.thorough
 def test_switching_a_generator_term_off_changes_what_is_made() -> None:
     def generator(**given: str) -> Tensor:
         made = convert(budget=Budget(math.inf, solve="none"), gamma_s="0.001", **given).generator

@@ -68,6 +68,7 @@ def test_theorem_1_is_refuted_at_the_papers_settings() -> None:
     assert found.claimed < found.lower_bound <= found.accounted and found.verdict == "refuted"
 
 
+@pytest.mark.thorough
 @BOTH
 def test_no_noise_is_seen_and_refutes_nothing_as_nothing_is_promised(variant: Variant) -> None:
     for mode in ("data", "label"):

@@ -40,6 +40,7 @@ def test_the_ledger_of_data_mode(noise: str, variant: Variant) -> None:
     assert (query.event, query.count) == (GaussianDpEvent(100 / (2 * 3)), 1)
 
 
+@pytest.mark.thorough
 @BOTH
 def test_the_ledger_of_label_mode(variant: Variant) -> None:
     given = {"iterations": "6"} if variant == "printed" else {"questions": "96"}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.pipeline import run
-from bench.pipeline.job import load_job
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget
 from bench.storage.records import Record

@@ -64,6 +64,7 @@ def test_window_is_an_average() -> None:
     assert gaussian_window(13, 2.4).sum() == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("shape", "features"), [((1, 16, 16), 400), ((1, 28, 28), 1225), ((3, 32, 32), 1600)])
 def test_network_has_a_linear_layer_and_nothing_else_to_train(shape: tuple[int, int, int], features: int) -> None:
     torch.manual_seed(3)

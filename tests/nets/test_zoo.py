@@ -123,6 +123,7 @@ def test_names_read_from_timms_source_are_names_of_timm() -> None:
     assert "resnet18" in written and written <= set(timm.list_models())
 
 
+@pytest.mark.thorough
 def test_the_global_seed_decides_the_weights() -> None:
     def weights(arch: str, seed: int) -> torch.Tensor:
         torch.manual_seed(seed)

@@ -12,8 +12,8 @@ from conftest import ROOT
 from information_made import mutual_information
 
 from bench import boards, registry
-from bench.boards import printed_information, reported
 from bench.errors import BenchError
+from bench.papers import information, printed_numbers
 from bench.privacy.information import (
     even_accuracy,
     fano,
@@ -196,25 +196,25 @@ def test_every_published_record_is_read_and_no_student_knows_more_than_it_was_to
 
 
 def test_a_printed_number_is_flagged_if_and_only_if_its_settings_exclude_it():
-    for entry in reported.load():
-        assert (printed_information.ISSUE in entry.issues) == printed_information.exceeds(entry), entry
-    flagged = [entry for entry in reported.load() if printed_information.exceeds(entry)]
+    for entry in printed_numbers.load():
+        assert (information.ISSUE in entry.issues) == information.exceeds(entry), entry
+    flagged = [entry for entry in printed_numbers.load() if information.exceeds(entry)]
     assert len(flagged) == 18 and {entry.method for entry in flagged} == {"dpsd"}
     assert {entry.unit for entry in flagged} == {"data"} and {entry.paper for entry in flagged} == {"dpsd"}
     assert {entry.dataset for entry in flagged} == {"mnist", "fmnist", "cifar10"}
 
 
 def test_numbers_without_printed_settings_are_not_judged():
-    for entry in reported.load():
+    for entry in printed_numbers.load():
         free = entry.unit == "label" or entry.paper != "dpsd" or entry.epsilon is None or entry.method != "dpsd"
         if free or {"data=private", "discriminator=teacher"} & set(entry.ablation.split()):
-            assert printed_information.carried(entry) is None and not printed_information.exceeds(entry)
-    judged = [entry for entry in reported.load() if printed_information.judged(entry)]
-    assert [entry.value for entry in judged if not printed_information.exceeds(entry)] == [0.2919, 0.2726]
+            assert information.carried(entry) is None and not information.exceeds(entry)
+    judged = [entry for entry in printed_numbers.load() if information.judged(entry)]
+    assert [entry.value for entry in judged if not information.exceeds(entry)] == [0.2919, 0.2726]
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("name, folder", [("mnist", "MNIST"), ("fmnist", "FashionMNIST")])
 def test_smallest_shares_are_those_of_the_test_sets(name, folder, data_root):
     labels = np.frombuffer((data_root / folder / "raw" / "t10k-labels-idx1-ubyte").read_bytes()[8:], dtype=np.uint8)
-    assert np.bincount(labels, minlength=10).min() / len(labels) == printed_information.SMALLEST_SHARES[name]
+    assert np.bincount(labels, minlength=10).min() / len(labels) == information.SMALLEST_SHARES[name]

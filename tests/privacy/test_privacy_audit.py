@@ -240,6 +240,7 @@ def test_a_response_kept_too_often_by_two_candidates_only_is_correct() -> None:
     assert audit(response_game(play), PLAYS).verdict == "not refuted"
 
 
+@pytest.mark.thorough
 def test_reused_noise_is_found_though_each_answer_alone_is_correct() -> None:
     def one_of_them(world: bool, n: int, g: torch.Generator) -> Tensor:
         return reused_noise(world, n, g)[:, :C]
@@ -303,6 +304,7 @@ def test_the_choice_and_the_test_see_different_plays() -> None:
     assert len(set(states)) == len(states) >= 6
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_bound() -> None:
     bounds = [audit(gaussian_game(answer), 5_000, seed).lower_bound for seed in (1, 1, 2)]
     assert bounds[0] == bounds[1] != bounds[2]

@@ -57,7 +57,7 @@ def test_claim_json_is_strict_json_even_when_infinite():
 
 @pytest.mark.parametrize("given", [None, "1", "nan", "Inf", True, math.nan, math.inf, [1.0], {}])
 def test_nothing_but_a_number_or_inf_is_an_epsilon_in_a_file(given):
-    with pytest.raises(ValueError, match="is no epsilon"):
+    with pytest.raises(ValueError, match="is not an epsilon"):
         epsilon_from_json(given)
 
 

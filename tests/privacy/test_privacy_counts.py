@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from bench.errors import BenchError
-from bench.pipeline.lookup import Lookup
+from bench.pipeline.components import Components
 from bench.privacy import Budget, counts
 from bench.privacy.counts import MOST_SCALE, Law, noisy_counts, rounded
 from bench.privacy.noise import Noise
@@ -49,6 +49,7 @@ def test_the_law_is_that_of_the_rounded_draw_and_of_no_other_scale(name: str, sc
         assert fits(drawn, name, scale * wrong) < LEVEL
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
 def test_digits_as_many_as_it_takes_give_the_same_law(monkeypatch, name: str) -> None:
     """With float64 trusted in nothing, every draw is decided by the exact tails."""
@@ -156,8 +157,8 @@ def test_counts_are_summed_as_whole_numbers_before_the_fraction() -> None:
     ],
 )
 def test_methods_refuse_undrawable_votes_before_training(name: str, options: tuple[tuple[str, str], ...]) -> None:
-    made, _ = Lookup().plugin("method", name, None, "quick", options)
+    made, _ = Components().plugin("method", name, None, "quick", options)
     for epsilon in (1e-12, 1e-300):
         with pytest.raises(BenchError) as error:
-            Lookup().check_method(made, Budget(epsilon, 1e-300), "digits", 10)
+            Components().check_method(made, Budget(epsilon, 1e-300), "digits", 10)
         assert "\n" not in str(error.value)

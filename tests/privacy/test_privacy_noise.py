@@ -70,6 +70,7 @@ def test_a_seed_repeats_the_draws_and_another_one_does_not() -> None:
     assert torch.equal(one, again) and not torch.equal(one, other)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("source", [Noise("cpu", 3), Noise()], ids=["seeded", "os"])
 def test_normals_are_normal(source: Noise) -> None:
     drawn = source.normal(400_001).numpy()
@@ -146,6 +147,7 @@ def test_releases_lie_on_a_grid_that_does_not_depend_on_the_value(std: float) ->
         assert std / 1024 / 2 < grid <= std / 1024
 
 
+@pytest.mark.thorough
 def test_the_noise_on_the_grid_is_gaussian_around_the_value() -> None:
     released = Noise("cpu", 9).gaussian(torch.full((200_000,), 0.7, dtype=torch.float64), 0.01).numpy()
     assert stats.kstest(released, stats.norm(0.7, 0.01).cdf).pvalue > LEVEL

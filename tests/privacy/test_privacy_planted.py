@@ -93,6 +93,7 @@ def test_the_worlds_lie_as_far_apart_as_epsilon_1_says() -> None:
     assert float(apart.norm()) == pytest.approx(MU)
 
 
+@pytest.mark.thorough
 def test_an_atom_as_rare_as_delta_proves_nothing() -> None:
     """An answer of probability 1/100 that only one world gives is free at delta 1/100, and refutes at delta 1/1000."""
 

@@ -29,6 +29,7 @@ def test_a_sample_of_everybody_costs_what_the_largest_samples_do(unit, beside):
     assert whole == plain
 
 
+@pytest.mark.thorough
 def test_sampled_gaussians_beside_responses_are_read_under_replacement():
     event = P(0.05, G(1.0))
     reference = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE, 1e-3).compose(event, 100).get_epsilon(DELTA)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from made import built, record
+from made import built, parts_of, record
 
 from bench import registry
 from bench.boards.selection import Constraints, choose, objection
@@ -11,7 +11,6 @@ from bench.report import (
     method_pages,
     releases,
 )
-from bench.report.site import parts
 
 
 def test_what_was_not_measured_is_said() -> None:
@@ -71,7 +70,7 @@ def test_a_method_page_says_what_the_source_says_and_what_was_measured() -> None
     run = record("dpsd", attack="gmi", claim_unit="query")
     run.privacy["claimed"]["disputed"] = "for-a-reason"
     sources = Sources([run, record("from-elsewhere")])
-    pages = {page["name"]: page for name, page in parts(sources)[0].items() if name.startswith("method-")}
+    pages = {page["name"]: page for name, page in parts_of(sources).items() if name.startswith("method-")}
     assert set(pages) == {*registry.entries("method"), "from-elsewhere"} == set(method_pages.names(sources.records))
     page = pages["dpsd"]
     assert [one["variant"] for one in page["variants"]] == ["working", "printed"], "the one that is run comes first"
@@ -80,7 +79,7 @@ def test_a_method_page_says_what_the_source_says_and_what_was_measured() -> None
     assert (claim["source"], claim["unit"], claim["dispute"]) == ("Theorem 1", "query", "for-a-reason")
     assert (claim["told"], claim["by"], claim["runs"]) == ("for a reason", ["variant printed"], 1)
     assert [line["accuracy"] for line in page["releases"]] == [0.5] and page["folder"] == "methods"
-    assert {"dpsd-table-i"} <= {table["slug"] for table in page["tables"]}
+    assert {"dpsd-table-i"} <= {table["slug"] for table in page["papers"]}
     assert pages["from-elsewhere"]["variants"] == [] and pages["from-elsewhere"]["summary"] == "not installed here"
     assert (page["runs"], pages["from-elsewhere"]["runs"], pages["dp-merf"]["runs"]) == (1, 1, 0)
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from made import record
 
 from bench.report.points import accounted, epsilons, grouped
-from tests.report.made import record
 
 
 def test_the_seeds_of_a_point_are_of_one_row_as_far_as_it_has_them() -> None:

@@ -6,30 +6,25 @@ import math
 import random
 import re
 from dataclasses import replace
-from itertools import pairwise
+from itertools import combinations, pairwise
+from xml.etree import ElementTree
 
 import pytest
 from made import record
 
 from bench import registry
+from bench.papers.figures import sweep_charts
 from bench.report import (
     Sources,
+    charts,
     figures,
     picture,
     points,
     render,
     runs,
 )
-from bench.report.axes import BAND, logarithmic, share
-from bench.report.charts import marks, panels, places, svg
-from bench.report.paper_figures import sweep_charts
+from bench.report.charts import Chart, Scale, styles
 from bench.report.points import Point
-
-
-def test_labels_of_fronts_are_apart_and_inside_the_figure() -> None:
-    assert places.stacked([200.0, 100.0, 60.0]) == [200.0, 100.0, 60.0]
-    crowded = places.stacked([svg.TOP + 5.0, svg.TOP + 4.0, svg.TOP + 1.0])
-    assert crowded == [svg.TOP + 2 * svg.LINE, svg.TOP + svg.LINE, svg.TOP]
 
 
 def test_panels_hold_one_unit_each_and_a_release_once() -> None:
@@ -73,7 +68,7 @@ def test_an_attack_that_is_worse_than_a_coin_is_no_safer_than_a_coin() -> None:
     worse, coin, strong = point(0.3, 0.4), point(0.5, 0.8), point(0.7, 0.9)
     assert points.fronts([worse, coin, strong], 0.5) == {"query": [coin, strong]}
     assert points.fronts([worse, coin, strong]) == {"query": [worse, coin, strong]}
-    drawn = panels.attack_panel(points.Panel("AUC", "", [worse, coin, strong], "lira"), marks.styles(["m"]))
+    drawn = figures.attack_panel(points.Panel("AUC", "", [worse, coin, strong], "lira"), styles(["m"]))
     assert drawn.count('class="best"') == 2 and "below 0.5 is as safe as 0.5" in drawn
     assert "ringed: no other release of its unit is as safe and as accurate (2 of 3 per query)" in drawn
 
@@ -89,56 +84,122 @@ def test_the_largest_class_is_a_level_where_a_student_may_know_no_more() -> None
     old, new = record("dpsd", accuracy=0.6), record("dgd", accuracy=0.62)
     old.metrics["times_chance"], new.metrics["times_chance"] = 1.2, 0.62 / 0.58
     assert points.commonest([old, new]) == pytest.approx(0.58), "old records took classes for equal"
-    made = figures.section([old, new], [], marks.styles(["dpsd", "dgd"]))
+    made = figures.section([old, new], [], styles(["dpsd", "dgd"]))
     assert made.count(">largest class</text>") == 3 and "the largest class is 58.0 %" in made
     good = [record(method, accuracy=0.9) for method in ("dpsd", "dgd")]
     for each in good:
         each.metrics["times_chance"] = 9.0
-    made = figures.section(good, [], marks.styles(["dpsd", "dgd"]))
+    made = figures.section(good, [], styles(["dpsd", "dgd"]))
     assert ">largest class</text>" not in made and "the largest class is 10.0 %" in made
 
 
-def test_a_panel_of_one_point_is_a_line_of_text() -> None:
-    made = figures.section([record(accuracy=0.7, attack="gmi")], [], marks.styles(["dpsd"]))
-    assert "<figure" not in made and made.count("<li>") == 4
-    assert "70.0 % at attack accuracy of gmi 0.8, 1 seed, on the teacher 0.9, on a random net 0.1" in made
+def test_a_panel_of_one_point_is_a_sentence() -> None:
+    made = figures.section([record(accuracy=0.7, attack="gmi")], [].copy, styles(["dpsd"]))
+    assert "<use" not in made.partition("</div>")[2] and made.count("<figure") == 4
+    assert "</a>, printed: 70.0 % at 0.8, 1 seed, per query" in made
+    assert "<span>on the teacher 0.9, on a random net 0.1" in made
+
+
+def test_a_chart_has_a_label_a_description_and_a_table_of_its_points() -> None:
+    nasty = "<b>&amp;"
+    made = [replace(point(x, 0.5), method=nasty, setting=f"k={x:g}", run="ab", seeds=2) for x in (1.0, math.inf)]
+    drawn = figures.epsilon_panel(points.Panel("claimed", "query", made), styles([nasty]))
+    page = ElementTree.fromstring(drawn)
+    svg, table = page.find("svg"), page.find("details//table")
+    assert svg is not None and table is not None
+    assert svg.get("aria-label") == "claimed by the paper, per query: accuracy against ε claimed, per query"
+    assert svg[0].tag == "desc" and "the answer to one synthetic image" in str(svg[0].text)
+    heads, *rows = [["".join(cell.itertext()) for cell in row] for row in table]
+    assert heads == ["name", "accuracy", "ε claimed, per query", "seeds", "notes", "setting"]
+    assert rows == [
+        [nasty, "50.0 %", "1", "2 seeds", "per query", "k=1"],
+        [nasty, "50.0 %", "∞", "2 seeds", "per query", "k=inf"],
+    ]
+    marks = {title.text for title in svg.iter("title")}
+    assert marks == {f"{nasty}, k={x}: 50.0 % at {y}, 2 seeds, per query" for x, y in (("1", "1"), ("inf", "∞"))}
+    assert {link.get("href") for link in page.iter("a")} == {"#run-ab"}
+    assert not [each for each in page.iter() if "style" in each.attrib], "the page's policy allows none"
 
 
 def test_bars_are_inside_of_the_frame() -> None:
     wide = [point(1.0, 0.51), point(10.0, 0.9)]
     wide[0] = replace(wide[0], spread=0.2, run="a")
-    made = panels.epsilon_panel(points.Panel("claimed", "query", wide), marks.styles(["m"]))
+    made = figures.epsilon_panel(points.Panel("claimed", "query", wide), styles(["m"]))
     ((_, low, high),) = re.findall(r'<path d="M([\d.]+) ([\d.]+)V([\d.]+)" class="spread"', made)
-    scale = share([0.31, 0.71, 0.9], svg.BOTTOM, svg.TOP)
-    assert float(low) == pytest.approx(scale.at(0.31), abs=0.1) and float(high) == pytest.approx(
-        scale.at(0.71), abs=0.1
-    )
+    chart = Chart(Scale("x", [1.0, 10.0], "log"), Scale("y", [0.31, 0.71, 0.9]), wide, styles(["m"]))
+    assert float(low) == pytest.approx(chart.at(1.0, 0.31)[1], abs=0.1)
+    assert float(high) == pytest.approx(chart.at(1.0, 0.71)[1], abs=0.1)
 
 
-def test_marks_at_one_place_stand_side_by_side_and_the_last_one_stays() -> None:
-    x = logarithmic([1.0, 10.0], svg.LEFT, svg.RIGHT)
-    y = share([0.5, 0.9], svg.BOTTOM, svg.TOP)
-    under, over, away = places.placed([point(1.0, 0.5), point(1.0, 0.5), point(1.0, 0.9)], x, y)
-    assert over == (x.at(1.0), y.at(0.5)) and away == (x.at(1.0), y.at(0.9))
+def chart_of(made: list[Point], kind: charts.Kind = "log") -> Chart:
+    """A chart of points over an axis of a kind."""
+    x, y = Scale("x", [each.x for each in made], kind), Scale("y", [each.y for each in made])
+    return Chart(x, y, made, styles(each.method for each in made))
+
+
+def test_marks_at_one_place_are_side_by_side_and_the_last_one_stays() -> None:
+    made = [point(1.0, 0.5), point(1.0, 0.5), point(1.0, 0.9), point(10.0, 0.5)]
+    chart = chart_of(made)
+    under, over, away, _ = chart.places
+    assert over == chart.at(1.0, 0.5) and away == chart.at(1.0, 0.9)
     assert abs(under[0] - over[0]) >= 7 and under[1] == over[1]
-    shares = share([0.0, 1.0], svg.LEFT, svg.RIGHT)
-    assert len(set(places.placed([point(0.5, 0.5), point(0.5, 0.5)], shares, y))) == 1, "there the place is the message"
+    shares = chart_of([point(0.5, 0.5), point(0.5, 0.5), point(1.0, 0.5)], "share")
+    assert len(set(shares.places[:2])) == 1, "there the place is the message"
 
 
-def test_no_line_runs_through_a_name() -> None:
-    made = [
+def test_infinite_values_are_spread_over_a_strip_beyond_the_axis() -> None:
+    chart = chart_of([point(1.0, 0.5), point(10.0, 0.6), point(math.inf, 0.5), point(math.inf, 0.9)])
+    _, last, *far = (across for across, _ in chart.places)
+    assert last < chart.edge - charts.BAND < far[0] < far[1] < chart.edge
+    assert ">∞</text>" in chart.markup("", "", "")
+
+
+TEXT = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="(?:quiet )?name">([^<]+)</text>')
+
+
+def boxes(markup: str) -> dict[str, tuple[float, float, float, float]]:
+    """The box of each name in a chart, by its text."""
+    found = {}
+    for across, down, anchor, text in TEXT.findall(markup):
+        left = float(across) - charts.SHIFTS[anchor] * 6.0 * len(text)
+        found[text] = (left, float(down) - 10, left + 6.0 * len(text), float(down))
+    return found
+
+
+def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def test_names_cover_no_line_where_there_is_room() -> None:
+    lines = [
         replace(point(x, y), method=name, series=name) for name, y in (("a", 0.6), ("b", 0.62)) for x in (1.0, 10.0)
     ]
-    panel = points.Panel("claimed", "query", made)
-    drawn = panels.epsilon_panel(panel, marks.styles(["a", "b"]), lines=True)
-    x = logarithmic([1.0, 10.0], svg.LEFT, svg.RIGHT)
-    boxes = places.along(made, x, panels.upward(panel))
-    names = re.findall(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="name">', drawn)
-    assert names and len(boxes) > 100
-    for across, height, anchor in names:
-        left = float(across) - (svg.LETTER if anchor == "end" else 0)
-        box = (left, float(height) - 10, left + svg.LETTER, float(height))
-        assert not any(places.overlap(box, other) for other in boxes)
+    chart = chart_of(lines)
+    chart.join()
+    chart.level(0.7)
+    chart.name_methods(above=True)
+    names = boxes(chart.markup("", "", ""))
+    assert set(names) == {"a", "b"}
+    curves = [(*chart.at(1.0, y), *chart.at(10.0, y)) for y in (0.6, 0.62)]
+    level = (charts.LEFT, chart.at(1.0, 0.7)[1], chart.edge, chart.at(1.0, 0.7)[1])
+    assert not any(overlap(box, line) for box in names.values() for line in (*curves, level))
+
+
+def test_names_cover_neither_marks_nor_each_other() -> None:
+    rng = random.Random(2)
+    for _ in range(20):
+        made = [replace(point(10 ** rng.uniform(0, 3), rng.random()), method=f"method-{n}") for n in range(12)]
+        chart = chart_of(made)
+        for value in (0.3, 0.32):
+            chart.level(value, f"at {value}")
+        chart.level(30.0, "upright", upright=True)
+        chart.name_methods()
+        names = boxes(chart.markup("", "", ""))
+        assert {"at 0.3", "at 0.32", "upright"} <= set(names), "names of levels are needed"
+        assert not any(overlap(a, b) for a, b in combinations(names.values(), 2))
+        marks = [(x - 4, y - 4, x + 4, y + 4) for x, y in chart.places]
+        assert not any(overlap(box, mark) for box in names.values() for mark in marks)
+        assert all(box[0] >= charts.LEFT - 1 and box[2] <= charts.WIDTH for box in names.values())
 
 
 def test_fronts_against_the_definition() -> None:
@@ -175,18 +236,37 @@ def test_attacks_have_a_panel_each_and_points_know_their_promise() -> None:
     assert gmi.lines == {"on the teacher": pytest.approx(0.9), "on a random net": pytest.approx(0.1)}
 
 
-def test_scales() -> None:
-    scale = logarithmic([1.0, 100.0, math.inf], 0, 300)
-    assert scale.end == 300 - BAND and scale.edge == 300 and scale.ticks() == [1.0, 10.0, 100.0]
-    assert scale.at(10) == pytest.approx(scale.end / 2)
-    assert all(0 < scale.at(value) < scale.end for value in (1.0, 100.0))
-    assert logarithmic([10.0], 0, 100).ticks() == [5.0, 10.0, 20.0]
-    assert logarithmic([1.0, 10.0], 64, 436).ticks() == [1.0, 2.0, 5.0, 10.0]
-    assert logarithmic([1.0, 10.0], 64, 150).ticks() == [1.0, 10.0], "no room for more"
-    assert logarithmic([0.0, 1.0, 100.0], 0, 300).at(0.0) == 0, "a claim of 0 lies at the beginning"
-    accuracy = share([0.448, 0.99], 288, 14)
-    assert (accuracy.low, accuracy.high) == (0.4, 1.0) and accuracy.at(0.4) == 288
-    assert share([1.0], 0, 1).low == pytest.approx(0.8) and share([0.0], 0, 1).high == pytest.approx(0.2)
+def test_limits_hold_all_finite_values_with_some_air() -> None:
+    low, high = Scale("", [1.0, 100.0, math.inf], "log").limits
+    assert low < 1.0 and 100.0 < high < 1000.0
+    assert Scale("", [0.448, 0.99]).limits == (0.4, 1.0)
+    assert Scale("", [1.0]).limits == pytest.approx((0.8, 1.0)) and Scale("", [0.0]).limits == pytest.approx((0.0, 0.2))
+    assert Scale("", [0.0, 10.0], "number").limits[0] == 0 and Scale("", [0.0], "number").limits == (0.0, 1.0)
+    low, high = Scale("", [5.0], "number").limits
+    assert low < 5 < high
+    assert Scale("", [], "log").limits[0] < 1 < Scale("", [], "log").limits[1], "no value at all"
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "labels"),
+    [
+        ([1.0, 100.0], "log", ["1", "10", "100"]),
+        ([10.0], "log", ["5", "10", "20"]),
+        ([1.0, 10.0], "log", ["1", "2", "5", "10"]),
+        ([1e3, 1e6], "log", ["1000", "10⁴", "10⁵", "10⁶"]),
+        ([0.448, 0.99], "share", ["40 %", "50 %", "60 %", "70 %", "80 %", "90 %", "100 %"]),
+        ([0.0, 10.0], "number", ["0", "2", "4", "6", "8", "10"]),
+    ],
+)
+def test_ticks_are_round(values: list[float], kind: charts.Kind, labels: list[str]) -> None:
+    assert list(Scale("", values, kind).ticks().values()) == labels
+
+
+def test_an_axis_places_values_by_its_kind() -> None:
+    scale = Scale("", [1.0, 100.0], "log")
+    assert scale.part(10.0) == pytest.approx(0.5) and scale.part(0.0) == 0, "a claim of 0 is where the axis begins"
+    names = Scale("", [], "names", ("a", "b"))
+    assert (names.part(0.0), names.part(1.0), names.ticks()) == (0.25, 0.75, {0.0: "a", 1.0: "b"})
 
 
 def luminance(colour: str) -> float:
@@ -209,13 +289,13 @@ def test_text_and_marks_stand_out_from_what_is_behind_them(scheme: int) -> None:
     text = [(name, back) for name in ("text", "quiet", "link") for back in ("back", "soft")]
     text += [(name, f"{name}-back") for name in ("warn", "bad", "good", "ahead")]
     assert all(contrast(*pair) >= 4.5 for pair in text), {pair: contrast(*pair) for pair in text}
-    inks = [f"c{number}" for number in range(marks.COLOURS)]
+    inks = [f"c{number}" for number in range(charts.COLOURS)]
     assert all(contrast(name, "back") >= 3 for name in inks), {name: contrast(name, "back") for name in inks}
 
 
 def test_no_two_methods_look_alike_in_a_chart() -> None:
     methods = list(registry.entries("method"))
-    look = marks.styles(methods)
+    look = styles(methods)
     assert len(set(look.values())) == len(methods) and {shape for _, shape in look.values()} <= set(picture.MARKERS)
     assert sweep_charts.PRINTED_COLOUR not in {colour for colour, _ in look.values()}, "grey is for print"
     assert all(one[0] != two[0] and one[1] != two[1] for one, two in pairwise(look.values())), "neither alone tells"

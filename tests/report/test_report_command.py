@@ -13,8 +13,8 @@ from made import record
 
 from bench import cli
 from bench.cli import run as run_command
-from bench.pipeline.job import load_job
-from bench.pipeline.run_spec import changed_options, run_spec
+from bench.pipeline.job import changed_options, run_spec
+from bench.pipeline.resolve import load_job
 from bench.report import command
 from bench.report.command import notes
 from bench.storage.records import Record

@@ -15,6 +15,7 @@ from made import png, record, value_of
 
 from bench import boards as board_files
 from bench import cli, registry
+from bench.boards import board_files as folders
 from bench.boards.columns import ALL, WIDE
 from bench.boards.flags import flags_of_row
 from bench.cli import report as report_command
@@ -25,12 +26,11 @@ from bench.report import (
     boards,
     gather,
     glossary,
-    points,
     render,
     runs,
 )
 from bench.report.files import script
-from bench.report.site import parts
+from bench.report.site import parts, show
 from bench.storage.records import Audit, Record
 
 SCORED = ("student", "teacher", "null")
@@ -49,16 +49,11 @@ def test_every_flag_has_a_sentence() -> None:
         assert glossary.flag(flag).endswith(".")
     assert "noise too small" in glossary.flag("disputed:noise-too-small")
     assert "issue dgd-1," in glossary.flag("reported:dgd-1") and glossary.flag("reported-differs")
-    assert glossary.flag("reported:eps-not-stated") == glossary.ISSUES["eps-not-stated"]
     with pytest.raises(KeyError):
         glossary.flag("unheard-of")
 
 
-def test_every_issue_and_every_dispute_has_words_of_its_own() -> None:
-    issues = {issue for entry in board_files.reported.load() for issue in entry.issues}
-    page = (registry.ROOT / "docs" / "reported.md").read_text(encoding="utf-8").partition("## Issues")[2]
-    named = set(re.findall(r"^\| `([a-z-]+)` \|", page.partition("\n## ")[0], re.MULTILINE))
-    assert issues <= named == set(glossary.ISSUES) and all(text.endswith(".") for text in glossary.ISSUES.values())
+def test_every_dispute_has_words_of_its_own() -> None:
     sources = "".join(path.read_text(encoding="utf-8") for path in (registry.ROOT / "baselines").rglob("*.py"))
     known = {*DEFECTS.values(), NO_EPSILON, BELOW_ACCOUNT, BELOW_AUDIT, *re.findall(r'DISPUTED = "([a-z-]+)"', sources)}
     assert len(known) > 6 and known <= set(glossary.DISPUTES)
@@ -67,21 +62,14 @@ def test_every_issue_and_every_dispute_has_words_of_its_own() -> None:
 def test_an_attack_that_asks_nothing_is_the_floor_and_no_attack() -> None:
     runs = [record("a", accounted=3.0, attack=name) for name in ("gmi", "random-guess")]
     runs[1].metrics["queries"] = 0
-    (digits,) = parts(Sources(sorted(runs, key=lambda r: r.hash)))[0]["index"]["datasets"]
+    (digits,) = parts(show(Sources(sorted(runs, key=lambda r: r.hash)))[0], {})["index"]["datasets"]
     assert digits["attacks"] == ["gmi"] and [one["attacks"] for one in digits["best"]] == [1]
 
 
 def test_tiers_are_named_from_the_largest_to_the_smallest() -> None:
-    index = value_of(script("index", parts(Sources([record()]))[0]["index"]))
+    index = value_of(script("index", parts(show(Sources([record()]))[0], {})["index"]))
     assert index["order"]["tiers"] == ["paper", "standard", "quick", "smoke"]
     assert index["order"]["units"][0] == "example"
-
-
-def test_figures_of_pictures_of_which_there_are_none_are_named() -> None:
-    one = record("dpsd")
-    assert ["dpsd", "Fig. 7"] in parts(Sources([one]))[0]["index"]["undrawn"]
-    pictured = parts(Sources([one], pictures={one.hash: {"synthetic": png()}}))[0]["index"]["undrawn"]
-    assert ["dpsd", "Fig. 7"] not in pictured and ["dp-dfd", "Fig. 4"] in pictured
 
 
 def test_every_column_of_the_boards_has_a_name_and_sorts_within_columns_that_there_are() -> None:
@@ -110,7 +98,7 @@ def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_att
     records += [record("d", 0, 0.6, accounted=9.0, attack="rmia", auc=0.9, status="inconclusive")]
     records += [record("b", 0, 0.9, accounted=10.5, claim=0.1), record("c", 0, 0.95, accounted=None, claim=0.1)]
     records += [record(name, 0, accuracy, accounted=9.0) for name, accuracy in (("d", 0.6), ("e", 0.8), ("f", 0.1))]
-    (digits,) = parts(Sources(sorted(records, key=lambda r: r.hash)))[0]["index"]["datasets"]
+    (digits,) = parts(show(Sources(sorted(records, key=lambda r: r.hash)))[0], {})["index"]["datasets"]
     assert [(one["method"], one["unit"], one["accuracy"]) for one in digits["best"]] == [
         ("e", "example", 0.8),
         ("a", "example", 0.7),
@@ -128,35 +116,11 @@ def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_att
 
 
 def test_flags_of_rows_are_explained_as_those_of_runs_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = board_files.reported.join
+    made = board_files.wide_rows
     flags = {"flags": "other-unit reported-differs reported:x-1"}
-    monkeypatch.setattr(board_files.reported, "join", lambda row: made(row) | flags)
-    found = parts(Sources([record()]))[0]["index"]
+    monkeypatch.setattr(board_files, "wide_rows", lambda board: [row | flags for row in made(board)])
+    found = parts(show(Sources([record()]))[0], {})["index"]
     assert {"reported-differs", "reported:x-1", "other-unit"} <= set(found["flags"])
-
-
-def test_numbers_of_papers_keep_to_their_own_words_and_methods() -> None:
-    row = {"paper": "dpsd", "dataset": "mnist", "method": "dpsgd", "kind": "training", "unit_claimed": "data"}
-    row |= {"epsilon": "2", "metric": "accuracy", "value": "0.95", "note": ""}
-    rows = [row, row, row | {"method": "other"}, row | {"kind": "ablation"}, row | {"epsilon": ""}]
-    rows += [
-        row | {"unit_claimed": "label"},
-        row | {"kind": "ablation", "note": "lowest point of Fig. 9", "value": "0.3"},
-    ]
-    found = {panel.unit: [(p.method, p.x, p.y) for p in panel.points] for panel in points.reported(rows, ["dp-sgd"])}
-    assert found == {"data": [("dp-sgd", 2.0, 0.3), ("dp-sgd", 2.0, 0.95)], "label": [("dp-sgd", 2.0, 0.95)]}
-
-
-def test_dp_dfd_and_dpdfd_are_two_methods() -> None:
-    row = {"paper": "dp-dfd", "dataset": "mnist", "kind": "generator", "unit_claimed": "label", "note": ""}
-    row |= {"epsilon": "1", "metric": "accuracy"}
-    rows = [row | {"method": "dp-dfd", "value": "0.97"}, row | {"method": "dpdfd", "value": "0.9"}]
-
-    def drawn(*methods: str) -> list[tuple[str, float]]:
-        return [(p.method, p.y) for panel in points.reported(rows, methods) for p in panel.points]
-
-    assert drawn("dp-dfd", "dpdfd") == [("dp-dfd", 0.97), ("dpdfd", 0.9)]
-    assert drawn("dpdfd") == [("dpdfd", 0.9)] and drawn("dp-dfd") == [("dp-dfd", 0.97)]
 
 
 def test_the_page_of_a_run_has_all_numbers_somewhere() -> None:
@@ -288,7 +252,7 @@ def test_the_order_of_records_changes_nothing() -> None:
 def test_runs_to_choose_from_that_would_read_the_same_are_told_apart() -> None:
     records = [record(version=1), record(version=2), record(version=2, split="few")]
     records += [record("dgd"), record("dgd", 1), record("failing", status="failed")]
-    listed = parts(Sources(sorted(records, key=lambda r: r.hash)))[0]["names"]
+    listed = parts(show(Sources(sorted(records, key=lambda r: r.hash)))[0], {})["names"]
     shown = [each[1:7] + each[8:] for each in listed]
     assert len({str(each) for each in shown}) == len(records)
     assert [each[-1] for each in shown if "dgd" in each[1]] == ["", ""], "a name that is one run's says no more"
@@ -306,7 +270,7 @@ def test_the_installed_boards_are_shown_where_there_are_none(
     (installed / "records").mkdir(parents=True)
     found = record()
     (installed / "records" / f"{found.hash}.json").write_text(json.dumps(asdict(found)))
-    monkeypatch.setattr(board_files.tables, "INSTALLED", installed)
+    monkeypatch.setattr(folders, "INSTALLED", installed)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cli.main(["report"]) == 0

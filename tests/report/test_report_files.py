@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import NASTY, png, record, value_of
+from made import NASTY, parts_of, png, record, value_of
 
-from bench.boards.reported.printed_numbers import COLUMNS
 from bench.errors import BenchError
 from bench.escape import visible_data
+from bench.papers.printed_numbers import COLUMNS, read_row
 from bench.report import Sources, render
 from bench.report.files import script, slug
 from bench.report.files import write as save
-from bench.report.site import parts
+from bench.report.site import parts, show
 
 
 def test_a_folder_of_other_files_is_not_written_over(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_text_from_records_cannot_become_markup() -> None:
     reported = [dict.fromkeys(COLUMNS, "")]
     reported[0] |= {"paper": NASTY, "method": NASTY, "dataset": "digits", "unit_claimed": NASTY, "kind": NASTY}
     reported[0] |= {"epsilon": "1", "metric": "accuracy", "value": "0.5", "note": NASTY}
-    found, _ = parts(Sources(bad, reported=reported))
+    found = parts_of(Sources(bad), [read_row(each) for each in reported])
     drawn = [value for part in found.values() if isinstance(part, dict) for value in marked(part)]
     assert "&lt;/script&gt;" in "".join(drawn), "it is shown, as text"
     for markup in drawn:
@@ -143,14 +143,15 @@ def test_an_earlier_report_is_cleared_away_and_nothing_else(tmp_path: Path) -> N
 
 def test_pictures_are_kept_once() -> None:
     records = sorted((record(seed=seed) for seed in (0, 1)), key=lambda r: r.hash)
-    found, images = parts(Sources(records, pictures={r.hash: {"synthetic": png()} for r in records}))
+    shown, images = show(Sources(records, pictures={r.hash: {"synthetic": png()} for r in records}))
+    found = parts(shown, {})
     assert list(images.values()) == [png()]
     assert [(one["kind"], one["key"]) for one in found["images-digits"]] == [("synthetic", next(iter(images)))] * 2
 
 
 def test_a_run_is_in_one_part_with_the_seeds_of_its_row() -> None:
     records = sorted((record(seed=seed) for seed in range(5)), key=lambda r: r.hash)
-    found, _ = parts(Sources(records))
+    found = parts(show(Sources(records))[0], {})
     shards = {name: part for name, part in found.items() if name.startswith("runs-")}
     assert found["index"]["shards"] == sorted(shards)
     assert sorted(name for part in shards.values() for name in part) == [r.hash for r in records]
@@ -162,5 +163,5 @@ def test_a_run_is_in_one_part_with_the_seeds_of_its_row() -> None:
 
 def test_the_front_page_does_not_grow_with_the_runs() -> None:
     one, many = ([record("dpsd", seed, options={"method": {"k": seed}}) for seed in range(n)] for n in (1, 60))
-    sizes = [len(script("index", parts(Sources(sorted(of, key=lambda r: r.hash)))[0]["index"])) for of in (one, many)]
+    sizes = [len(script("index", parts_of(Sources(sorted(of, key=lambda r: r.hash)))["index"])) for of in (one, many)]
     assert sizes[1] < sizes[0] + 60 * 20, "the names of the parts, and no more of any run"

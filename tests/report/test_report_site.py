@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from browser import Browser, find
-from made import png, record
+from made import parts_of, png, record
 
 from bench import boards
-from bench.boards import reported
 from bench.boards.selection import Constraints, choose, least_epsilon
 from bench.report import Sources, render, write
-from bench.report.site import parts
-from bench.report.sources import recipes
 from bench.storage.records import Record
 
 pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium: apt-get install chromium")
@@ -50,10 +46,8 @@ def some_records() -> list[Record]:
 @pytest.fixture(scope="module")
 def sources() -> Sources:
     records = some_records()
-    with reported.FILE.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream))
     pictures = {r.hash: {"synthetic": png()} for r in records if r.spec["release"]["method"] == "dpsd"}
-    return Sources(records, pictures=pictures, reported=rows, recipes=recipes())
+    return Sources(records, pictures=pictures)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +59,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, sources: Sources) -> Path:
 
 @pytest.fixture(scope="module")
 def index(sources: Sources) -> dict[str, Any]:
-    return parts(sources)[0]["index"]
+    return parts_of(sources, None)["index"]
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +94,8 @@ def places(index: dict[str, Any], sources: Sources) -> list[str]:
     runs = [r.hash for r in sources.records[:2]]
     found = ["#", "#choose", "#papers", "#methods", "#reported", "#compare", "#compare-" + "-".join(runs)]
     found += [f"#{kind}-{one['name']}" for one in index["datasets"] for kind in ("board", "charts", "images")]
-    found += [f"#table-{one['slug']}" for one in index["tables"]]
-    found += [f"#figure-{one['slug']}" for one in index["figures"]]
+    found += [f"#table-{one['slug']}" for one in index["papers"]["tables"]]
+    found += [f"#figure-{one['slug']}" for one in index["papers"]["figures"]]
     idle = [one["name"] for one in index["methods"] if not one["runs"]]
     found += [f"#method-{one['name']}" for one in index["methods"] if one["runs"]]
     return found + [f"#method-{name}" for name in (*idle[:4], idle[-1])] + [f"#run-{run}" for run in runs]
@@ -149,9 +143,9 @@ def test_an_address_of_nothing_says_so(page: Browser) -> None:
 
 def test_a_cell_has_first_the_number_that_counts_and_says_what_tells_ours_apart(page: Browser) -> None:
     ours = "{ variant: 'working', tier: 'quick', dataset: 'a', run: 'b', accuracy: 0.5, difference: -0.1 }"
-    line = f"{{ entry: 0, dataset: 'a', printed: 0.6, ours: {ours}, counts: false, told: 'ε 10' }}"
+    line = f"{{ entry: 0, dataset: 'a', printed: 0.6, ours: {ours}, counts: false, label: 'ε 10' }}"
     script = f"""(line => {{ const cell = document.createElement('td');
-      cell.append(...printedCell([line, {{ ...line, counts: true, told: 'ε 1' }}]).filter(Boolean));
+      cell.append(...printedCell([line, {{ ...line, counts: true, label: 'ε 1' }}]).filter(Boolean));
       return [...cell.children].map(one => one.textContent); }})({line})"""
     assert page.ask(script) == ["60.00 %", "ε 1: 50.0 % −10.0", "ε 10: 50.0 % −10.0"]  # noqa: RUF001
     go(page, "#table-dp-dfd-table-i")
@@ -182,10 +176,9 @@ def test_columns_in_which_nothing_stands_are_left_out(page: Browser) -> None:
 
 def test_one_is_not_several_and_a_difference_is_in_points(page: Browser) -> None:
     go(page, "#table-dgd-text-iv-b-label-query")
-    assert "1 accuracy; none of ours beside any." in words(page) and "no data set named" in words(page, ".sheet")
+    assert "1 accuracy; ours for none." in words(page) and "no data set named" in words(page, ".sheet")
     assert "planned" not in words(page), "what no number of the table is needs no word"
-    told = "cell({ key: 'reported_difference', kind: 'percent' }, { reported_difference: 0.107 }).textContent"
-    assert page.ask(told) == "+10.7 points"
+    assert page.ask("points(0.107)") == "+10.7"
     assert page.ask("where({ dataset: 'celeba-g', ours: { dataset: 'celeba-g-subset' } })") == ", on celeba-g-subset"
 
 

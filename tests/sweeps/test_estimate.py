@@ -6,7 +6,9 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bench.pipeline.attack_targets import attack_specs
+from records_made import BUDGET, CANARIES, audit_line, privacy
+
+from bench.pipeline.attacks import attack_specs
 from bench.pipeline.canary_audit import teachers_of
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 from bench.storage.specs import (
@@ -26,10 +28,8 @@ from bench.sweeps.estimate import BESIDES, Estimate
 
 WHERE = DataSpec("digits", "f" * 16, "iid")
 TEACHER = TeacherSpec(WHERE, "resnet18", None, {}, 0)
-RELEASE = ReleaseSpec(TEACHER, "dpsd", 1, {}, "datalens", {}, "seeded", 0)
+RELEASE = ReleaseSpec(TEACHER, "dpsd", 1, {}, "datalens", BUDGET, "seeded", 0)
 EVALUATOR = EvaluatorSpec(replace(WHERE, split="all"), "evaluator-cnn", {}, 1)
-PROVED = {"epsilon": 8.0, "delta": 1e-5, "unit": "example"}
-ACCOUNT = {"claimed": None, "accounted": PROVED, "accounted_units": {"example": PROVED}}
 SPENT = {"teacher": 100.0, "evaluator": 30.0, "release": 20.0}
 PLAYED = {"attack_student": 1.0, "attack_teacher": 2.0, "attack_random": 3.0}
 
@@ -45,7 +45,7 @@ def finished(out: Path, spec: RunSpec, seconds: dict[str, float]) -> None:
     path = out / "records" / spec.hash / RECORD
     path.parent.mkdir(parents=True)
     plain = json.loads(json.dumps(asdict(spec)))
-    record = Record(spec.hash, "ok", "", plain, privacy=ACCOUNT, provenance={"seconds": seconds})
+    record = Record(spec.hash, "ok", "", plain, privacy=privacy(), provenance={"seconds": seconds})
     path.write_text(record.to_json())
 
 
@@ -116,9 +116,10 @@ def audited(out: Path, spec: AuditSpec, seconds: dict[str, float]) -> None:
     path = out / "audits" / spec.hash / AUDIT
     path.parent.mkdir(parents=True)
     plain = json.loads(json.dumps(asdict(spec)))
-    lines = {name: {"correct": 50, "epsilon_lower": 0.0} for name in ("student", "teacher", "null")}
-    told, canaries = {"seconds": seconds}, {"number": 200}
-    found = Audit(spec.hash, "not refuted", [], plain, canaries, 3.5, 1e-5, lines, True, ACCOUNT, told)
+    lines = {name: audit_line(50) for name in ("student", "teacher", "null")}
+    account = {name: privacy()[name] for name in ("claimed", "accounted", "accounted_units")}
+    told = {"seconds": seconds}
+    found = Audit(spec.hash, "not refuted", [], plain, CANARIES, 3.5, 1e-5, lines, True, account, told)
     path.write_text(found.to_json())
 
 

@@ -14,10 +14,10 @@ from bench.cli import sweep
 from bench.cli.sweep import Settler
 from bench.config import plain
 from bench.errors import BenchError
-from bench.pipeline.attack_targets import attack_specs
-from bench.pipeline.job import load_job
-from bench.pipeline.lookup import Lookup
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.attacks import attack_specs
+from bench.pipeline.components import Components
+from bench.pipeline.job import run_spec
+from bench.pipeline.resolve import load_job
 from bench.privacy import Budget
 from bench.storage.specs import DataSpec, Shared, Spec, canonical, digest
 from bench.sweeps.plan import plan
@@ -84,7 +84,7 @@ def test_cells_are_looked_up_once_and_named_as_if_each_were_alone(
 
         return call
 
-    monkeypatch.setattr(Lookup, "material", counting("loads", Lookup.material))
+    monkeypatch.setattr(Components, "material", counting("loads", Components.material))
     monkeypatch.setattr(cli, "parser_for", counting("parsers", cli.parser_for))
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
     cells = plan(read(path), common, [], tmp_path / "runs", sweep.Settler())
@@ -109,17 +109,17 @@ def test_a_budget_is_checked_once_for_all_attacks_and_seeds(tmp_path: Path, monk
     lists = 'method = "dpsd"\nepsilon = [1, 2]\nattack = ["none", "gmi", "loss-threshold"]\n'
     checked: list[float | None] = []
 
-    def check(method: Method, budget: Budget, dataset: str, classes: int) -> None:
+    def check(components: Components, method: Method, budget: Budget, dataset: str, classes: int) -> None:
         checked.append(budget.epsilon)
 
-    monkeypatch.setattr(Lookup, "check_method", check)
+    monkeypatch.setattr(Components, "check_method", check)
     path = recipe(tmp_path, f"seeds = [0, 1]\n[[grid]]\n{lists}")
     cells = plan(read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", Settler())
     assert checked == [1.0, 2.0] and len({cell.record for cell in cells}) == len(cells) == 12
 
 
 def test_settings_that_are_equal_but_written_otherwise_are_two() -> None:
-    lookup = Lookup.remembering()
+    lookup = Components(caches=True)
     whole, broken = (lookup.settings_of(Setting(scale)) for scale in (1, 1.0))
     assert Setting(1) == Setting(1.0) and whole != broken and len({whole, broken}) == 2
     assert whole == Shared({"scale": 1}) == {"scale": 1.0} and whole.text == '{\n "scale": 1\n}'

@@ -11,8 +11,8 @@ from conftest import write_toy
 
 from bench import registry
 from bench.cli.sweep import Settler
-from bench.pipeline.job import load_job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline.job import run_spec
+from bench.pipeline.resolve import load_job
 from bench.sweeps.plan import Cell, plan
 from bench.sweeps.recipe import read
 

@@ -16,9 +16,9 @@ from conftest import write_toy
 from bench.cli import main
 from bench.errors import BenchError
 from bench.nets import build
-from bench.pipeline import run, teacher_steps
-from bench.pipeline.job import Job, load_job
-from bench.pipeline.run_spec import run_spec
+from bench.pipeline import run, stages
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 SHAPE = (3, 16, 16)
@@ -59,7 +59,7 @@ def test_a_teacher_with_a_mean_per_channel_is_loaded_from_its_step(toy: Path, tm
     torch.save(own.body.state_dict(), tmp_path / "mine.pt")
     given = job(toy, tmp_path / "runs", teacher_weights=tmp_path / "mine.pt", teacher_normalise=(MEAN, STD))
     for _ in range(2):  # made, then from the cache
-        teacher = teacher_steps.teacher(given, run_spec(given, 0).release.teacher).network
+        teacher = stages.train_teacher(given, run_spec(given, 0).release.teacher).network
         assert teacher.mean.flatten().tolist() == pytest.approx(MEAN)
         images = torch.rand(2, *SHAPE)
         mean, std = (torch.tensor(value).view(1, 3, 1, 1) for value in (MEAN, STD))

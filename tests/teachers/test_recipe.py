@@ -81,6 +81,7 @@ def test_the_evaluators_of_all_other_data_sets_keep_their_keys(tier: str) -> Non
     assert {digest(recipe_for(tier, name).settings()) for name in others} == {KEYS[tier]}
 
 
+@pytest.mark.thorough
 def test_the_evaluators_of_the_published_records_are_those_of_today() -> None:
     seen = set()
     for record in read_records(ROOT / "leaderboards"):

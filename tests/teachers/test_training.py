@@ -46,6 +46,7 @@ def test_learns_what_can_be_learnt_and_no_more(arch: str, optimizer: str) -> Non
     assert accuracy(model, images, shuffled, CPU) < 0.5
 
 
+@pytest.mark.thorough
 def test_the_seed_decides_everything() -> None:
     first = vector(trained("evaluator-cnn", 3))
     torch.rand(5)

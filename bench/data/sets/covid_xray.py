@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.data.dataset import DatasetFacts, FileDataset, not_found
 from bench.data.request import Request
-from bench.errors import BenchError
+from bench.errors import BadData
 
 if TYPE_CHECKING:
     from bench.data.listing import Listing
@@ -43,7 +43,7 @@ class CovidXray(FileDataset):
             raise not_found("covid-xray", FOLDER, asked.root, "unpack it there")
         classes = scan(asked.root / FOLDER, "covid-xray")
         if tuple(classes) != CLASSES:
-            raise BenchError(
+            raise BadData(
                 f"data set 'covid-xray': {asked.root / FOLDER} has the folders {', '.join(classes) or 'none'}; "
                 f"expected {', '.join(CLASSES)}"
             )

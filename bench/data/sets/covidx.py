@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.data.dataset import DatasetFacts, FileDataset, not_found
 from bench.data.request import Request
-from bench.errors import BenchError
+from bench.errors import BadData
 
 if TYPE_CHECKING:
     from bench.data.listing import Listing
@@ -46,7 +46,7 @@ class CovidX(FileDataset):
         extra = sorted({label for _, _, label in rows["test"]} - set(classes))
         if extra or len(classes) < 2:
             what = f"test class '{extra[0]}' without training images" if extra else f"{len(classes)} class"
-            raise BenchError(f"data set 'covidx': {asked.root / FOLDER} has {what}; build it again")
+            raise BadData(f"data set 'covidx': {asked.root / FOLDER} has {what}; build it again")
         train, test = (
             Part(
                 [asked.root / FOLDER / part / file for _, file, _ in rows[part]],
@@ -63,10 +63,10 @@ def _rows(file: Path) -> list[tuple[str, str, str]]:
     try:
         lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise BenchError(f"data set 'covidx': {file} cannot be read ({error}); build it again") from error
+        raise BadData(f"data set 'covidx': {file} cannot be read ({error}); build it again") from error
     for number, words in enumerate(lines, start=1):
         if len(words) < 4:
-            raise BenchError(
+            raise BadData(
                 f"data set 'covidx': line {number} of {file} is not PATIENT FILE CLASS SOURCE; build it again"
             )
     return [(words[0], " ".join(words[1:-2]), words[-2]) for words in lines]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.data.dataset import DatasetFacts, FileDataset, not_found
 from bench.data.request import Request
-from bench.errors import BenchError
+from bench.errors import BadData
 
 if TYPE_CHECKING:
     from bench.data.listing import Listing
@@ -43,7 +43,7 @@ class ImageNet(FileDataset):
             raise not_found("imagenet", "train/WNID/* and val/WNID/*", tree, "register, fetch and unpack it there")
         train, val = scan(tree / "train", "imagenet"), scan(tree / "val", "imagenet")
         if sorted(train) != sorted(val) or len(train) < 2 or not all(train.values()):
-            raise BenchError(
+            raise BadData(
                 f"data set 'imagenet': {tree / 'train'} has {len(train)} classes and {tree / 'val'} {len(val)}; "
                 "expected the same ones, 2 or more, with training images in each"
             )

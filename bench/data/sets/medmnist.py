@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.data.dataset import Dataset, DatasetFacts, not_found
 from bench.data.images import ImageData
 from bench.data.request import Request
-from bench.errors import BenchError
+from bench.errors import BadOption, NotFound
 
 KNOWN = (
     *("pathmnist", "dermamnist", "octmnist", "pneumoniamnist", "breastmnist", "bloodmnist", "tissuemnist"),
@@ -42,7 +42,7 @@ class MedMnist(Dataset):
 
     def load(self, root: Path, download: bool) -> ImageData:
         """Raises BenchError: which of the sets is meant has to be said."""
-        raise BenchError(f"data set 'medmnist' lacks its argument: write medmnist:NAME, {self.takes}")
+        raise BadOption(f"data set 'medmnist' lacks its argument: write medmnist:NAME, {self.takes}")
 
     def read(self, asked: Request) -> ImageData:
         """The archive of the size that is asked for, else the one of 28 pixels. Raises BenchError."""
@@ -66,7 +66,7 @@ def _fetch(asked: Request, file: Path) -> Path:
     try:
         import medmnist  # type: ignore[import-not-found,unused-ignore]
     except ImportError:
-        raise BenchError(
+        raise NotFound(
             f"could not download data set 'medmnist' to {file}: the package medmnist is not installed; install it, or "
             "fetch the archive elsewhere"
         ) from None
@@ -77,5 +77,5 @@ def _fetch(asked: Request, file: Path) -> Path:
             split="train", download=True, root=str(file.parent), **({"size": size} if size else {})
         )
     except (OSError, RuntimeError, ValueError) as error:
-        raise BenchError(f"could not download data set 'medmnist' to {file} ({error})") from error
+        raise NotFound(f"could not download data set 'medmnist' to {file} ({error})") from error
     return file

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bench.data.dataset import DatasetFacts, FileDataset, not_found
 from bench.data.request import Request
-from bench.errors import BenchError
+from bench.errors import BadData
 
 if TYPE_CHECKING:
     from bench.data.listing import Listing, Part
@@ -68,6 +68,6 @@ def _official_test(tree: Path, names: tuple[str, ...]) -> Part:
         rows = [line.split("\t")[:2] for line in lines if line]
         return Part([tree / "val" / "images" / file for file, _ in rows], [names.index(wnid) for _, wnid in rows])
     except (OSError, ValueError) as error:
-        raise BenchError(
+        raise BadData(
             f"data set 'tiny-imagenet': {labels} is missing or corrupt ({error}); unpack the archive again"
         ) from error

@@ -1,9 +1,9 @@
 """What the working variants of DPSD, DP-DFD, DPDFD and FedDPSD share: options, and departures from their papers.
 
-The loop itself is `loop.py`. Every `worth` here was measured on DPSD without a committee, three seeds, at a claimed
-epsilon of 10 and tier `quick` where nothing else is said (leaderboards/ablations/runs.csv), but for the flat question
-at 1 and of DPDFD, whose runs at the student's output are not kept; nor is one student at 1 beside the committee. What
-was measured in label mode has a name of its own (`..._LABELS`), for DP-DFD, which has no other mode.
+The loop itself is `loop.py`. Every `worth` here was measured on DPSD without a committee, on three seeds, at a claimed
+epsilon of 10 and tier `quick`, except where it says otherwise; the runs are in leaderboards/papers/ablations/runs.csv.
+Not kept are the runs with the flat question at 1, those of DPDFD at the student's output, and one student at 1 without
+the committee. Numbers of label mode have names with `_LABELS`; DP-DFD has no other mode.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ function cell(column, row) {
   if (column.key.endsWith("variant") && value) return element("td", { title: DATA.variants[value] }, value);
   if (column.key === "method" && row.runs.length) return element("td", {}, methodLink(value));
   if (missing) return element("td", { class: isNumber(column) ? "number" : null });
-  if (column.key === "reported_difference") return element("td", { class: "number" }, `${points(value)} points`);
   if (column.kind === "percent") return element("td", { class: "number" }, percent(value), spread(column, row));
   if (column.kind === "epsilon") return element("td", { class: "number" }, number(value), unit(column, row));
   if (column.kind === "seconds") return element("td", { class: "number" }, seconds(value));
   if (column.kind === "number") return element("td", { class: "number" }, number(value));
   if (column.key === "power" && value !== "pass") return element("td", {}, element("span", { class: "chip alarm" }, value));
   if (column.key === "setting") return element("td", { class: "wide" }, value.split(" ").flatMap((one) => [element("span", { class: "one" }, one), " "]));
-  return element("td", { class: ["device", "reported_source"].includes(column.key) ? "wide" : null }, value);
+  return element("td", { class: column.key === "device" ? "wide" : null }, value);
 }
 function spread(column, row) {
   const value = row[column.key === "accuracy_mean" ? "accuracy_std" : `${column.key}_std`];

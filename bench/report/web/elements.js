@@ -3,6 +3,8 @@
 const REPORT = {};
 const PARTS = new Map();
 const STATES = new Map();
+/* What other rooms add, each { link, routes, door(), ofMethod(page) }; their scripts come before routes.js. */
+const SECTIONS = [];
 
 /* A part of the data: a script that sets REPORT[name], loaded when a page first asks. */
 function part(name) {

@@ -4,14 +4,12 @@ function overview() {
   const rows = DATA.datasets.map((dataset) => [link("board", dataset.name), number(dataset.runs), number(dataset.rows), String(dataset.methods),
     [link("charts", dataset.name, "charts"), " ", dataset.pictures ? link("images", dataset.name, "images") : ""],
     dataset.attacks.length ? element("span", { class: "list" }, dataset.attacks.join(", ")) : "no attack"]);
-  const count = (key) => DATA.tables.reduce((sum, table) => sum + table[key], 0);
   return [heading("Private students: accuracy, epsilon, attacks"),
     element("p", {}, "A teacher trained on private data is distilled into a student that is to be released. Each run records the student's accuracy, what its paper claims, what can be proved, and how far attacks get."),
     element("ul", { class: "doors" },
       door("#choose", "What should I release?", "By a proved epsilon, a unit and an accuracy."),
-      door("#papers", "Papers", `${DATA.tables.length} tables and groups of sentences, ${count("cells")} accuracies: ours beside ${count("ours")}, within two points or better ${count("within")}. ${DATA.figures.length} figures.`),
       door("#methods", "Methods", `${DATA.methods.length}: what each is, promises, costs and withstands.`),
-      door("#compare", "Compare two runs", `Any two of ${number(DATA.runs)}.`)),
+      door("#compare", "Compare two runs", `Any two of ${number(DATA.runs)}.`), SECTIONS.map((one) => one.door())),
     section("Boards", grid("data sets", ["data set", "runs", "rows", "methods", "", "attacks"], rows, [1, 2, 3], "fit stack", [5])),
     DATA.datasets.map(recommended),
     section("How to read it", element("ul", { class: "plain" },

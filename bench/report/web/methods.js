@@ -24,7 +24,7 @@ async function method(name) {
   return [heading(found.name), element("p", {}, found.summary),
     usual ? facts([["reference", usual.reference], ["folder", found.folder], ["needs", usual.needs.join(", ")], ["variants", found.variants.map((one) => one.variant).join(", ")], ["version", String(usual.version)]]) : null,
     promise(found, usual), standing(found), measuredTable(found), attacksTable(found), auditTable("Audits", found.audits),
-    found.tables.length ? section("In the papers", grid("tables with it", ["table", "numbers", "ours"], found.tables.map((one) => [link("table", one.slug, one.title), String(one.cells), String(one.ours)]), [1, 2])) : null,
+    SECTIONS.map((one) => one.ofMethod(found)),
     reproduce(found), found.variants.map(aboutVariant)];
 }
 function promise(found, usual) {

@@ -7,7 +7,6 @@ let current = null;
 
 /* Kind of page to [what is in the header, the page of a name]; null where there is no such page. */
 const dataset = (page) => (name) => { const found = DATA.datasets.find((one) => one.name === name); return found ? page(found) : null; };
-const listed = (page, all) => (slug) => (all.some((one) => one.slug === slug) ? page(slug) : null);
 const ROUTES = {
   board: ["Boards", dataset(board)],
   charts: ["Boards", dataset(charts)],
@@ -15,14 +14,11 @@ const ROUTES = {
   run: ["Boards", run],
   compare: ["Compare", (name) => compare(name.split("-").filter(Boolean).slice(0, 2))],
   choose: ["Choose", choose],
-  papers: ["Papers", papers],
-  table: ["Papers", listed(table, DATA.tables)],
-  figure: ["Papers", listed(figure, DATA.figures)],
-  reported: ["Papers", reported],
   methods: ["Methods", methods],
   method: ["Methods", method],
+  ...Object.assign({}, ...SECTIONS.map((one) => one.routes)),
 };
-const LINKS = [["Choose", "#choose"], ["Papers", "#papers"], ["Methods", "#methods"], ["Boards", DATA.datasets.length ? address("board", DATA.datasets[0].name) : "#"], ["Compare", "#compare"]];
+const LINKS = [["Choose", "#choose"], ["Methods", "#methods"], ["Boards", DATA.datasets.length ? address("board", DATA.datasets[0].name) : "#"], ["Compare", "#compare"], ...SECTIONS.map((one) => one.link)];
 
 const noPage = (place) => [heading("No such page"), note(`This report has no page #${place}. `, element("a", { href: "#" }, "To the front page"))];
 

@@ -1,0 +1,96 @@
+"""One line on what an attack showed about a release: it leaks, no leak was found, or the attack cannot tell.
+
+No verdict proves privacy. Only the accounted epsilon is a guarantee; a verdict speaks of one attack on one release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from bench.core.records import RunRecord
+from bench.core.results import UNPROTECTED
+
+Finding = Literal["leaks", "no-leak-found", "cannot-tell", "not-attacked", "failed"]
+SIGNIFICANCE = 0.05
+"""Level of the test over classes that compares an inversion with the attacker's own images."""
+GUESSING = 0.5
+"""AUC of an attacker who guesses."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the attack of a run says about its release.
+
+    Attributes:
+        finding: "leaks": the attack recovered more than an attacker recovers without private data; "no-leak-found": it
+            did not, and it has shown that it works on the unprotected teacher; "cannot-tell": it has not shown that.
+        sentence: the finding and its reason, for people.
+    """
+
+    finding: Finding
+    sentence: str
+
+
+def decide(record: RunRecord) -> Verdict:
+    """The verdict of a record, from its numbers alone."""
+    if record.status == "failed":
+        return Verdict("failed", f"The run failed: {record.reason}")
+    if record.spec.attack is None:
+        return Verdict("not-attacked", "Not attacked. Name an attack with --attack, see `bench list attacks`.")
+    if record.status != "ok":
+        return Verdict("cannot-tell", f"This attack cannot tell. {record.reason}")
+    if "auc" in record.metrics:
+        return _of_membership(record.metrics)
+    return _of_inversion(record.metrics)
+
+
+def _of_membership(metrics: Mapping[str, float | None]) -> Verdict:
+    """Whether members of the training set were told apart from other records better than by guessing.
+
+    The AUC on a network that saw none of the records (`auc_gain`) is subtracted where it was measured: members and
+    other records may differ in themselves.
+    """
+    low, gain = metrics.get("auc.lo"), metrics.get("auc_gain.lo")
+    if low is None:
+        return Verdict("cannot-tell", "This attack cannot tell: its AUC on the release could not be computed.")
+    if low > GUESSING and (gain is None or gain > 0):
+        return Verdict(
+            "leaks", "Leaks: from the student, this attack identifies training records better than guessing."
+        )
+    return _nothing_found()
+
+
+def _of_inversion(metrics: Mapping[str, float | None]) -> Verdict:
+    """Whether reconstructions show private classes more often than images that the attacker had before.
+
+    With few classes there is no p-value, and the 95 % interval of the difference decides.
+    """
+    on_teacher = _exceeds_own_images(metrics, UNPROTECTED)
+    if on_teacher is None:
+        return Verdict("cannot-tell", "This attack cannot tell: it was not compared with the attacker's own images.")
+    if not on_teacher:
+        return Verdict(
+            "cannot-tell",
+            "This attack cannot tell: even from the unprotected teacher it recovers no more than the attacker's own "
+            "images show.",
+        )
+    if _exceeds_own_images(metrics, ""):
+        return Verdict("leaks", "Leaks: images made from the student show more than the attacker's own images.")
+    return _nothing_found()
+
+
+def _exceeds_own_images(metrics: Mapping[str, float | None], prefix: str) -> bool | None:
+    """Whether an inversion of a network beats the attacker's own images; None where that was not measured."""
+    p, low = metrics.get(f"{prefix}floor_p"), metrics.get(f"{prefix}above_floor.lo")
+    if p is not None:
+        return p < SIGNIFICANCE
+    return None if low is None else low > 0
+
+
+def _nothing_found() -> Verdict:
+    return Verdict(
+        "no-leak-found",
+        "No evidence of leakage by this attack, which works on the unprotected teacher. This is no proof of privacy.",
+    )

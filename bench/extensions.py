@@ -1,0 +1,32 @@
+"""Commands, pages of the report and facts that a room adds without being imported by any other room.
+
+Each is named here as "MODULE:NAME" and loaded when it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, Literal
+
+Group = Literal["commands", "report sections", "effects"]
+EXTENSIONS: dict[Group, dict[str, str]] = {
+    "commands": {"papers": "bench.papers.command:Papers", "compare": "bench.papers.command:Compare"},
+    "report sections": {"papers": "bench.papers.section:section"},
+    "effects": {"papers": "bench.papers.effects:describe_effect"},
+}
+"""Group to name to what is loaded:
+
+- commands: HELP, DESCRIPTION, add_arguments and execute; without HELP, no list shows it.
+- report sections: a function of `bench.report.sections.Shown` that returns a `Section`.
+- effects: a function of a plug-in's name, its description and a departure, which returns the effect in words, or "".
+"""
+
+
+def load(group: Group) -> dict[str, Any]:
+    """Everything of a group, by name."""
+    return {name: _load_named(target) for name, target in EXTENSIONS[group].items()}
+
+
+def _load_named(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)

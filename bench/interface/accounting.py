@@ -1,0 +1,134 @@
+"""The accountant: epsilon of a mechanism, noise for an epsilon, and what several releases cost together."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.errors import BadOption, BudgetError, NotFound
+
+if TYPE_CHECKING:
+    from bench.bundle.releases import Composed
+    from bench.privacy.accountant import Accounted
+
+MOST_STEPS = 10**9
+
+
+@dataclass(frozen=True)
+class GaussianAccount:
+    """Gaussian noise, added in several steps on Poisson samples of the records, and what the accountant proves of it.
+
+    Attributes:
+        epsilon: >= 0; infinity where nothing finite can be proved.
+        delta: in (0, 1).
+        sigma: standard deviation of the noise over the L2 sensitivity of one record's contribution.
+        rate: probability by which a record is in a step's sample, in (0, 1].
+        steps: number of steps.
+        unit: whose change is covered.
+        relation: how neighbours differ.
+        accountant: the bound that was the smallest.
+    """
+
+    epsilon: float
+    delta: float
+    sigma: float
+    rate: float
+    steps: int
+    unit: str
+    relation: str
+    accountant: str
+
+
+def account(
+    *,
+    sigma: float | None = None,
+    epsilon: float | None = None,
+    rate: float = 1.0,
+    steps: int = 1,
+    delta: float = 1e-5,
+    unit: str = "example",
+) -> GaussianAccount:
+    """Compute the epsilon of Gaussian noise, as of DP-SGD; or the least noise for an epsilon.
+
+    Give `sigma` or `epsilon`, and get the other one.
+
+    Args:
+        sigma: > 0, standard deviation of the noise over the L2 sensitivity of one record's contribution.
+        epsilon: > 0 and finite; the returned noise costs at most this and is within 0.1 % of the least.
+        rate: probability by which a record is in a step's sample, in (0, 1].
+        steps: 1 to 1,000,000,000.
+        delta: in (0, 1).
+        unit: "example", "client" (added or removed), "label" or "query" (replaced).
+
+    Returns:
+        Noise and epsilon, and the bound by which it is proved.
+
+    Raises:
+        BadOption: both or none of `sigma` and `epsilon`, or a value out of range.
+        BudgetError: no noise meets the epsilon.
+
+    >>> round(account(sigma=1.0, rate=0.01, steps=1000, delta=1e-5).epsilon, 2)
+    1.83
+    """
+    if (sigma is None) == (epsilon is None):
+        raise BadOption("give sigma, for its epsilon, or epsilon, for the least sigma, and not both")
+    for name, value in (("sigma", sigma), ("epsilon", epsilon)):
+        if value is not None and not (_is_number(value) and 0 < value < math.inf):
+            raise BadOption(f"{name} is {value!r}; expected a finite number above 0")
+    if not (_is_number(rate) and 0 < rate <= 1):
+        raise BadOption(f"rate is {rate!r}; expected a probability in (0, 1]")
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= MOST_STEPS:
+        raise BadOption(f"steps is {steps!r}; expected a whole number from 1 to {MOST_STEPS}")
+    if epsilon is not None:
+        from bench.privacy import calibrate_noise
+
+        sigma = calibrate_noise(lambda noise: _accounted(noise, rate, steps, delta, unit).epsilon, epsilon, 0.5, 8.0)
+    noise = float(sigma or 0.0)
+    found = _accounted(noise, rate, steps, delta, unit)
+    proved = (found.unit.value, found.relation.value, found.accountant)
+    return GaussianAccount(found.epsilon, delta, noise, float(rate), steps, *proved)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _accounted(sigma: float, rate: float, steps: int, delta: float, unit: str) -> Accounted:
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+
+    from bench.privacy import Ledger, accountant
+    from bench.privacy.budget import as_unit
+
+    noise, ledger = GaussianDpEvent(float(sigma)), Ledger()
+    ledger.spend(noise if rate == 1 else PoissonSampledDpEvent(float(rate), noise), count=steps, unit=as_unit(unit))
+    return accountant.account(ledger, as_unit(unit), delta)
+
+
+def compose(folders: Sequence[str | os.PathLike[str]], *, delta: float | None = None) -> list[Composed]:
+    """Compute what all releases of the same private records promise together, as `bench account --releases`.
+
+    Args:
+        folders: the `out` of runs, runs, bundles, or folders of these.
+        delta: of the composed epsilons, in (0, 1); None = the smallest that a release was made for.
+
+    Returns:
+        For each private data set and unit, the composed epsilon (`proved`) with the names of the releases; or why
+        releases could not be composed.
+
+    Raises:
+        NotFound: a folder without releases.
+        BudgetError: a delta out of range.
+        BenchError: a record or a bundle that cannot be read.
+    """
+    if delta is not None and not (_is_number(delta) and 0 < delta < 1):
+        raise BudgetError(f"--delta {delta}: expected 0 < delta < 1, such as 1e-5")
+    from bench.bundle import releases
+
+    found = [release for folder in folders for release in releases.read(Path(folder))]
+    if not found:
+        raise NotFound("--releases: every run in these folders failed and released nothing; run them again")
+    return releases.compose(found, delta)

@@ -1,0 +1,229 @@
+"""Audits of releases and of mechanisms: lower bounds on epsilon, as of `bench audit`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from bench.config import STUDENT
+from bench.data.own import OwnDataset
+from bench.errors import BadOption, plugin_errors
+from bench.interface.process import Progress, undisturbed
+from bench.interface.result import html_table, text_table
+from bench.interface.running import settings_of
+from bench.interface.values import Options
+
+if TYPE_CHECKING:
+    from bench.pipeline.canary_audit import AuditOutcome
+    from bench.pipeline.canary_game import CanaryGame
+    from bench.pipeline.settings import Settings
+    from bench.privacy.audit import DistinguishingGame, MechanismAudit
+
+
+@dataclass(frozen=True)
+class AuditLine:
+    """Guesses about one network.
+
+    Attributes:
+        epsilon_lower: >= 0; its epsilon per example is at least this, at the confidence of the audit.
+        correct, guesses: right guesses, of how many.
+        accuracy: on the test set, in [0, 1].
+        memorised_inserted, memorised_left_out: share of the canaries in its training data, and of the others, that it
+            classifies as they were mislabelled; None where there is none.
+    """
+
+    epsilon_lower: float
+    correct: int
+    guesses: int
+    accuracy: float
+    memorised_inserted: float | None
+    memorised_left_out: float | None
+
+
+@dataclass(frozen=True, repr=False)
+class AuditResult:
+    """A finished audit of a release.
+
+    Attributes:
+        verdict: "refuted" or "not refuted"; the latter is no proof.
+        reasons: sentences that explain the verdict.
+        student, teacher, null: guesses about the released student, the undefended teacher, and a teacher that was
+            trained without any canary.
+        ceiling: the bound if every guess had been right.
+        delta: of the bounds.
+        has_power: whether the undefended teacher shows anything.
+        path: the directory of the audit.
+        is_cached: whether the audit had been made before.
+    """
+
+    verdict: str
+    reasons: tuple[str, ...]
+    student: AuditLine
+    teacher: AuditLine
+    null: AuditLine
+    ceiling: float
+    delta: float
+    has_power: bool
+    path: Path
+    is_cached: bool
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value of the numbers that a reader looks for first."""
+        lines = (("student", self.student), ("teacher", self.teacher), ("teacher without canaries", self.null))
+        found = [
+            (f"epsilon of the {name}, at least", f"{line.epsilon_lower:.2f} ({line.correct} of {line.guesses} right)")
+            for name, line in lines
+        ]
+        return [*found, ("largest bound possible", f"{self.ceiling:.2f}"), ("verdict", self.verdict)]
+
+    def __repr__(self) -> str:
+        return text_table("audit of a release", self.rows())
+
+    __str__ = __repr__
+
+    def _repr_html_(self) -> str:
+        return html_table("audit of a release", self.rows())
+
+
+def audit(
+    method: str | type[Any] | object,
+    dataset: str | OwnDataset = "digits",
+    *,
+    canaries: int = 200,
+    guesses: int | None = None,
+    score: Literal["loss", "rmia"] = "loss",
+    overfit: bool = False,
+    confidence: float = 0.95,
+    epsilon: float | None = 10.0,
+    delta: float = 1e-5,
+    account: Literal["claimed", "accounted"] = "claimed",
+    solve: Literal["sigma", "steps"] = "sigma",
+    unit: str = "example",
+    seed: int = 0,
+    teacher: str = "resnet18",
+    student: str = STUDENT,
+    tier: str = "quick",
+    variant: str | None = None,
+    method_options: Options | None = None,
+    teacher_options: Options | None = None,
+    noise: Literal["seeded", "os"] | None = None,
+    device: str = "auto",
+    devices: int = 1,
+    precision: Literal["fp32", "bf16", "auto"] = "fp32",
+    compile: bool = False,
+    data_root: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    skip_broken: bool = False,
+    fit: Literal["crop", "pad", "stretch"] = "crop",
+    pixel_range: tuple[float, float] | None = None,
+    out: str | os.PathLike[str] = "runs",
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> AuditResult:
+    """Train a teacher with canaries, convert it, and guess from the student which canaries were used.
+
+    As `bench audit release` (Steinke, Nasr and Jagielski, NeurIPS 2023). Finished steps are kept in `out`.
+
+    Args:
+        canaries: mislabelled images, each inserted by a fair coin; 2 to the images outside of the private part.
+        guesses: coins that are guessed, half of them on the highest scores; None = half the canaries.
+        score: "loss", or "rmia", the likelihood over that of a reference model.
+        overfit: train the teacher longer and without augmentation, so that it memorises.
+        confidence: of the bounds, in (0, 1).
+        teacher: name of a network, which the audit trains.
+        method, dataset, epsilon, delta, account, solve, unit, seed, student, tier, variant: as of `bench.run`.
+        method_options, teacher_options, noise, device, devices, precision, compile: as of `bench.run`.
+        data_root, download, skip_broken, fit, pixel_range, out, fresh, progress: as of `bench.run`.
+
+    Returns:
+        Lower bounds on the epsilon per example of student and teacher, and the verdict on what was promised.
+
+    Raises:
+        BenchError: bad input, or a game that cannot be played.
+        RunFailed: a step failed; nothing is published.
+    """
+    # Every argument is a setting, except the game and the callback
+    given = dict(locals())
+    game = [given.pop(name) for name in ("canaries", "guesses", "score", "overfit", "confidence")]
+    if not isinstance(teacher, str):
+        raise BadOption("teacher is a value; an audit trains its own teacher, with canaries: give the network by name")
+    with undisturbed(given.pop("progress")):
+        from bench.pipeline.canary_game import CanaryGame
+
+        settings = settings_of(
+            **given,
+            attack=None,
+            attack_variant=None,
+            attack_options=None,
+            evaluator_options=None,
+            teacher_weights=None,
+            teacher_normalise=None,
+        )
+        (outcome,) = audits(settings, CanaryGame(*game), [seed])
+    return _result(outcome)
+
+
+def audits(settings: Settings, game: CanaryGame, seeds: Sequence[int]) -> Iterator[AuditOutcome]:
+    """The audit of each seed, made unless it is there. Raises BenchError and RunFailed as `audit`."""
+    from bench.pipeline import canary_audit, canary_game
+    from bench.pipeline.resolve import load_job
+
+    with closing(load_job(settings)) as job:
+        canary_game.check(job, game)
+        for seed in seeds:
+            yield canary_audit.run(job, game, seed)
+
+
+def _result(outcome: AuditOutcome) -> AuditResult:
+    found = outcome.audit
+    student, teacher, null = (AuditLine(**found.lines[name]) for name in ("student", "teacher", "null"))
+    return AuditResult(
+        verdict=found.verdict,
+        reasons=tuple(found.reasons),
+        student=student,
+        teacher=teacher,
+        null=null,
+        ceiling=found.ceiling,
+        delta=found.delta,
+        has_power=found.powerful,
+        path=outcome.path,
+        is_cached=outcome.cached,
+    )
+
+
+def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[DistinguishingGame, MechanismAudit]:
+    """Play the distinguishing game on a method's own mechanism, on its worst inputs, as `bench audit mechanism`.
+
+    Args:
+        settings: method, options, budget and data set.
+        plays: in each of the two worlds; None = as many as the game suggests.
+
+    Raises:
+        BadOption: a method without such a mechanism.
+        BenchError: other bad input.
+    """
+    from bench import data
+    from bench.api import AuditableMethod
+    from bench.pipeline.components import Components
+    from bench.pipeline.run import failing
+    from bench.privacy.audit import DistinguishingGame
+    from bench.privacy.audit import audit as play
+
+    method, _ = Components().plugin("method", settings.method, settings.variant, settings.tier, settings.method_options)
+    if not isinstance(method, AuditableMethod):
+        raise BadOption(f"--method {settings.method} has no mechanism of its own to audit; use `bench audit release`")
+    data.check(settings.dataset)
+    images = data.load(
+        *(settings.dataset, settings.data_root, settings.download, settings.skip_broken), reading=settings.reading
+    )
+    with plugin_errors(f"method '{settings.method}'"):
+        method.check(settings.budget, images.name, images.classes)
+        game = method.game(settings.budget, images.name, images.classes)
+        if not isinstance(game, DistinguishingGame):
+            raise TypeError(f"its `game` gives {game!r}; expected a DistinguishingGame")
+    with failing():
+        return game, play(game, plays, seed)

@@ -1,0 +1,223 @@
+"""The result of a run."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.core import records
+from bench.core.privacy import PrivacyReport
+from bench.core.results import AttackReport, Measure, Utility, attack_of, utility_of
+from bench.errors import BadOption, NotFound, RunFailed
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bench.bundle.checking import Verified
+    from bench.bundle.finding import Found
+
+RECORD = "record.json"
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult:
+    """A finished run. In a terminal and in a notebook it shows itself as a table.
+
+    Attributes:
+        record: everything that its file holds, typed.
+        path: the directory of the record and its pictures.
+        is_cached: whether the run had been made before and was read from `out`.
+        out: the folder with the runs and their cached steps.
+    """
+
+    record: records.RunRecord
+    path: Path
+    is_cached: bool
+    out: Path
+
+    @property
+    def utility(self) -> Utility:
+        """Accuracies with intervals, shares in [0, 1]. Raises RunFailed for a run that failed."""
+        found = utility_of(self.record)
+        if found is None:
+            raise RunFailed(f"the run failed: {self.record.reason}")
+        return found
+
+    @property
+    def accuracy(self) -> float:
+        """Accuracy of the released student on the test set, in [0, 1]. Raises RunFailed for a run that failed."""
+        return self.utility.student.value
+
+    @property
+    def privacy(self) -> PrivacyReport:
+        """Claimed, accounted and empirically bounded epsilon, with the ledger. Raises RunFailed for a failed run."""
+        if self.record.privacy is None:
+            raise RunFailed(f"the run failed: {self.record.reason}")
+        return self.record.privacy
+
+    @property
+    def attack(self) -> AttackReport | None:
+        """What the attack achieved; None for a run without an attack."""
+        return attack_of(self.record)
+
+    @property
+    def student(self) -> nn.Module:
+        """The released network in eval mode on the CPU: (n, c, h, w) images in [0, 1] to (n, classes) logits.
+
+        Raises:
+            BenchError: its weights are no longer in `out`; or it is a network of your own code, which this process
+                was not given.
+        """
+        from bench.bundle.network import rebuild, takes
+
+        found = self._found()
+        return rebuild(found, takes(found, own_names=True))
+
+    def export(
+        self, folder: str | os.PathLike[str], *, allow_seeded: bool = False, own_names: bool = False
+    ) -> Verified:
+        """Write the release without anything that was measured on private data, as `bench export` does.
+
+        Args:
+            folder: new or empty; its parent exists.
+            allow_seeded: export a release whose noise came from a seed.
+            own_names: name the classes of your own data set.
+
+        Returns:
+            What checking the written bundle found.
+
+        Raises:
+            BenchError: seeded noise that was not allowed, or a folder that cannot be written.
+        """
+        from bench import bundle
+
+        return bundle.export(self._found(), Path(folder), allow_seeded=allow_seeded, own_names=own_names)
+
+    def save(self, folder: str | os.PathLike[str]) -> RunResult:
+        """Copy the record, its pictures and the released network into another folder of runs.
+
+        The copy holds what was measured on private data: keep it where the data are kept, and give away bundles
+        (`export`).
+
+        Args:
+            folder: made if missing; the run goes to `folder/records/HASH`, its release to `folder/steps`.
+
+        Returns:
+            The run in its new place, which `bench.load` reads too.
+
+        Raises:
+            NotFound: the record or the release is no longer where it was.
+            BadOption: the folder cannot be written.
+        """
+        target = Path(folder)
+        sources = [self.path] if self.record.status == "failed" else [self.path, self._found().step]
+        try:
+            for source in sources:
+                if not source.is_dir():
+                    raise NotFound(f"{source} is no longer there; make the run again with bench.run(..., fresh=True)")
+                where = Path("records") if source == self.path else Path("steps", source.parent.name)
+                shutil.copytree(source, target / where / source.name, dirs_exist_ok=True)
+        except OSError as error:
+            raise BadOption(f"cannot write {target} ({error}); give a folder that you may write to") from None
+        return RunResult(self.record, target / "records" / self.path.name, self.is_cached, target)
+
+    def _found(self) -> Found:
+        from bench import bundle
+
+        return bundle.find(str(self.path), self.out)
+
+    @property
+    def title(self) -> str:
+        """The run in a line: method, data set, tier and seed."""
+        release, tier = self.record.spec.release, self.record.spec.tier
+        return f"{release.method} on {release.teacher.data.dataset}, tier {tier}, seed {release.seed}"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Name and value of the numbers that a reader looks for first. Raises RunFailed for a run that failed."""
+        privacy, attack, utility = self.privacy, self.attack, self.utility
+        found = [("accuracy of the released student", _shown(utility.student))]
+        found += [] if utility.teacher is None else [("accuracy of the teacher", _shown(utility.teacher))]
+        claim = privacy.claimed
+        found.append(("epsilon claimed", "none" if claim is None else f"{number(claim.epsilon)} per {claim.unit}"))
+        found += [
+            ("epsilon accounted", f"{number(each.epsilon)} per {unit}, delta {each.delta:g}")
+            for unit, each in sorted(privacy.accounted_units.items())
+        ]
+        if privacy.audited is not None:
+            bound = privacy.audited
+            found.append(("epsilon, empirical lower bound", f"{bound.epsilon_lower:.4g} per {bound.unit}"))
+        found.append(("noise", privacy.noise))
+        if attack is not None:
+            main = attack.accuracy or attack.auc
+            found += [] if main is None else [(f"{attack.name} on the student", _shown(main))]
+            found.append((f"power of {attack.name}", "yes" if attack.has_power else attack.reason))
+        return found
+
+    def __str__(self) -> str:
+        if self.record.status == "failed":
+            return f"{self.title}: failed ({self.record.reason})"
+        return text_table(self.title, self.rows())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        if self.record.status == "failed":
+            return html_table(self.title, [("failed", self.record.reason)])
+        return html_table(self.title, self.rows())
+
+
+def load(path: str | os.PathLike[str]) -> RunResult:
+    """Read a finished run.
+
+    Args:
+        path: the directory of a run, such as `runs/records/HASH`.
+
+    Returns:
+        The run, as `bench.run` returned it.
+
+    Raises:
+        NotFound: there is no record.
+        BenchError: the file is no record of a run.
+    """
+    folder = Path(path)
+    if not (folder / RECORD).is_file():
+        raise NotFound(f"no {RECORD} in {folder}; give the directory of a run, as in runs/records/HASH")
+    return RunResult(records.read(folder / RECORD), folder, is_cached=True, out=folder.absolute().parents[1])
+
+
+def text_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    """A title, and below it names and values in two columns; hidden characters are shown as escapes."""
+    from bench.escape import visible
+
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(visible(line) for line in (title, *(f"  {name:<{width}}  {value}" for name, value in rows)))
+
+
+def html_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    """The same as HTML, every text escaped."""
+    from html import escape
+
+    from bench.escape import visible
+
+    cells = "".join(
+        f"<tr><th style='text-align: left'>{escape(visible(name))}</th>"
+        f"<td style='text-align: left'>{escape(visible(value))}</td></tr>"
+        for name, value in rows
+    )
+    return f"<table><caption>{escape(visible(title))}</caption>{cells}</table>"
+
+
+def number(value: float) -> str:
+    """An epsilon for people: four digits, or "infinite"."""
+    return f"{value:.4g}" if math.isfinite(value) else "infinite"
+
+
+def _shown(measure: Measure) -> str:
+    if measure.low is None or measure.high is None:
+        return f"{measure.value:.3f}"
+    return f"{measure.value:.3f} [{measure.low:.3f}, {measure.high:.3f}]"

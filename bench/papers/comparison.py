@@ -1,0 +1,63 @@
+"""Each published accuracy with the results of ours that it is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from bench.papers.matching import difference, find_for, flags_of, names_noise, possible_epsilons
+from bench.papers.printed_numbers import UNNAMED, PrintedNumber
+from bench.papers.results import Result
+
+Exists = Callable[[str, str], bool]
+"""Whether the bench has (method, data set)."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A published accuracy and one result of ours; `result` is None where there is none, and `state` says why."""
+
+    entry: PrintedNumber
+    result: Result | None
+    state: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus theirs."""
+        return None if self.result is None else difference(self.result.accuracy, self.entry)
+
+    @property
+    def flags(self) -> list[str]:
+        """The result's flags, those of its best source (`flags_of`), and `reported:ISSUE` for every doubt about the
+        number; sorted."""
+        own = frozenset() if self.result is None else self.result.flags | flags_of(find_for(self.result))
+        return sorted(own | {f"reported:{issue}" for issue in self.entry.issues})
+
+
+def compare(entries: Iterable[PrintedNumber], results: Iterable[Result], exists: Exists) -> list[Line]:
+    """Each published accuracy with ours, a line for each variant that was run; one line without ours if there is none.
+
+    A number that belongs to one of two epsilons has a line for each of them. Of several results of a variant the one
+    with the smallest `preference` is taken.
+    """
+    done = [(result, find_for(result, unsure=True)) for result in results if result.accuracy is not None]
+    lines = []
+    for entry in entries:
+        found: dict[tuple[str | float, ...], Result] = {}
+        for result in sorted((each for each, numbers in done if entry in numbers), key=lambda each: each.preference):
+            found.setdefault((result.variant, *possible_epsilons(entry, result.claimed)), result)
+        lines += [Line(entry, found[key]) for key in sorted(found, key=str)]
+        if not found:
+            lines.append(Line(entry, None, _explain_absence(entry, exists)))
+    return lines
+
+
+def _explain_absence(entry: PrintedNumber, exists: Exists) -> str:
+    """The reason why a number has no result of ours: an omission of the paper, or else of the bench."""
+    if entry.dataset == UNNAMED:
+        return "no data set named"
+    if not exists(entry.method, entry.dataset):
+        return "planned"
+    if "protection-not-stated" in entry.issues:
+        return "protection not stated"
+    return "epsilon not stated" if entry.unit != "none" and not names_noise(entry) else "not run"

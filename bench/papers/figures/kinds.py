@@ -1,0 +1,101 @@
+"""The figures of the papers (`figures.toml`): their pictures, with the runs and the published numbers in each.
+
+The papers print few of their figures' points. A number that they do print, in a sentence or in a table of the same
+experiment, is drawn with ours: as a point; as a level where its place on the axis is not given; as an upright line
+where only a place is given.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Literal
+
+from bench.papers.figures.claims import Says
+
+Axis = Literal["log", "linear", "names"]
+CLAIMED = "epsilon"
+"""The claimed epsilon, as an axis; any other axis is an option of the method."""
+WHICH = "method"
+"""As an axis: the method, with its values of `Sweep.series`."""
+TEACHER = "teacher"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """Which published numbers are drawn, and where.
+
+    Attributes:
+        table: the beginning of the table's or the sentence's name.
+        method: in the papers' own names; "" for any.
+        metric: of the number.
+        at: "epsilon", a key of the number's setting, "value" (the number is a place on the axis) or "" (a level).
+        epsilon: of the number; None for any.
+        unit: that the paper protects; "" for any.
+    """
+
+    table: str
+    method: str = ""
+    metric: str = "accuracy"
+    at: str = CLAIMED
+    epsilon: float | None = None
+    unit: str = ""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One picture of a figure, drawn for every data set that has runs or published numbers of it.
+
+    Attributes:
+        x: `CLAIMED`, `WHICH`, `TEACHER` or an option of the methods.
+        label: of that axis.
+        y: "accuracy", `CLAIMED`, or another number of a record.
+        series: options whose values distinguish lines.
+        where: options that a run must have, with their values.
+        epsilon: the budget that a run must have; None for any.
+        attack: whose runs are meant, where the number is the attack's.
+        endless: values from here on are drawn at the end of the axis, under the name `beyond`.
+        datasets: only these of the papers' data sets; () for all.
+        says: sentences of the paper's text about it.
+    """
+
+    title: str
+    methods: tuple[str, ...]
+    x: str
+    label: str
+    axis: Axis = "linear"
+    y: str = "accuracy"
+    series: tuple[str, ...] = ()
+    where: Mapping[str, object] = field(default_factory=dict)
+    epsilon: float | None = None
+    attack: str = ""
+    endless: float = math.inf
+    beyond: str = "∞"
+    datasets: tuple[str, ...] = ()
+    printed: tuple[Printed, ...] = ()
+    says: tuple[Says, ...] = ()
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a paper; it may also show images of runs of `methods`, of the kind `pictures`."""
+
+    paper: str
+    name: str
+    sweeps: tuple[Sweep, ...] = ()
+    pictures: str = ""
+    methods: tuple[str, ...] = ()
+    note: str = ""
+
+
+def read_figures() -> tuple[Figure, ...]:
+    """The figures of `figures.toml`. Raises pydantic's ValidationError, which names the key, for a wrong file."""
+    from pydantic import ConfigDict, TypeAdapter, with_config
+
+    for kind in (Printed, Sweep, Says, Figure):
+        with_config(ConfigDict(extra="forbid"))(kind)
+    content = tomllib.loads(files("bench.papers.figures").joinpath("figures.toml").read_text(encoding="utf-8"))
+    return TypeAdapter(tuple[Figure, ...]).validate_python(content["figures"])

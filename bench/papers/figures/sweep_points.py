@@ -1,0 +1,348 @@
+"""Points of the papers' figures: our runs, sorted into lines that differ in one setting, and published numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from bench import boards, data
+from bench.papers.figures.kinds import CLAIMED, TEACHER, WHICH, Axis, Printed, Sweep
+from bench.papers.printed_numbers import TEACHERS, UNNAMED, PrintedNumber
+from bench.privacy.budget import epsilon_from_json
+from bench.report.points import OLDER, Point, accounted, mean_of, release
+from bench.storage.options import described
+from bench.storage.records import Record
+from bench.storage.specs import canonical
+
+OTHERS = "other settings"
+"""The name of points that a picture does not compare; each names its own setting."""
+At = float | str
+"""A place on the axis: a number, or a name on an axis of names."""
+Placed = tuple[At, Point]
+Drawn = tuple[Printed, PrintedNumber]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One picture of a figure, of one data set.
+
+    Attributes:
+        points: `method` is the name of the line; published ones have no run.
+        names: of the places 0, 1, ... of an axis of names.
+        uprights, levels: label to a place on the horizontal or the vertical axis, of published numbers with only that.
+        numbers: published numbers of which it draws something; another picture may draw the same.
+    """
+
+    sweep: Sweep
+    dataset: str
+    points: list[Point]
+    names: tuple[str, ...] = ()
+    uprights: Mapping[str, float] = field(default_factory=dict)
+    levels: Mapping[str, float] = field(default_factory=dict)
+    numbers: frozenset[PrintedNumber] = frozenset()
+
+    @property
+    def axis(self) -> Axis:
+        """Of x."""
+        return self.sweep.axis
+
+    @property
+    def shows(self) -> bool:
+        """Whether a reader can compare anything: a line of two places, two names, or ours with published numbers on an
+        axis of two places."""
+        if self.names:
+            return len(self.names) > 1
+        places = _by(self.points, lambda point: point.method, lambda point: f"{point.x:.2g}")
+        if any(len(found) > 1 for found in places.values()):
+            return True
+        has_one_place = not self.uprights and not self.levels and len(set().union(*places.values())) < 2
+        return self.ours > 0 and self.printed > 0 and not has_one_place
+
+    @property
+    def ours(self) -> int:
+        """Number of points with a run."""
+        return sum(bool(point.run) for point in self.points)
+
+    @property
+    def printed(self) -> int:
+        """Number of published numbers that are drawn."""
+        return len(self.points) - self.ours + len(self.uprights) + len(self.levels)
+
+
+def _by(found: Any, key: Callable[[Any], str], value: Callable[[Any], Any]) -> dict[str, set[Any]]:
+    """Key to the values of everything that has it."""
+    groups: dict[str, set[Any]] = defaultdict(set)
+    for each in found:
+        groups[key(each)].add(value(each))
+    return groups
+
+
+def pictures(
+    sweep: Sweep, paper: str, groups: Sequence[list[Record]], numbers: Sequence[PrintedNumber]
+) -> list[Picture]:
+    """A picture for each data set with runs or published numbers; only runs of a method's newest version count.
+
+    Args:
+        groups: records that differ only in seeds, together (`bench.report.points.grouped`).
+    """
+    found: dict[str, list[Placed]] = defaultdict(list)
+    mine = [group for group in groups if group[0].spec["release"]["method"] in sweep.methods]
+    for group in _newest(mine):
+        name = data.base_name(boards.dataset(group[0]))
+        placed = _place_group(sweep, group) if not sweep.datasets or name in sweep.datasets else None
+        if placed is not None:
+            found[name].append(placed)
+    drawn = [(rule, each) for rule in sweep.printed for each in numbers if _is_meant(rule, paper, each)]
+    named = {name for _, each in drawn for name in _datasets(each)} - {UNNAMED}
+    shown = set(found) | {name for name in named if not sweep.datasets or name in sweep.datasets}
+    theirs = {each.dataset for each in numbers if each.paper == paper}
+    places = sorted(shown, key=lambda name: (name not in theirs, name))  # the paper's own data sets first
+    return [
+        _picture(sweep, name, _compared(sweep, _lines(_merged(sweep, found[name]))), _printed_of(drawn, name, theirs))
+        for name in places or ([UNNAMED] if drawn else [])
+    ]
+
+
+def _printed_of(drawn: Sequence[Drawn], dataset: str, theirs: set[str]) -> list[Drawn]:
+    """The published numbers of a data set; a number that names none may be of any data set of the paper."""
+    meant = {dataset, UNNAMED} if dataset in theirs else {dataset}
+    return [(rule, each) for rule, each in drawn if meant & set(_datasets(each))]
+
+
+def _newest(groups: Sequence[list[Record]]) -> list[list[Record]]:
+    """For each data set, tier, method and variant only the runs of the highest version."""
+
+    def kind(group: list[Record]) -> tuple[str, ...]:
+        spec = group[0].spec
+        release = spec["release"]
+        return boards.dataset(group[0]), spec["tier"], release["method"], release.get("variant", "printed")
+
+    highest: dict[tuple[str, ...], int] = {}
+    for group in groups:
+        highest[kind(group)] = max(highest.get(kind(group), 0), group[0].spec["release"]["version"])
+    return [group for group in groups if group[0].spec["release"]["version"] == highest[kind(group)]]
+
+
+def _place_group(sweep: Sweep, group: list[Record]) -> Placed | None:
+    """The place and the point of runs that differ only in seeds; None where they are not of the sweep."""
+    first = group[0]
+    spec, options = first.spec["release"], first.spec["release"]["options"]
+    attack = first.spec["attack"]["attack"] if first.spec["attack"] else ""
+    is_meant = all(options.get(key) == value for key, value in sweep.where.items())
+    if not is_meant or sweep.epsilon not in (None, spec["budget"]["epsilon"]) or sweep.attack not in ("", attack):
+        return None
+    if sweep.y != CLAIMED:  # records older than the number lack it
+        group = [record for record in group if record.metrics.get(sweep.y) is not None]
+    at, height = (_place(sweep, group), _height(sweep, group)) if group else (None, None)
+    if at is None or height is None:
+        return None
+    name = [f"{spec['method']} {spec.get('variant', 'printed')},", first.spec["tier"], _describe_rest(sweep, first)]
+    own = set(first.options.get("method", {})) - {sweep.x, *sweep.where}
+    point = release(group, [at if isinstance(at, float) else 0.0])  # names get their places when all are known
+    point = replace(
+        point, y=height[0], spread=height[1], method=" ".join(name).strip(), account=accounted(group),
+        setting=OLDER if point.setting.endswith(OLDER) else "", series=_fixed(sweep, first.spec),
+        proven=own <= set(sweep.series),
+    )  # fmt: skip
+    return at, point
+
+
+def _place(sweep: Sweep, group: list[Record]) -> At | None:
+    """The place of runs on the axis; None for a value that the axis cannot show."""
+    spec = group[0].spec["release"]
+    if sweep.x == TEACHER:
+        return str(spec["teacher"]["arch"])
+    if sweep.x == WHICH:
+        own = [str(spec["options"][key]) for key in sweep.series if key in spec["options"]]
+        return " ".join([spec["method"], *own])
+    value = _claimed(group) if sweep.x == CLAIMED else _used(group[0], sweep.x)
+    if value is None or isinstance(value, (bool, str)):
+        return None
+    if value >= sweep.endless:
+        return math.inf
+    return float(value) if sweep.axis != "log" or value > 0 else None
+
+
+def _used(record: Record, option: str) -> Any:
+    """An option of the method as the run used it: a value solved for the budget replaces the given one."""
+    given = record.spec["release"]["options"].get(option)
+    solved = (record.privacy.get("solved") or {}).get(option)
+    return given if given is None or solved is None else solved
+
+
+def _claimed(group: list[Record]) -> float | None:
+    """The mean finite claim."""
+    claims = [record.privacy["claimed"] for record in group]
+    found = mean_of([None if claim is None else epsilon_from_json(claim["epsilon"]) for claim in claims])
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _height(sweep: Sweep, group: list[Record]) -> tuple[float, float | None] | None:
+    """Mean and deviation of the number that is drawn."""
+    if sweep.y == CLAIMED:
+        claimed = _claimed(group)
+        return None if claimed is None else (claimed, None)
+    known = [value for record in group if (value := record.metrics.get(sweep.y)) is not None]
+    mean = math.fsum(known) / len(known)
+    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1)) if len(known) > 1 else None
+    return mean, deviation
+
+
+def _describe_rest(sweep: Sweep, record: Record) -> str:
+    """The options that distinguish a line, in words."""
+    axis = {sweep.x} | ({"epsilon"} if sweep.x == CLAIMED else set())
+    kept = {
+        group: {key: value for key, value in given.items() if key not in axis and key not in sweep.where}
+        for group, given in record.options.items()
+        if group in ("method", "budget")
+    }
+    options = record.spec["release"]["options"]
+    series = {key: options[key] for key in sweep.series if key in options and sweep.x != WHICH}
+    return described(kept | {"method": kept.get("method", {}) | series})
+
+
+def _fixed(sweep: Sweep, spec: Mapping[str, Any]) -> str:
+    """All of a run's release except the option of the axis and the seeds."""
+    found = boards.with_all_options(spec["release"], spec["tier"])
+    found["options"] = {key: value for key, value in found["options"].items() if key != sweep.x}
+    if sweep.x == "teachers" and found.get("ensemble"):  # the shards repeat their number
+        shards = {key: value for key, value in found["ensemble"]["shards"].items() if key != "count"}
+        found["ensemble"] = found["ensemble"] | {"shards": shards}
+    if sweep.x == CLAIMED:
+        found["budget"] = {key: value for key, value in found["budget"].items() if key != "epsilon"}
+    if sweep.x == TEACHER:
+        found["teacher"] = {key: value for key, value in found["teacher"].items() if key not in ("arch", "recipe")}
+    return canonical(boards.identity({"tier": spec["tier"], "release": found}))
+
+
+def _merged(sweep: Sweep, found: list[Placed]) -> list[Placed]:
+    """One point for each line and place (to three digits), that of most seeds: an option that was given and one that
+    was solved for the same budget are one experiment."""
+    if sweep.axis == "names":
+        return found
+    kept: dict[tuple[str, str], Placed] = {}
+    for at, point in found:
+        where = (point.series, f"{at:.3g}")
+        if where not in kept or point.seeds > kept[where][1].seeds:
+            kept[where] = (at, point)
+    return list(kept.values())
+
+
+def _lines(found: list[Placed]) -> list[Placed]:
+    """Points of lines with at least two places, and single points of runs without options."""
+    places = _by(found, lambda placed: placed[1].series, lambda placed: placed[0])
+    kept = [(at, replace(point, proven=True)) for at, point in found if len(places[point.series]) > 1 or point.proven]
+    return _name_networks(kept)
+
+
+def _name_networks(found: list[Placed]) -> list[Placed]:
+    """Lines of one name are distinguished by the networks in which they differ: the teacher, the student."""
+    networks = {point.series: _networks(point.series) for _, point in found}
+    lines: dict[str, list[dict[str, str]]] = defaultdict(list)
+    for _, point in found:
+        lines[point.method].append(networks[point.series])
+
+    def name(point: Point) -> str:
+        alike, own = lines[point.method], networks[point.series]
+        differing = [key for key in ("teacher", "student") if len({each[key] for each in alike}) > 1]
+        return " ".join([point.method, *(f"{key}={own[key]}" for key in differing)])
+
+    return [(at, replace(point, method=name(point))) for at, point in found]
+
+
+def _networks(series: str) -> dict[str, str]:
+    release = json.loads(series)["release"]
+    return {"teacher": str(release["teacher"].get("arch", "")), "student": str(release["student"])}
+
+
+def _conditions(series: str) -> str:
+    """The tier, epsilon and networks under which the methods of an axis of names are compared."""
+    spec = json.loads(series)
+    epsilon = spec["release"]["budget"].get("epsilon")
+    return canonical({"tier": spec["tier"], "epsilon": epsilon, **_networks(series)})
+
+
+def _compared(sweep: Sweep, found: list[Placed]) -> list[Placed]:
+    """Points, of which those that the picture does not compare come first, so that they lie below, as `OTHERS`.
+
+    Where there is a line, single points are not compared. Where each place is a method, the runs of one tier, teacher,
+    student and epsilon with the most places are compared, and those with at least half as many.
+    """
+    is_which = sweep.x == WHICH
+
+    def key(point: Point) -> str:
+        return _conditions(point.series) if is_which else point.series
+
+    places = _by(found, lambda placed: key(placed[1]), lambda placed: placed[0])
+    most = max(map(len, places.values()), default=0)
+    if most < 2:
+        return found
+    enough = max(2, most / 2) if is_which else 2
+    main = [(at, point) for at, point in found if len(places[key(point)]) >= enough]
+    others = [(at, point) for at, point in found if len(places[key(point)]) < enough]
+    single = []
+    for index, (at, point) in enumerate(others):
+        setting = f"{point.method}, {point.setting}" if point.setting else point.method
+        # A series for each: no line joins them
+        single.append((at, replace(point, method=OTHERS, setting=setting, series=f"{index} {point.series}")))
+    return single + main
+
+
+def _is_meant(rule: Printed, paper: str, number: PrintedNumber) -> bool:
+    """Whether a rule draws a published number."""
+    is_sentence = rule.table.startswith("text") and number.table.startswith(rule.table)
+    return (
+        (number.table == rule.table or is_sentence)
+        and number.paper == paper
+        and number.metric == rule.metric
+        and rule.method in ("", number.named)
+        and rule.unit in ("", number.unit)
+        and rule.epsilon in (None, number.epsilon)
+        and (rule.at in ("", "value", CLAIMED) or rule.at in dict(number.setting))
+        and (rule.at != CLAIMED or number.epsilon is not None)
+    )
+
+
+def _datasets(number: PrintedNumber) -> list[str]:
+    named = dict(number.setting).get("datasets")
+    return named.split(",") if named else [number.dataset]
+
+
+def _picture(sweep: Sweep, dataset: str, ours: list[Placed], printed: Sequence[Drawn]) -> Picture:
+    points, uprights, levels = list(ours), {}, {}
+    numbers = frozenset(number for _, number in printed)
+    for rule, number in printed:
+        label = f"{number.named}, {number.table}"
+        if rule.at == "value":
+            uprights[label] = number.value
+        elif rule.at == "":
+            levels[label] = number.value
+        else:
+            points.append(_place_printed(sweep, rule, number))
+    if sweep.axis != "names":
+        return Picture(sweep, dataset, [point for _, point in points], (), uprights, levels, numbers)
+    names = tuple(sorted({str(at) for at, _ in points}))
+    placed = [replace(point, x=float(names.index(str(at)))) for at, point in points]
+    return Picture(sweep, dataset, placed, names, uprights, levels, numbers)
+
+
+def _place_printed(sweep: Sweep, rule: Printed, number: PrintedNumber) -> Placed:
+    """A published number at the place that the rule names."""
+    setting = dict(number.setting)
+    at: At
+    if rule.at == CLAIMED:
+        at = number.epsilon or 0.0
+    elif sweep.axis == "names":
+        at = TEACHERS.get(setting[rule.at], setting[rule.at])
+    else:
+        at = float(re.findall(r"[0-9.]+$", setting[rule.at])[0])
+    words = [f"printed: {number.named}", setting.get("accounting", "")]
+    words += ["no data set named"] if UNNAMED in _datasets(number) else []
+    name = ", ".join(word for word in words if word)
+    x = at if isinstance(at, float) else 0.0
+    return at, Point(name, number.table, x, number.value, None, "", series=name)

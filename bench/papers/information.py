@@ -1,0 +1,59 @@
+"""Published accuracies that need more information than their published settings let through.
+
+Only DPSD in data mode is judged, as no other of the four papers prints all that the bound needs (section IV-A: b = 256,
+T = 200, sigma = 100, for every table and every epsilon). DPDFD prints neither b nor T; labels by randomised response
+carry far more; a student trained on private images needs no queries; DPSD-T shows the teacher to its generator.
+`SMALLEST_SHARES` leaves out data sets with unknown class shares, and those with too few classes for the bound.
+"""
+
+from __future__ import annotations
+
+from bench import data
+from bench.papers.printed_numbers import PrintedNumber
+from bench.privacy.information import even_accuracy, gaussian_capacity, most_accuracy, needed
+
+BATCH, ITERATIONS, SIGMA = 256, 200, 100.0
+"""DPSD, section IV-A. An iteration is a batch, as Algorithm 1 has it."""
+SMALLEST_SHARES = {"mnist": 892 / 10_000, "fmnist": 0.1, "cifar10": 0.1}
+"""Share of the smallest class in the test set; in MNIST that of the fives."""
+ISSUE = "exceeds-information"
+"""Its name in the column `issue`."""
+
+
+def judged(entry: PrintedNumber) -> bool:
+    """Whether the paper prints all that the bound on this number needs."""
+    queries = not {"data=private", "discriminator=teacher"} & set(entry.ablation.split())
+    stated = entry.unit == "data" and entry.epsilon is not None and entry.metric == "accuracy"
+    known = entry.dataset in SMALLEST_SHARES
+    return (entry.paper, entry.method) == ("dpsd", "dpsd") and stated and queries and known
+
+
+def carried(entry: PrintedNumber) -> float | None:
+    """Upper bound in nats on what all responses carry at the published settings; None where these are not published."""
+    return ITERATIONS * BATCH * gaussian_capacity(SIGMA, classes(entry)) if judged(entry) else None
+
+
+def allowed(entry: PrintedNumber) -> float | None:
+    """The largest expected test accuracy that the published settings allow; None as for `carried`."""
+    nats = carried(entry)
+    if nats is None:
+        return None
+    # Errors cost least in the smallest class
+    missed = (1 - most_accuracy(nats, classes(entry))) * classes(entry) * SMALLEST_SHARES[entry.dataset]
+    return 1 - missed
+
+
+def least(entry: PrintedNumber) -> float:
+    """Lower bound in nats on what the published accuracy needs, for a judged entry."""
+    return needed(even_accuracy(entry.value, SMALLEST_SHARES[entry.dataset], classes(entry)), classes(entry))
+
+
+def exceeds(entry: PrintedNumber) -> bool:
+    """Whether the published accuracy needs more information than the published settings let through."""
+    nats = carried(entry)
+    return nats is not None and least(entry) > nats
+
+
+def classes(entry: PrintedNumber) -> int:
+    """Number of classes of an entry's data set."""
+    return len(data.facts(entry.dataset).class_names)

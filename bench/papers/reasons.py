@@ -1,0 +1,113 @@
+"""Why a result of ours is behind the published number: a code, and an experiment or a page to look at.
+
+A code names a known difference between the two, the surest first. Only `information` is proved; `noise` and
+`learns-less` are measured by the same run without noise; the sentences of the others say what was tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from bench import data
+from bench.config import TIERS
+from bench.papers.comparison import Line
+from bench.papers.information import ISSUE
+from bench.papers.results import Result
+
+CLOSE = 0.02
+"""Shortfalls of accuracy up to this need no reason: two points."""
+WITH_INGREDIENT = {"dgd": "recipes/dgd-ablations.toml", "dp-dfd": "recipes/ingredients.toml"}
+"""Methods whose generator, as their papers print it, learns from the unprotected teacher, and the recipe that runs ours
+with it (docs/methods.md)."""
+Controls = Mapping[object, Result]
+"""Results without noise, by all else that their accuracy depends on."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """A code of `CODES`.
+
+    Attributes:
+        experiment: a page of docs/ or a command.
+    """
+
+    code: str
+    experiment: str
+
+
+CODES = {
+    "information": "The settings that the paper prints let through less information than its printed number needs, "
+    "for any algorithm. This is proved.",
+    "noise": "The same run of ours without noise, at its size or a smaller one, is as good as the printed number: the "
+    "difference is what the noise of the claimed epsilon costs. The paper's noise may be less for the same claim "
+    "(docs/baselines.md).",
+    "teacher": "The undefended teacher that ours was made of is itself behind the printed number of a student, by more "
+    "than two points and by half of the difference at least: better teachers of the same data are in "
+    "recipes/teachers.toml, where there are any.",
+    "data-subset": "Ours had other data than the paper: fewer images, another size, or decoded from JPEG.",
+    "unprotected-generator": "The paper's generator learns from the unprotected teacher, which no epsilon covers; ours "
+    "learns only from protected responses. At tier quick the unprotected one did not help either.",
+    "learns-less": "The same run of ours without noise is more than two points behind as well: at its size ours does "
+    "not learn what the paper's does, with or without privacy.",
+    "size": "Ours was run at a smaller size than the paper's. Whether size explains the difference was not tried.",
+    "unknown": "Ours was run at the paper's size and is still behind, and was not run without noise at that size: what "
+    "explains it is not known.",
+}
+"""Code to what it means; the first that fits is given."""
+
+
+def without_noise(results: Iterable[Result]) -> dict[object, Result]:
+    """The results of `--epsilon inf`: the controls of results with noise."""
+    return {
+        each.key_without_noise(): each
+        for each in results
+        if each.has_no_noise and not each.is_older and each.accuracy is not None
+    }
+
+
+def reason(line: Line, controls: Controls | None = None) -> Reason | None:
+    """Explain a result that is more than `CLOSE` behind the published number; None for any other line.
+
+    Args:
+        controls: `without_noise` of the boards that the line's result is of.
+    """
+    if line.result is None or line.difference is None or line.difference >= -CLOSE:
+        return None
+    entry, result, controls = line.entry, line.result, controls or {}
+    if ISSUE in entry.issues:
+        return Reason("information", "docs/information.md")
+    is_noisy = not (result.has_no_noise or result.never_has_noise or result.is_older)  # else it is its own control
+    control = controls.get(result.key_without_noise()) if is_noisy else None
+    for each in ([] if control is None else [control]) + (_find_smaller(result, controls) if is_noisy else []):
+        if (each.accuracy or 0.0) >= entry.value - CLOSE:
+            return Reason("noise", _reached(each, entry.dataset))
+    if _is_teacher_behind(result, entry.value, line.difference) and result.needs_teacher:
+        return Reason("teacher", "docs/data.md")
+    if result.dataset != entry.dataset and data.base_name(result.dataset) == entry.dataset:
+        return Reason("data-subset", "docs/data.md")
+    if entry.method in WITH_INGREDIENT and result.variant == "working":
+        return Reason("unprotected-generator", f"bench sweep {WITH_INGREDIENT[entry.method]}")
+    if control is not None:
+        return Reason("learns-less", _reached(control, entry.dataset))
+    if result.tier == "paper":
+        return Reason("unknown", result.command(entry.dataset, {"epsilon": "inf"}))
+    return Reason("size", result.command(entry.dataset, result.options["budget"], tier="paper"))
+
+
+def _is_teacher_behind(result: Result, published: float, difference: float) -> bool:
+    """Whether the teacher is behind the published number by more than `CLOSE`, and than half of the difference."""
+    teacher = result.teacher_accuracy
+    return teacher is not None and teacher < published - max(CLOSE, -difference / 2)
+
+
+def _find_smaller(result: Result, controls: Controls) -> list[Result]:
+    """The controls of smaller tiers, with any teacher: if one reaches the published number, size explains nothing."""
+    size, key = TIERS.index(result.tier), result.key_without_noise("tier", "teacher")
+    smaller = (each for each in controls.values() if TIERS.index(each.tier) < size)
+    return [each for each in smaller if each.key_without_noise("tier", "teacher") == key]
+
+
+def _reached(control: Result, dataset: str) -> str:
+    """The command of a control, and its accuracy."""
+    return f"{control.command(dataset, {'epsilon': 'inf'})} # {100 * (control.accuracy or 0.0):.1f} %"

@@ -1,0 +1,162 @@
+"""Parts of jobs by name: plug-ins, recipes, networks, images. Each is found and checked by one method."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench import data, nets, progress, registry, teachers
+from bench.api import EnsembleMethod, Method, SamplingMethod, Shape, Shards
+from bench.config import Variant, configure, plain
+from bench.errors import BenchError, plugin_errors
+from bench.metrics import face_descriptor
+from bench.pipeline.devices import pick_devices
+from bench.pipeline.material import Material, Wanted, load_material
+from bench.privacy import Budget
+from bench.storage.specs import Shared
+from bench.storage.store import Store
+
+Given = tuple[tuple[str, str], ...]
+"""Option and value as typed, of a plug-in."""
+DATA_SETS = 2
+"""Data sets whose images a caching `Components` keeps."""
+CACHED: tuple[str, ...] = (
+    "check_data",
+    "check_network",
+    "check_judge",
+    "check_method",
+    "check_images",
+    "check_generator",
+    "teacher",
+)
+CACHED += ("plugin", "recipe", "evaluator_recipe", "weights_sha256", "devices", "store", "material", "shards", "spec")
+
+
+def make_spec(kind: Callable[..., Any], *parts: Any) -> Any:
+    """A spec of its parts."""
+    return kind(*parts)
+
+
+class Components:
+    """Finds, checks and loads the parts of jobs. A method that raises, raises BenchError with one line.
+
+    Args:
+        caches: return what was found before for the same arguments; for the many jobs of a sweep. Errors are not kept.
+        scratch: where images are decoded and steps made that are not there, so that the output folder stays as it is.
+    """
+
+    def __init__(self, caches: bool = False, scratch: Path | None = None) -> None:
+        self._scratch = scratch
+        self._plain: dict[int, tuple[Any, Shared]] = {}
+        if caches:
+            for name in CACHED:
+                size = DATA_SETS if name == "material" else None
+                setattr(self, name, lru_cache(maxsize=size)(getattr(self, name)))
+
+    def check_data(self, dataset: str) -> None:
+        """Refuse an unknown data set."""
+        data.check(dataset)
+
+    def check_network(self, arch: str) -> None:
+        """Refuse an unknown network."""
+        nets.check(arch)
+
+    def check_judge(self, dataset: str) -> None:
+        """Refuse other models of the judge of faces than the known ones, where the classes of a data set are people."""
+        if data.facts(dataset).classes_are_people:
+            face_descriptor.check()
+
+    def check_method(self, method: Method, budget: Budget, dataset: str, classes: int) -> None:
+        """Refuse a budget that the method cannot meet; it may be calibrated for seconds."""
+        with plugin_errors(_named(method, "check")):
+            method.check(budget, dataset, classes)
+
+    def check_images(self, arch: str, shape: Shape, classes: int) -> None:
+        """Refuse a network that cannot take the images, by building it."""
+        with torch.random.fork_rng(devices=()):
+            nets.build(arch, shape, classes)
+
+    def check_generator(self, method: Method, shape: Shape, classes: int, dataset: str) -> None:
+        """Refuse images that the generator which a method releases cannot make, by building it."""
+        if isinstance(method, SamplingMethod):
+            with torch.random.fork_rng(devices=()), plugin_errors(_named(method, "sampler")):
+                method.sampler(shape, classes, dataset)
+
+    def plugin(self, kind: str, name: str, variant: str | None, tier: str, given: Given) -> tuple[Any, Variant]:
+        """A method or an attack with its options, and its variant."""
+        chosen = registry.settle(kind, name, variant)
+        with plugin_errors(f"{kind} '{name}'"):
+            made = configure(registry.load(kind, name, chosen), tier, dict(given), kind, chosen)
+            if kind == "method":
+                made.needs  # noqa: B018 - a property may depend on the options, and is read everywhere from here on
+        return made, chosen
+
+    def teacher(self, arch: str) -> str:
+        """The teacher's network, a user's own one with the digest of its source."""
+        return nets.identified(arch)
+
+    def recipe(self, tier: str, given: Given) -> teachers.Recipe:
+        """How the teacher is trained."""
+        return teachers.make_recipe(tier, dict(given))
+
+    def evaluator_recipe(self, tier: str, dataset: str, given: Given) -> teachers.Recipe:
+        """How the evaluator is trained."""
+        return teachers.recipe_for(tier, dataset, dict(given))
+
+    def weights_sha256(self, path: Path | None) -> str | None:
+        """The digest of a user's weights; None without a file."""
+        return None if path is None else weights_sha256(path)
+
+    def devices(self, name: str, count: int) -> tuple[torch.device, ...]:
+        """The devices of a run."""
+        return pick_devices(name, count)
+
+    def store(self, out: Path, fresh: bool) -> Store:
+        """The store of a run's steps."""
+        return Store(out, fresh, progress.say, self._scratch)
+
+    def material(self, wanted: Wanted) -> Material:
+        """The images of a run."""
+        return load_material(wanted, self._scratch)
+
+    def shards(self, method: Method, name: str, teacher: str, dataset: str) -> Shards | None:
+        """The ensemble that the method called `name` needs; None where it needs none."""
+        if "teacher_ensemble" not in method.needs:
+            return None
+        if not isinstance(method, EnsembleMethod):
+            fault = 'needs "teacher_ensemble" and has no `shards(teacher_arch, dataset)`'
+            raise BenchError(f"{name} {fault}; fix the plug-in")
+        with plugin_errors(_named(method, "shards")):
+            return method.shards(teacher, dataset)
+
+    def settings_of(self, chosen: Any) -> Shared:
+        """The options of a method, an attack, a recipe or an ensemble as plain data.
+
+        They are composed once for each object, not for equal ones: options 1 and 1.0 are equal, their texts are not.
+        """
+        if id(chosen) not in self._plain:
+            made = Shared(chosen.settings() if isinstance(chosen, teachers.Recipe) else plain(chosen))
+            self._plain[id(chosen)] = chosen, made  # the object is kept too, so that no other one gets its id
+        return self._plain[id(chosen)][1]
+
+    def spec(self, kind: Callable[..., Any], *parts: Any) -> Any:
+        """A spec of its parts; runs that share the object compose its canonical text once."""
+        return make_spec(kind, *parts)
+
+
+def weights_sha256(path: Path) -> str:
+    """The SHA-256 of a user's weights. Raises BenchError if the file is not there."""
+    if not path.is_file():
+        raise BenchError(f"--teacher-weights {path}: no such file; give a .safetensors or a torch state-dict file")
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _named(plugin: Any, method: str) -> str:
+    """A method of a plug-in, for messages."""
+    return f"{type(plugin).__qualname__}.{method}"

@@ -1,0 +1,176 @@
+"""From the settings of a user to a job: everything that a user can get wrong is checked before anything is trained."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from bench import data, nets, registry
+from bench.api import Attack, MembershipAttack, Method, PublicDataMethod, ReleaseAttack
+from bench.config import EVALUATOR, Variant, options
+from bench.errors import BenchError, plugin_errors
+from bench.metrics.power import FEWEST
+from bench.pipeline.components import Components
+from bench.pipeline.job import Job
+from bench.pipeline.material import Wanted
+from bench.pipeline.settings import Settings
+from bench.ranks import Ranks
+
+PROPOSED = ("gmi", "mi-face", "pca-mi", "rmia", "lira", "loss-threshold", "label-only")
+"""Attacks that are proposed in the place of one that does not fit, the preferred first."""
+
+
+def load_job(settings: Settings, components: Components | None = None, budget: bool = True) -> Job:
+    """Find the plug-ins, check their combination, load the data. Trains nothing.
+
+    Args:
+        components: where the parts come from; a caching one for many jobs.
+        budget: make the checks of `Job.check` too; otherwise the caller makes them before anything is trained.
+
+    Raises:
+        BenchError: one line saying what was given, what is expected and what to do.
+    """
+    find = components or Components()
+    s = replace(settings, teacher=find.teacher(settings.teacher))
+    find.check_data(s.dataset)
+    for arch in (s.teacher, s.student, s.evaluator):
+        find.check_network(arch)
+    if s.evaluator != EVALUATOR and s.evaluator == s.teacher:
+        raise BenchError(
+            f"--evaluator {s.evaluator}: the teacher is that network, and what fools the one may fool the "
+            "other; give a network of another family, or leave it out"
+        )
+    method, variant = find.plugin("method", s.method, s.variant, s.tier, s.method_options)
+    _check_noise(method, s)
+    attack, attack_variant = _find_attack(find, s)
+    recipe = find.recipe(s.tier, s.teacher_options)
+    if s.teacher_weights is not None and s.teacher_options:
+        raise BenchError(
+            f"--teacher.{s.teacher_options[0][0]} says how a teacher is trained, and --teacher-weights "
+            f"{s.teacher_weights} is a trained one; leave one of them out"
+        )
+    sha, devices = find.weights_sha256(s.teacher_weights), find.devices(s.device, s.devices)
+    store = find.store(s.out, s.fresh)
+    evaluator_recipe = find.evaluator_recipe(s.tier, data.slug(s.dataset), s.evaluator_options)
+    public = "public_data" in method.needs
+    attacked = attack is not None or s.split not in data.FROM_ANOTHER_SET
+    wanted = Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out, s.reading, attacked)
+    material = find.material(wanted)
+    if attack is not None and attack.goal == "inversion":
+        find.check_judge(material.data.name)
+    ranks = Ranks(devices) if len(devices) > 1 else None
+    job = Job(
+        *(s, devices[0], store, method, variant, attack, attack_variant),
+        *(recipe, evaluator_recipe, sha, material, find, ranks),
+    )
+    if budget:
+        job.check()
+    _check_own_teacher(job)
+    _check_ensemble(job)
+    _check_public(job)
+    return job
+
+
+def _find_attack(
+    find: Components, settings: Settings
+) -> tuple[Attack | MembershipAttack | ReleaseAttack | None, Variant]:
+    if settings.attack is None:
+        if settings.attack_options:
+            raise BenchError(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")
+        if settings.attack_variant is not None:
+            raise BenchError("--attack-variant was given without --attack; name the attack")
+        return None, "printed"
+    return find.plugin("attack", settings.attack, settings.attack_variant, settings.tier, settings.attack_options)
+
+
+def _check_noise(method: Method, settings: Settings) -> None:
+    """Refuse a noise that was given where the budget decides it: the record would show noise that was not added."""
+    budget = settings.budget
+    if budget.epsilon is None or (budget.solve != "sigma" and math.isfinite(budget.epsilon)):
+        return
+    decided = {option.name for option in options(type(method)) if option.solved}
+    for name, value in settings.method_options:
+        if name in decided:
+            raise BenchError(
+                f"--method.{name} {value}: --epsilon {budget.epsilon:g} decides it; leave it out, or give "
+                "--epsilon none, which keeps it, or --solve steps, which finds the number of steps instead"
+            )
+
+
+def _check_own_teacher(job: Job) -> None:
+    """Refuse a user's own teacher that nothing would query, or whose normalisation is of other images."""
+    s, channels = job.settings, job.material.data.shape[0]
+    if s.teacher_weights is not None and not job.needs_teacher:
+        raise BenchError(f"--teacher-weights {s.teacher_weights}: {s.method} queries no teacher; leave them out")
+    for name, values in zip(("means", "deviations"), s.teacher_normalise or (), strict=False):
+        if isinstance(values, tuple) and len(values) not in (1, channels):
+            raise BenchError(
+                f"--teacher-normalise: {len(values)} {name} for images of {channels} channel{'s' * (channels != 1)}; "
+                f"give one{f' or {channels}' if channels != 1 else ''}"
+            )
+
+
+def _check_ensemble(job: Job) -> None:
+    shards, records = job.shards(), len(job.material.private[0])
+    for arch in () if shards is None else shards.archs:
+        nets.check(arch)
+    if shards is not None and shards.count > records:
+        raise BenchError(f"{shards.count} teachers for {records} private records: give at most that many")
+
+
+def _check_public(job: Job) -> None:
+    public, name, method = job.material.public, job.material.data.name, job.settings.method
+    if public is None:
+        return
+    if not isinstance(job.method, PublicDataMethod):
+        raise BenchError(f'{method} needs "public_data" and has no `least_public()`; fix the plug-in')
+    with plugin_errors(f"method '{method}'"):
+        least = job.method.least_public()
+    if least > len(public):
+        raise BenchError(
+            f"{least} images to query of {len(public)} public ones of data set '{name}': lower the option of "
+            f"{method} that says how many (`bench show {method}`)"
+        )
+
+
+def why_unfit(job: Job) -> str | None:
+    """Why the attack of a run cannot give a result: it does not apply, or its power cannot be tested; None if it can.
+
+    An attack that queries nothing has no power by design and is a baseline of the others.
+    """
+    if job.attack is None or job.attack_skip_reason is not None:
+        return job.attack_skip_reason
+    classes = job.material.data.classes
+    if job.goal == "inversion" and classes < FEWEST and not job.attack.is_null:  # type: ignore[union-attr]
+        return (
+            f"{classes} classes are too few for an inversion, whose success is tested class by class; expected "
+            f"{FEWEST} or more"
+        )
+    return None
+
+
+def fitting_attack(job: Job) -> str | None:
+    """An attack that fits the data of a run with its usual options, if possible of the same goal; None without one."""
+
+    def fits(name: str) -> bool:
+        settings = replace(job.settings, attack=name, attack_variant=None, attack_options=())
+        try:
+            attack, variant = job.components.plugin("attack", name, None, settings.tier, ())
+            return why_unfit(replace(job, settings=settings, attack=attack, attack_variant=variant)) is None
+        except BenchError:  # an attack that cannot be set up here is not proposed
+            return False
+
+    fitting = [name for name in PROPOSED if name in registry.entries("attack") and fits(name)]
+    return min(fitting, key=lambda name: registry.load("attack", name).goal != job.goal, default=None)
+
+
+def refuse_unfit(job: Job) -> None:
+    """Raise BenchError for an attack that cannot give a result, naming one that fits."""
+    reason = why_unfit(job)
+    if reason is None:
+        return
+    other = fitting_attack(job)
+    advice = f"give --attack {other}" if other else "leave --attack out"
+    raise BenchError(
+        f"--attack {job.settings.attack}: {reason}; {advice}, or --unfit-attack record to run it all the same"
+    )

@@ -1,0 +1,292 @@
+"""The stages of a run before its attack: teacher, evaluator, ensemble, release, utility.
+
+A network is trained once and kept in the store under the hash of its spec; a stage returns it together with what was
+measured when it was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from bench import data, nets, teachers
+from bench.api import Access, Context, Release, ReleasedImages, SamplingMethod, Teacher
+from bench.core.privacy import Account, Accounted, Claim, Information, LedgerEntry
+from bench.data import at_once, to_float
+from bench.data.partition import with_guests
+from bench.errors import BenchError, RunFailed
+from bench.pipeline import plots
+from bench.pipeline.components import weights_sha256
+from bench.pipeline.job import Job
+from bench.pipeline.material import quantised
+from bench.pipeline.plots import Plot, Plots
+from bench.pipeline.trained import (
+    RESULT,
+    WEIGHTS,
+    Metrics,
+    Networks,
+    Score,
+    StageResult,
+    Trained,
+    load_network,
+    new_network,
+    save_network,
+    test_accuracy,
+)
+from bench.privacy import Budget, Ledger, accountant, information, noise
+from bench.privacy import Claim as MethodClaim
+from bench.seeds import clients_seed, derive, ensemble_seed
+from bench.storage.specs import EnsembleSpec, EvaluatorSpec, ReleaseSpec, TeacherSpec, encodable
+from bench.storage.store import load_tensors
+from bench.validate import present
+
+GENERATOR, SYNTHETIC = "generator.safetensors", "synthetic.safetensors"
+COLUMNS, ROWS = 10, 6
+"""Of the picture of synthetic images."""
+T = TypeVar("T")
+
+
+def train_teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:
+    """Train the teacher by the job's recipe on its private part; or load the user's weights, where the spec has them.
+
+    Raises:
+        BenchError: the user's weights do not fit, or have changed since the job was loaded.
+    """
+    ctx = job.context(derive(spec.seed, "teacher", spec.arch, spec.data.dataset, spec.data.split))
+
+    def make(path: Path) -> None:
+        model = new_network(spec.arch, job.material, ctx.seed).to(ctx.device)
+        if spec.weights is not None:
+            given = present(job.settings.teacher_weights, "file of the teacher's weights")
+            teachers.load_user(given, model, spec.arch, spec.normalise, job.material.data.shape)
+            if weights_sha256(given) != spec.weights:
+                raise BenchError(f"--teacher-weights {given}: changed meanwhile; run it again")
+        else:
+            _fit(model, *job.material.private, job.recipe, ctx, f"teacher {spec.arch}")
+        save_network(path, model, test_accuracy(model, job.material.data, ctx.device))
+
+    return load_network(job, job.store.step("teacher", asdict(spec), make), spec.arch)
+
+
+def train_evaluator(job: Job, spec: EvaluatorSpec) -> Trained[nets.Classifier]:
+    """Train the network that scores reconstructions: another architecture and seed, on all training images."""
+    ctx = job.context(derive(spec.seed, "evaluator", spec.arch, spec.data.dataset))
+
+    def make(path: Path) -> None:
+        images = job.material.data
+        model = new_network(spec.arch, job.material, ctx.seed).to(ctx.device)
+        _fit(model, images.train_images, images.train_labels, job.evaluator_recipe, ctx, f"evaluator {spec.arch}")
+        save_network(path, model, test_accuracy(model, images, ctx.device))
+
+    return load_network(job, job.store.step("evaluator", asdict(spec), make), spec.arch)
+
+
+def train_ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble] | None:
+    """Train the teachers that the method needs on disjoint parts of the private images; None where it needs none."""
+    shards = job.shards()
+    if spec is None or shards is None:
+        return None
+    ctx, where = job.context(ensemble_seed(spec.seed, spec.data.dataset, spec.data.split)), job.material.data
+    seeds = [derive(ctx.seed, "member", j) for j in range(shards.count)]
+    members = nets.Ensemble.build(shards.archs, shards.count, where.shape, where.classes, seeds)
+
+    def make(path: Path) -> None:
+        images, labels = job.material.private
+        salt = clients_seed(spec.seed, spec.data.dataset, spec.data.split)
+        holders = (job.material.canaries, shards.count, shards.partition, shards.alpha, salt)
+        parts = with_guests(images, labels, *holders)
+        with ctx.track(f"{shards.count} teachers {' '.join(shards.archs)}", shards.steps) as advance:
+            given = (members, images, labels, parts, shards)
+            teachers.fit_ensemble(*given, device=ctx.device, seed=ctx.seed, advance=advance, ranks=ctx.ranks)
+        answers = where.test_images.split(at_once(where.test_images, 512))
+        counts = torch.cat([members.votes(to_float(part).to(ctx.device)).cpu() for part in answers])
+        score = Score.of(int((counts.argmax(1) == where.test_labels).sum()), len(counts))
+        right = counts.gather(1, where.test_labels[:, None]).double().mean()
+        sizes = [len(part) for part in parts]
+        save_network(path, members, score, member_accuracy=float(right) / len(members), sizes=sizes)
+
+    step = job.store.step("ensemble", asdict(spec), make)
+    teachers.load(step.path / WEIGHTS, members)
+    return Trained(step, members.to(ctx.device).eval().requires_grad_(False))
+
+
+def make_release(
+    job: Job, spec: ReleaseSpec, teacher: nets.Classifier | None, ensemble: Trained[nets.Ensemble] | None
+) -> Trained[nets.Classifier]:
+    """Convert a teacher into a private student by the method, and account for what that took from the private data.
+
+    Args:
+        job: whose private part is what teacher and ensemble were trained on; a method that needs it gets it.
+        teacher: None for a method that needs none.
+
+    Raises:
+        Overspent: the method spent more than its budget.
+        RunFailed: the student cannot be loaded into the network that its method names.
+    """
+    where, m = spec.teacher.data, job.material
+    own, shared = derive(spec.seed, "method", spec.method), clients_seed(spec.seed, where.dataset, where.split)
+    ctx = replace(job.context(own), clients_seed=shared)
+
+    def make(path: Path) -> None:
+        torch.manual_seed(ctx.seed)
+        given = Teacher(
+            teacher if teacher is not None and "teacher" in job.method.needs else Withheld(),
+            *(spec.teacher.arch, m.data.shape, m.data.classes, m.data.name),
+            private=m.private if "private_data" in job.method.needs else None,
+            ensemble=None if ensemble is None else ensemble.network,
+            public=m.public,
+            guests=m.canaries,
+        )
+        made = job.method.convert(given, spec.student, job.settings.budget, ctx)
+        accountant.check_budget(made.ledger, made.claim, job.settings.budget)
+        if made.generator is not None:
+            teachers.save(path / GENERATOR, made.generator)
+        if made.synthetic is not None:
+            save_file({"images": quantised(made.synthetic)}, path / SYNTHETIC)
+        save_network(path, made.student, test_accuracy(made.student, m.data, job.device), **_measured(job, made))
+        try:
+            teachers.load(path / WEIGHTS, new_network(made.arch, m, 0))
+        except BenchError as error:
+            raise RunFailed(f"{job.settings.method} releases no {made.arch}, as it says: {error}") from None
+
+    step = job.store.step("release", asdict(spec), make)
+    return load_network(job, step, step.json(RESULT)["arch"])
+
+
+class Withheld(nn.Module):
+    """The teacher of a method that does not say that it needs one."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Raises RuntimeError."""
+        raise RuntimeError('the method queries the teacher; its `needs` must name "teacher"')
+
+
+def _measured(job: Job, made: Release) -> dict[str, Any]:
+    """The fields of a release's `Result` besides its accuracy."""
+    images, networks = job.material.data, {"control": made.control, "votes": made.votes}
+    parts = {"student": made.student, "generator": made.generator, "synthetic": made.synthetic}
+    covers = [name for name, part in parts.items() if part is not None]
+    return {
+        name: test_accuracy(network.to(job.device).eval(), images, job.device)
+        for name, network in networks.items()
+        if network is not None
+    } | {
+        "arch": made.arch,
+        "solved": made.solved,
+        "privacy": privacy_account(made.ledger, made.claim, job.settings.budget, images.classes, covers),
+        "input": {"shape": list(images.shape), "class_names": list(map(encodable, images.class_names))},
+    }
+
+
+def privacy_account(
+    ledger: Ledger, claim: MethodClaim | None, budget: Budget, classes: int, covers: list[str]
+) -> Account:
+    """Account for a release: claimed and accounted epsilon, for every unit of the ledger; what its answers can carry.
+
+    Args:
+        classes: number of classes that the answers speak of.
+        covers: the parts of the release.
+
+    Raises:
+        BenchError: the budget's unit is none of the ledger's.
+    """
+    units = sorted({entry.unit for entry in ledger.entries()})
+    accounted = {str(unit): accountant.account(ledger, unit, budget.delta).to_json() for unit in units}
+    if str(budget.unit) not in accounted:
+        raise BenchError(f"--unit {budget.unit}: this method's ledger speaks of {', '.join(accounted)}; name one")
+    proved = {unit: Accounted.model_validate(found) for unit, found in accounted.items()}
+    return Account(
+        claimed=None if claim is None else Claim.model_validate(claim.to_json()),
+        accounted=proved[str(budget.unit)],
+        accounted_units=proved,
+        audited=None,
+        events=[LedgerEntry.model_validate(entry) for entry in ledger.to_json()],
+        noise_version=noise.VERSION,
+        information=Information.model_validate(information.of_ledger(ledger, classes).to_json()),
+        covers=covers,
+    )
+
+
+def measure_utility(job: Job, networks: Networks) -> StageResult:
+    """The accuracies of a run with their 95 % intervals, and a picture of synthetic images that were released."""
+    trained = {
+        "teacher": networks.teacher,
+        "evaluator": networks.evaluator,
+        "ensemble": networks.ensemble,
+        "release": networks.student,
+    }
+    results = {name: one.result for name, one in trained.items() if one is not None}
+    student, metrics = results["release"], Metrics()
+    for name, result in results.items():
+        metrics |= result.metrics("accuracy" if name == "release" else f"{name}_accuracy")
+    if networks.ensemble is not None:
+        metrics["member_accuracy"] = results["ensemble"].member_accuracy
+    if student.control is not None:
+        metrics |= student.control.metrics("control_accuracy")
+    if student.votes is not None:
+        metrics |= student.votes.metrics("votes_accuracy")
+    # Always naming the commonest class is right as often as it is there, which may be more than 1 / classes
+    labels = job.material.data.test_labels
+    metrics["times_chance"] = student.accuracy * len(labels) / int(torch.bincount(labels).max())
+    seconds = {name: one.step.seconds for name, one in trained.items() if one is not None}
+    images, pictures = synthetic_images(networks.student), Plots()
+    if images is not None and len(images) and not data.facts(job.material.data.name).of_people:
+        draw = partial(_draw_synthetic, title=f"{job.settings.method}: synthetic images", images=images)
+        pictures["synthetic"] = Plot("synthetic.png", draw)
+    return StageResult(metrics, plots=pictures, seconds=seconds)
+
+
+def _draw_synthetic(path: Path, title: str, images: Tensor) -> None:
+    """At most six rows of ten, or one shorter row."""
+    columns = min(COLUMNS, len(images))
+    whole = images[: min(ROWS * COLUMNS, len(images) // columns * columns)]
+    plots.grid(path, title, [""] * columns, [("", row) for row in whole.split(columns)])
+
+
+def synthetic_images(student: Trained[nets.Classifier]) -> Tensor | None:
+    """(n, c, h, w) in [0, 1], the synthetic images that were released with a student, if there are any."""
+    path = student.step.path / SYNTHETIC
+    return to_float(load_tensors(path)["images"]) if path.exists() else None
+
+
+def released_images(job: Job, student: Trained[nets.Classifier], access: Access) -> ReleasedImages | str:
+    """The images or the generator released with a student; or the reason why there is nothing to draw from."""
+    path, images = student.step.path / GENERATOR, job.material.data
+    if path.exists() and isinstance(job.method, SamplingMethod):
+        sampler = job.method.sampler(images.shape, images.classes, images.name)
+        teachers.load(path, sampler.generator)
+        network = sampler.generator.to(job.device).eval().requires_grad_(False)
+        return ReleasedImages(access, None, replace(sampler, generator=network))
+    if access == "generator":
+        return f"{job.settings.method} releases no generator that could be built again"
+    released = synthetic_images(student)
+    if released is None or not len(released):
+        return f"{job.settings.method} releases neither a generator nor images"
+    return ReleasedImages(access, released.to(job.device), None)
+
+
+def only_asked(shared: Mapping[str, T], only: str | None) -> Mapping[str, T]:
+    """Of what runs share, by name, the one that `bench prepare --only` names; all for None.
+
+    Raises:
+        BenchError: these runs have no such step.
+    """
+    if only is None:
+        return shared
+    if only not in shared:
+        raise BenchError(f"--only {only}: what is shared here is {', '.join(shared) or 'nothing'}")
+    return {only: shared[only]}
+
+
+def _fit(
+    model: nets.Classifier, images: Tensor, labels: Tensor, recipe: teachers.Recipe, ctx: Context, stage: str
+) -> None:
+    with ctx.track(stage, recipe.steps(len(images))) as advance:
+        teachers.fit(model, images, labels, recipe, ctx.device, ctx.seed, advance, ctx.autocast, ctx.ranks)

@@ -1,0 +1,83 @@
+"""How much of this repository one run passes through: files, their lines, and the lines that are executed.
+
+    python benchmarks/trace_run.py
+    python benchmarks/trace_run.py --files -- --method pate --tier smoke
+
+A file counts where one of its functions is executed; importing it does not count. Lines of a file are all its lines,
+which is what a reader who follows the run has before them. The run is made in an empty folder, so that no step is
+cached. Arguments after `--` are those of `bench run`; without them the run is DPSD attacked by GMI, tier smoke.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import threading
+from collections import defaultdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = tuple(f"{ROOT / name}/" for name in ("bench", "methods", "attacks", "baselines"))
+RUN = ["--method", "dpsd", "--attack", "gmi", "--tier", "smoke"]
+
+
+class Tracer:
+    """Notes the executed lines of functions in this repository."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, set[int]] = defaultdict(set)
+
+    def call(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Of `sys.settrace`: follow the lines of a function of this repository, and of no other one."""
+        name = frame.f_code.co_filename
+        if not name.startswith(FOLDERS) or frame.f_code.co_name == "<module>":
+            return None
+        executed = self.lines[name]
+        executed.add(frame.f_lineno)
+
+        def line(frame: FrameType, event: str, argument: Any) -> Any:
+            executed.add(frame.f_lineno)
+            return line
+
+        return line
+
+
+def traced(arguments: list[str]) -> dict[str, set[int]]:
+    """File to the lines of it that `bench run` executes with these arguments."""
+    from bench.cli import main
+
+    tracer = Tracer()
+    with tempfile.TemporaryDirectory() as out:
+        threading.settrace(tracer.call)
+        sys.settrace(tracer.call)
+        try:
+            status = main(["run", *arguments, "--out", out])
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
+    if status:
+        raise SystemExit(f"bench run {' '.join(arguments)} ended with status {status}")
+    return tracer.lines
+
+
+def main() -> None:
+    """Print the counts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--files", action="store_true", help="print every file")
+    parser.add_argument("run", nargs="*", default=RUN, help="arguments of `bench run`, after --")
+    given = parser.parse_args()
+    found = traced(given.run)
+    sizes = {name: len(Path(name).read_text(encoding="utf-8").splitlines()) for name in found}
+    if given.files:
+        for name in sorted(found, key=lambda name: -sizes[name]):
+            print(f"{sizes[name]:6} {len(found[name]):6}  {Path(name).relative_to(ROOT)}")
+    rooms = sorted({Path(name).relative_to(ROOT).parts[1] for name in found if name.startswith(f"{ROOT}/bench/")})
+    print(f"files {len(found)}, their lines {sum(sizes.values())}, executed lines {sum(map(len, found.values()))}")
+    print(f"rooms of bench: {', '.join(rooms)}")
+
+
+if __name__ == "__main__":
+    main()

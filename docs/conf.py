@@ -1,0 +1,63 @@
+"""Settings of the documentation site. `make docs` builds it; every warning is an error."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from sphinx.application import Sphinx
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from bench import __version__  # noqa: E402
+from docs.reference_pages import write_reference_pages  # noqa: E402
+
+project = "dp-distill-bench"
+release = version = __version__
+copyright = "the authors of dp-distill-bench"
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "tables"]
+html_sidebars = {"index": [], "tutorial": []}
+html_title = project
+smartquotes = False  # two hyphens begin an option
+html_theme = "pydata_sphinx_theme"
+html_theme_options = {
+    "show_toc_level": 1,
+    "navigation_depth": 2,
+    "show_prev_next": False,
+    "secondary_sidebar_items": ["page-toc"],
+}
+html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+
+nb_execution_mode = "off"  # tests/test_notebooks.py runs them
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+default_role = "literal"
+autodoc_class_signature = "separated"
+napoleon_numpy_docstring = False
+CHECKS = "Further methods that it may have, for checks before anything is trained"
+napoleon_custom_sections = [("Class variables", "params_style"), (CHECKS, "params_style")]
+
+
+OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:[^)]*\.md[^)]*|[^).]*)\)")
+"""A link to a page or folder of the repository that is not part of the site."""
+
+
+def unlink_outside_pages(app: Sphinx, page: str, source: list[str]) -> None:
+    """Leave the words of links to pages that the site does not have; links to code become downloads."""
+    source[0] = OUTSIDE.sub(r"\1", source[0])
+
+
+def setup(app: Sphinx) -> None:
+    """Write the pages that come from the registry and from the command before any page is read."""
+    app.connect("builder-inited", lambda _: write_reference_pages(ROOT / "docs" / "generated"))
+    app.connect("source-read", unlink_outside_pages)

@@ -1,0 +1,80 @@
+"""Lists and boards from Python say what the command prints and what the files hold."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bench
+from bench import data, plugins
+from bench.errors import BadOption, NotFound, UnknownName
+
+ROOT = Path(__file__).resolve().parents[2]
+BOARDS = ROOT / "leaderboards"
+
+
+def test_lists_have_every_plugin_with_options() -> None:
+    assert [each.name for each in bench.methods()] == list(plugins.entries("method"))
+    assert [each.name for each in bench.attacks()] == list(plugins.entries("attack"))
+    assert [each.name for each in bench.datasets()] == list(data.names())
+    dpsd = next(each for each in bench.methods("method") if each.name == "dpsd")
+    assert dpsd.variants == ("printed", "working") and "sigma" in {option.name for option in dpsd.options}
+    assert all(each.summary and each.reference for each in (*bench.methods(), *bench.attacks()))
+    assert {each.goal for each in bench.attacks("inversion")} == {"inversion"}
+    assert "rr" not in {each.name for each in bench.methods("method")}
+    mnist = next(each for each in bench.datasets() if each.name == "mnist")
+    assert mnist.shape == (1, 28, 28) and mnist.counts == (60000, 10000) and len(mnist.class_names) == 10
+
+
+def test_lists_import_no_torch() -> None:
+    code = "import bench, sys; bench.methods(), bench.attacks(), bench.datasets(); assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+
+
+def test_leaderboard_has_the_cells_of_its_file() -> None:
+    table = bench.leaderboard("digits", boards=BOARDS)
+    with (BOARDS / "releases" / "digits.csv").open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(table) == len(rows) and set(table["dataset"]) == {"digits"}
+    assert list(table["method"]) == [row["method"] for row in rows]
+    for found, row in zip(table["accuracy"], rows, strict=True):
+        assert found == float(row["accuracy"]) if row["accuracy"] else math.isnan(found)
+    assert (table["epsilon_accounted"] == math.inf).any()
+
+
+def test_leaderboard_of_all_boards_has_every_data_set() -> None:
+    names = set(bench.leaderboard(boards=BOARDS)["dataset"])
+    assert names == {path.stem for path in BOARDS.glob("releases/*.csv")}
+
+
+def test_boards_refuse_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName):
+        bench.leaderboard("mnits", boards=BOARDS)
+    with pytest.raises(NotFound):
+        bench.leaderboard(boards=tmp_path)
+    with pytest.raises(UnknownName):
+        bench.choose(1, dataset="mnits", boards=BOARDS)
+    with pytest.raises(UnknownName):
+        bench.choose(1, unit="person", boards=BOARDS)
+
+
+@pytest.mark.parametrize(
+    "given", [{"max_epsilon": 0}, {"max_epsilon": math.inf}, {"min_accuracy": 2}, {"max_delta": 1}], ids=json.dumps
+)
+def test_choose_refuses_limits_out_of_range(given: dict[str, float]) -> None:
+    with pytest.raises(BadOption):
+        bench.choose(**{"max_epsilon": 1.0} | given)  # type: ignore[arg-type]
+
+
+def test_choose_keeps_the_limits() -> None:
+    table = bench.choose(3, dataset="mnist", min_accuracy=0.9, boards=BOARDS).to_frame()
+    assert len(table) and (table["epsilon"] <= 3 * (1 + 1e-6)).all() and (table["accuracy"] >= 0.9).all()
+    assert list(table["accuracy"]) == sorted(table["accuracy"], reverse=True) or table["tier"].nunique() > 1
+    nothing = bench.choose(0.001, dataset="mnist", min_accuracy=0.99, boards=BOARDS)
+    assert nothing.to_frame().empty and "private-features" in repr(nothing), "the nearest release is shown"

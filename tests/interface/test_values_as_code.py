@@ -1,0 +1,228 @@
+"""Methods, attacks and trained networks are passed as values; no cached step of another one is ever used for them."""
+
+from __future__ import annotations
+
+import copy
+import linecache
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from dp_accounting import NonPrivateDpEvent
+from torch import Tensor, nn
+
+import bench
+from attacks.loss_threshold import LossThreshold
+from baselines.no_defence import NoDefence
+from bench.api import Context, Release, Teacher
+from bench.errors import BadOption, BadPlugin, BadWeights, BenchError
+from bench.nets import Classifier
+from bench.plugins.given import add_class
+from bench.privacy import Budget, Ledger
+
+SMOKE: dict[str, Any] = {"tier": "smoke"}
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Releases the teacher with smaller weights."""
+
+    version: ClassVar[int] = 1
+    own: ClassVar[bool] = True
+    reference: ClassVar[str] = "none"
+    needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
+    releases_images: ClassVar[bool] = False
+    trains_student: ClassVar[bool] = False
+    unit: ClassVar[str] = "none"
+    tiers: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    factor: float = 0.5
+    """What weights are multiplied by."""
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Any budget will do."""
+
+    def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
+        network = copy.deepcopy(teacher.model)
+        for weights in network.parameters():
+            weights.data *= self.factor
+        ledger = Ledger()
+        ledger.spend(NonPrivateDpEvent(), why="the weights are released")
+        return Release(network, teacher.arch, ledger, claim=None)
+
+
+class Net(nn.Module):
+    """A small network with one plain attribute that its answers depend on."""
+
+    def __init__(self, seed: int = 0, scale: float = 1.0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.layers = nn.Sequential(nn.Flatten(), nn.Linear(256, 16), nn.ReLU(), nn.Linear(16, 10))
+        self.scale = scale
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.layers(x)
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+IMAGES = torch.rand(5, 1, 16, 16, generator=torch.Generator().manual_seed(0))
+
+
+def test_trained_module_is_the_teacher_as_it_is(out: Path) -> None:
+    net = Net(3).train()
+    result = bench.run(NoDefence, teacher=net, out=out, **SMOKE)
+    assert net.training and torch.allclose(result.student(IMAGES), net(IMAGES), atol=1e-6)
+    assert result.record.spec.release.method == "no-defence" and result.record.spec.release.noise == "os"
+    scaled = bench.run(NoDefence, teacher=net, teacher_normalise=(0.5, 0.25), out=out, **SMOKE)
+    assert torch.allclose(scaled.student(IMAGES), net((IMAGES - 0.5) / 0.25), atol=1e-5)
+
+
+def test_every_other_module_is_another_teacher(out: Path) -> None:
+    first = Net()
+    nets = [first, Net(1), Net(scale=2.0), nn.Sequential(Net(), nn.Identity())]
+    results = [bench.run(NoDefence, teacher=net, out=out, **SMOKE) for net in nets]
+    assert len({result.record.hash for result in results}) == len(nets)
+    for net, result in zip(nets, results, strict=True):
+        assert torch.allclose(result.student(IMAGES), net(IMAGES), atol=1e-6)
+    assert bench.run(NoDefence, teacher=copy.deepcopy(first), out=out, **SMOKE).is_cached
+    with torch.no_grad():
+        first.layers[1].weight += 1  # type: ignore[operator]
+    changed = bench.run(NoDefence, teacher=first, out=out, **SMOKE)
+    assert not changed.is_cached and torch.allclose(changed.student(IMAGES), first(IMAGES), atol=1e-5)
+
+
+def test_student_of_a_run_can_be_a_teacher(out: Path) -> None:
+    student = bench.run(NoDefence, teacher=Classifier(Net(5), 0.3, 0.5), out=out, **SMOKE).student
+    again = bench.run(NoDefence, teacher=student, out=out, **SMOKE)
+    assert torch.allclose(again.student(IMAGES), student(IMAGES), atol=1e-6)
+
+
+class Two(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.new_zeros(len(x), 10)
+
+
+def nan() -> nn.Module:
+    net = Net()
+    net.layers[1].bias.data[0] = torch.nan  # type: ignore[operator, union-attr]
+    return net
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        ({"teacher": Two()}, BadWeights),
+        ({"teacher": nan()}, BadWeights),
+        ({"teacher": nn.Sequential(nn.Flatten(), nn.Linear(256, 3))}, BenchError),
+        ({"teacher": nn.Linear(784, 10)}, BenchError),
+        ({"teacher": 3}, BadOption),
+        ({"teacher": Net(), "teacher_weights": "file.pt"}, BadOption),
+        ({"teacher": Net(), "teacher_normalise": (0.5, 0.0)}, BadOption),
+        ({"teacher": Net(), "teacher_normalise": 0.5}, BadOption),
+        ({"teacher": Classifier(Net()), "teacher_normalise": (0.5, 0.5)}, BadOption),
+        ({"teacher": "datalens", "teacher_normalise": (0.5, 0.5)}, BadOption),
+    ],
+    ids=range(10),
+)
+def test_bad_teacher_is_refused(given: dict[str, Any], kind: type[BenchError], tmp_path: Path) -> None:
+    with pytest.raises(kind):
+        bench.run(NoDefence, out=tmp_path, **SMOKE, **given)
+    assert not list(tmp_path.rglob("record.json"))
+
+
+def test_class_and_instance_are_methods(out: Path) -> None:
+    net = Net(7)
+    usual = bench.run(Shrunk, teacher=net, out=out, **SMOKE)
+    given = bench.run(Shrunk(factor=1.0), teacher=net, out=out, **SMOKE)
+    assert usual.record.spec.release.options == {"factor": 0.5} and given.record.spec.release.options == {"factor": 1.0}
+    assert torch.allclose(given.student(IMAGES), net(IMAGES), atol=1e-6)
+    assert usual.record.spec.release.method.startswith("shrunk-")
+    assert bench.run(Shrunk, teacher=net, method_options={"factor": 1.0}, out=out, **SMOKE).is_cached
+
+
+CELL = """
+from dataclasses import dataclass
+from test_values_as_code import Shrunk
+
+POWER = {power}
+
+@dataclass(frozen=True)
+class InACell(Shrunk):
+    factor: float = 1.0
+    "What weights are multiplied by."
+
+    def convert(self, teacher, student, budget, ctx):
+        release = super().convert(teacher, student, budget, ctx)
+        for weights in release.student.parameters():
+            weights.data *= POWER
+        return release
+"""
+
+
+def cell(number: int, power: float) -> type:
+    """A class as IPython defines it: in `__main__`, its text in `linecache` alone."""
+    text, name = CELL.format(power=power), f"<ipython-input-{number}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(text, name, "exec"), namespace)
+    return namespace["InACell"]
+
+
+def test_class_of_a_notebook_is_a_method_and_an_edited_one_is_another(out: Path) -> None:
+    net = Net(8)
+    one, other = (bench.run(cell(number, number), teacher=net, out=out, **SMOKE) for number in (1, 2))
+    assert one.record.hash != other.record.hash
+    assert bench.run(cell(3, 1), teacher=net, out=out, **SMOKE).is_cached
+    weights = [next(result.student.parameters()) for result in (one, other)]
+    assert torch.allclose(weights[0] * 2, weights[1])
+
+
+@dataclass(frozen=True)
+class Mine(LossThreshold):
+    """An attack of another name."""
+
+
+def test_class_is_an_attack(out: Path) -> None:
+    net = Net(9)
+    given = bench.attack(net, Mine, tier="smoke", out=out)
+    named = bench.attack(net, "loss-threshold", tier="smoke", out=out)
+    assert given.attack is not None and named.attack is not None
+    assert given.attack.name.startswith("mine-") and given.attack.student == named.attack.student
+    assert named.attack.student["auc"].value == named.attack.teacher["auc"].value
+
+
+def test_class_of_a_plugin_is_that_plugin() -> None:
+    from methods.dpsd.working import WorkingDpsd
+
+    assert add_class("method", NoDefence) == ("no-defence", None)
+    assert add_class("method", WorkingDpsd) == ("dpsd", "working")
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A dataclass with the two marks of a method and nothing else."""
+
+    version: ClassVar[int] = 1
+    tiers: ClassVar[dict[str, Any]] = {}
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [(Net, BadPlugin), (Lacking, BadPlugin), (Lacking(), BadPlugin), (3, BadOption), (None, BadOption)],
+    ids=["no dataclass", "class", "instance", "number", "none"],
+)
+def test_bad_method_is_refused(method: Any, kind: type[BenchError], tmp_path: Path) -> None:
+    with pytest.raises(kind):
+        bench.run(method, out=tmp_path, **SMOKE)
+
+
+def test_option_given_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadOption):
+        bench.run(Shrunk(factor=0.25), method_options={"factor": 1.0}, out=tmp_path, **SMOKE)

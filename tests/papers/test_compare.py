@@ -1,0 +1,131 @@
+"""`bench papers compare` on boards made for the purpose."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+from boards_made import cells, execute, write
+
+from bench.boards.board_cells import options
+from bench.errors import BenchError
+from bench.papers import command, comparison, printed_numbers
+from bench.papers.results import read_results
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Path:
+    rows = [
+        cells("dpsd", epsilon_claimed=9.999748, epsilon_accounted=7638.8, accuracy_mean=0.77, accuracy_std=0.02,
+              flags="other-unit"),
+        cells("dpsd", epsilon_claimed=9.9997, epsilon_accounted=7638.8, accuracy_mean=0.1, variant="working"),
+        cells("dpsd", epsilon_claimed=1.0, options='{"method": {"mode": "label"}}', accuracy_mean=0.6),
+        cells("dpsd", epsilon_claimed=0.99999, options='{"budget": {"epsilon": 1.0}}', accuracy_mean=0.5, tier="smoke"),
+    ]  # fmt: skip
+    return write(tmp_path / "leaderboards", rows)
+
+
+def table_of(text: str) -> dict[tuple[str, str, str], dict[str, str]]:
+    """The lines by data set, method and epsilon; of variants that were both run, the printed one."""
+    lines = list(csv.DictReader(io.StringIO(text)))
+    return {(r["dataset"], r["method"], r["epsilon"]): r for r in reversed(lines)}
+
+
+def test_a_table_as_csv(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(command, "--paper", "dpsd", "--table", "table i", "--boards", measured, "--csv") == 0
+    found = table_of(capsys.readouterr().out)
+    assert len(found) == 95
+    ours = found["mnist", "dpsd", "10.0"]
+    assert (ours["reported"], ours["ours"], ours["tier"], ours["state"]) == ("0.9785", "0.77", "quick", "measured")
+    assert float(ours["difference"]) == pytest.approx(-0.2085)
+    assert (ours["epsilon_accounted"], ours["accounted_unit"]) == ("7638.8", "example")
+    assert ours["flags"] == "other-unit reported:exceeds-information"
+    assert float(ours["printed_information"]) == pytest.approx(2.56, abs=1e-4), "200 x 256 / (2 x 100^2)"
+    assert ours["printed_allows"] == found["mnist", "dpsd", "1.0"]["printed_allows"] == "0.640052"
+    assert found["mnist", "dpdfd", "10.0"]["printed_allows"] == "", "the paper prints neither b nor T"
+    assert found["mnist", "dpsd", "1.0"]["state"] == "not run", "label mode and tier smoke are other things"
+    assert found["mnist", "datalens", "1.0"]["state"] == "not run"
+    assert found["mnist", "dgd", "1.0"]["flags"].split()[-1] == "reported:swapped-values"
+    assert {row["ours"] for row in found.values()} == {"", "0.77"}, "of one variant"
+
+
+def test_every_variant_that_was_run_stands_beside_the_printed_cell(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["--paper", "dpsd", "--table", "table i", "--boards", measured, "--dataset", "mnist"]
+    assert execute(command, *line, "--csv") == 0
+    found = [r for r in csv.DictReader(io.StringIO(capsys.readouterr().out)) if r["ours"]]
+    assert [(r["method"], r["reported"], r["variant"], r["ours"]) for r in found] == [
+        ("dpsd", "0.9785", "printed", "0.77"),
+        ("dpsd", "0.9785", "working", "0.1"),
+    ]
+    assert execute(command, *line) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "0.9785 <= 0.6401 printed 0.7700" in said and "0.9785 <= 0.6401 working 0.1000" in said
+    assert "1 of 26 numbers" in said
+
+
+def test_a_tier_and_a_data_set_can_be_asked_for(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--paper", "dpsd", "--table", "Table I", "--out", measured.parent, "--tier", "smoke", "--csv"]
+    assert execute(command, *arguments, "--dataset", "mnist") == 0
+    found = table_of(capsys.readouterr().out)
+    assert {key[0] for key in found} == {"mnist"}
+    assert found["mnist", "dpsd", "1.0"]["ours"] == "0.5"
+    assert found["mnist", "dpsd", "10.0"]["state"] == "not run"
+
+
+def test_of_every_number_the_largest_tier_is_compared() -> None:
+    """The number at epsilon 1 was run at both tiers, the one at 10 at one; tier smoke says nothing."""
+    made = {"dataset": "mnist", "method": "dp-merf", "variant": "printed", "claim_unit": "example"}
+    rows = [
+        made | {"epsilon_claimed": epsilon, "tier": tier, "accuracy_mean": accuracy, "options": options}
+        for epsilon, tier, accuracy, options in (
+            (1.0, "standard", 0.7, '{"method": {"rate": 8.0}}'),
+            (1.0, "quick", 0.8, ""),
+            (10.0, "quick", 0.6, ""),
+            (10.0, "smoke", 0.9, ""),
+        )
+    ]
+    entries = [e for e in printed_numbers.table("dpsd", "Table I") if (e.method, e.dataset) == ("dp-merf", "mnist")]
+    ours = {
+        line.entry.epsilon: (line.result.tier, line.result.accuracy)
+        for line in comparison.compare(entries, read_results(rows), lambda *_: True)
+        if line.result is not None
+    }
+    assert ours == {1.0: ("standard", 0.7), 10.0: ("quick", 0.6)}
+    assert [result.accuracy for result in read_results(rows, "smoke")] == [0.9]
+
+
+def test_the_label_table_takes_label_rows(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(command, "--paper", "dpsd", "--table", "Table IV", "--boards", measured) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mnist dpsd 1 0.9762 printed 0.6000 -0.3762 size quick infinite per example" in said
+    assert "1 of 19 numbers" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--paper", "unknown", "--table", "Table I"], "known: dp-dfd, dpdfd, dgd, dpsd"),
+        (["--paper", "dgd", "--table", "Table 9"], "known: Table I, Table II"),
+        (["--paper", "dgd", "--table", "Table I", "--dataset", "svhn"], "which has mnist, fmnist"),
+        (["--paper", "dgd", "--table", "Table I", "--boards", "nowhere"], "no board in nowhere"),
+    ],
+)
+def test_compare_refuses_in_one_line(arguments: list[str], words: str) -> None:
+    with pytest.raises(BenchError) as caught:
+        execute(command, *arguments)
+    assert words in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_row_without_an_accounted_epsilon_has_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path, [cells("dpsd", epsilon_accounted="", unit="")])
+    assert execute(command, "--paper", "dpsd", "--table", "Table I", "--boards", tmp_path) == 0
+    assert "-0.0285 information quick - -" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_damaged_cell_of_options_is_one_line() -> None:
+    with pytest.raises(BenchError, match=r"cell of options is damaged.*expected a JSON object"):
+        options('{"method"')

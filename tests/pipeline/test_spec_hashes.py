@@ -1,0 +1,76 @@
+"""The hashes that name runs, releases and audits in stores and among published records.
+
+A hash moves with a version, an option or a default of a plug-in, and with the images of digits; then the numbers below
+are replaced. It must not move with how a spec is made or written.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.pipeline.canary_audit import audit_spec, release_of, teachers_of
+from bench.pipeline.canary_game import CanaryGame
+from bench.pipeline.components import Components
+from bench.pipeline.job import Job, run_spec
+from bench.pipeline.resolve import load_job
+from bench.pipeline.settings import Settings
+from bench.privacy import Budget
+
+NO_BUDGET = Budget(None, solve="none")
+ACCOUNTED = Budget(1.0, account="accounted")
+RUNS: list[tuple[dict[str, Any], str, str]] = [
+    ({"method": "dpsd", "attack": "gmi"}, "ecdacfe2220d16ba", "18a57e9c3e8d5622"),
+    (
+        {"method": "dpsd", "attack": "rmia", "tier": "quick", "variant": "printed"},
+        "73d4653fbd4f72e1",
+        "15c2739e67004b52",
+    ),
+    (
+        {"method": "pate", "attack": "lira", "method_options": (("teachers", "20"),)},
+        *("17e0e2465021b500", "e24017b9ae8a873b"),
+    ),
+    ({"method": "fed-dpsd", "budget": Budget(math.inf)}, "005f8d0562c01074", "7bfbe2e0b52288e8"),
+    (
+        {"method": "dp-merf", "attack": "domias", "budget": Budget(3.0, account="accounted")},
+        *("871be786d4e5a8db", "710a7f6a5928a488"),
+    ),
+    (
+        {"method": "no-defence", "attack": "mi-face", "tier": "paper", "noise": "os", "budget": NO_BUDGET}
+        | {"teacher_options": (("epochs", "3"),)},
+        *("30a30b505a60d2c1", "b93c52ec157167f6"),
+    ),
+    (
+        {"method": "private-features", "split": "disjoint-low", "budget": ACCOUNTED},
+        *("c94709aa8c4ef0d9", "b13fc5f241d0b99a"),
+    ),
+]
+
+
+def job(out: Path, components: Components | None = None, **given: Any) -> Job:
+    settings = {"attack": None, "tier": "smoke", "device": "cpu", "out": out} | given
+    return load_job(Settings(**settings), components, budget=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "run", "release"), RUNS, ids=lambda given: given.get("method", "") if isinstance(given, dict) else ""
+)
+def test_hash_of_a_run_and_its_release_does_not_move(
+    tmp_path: Path, given: dict[str, Any], run: str, release: str
+) -> None:
+    for components in (Components(), Components(caches=True)):
+        spec = run_spec(job(tmp_path, components, **given), 3)
+        assert (spec.hash, spec.release.hash) == (run, release)
+
+
+def test_hash_of_an_audit_does_not_move(tmp_path: Path) -> None:
+    spec = audit_spec(job(tmp_path, method="dpsd"), CanaryGame(score="rmia", overfit=True), 2)
+    assert spec.hash == "0d84ac85a3f88b69"
+    assert {name: release_of(spec, teacher).hash for name, teacher in teachers_of(spec).items()} == {
+        "teacher": "cd48440595c0960d",
+        "null_teacher": "7d8bdda1f61d1b8f",
+        "reference_teacher": "f1ad93f1d611c91c",
+    }
