@@ -73,7 +73,7 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("data", "errors"):
+    if name in ("assess", "data", "errors"):  # packages, of which `assess` can be called
         return import_module(f"bench.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module 'bench' has no attribute '{name}'")

@@ -17,7 +17,7 @@ from typing import ClassVar
 class BenchError(Exception):
     """Bad input that has no narrower class below.
 
-    The message is one line: what was given, what is expected and what to do. The command exits with status 2.
+    The message is one line: the given value, the expected one and the remedy. The command exits with status 2.
 
     Attributes:
         code: a stable word for the kind of error.
@@ -51,7 +51,7 @@ class BadWeights(BenchError):
 
 
 class BadPlugin(BenchError):
-    """A method, an attack, a data set or a network of your own that fails or lacks what its kind must have."""
+    """Your own method, attack, data set or network that fails or has not all that its kind must have."""
 
     code = "bad-plugin"
 

@@ -2,7 +2,7 @@
 
 A cached step may be used again only where the same code ran on the same values. So a class is hashed by the byte code
 of its functions, and by everything of the user's that they read: constants, other functions and classes, local modules.
-Code of installed packages, of the standard library and of this project counts by its name alone, as it does for
+Code of installed packages, of the standard library and of this project counts only by its name, as it does for
 plug-ins in files (`version` says when these change). An object that cannot be read gets a hash that no other object
 ever has: then nothing is used again, and nothing stale either.
 """
@@ -25,8 +25,9 @@ _INSTALLED = ("site-packages", "dist-packages")
 _PROJECT = Path(__file__).resolve().parent.parent
 _PROJECT_FOLDERS = ("bench", "methods", "baselines", "attacks")
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range, slice)
-_UNREAD = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__", "training"}
-"""Attributes that change no result: a run sets the training mode itself."""
+_UNREAD = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__"}
+_UNREAD |= {"training", "_is_torch_compile", "_compiled_call_impl"}
+"""Attributes that change no result: a run sets the training mode itself, and compiles what it compiles."""
 
 
 def fingerprint(value: Any) -> str:
@@ -39,7 +40,7 @@ def fingerprint(value: Any) -> str:
 
 
 class _Reader:
-    """Reads one value; what is being read or was read already is named by its place in the order of reading."""
+    """Reads one value; an object that was met before is named by its place in the order of reading."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, Any]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from report.made import record
+from made import record
 
 from bench import boards
 from bench.boards.audit_bounds import by_release, noted

@@ -234,9 +234,7 @@ def test_whatever_a_method_raises_before_anything_is_trained_is_bad_input(
     method = registry.load("method", name)
     monkeypatch.setattr(method, asked, property(raising) if asked == "needs" else raising, raising=False)
     usual = asked == "__post_init__" and isinstance(raised, ValueError)  # a value out of its range is the user's
-    said = (
-        "--method: sigma is bad$" if usual else rf".*{type(raised).__name__}: .* at tests/test_declared\.py:\d+; mend"
-    )
+    said = "--method: sigma is bad$" if usual else rf".*{type(raised).__name__}: .* at tests/test_declared\.py:\d+; fix"
     with pytest.raises(BenchError, match=f"^{said}"):
         load_job(settings)
 
@@ -247,7 +245,7 @@ def test_an_attack_that_cannot_say_whether_it_applies_is_bad_input(
     write_toy(tmp_path, 40)
     settings = Settings("no-defence", "gmi", f"npz:{tmp_path}/toy.npz", teacher="datalens", out=tmp_path / "runs")
     monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", bad(KeyError("classes")))
-    with pytest.raises(BenchError, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+; mend"):
+    with pytest.raises(BenchError, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+; fix"):
         load_job(settings)
     monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", lambda *_: True)
     with pytest.raises(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conftest import ROOT
-from report.made import record
+from made import record
 
 from bench import boards
 from bench.boards.flags import flags, standing

@@ -11,8 +11,10 @@ from typing import Any, NoReturn
 from bench import __version__, extensions
 from bench.cli import (
     account,
+    assess,
     audit,
     boards,
+    canaries,
     choose,
     doctor,
     export,
@@ -37,12 +39,10 @@ GROUPS: dict[str, dict[str, Any]] = {
         "prepare": run.PREPARE,
         "audit": audit,
         "account": account,
-        "list": listing.LIST,
-        "show": show.SHOW,
     },
-    "release": {"export": export, "verify": verify},
+    "release": {"canaries": canaries, "assess": assess, "export": export, "verify": verify},
     "boards": {"leaderboard": boards, "choose": choose, "report": report, "records": records},
-    "data and machines": {"doctor": doctor},
+    "methods, data and machines": {"list": listing.LIST, "show": show.SHOW, "doctor": doctor},
 }
 """The task of a user to its commands, in the order of `bench --help`."""
 FULL = "the disk is full; finished steps are kept: make room, or name another --out, and run the same command to go on"
@@ -91,7 +91,8 @@ def parser() -> Parsers:
     added = extensions.load("commands")
     top = Parser(prog="bench", usage="bench [-h] [--version] COMMAND ...", allow_abbrev=False)
     top.formatter_class = argparse.RawDescriptionHelpFormatter
-    top.description, top.epilog = __import__("bench").__doc__, _list_commands(added)
+    summary = (__import__("bench").__doc__ or "").partition("\n")[0]
+    top.description, top.epilog = summary, _list_commands(added)
     top.add_argument("--version", action="version", version=f"dp-distill-bench {__version__}")
     commands = top.add_subparsers(
         dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="bench", parser_class=Parser
@@ -112,7 +113,7 @@ def _list_commands(added: Mapping[str, Any]) -> str:
     for task, commands in GROUPS.items():
         lines += [f"{task}:", *(f"  {name:<12} {module.HELP}" for name, module in commands.items()), ""]
     others = [f"{name} ({module.HELP})" for name, module in added.items() if module.HELP]
-    return "\n".join(lines) + f"also: {', '.join(others)}"
+    return "\n".join([*lines, f"also: {', '.join(others)}"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""`bench report`: a static site of boards, papers' tables and figures, methods, charts, pictures and runs."""
+"""`bench report`: a static site of boards, charts, pictures, methods and runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.progress import out, tell
 if TYPE_CHECKING:
     from bench.report import Sources
 
-HELP = "write boards, the papers' tables and figures, and a page for every method and run into a static site"
+HELP = "write a static site with the boards, charts, and a page for every method and run"
 DESCRIPTION = (
     "A site below OUT: open OUT/index.html from the disk, or put the directory on any web server. It shows the "
     "published records in --boards and, with --runs, the records and pictures of your own runs. Nothing is loaded from "

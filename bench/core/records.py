@@ -128,6 +128,10 @@ class Provenance(BaseModel):
     seconds: dict[str, Number] = {}
     steps: dict[str, dict[str, Any] | None] = {}
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field by name, or `default` where the record has none."""
+        return getattr(self, name, default)
+
 
 def _in_files(schema: dict[str, Any]) -> None:
     """A failed run's report is an empty object in its file."""

@@ -49,7 +49,7 @@ class AuditResult:
     """A finished audit of a release.
 
     Attributes:
-        verdict: "refuted" or "not refuted"; the latter is no proof.
+        verdict: "refuted" or "not refuted"; the latter proves nothing.
         reasons: sentences that explain the verdict.
         student, teacher, null: guesses about the released student, the undefended teacher, and a teacher that was
             trained without any canary.
@@ -215,7 +215,7 @@ def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[D
 
     method, _ = Components().plugin("method", settings.method, settings.variant, settings.tier, settings.method_options)
     if not isinstance(method, AuditableMethod):
-        raise BadOption(f"--method {settings.method} has no mechanism of its own to audit; use `bench audit release`")
+        raise BadOption(f"--method {settings.method} has no mechanism that can be audited; use `bench audit release`")
     data.check(settings.dataset)
     images = data.load(
         *(settings.dataset, settings.data_root, settings.download, settings.skip_broken), reading=settings.reading

@@ -110,7 +110,7 @@ def choose(
 
     Args:
         max_epsilon: largest accounted epsilon, > 0 and finite.
-        unit: what is protected: "example", "label", "query" or "client".
+        unit: the protected unit: "example", "label", "query" or "client".
         min_accuracy: least accuracy, in [0, 1].
         max_delta: largest delta of the account, in [0, 1).
         dataset: one board only.

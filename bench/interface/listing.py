@@ -24,7 +24,7 @@ class PluginInfo:
         unit: of a method, whose privacy its claim covers: "example", "label", "query", "client" or "none"; "" of an
             attack.
         goal: of an attack, "inversion" or "membership"; "" of a method.
-        access: of an attack, what it sees: "label", "scores", "weights", "samples" or "generator"; "" of a method.
+        access: of an attack, "label", "scores", "weights", "samples" or "generator" of the student; "" of a method.
         needs: of a method at its default options, such as "teacher" or "private_data".
     """
 
@@ -45,12 +45,12 @@ class DatasetInfo:
     """A data set.
 
     Attributes:
-        name: what `bench.run` takes; PATH stands for where your own files are.
+        name: what `bench.run` takes; PATH is the path of your own files.
         summary: a line about it.
         shape: (channels, height, width) of an image; None where only reading tells.
         class_names: in the order of the labels; () where only reading tells.
         counts: training and test images; None where it is not known.
-        layout: what is looked for below the data root.
+        layout: files that are looked for below the data root.
         licence: what its publisher allows.
         is_public: whether anyone can have it.
     """
@@ -69,7 +69,7 @@ def methods(kind: Literal["method", "baseline"] | None = None) -> tuple[PluginIn
     """List the methods, by name.
 
     Args:
-        kind: "method" for the papers' methods alone, "baseline" for the others; None = both.
+        kind: "method" for only the papers' methods, "baseline" for only the others; None = both.
 
     Returns:
         A description of each.
@@ -82,7 +82,7 @@ def attacks(goal: Literal["inversion", "membership"] | None = None) -> tuple[Plu
     """List the attacks, by name.
 
     Args:
-        goal: "inversion" or "membership" alone; None = both.
+        goal: only "inversion" or only "membership"; None = both.
 
     Returns:
         A description of each.

@@ -1,4 +1,4 @@
-"""What a function of the Python interface leaves of the process: as it was found."""
+"""Work in the caller's process, which is left as it was found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ logger.addHandler(logging.NullHandler())  # else logging would print to stderr w
 
 
 class _Stopped(BaseException):
-    """Ends a run for an exception of the caller's progress callback, which is no failure of the run to be recorded."""
+    """Ends a run for an exception of the caller's progress callback; it is not recorded as a failure of the run."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -57,7 +57,7 @@ def undisturbed(progress: Progress | None = None) -> Iterator[None]:
     gradient mode, the filters of warnings, and the handlers of signals.
 
     Args:
-        progress: a callback; what it raises ends the work and goes on to the caller.
+        progress: a callback; its exceptions end the work and go on to the caller.
     """
     token = reporter.set(_Listener(progress))
     try:

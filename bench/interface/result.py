@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bench.core import records
 from bench.core.privacy import PrivacyReport
 from bench.core.results import AttackReport, Measure, Utility, attack_of, utility_of
+from bench.core.verdict import Verdict, decide
 from bench.errors import BadOption, NotFound, RunFailed
 
 if TYPE_CHECKING:
@@ -62,8 +63,13 @@ class RunResult:
 
     @property
     def attack(self) -> AttackReport | None:
-        """What the attack achieved; None for a run without an attack."""
+        """The attack's result; None for a run without an attack."""
         return attack_of(self.record)
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the attack says about the release: it leaks, no leak was found, or the attack cannot tell."""
+        return decide(self.record)
 
     @property
     def student(self) -> nn.Module:
@@ -155,7 +161,7 @@ class RunResult:
         if attack is not None:
             main = attack.accuracy or attack.auc
             found += [] if main is None else [(f"{attack.name} on the student", _shown(main))]
-            found.append((f"power of {attack.name}", "yes" if attack.has_power else attack.reason))
+            found.append(("verdict", self.verdict.sentence))
         return found
 
     def __str__(self) -> str:
@@ -181,8 +187,8 @@ def load(path: str | os.PathLike[str]) -> RunResult:
         The run, as `bench.run` returned it.
 
     Raises:
-        NotFound: there is no record.
-        BenchError: the file is no record of a run.
+        NotFound: the folder has no record.
+        BenchError: the file is not a record of a run.
     """
     folder = Path(path)
     if not (folder / RECORD).is_file():

@@ -95,7 +95,7 @@ def run(
         epsilon: > 0, `math.inf`, or None to keep the method's own noise.
         delta: in (0, 1).
         account: whether the paper's theorem or the accountant must meet the budget.
-        solve: what the budget decides: the noise or the number of steps.
+        solve: whether the budget decides the noise or the number of steps.
         unit: "example", "label", "query" or "client".
         seed: 0 to `bench.seeds.LARGEST_SEED`.
         split: how the training images are divided between teacher and attacker, as of `bench run --help`.
@@ -128,7 +128,7 @@ def run(
         memory_check: refuse a run that needs more memory than is free, log so, or do not look.
         out: folder of runs and cached steps.
         fresh: make the run again where it exists.
-        progress: called with (stage, steps done, steps in all). What it raises ends the run.
+        progress: called with (stage, steps done, steps in all). An exception of it ends the run.
 
     Returns:
         The record with accuracies, privacy and the attack's result, and access to the released student.
@@ -231,7 +231,7 @@ def settings_of(
     trained = as_teacher(teacher, teacher_weights, teacher_normalise, folder)
     endless = epsilon is None or math.isinf(epsilon)
     if endless and account == "accounted":
-        raise BudgetError(f"account='accounted' with epsilon={epsilon}: there is no budget to meet; give one")
+        raise BudgetError(f"account='accounted' with epsilon={epsilon}: no budget is given; give a finite epsilon")
     return Settings(
         method=by_method.name,
         variant=by_method.variant,

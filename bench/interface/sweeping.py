@@ -29,7 +29,7 @@ Cell = dict[str, Any]
 
 @dataclass(frozen=True)
 class CellResult:
-    """What came of a cell.
+    """The outcome of a cell.
 
     Attributes:
         given: the grid's values of this cell, by the names of `bench.run`.
@@ -67,7 +67,7 @@ class SweepResult:
     def to_frame(self) -> pd.DataFrame:
         """A row for each cell: the grid's values, state, accuracies, epsilons, the attack's result, and the error.
 
-        Shares are in [0, 1]; an epsilon without a finite bound is `math.inf`; what a cell does not have is NaN.
+        Shares are in [0, 1]; an epsilon without a finite bound is `math.inf`; missing values are NaN.
         """
         import pandas as pd
 

@@ -1,4 +1,4 @@
-"""What a user passes to a function of the Python interface, as names, files and texts that settings hold."""
+"""Values that a user passes to the Python interface, as names, files and texts that settings hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from bench.data.own import OwnDataset
 from bench.data.request import AS_DECLARED, Fit, Reading
-from bench.errors import BadOption, BadWeights, unknown
+from bench.errors import BadOption, BadWeights, plugin_errors, unknown
 from bench.seeds import LARGEST_SEED
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def as_plugin(kind: str, given: object, variant: str | None, options: Options | 
     Of an instance, the fields that are not at their defaults are options; the tier sets the others.
 
     Raises:
-        BadPlugin: a class that is no method and no attack.
+        BadPlugin: a class that is neither a method nor an attack.
         BadOption: something else, or an option that is given twice.
     """
     texts = as_texts(options)
@@ -95,7 +95,7 @@ def as_images(given: object, out: Path, fit: Fit, pixel_range: tuple[float, floa
     """A data set by name, or as a value that `bench.data.from_arrays` and its like made.
 
     Raises:
-        BadOption: something else, or a reading beside a value, which has its own.
+        BadOption: something else, or a reading next to a value, which has its own.
     """
     if fit not in get_args(Fit):
         raise unknown("fit", fit, get_args(Fit))
@@ -120,7 +120,7 @@ def as_teacher(
     Raises:
         NotFound: no such file of weights.
         BadWeights: a module without weights.
-        BadOption: something else; a normalisation that is none; or weights beside a module.
+        BadOption: something else; a normalisation that is none; or weights next to a module.
     """
     scale = None if normalise is None else _as_scale(normalise)
     if isinstance(given, str):
@@ -148,6 +148,7 @@ def _given_teacher(network: nn.Module, scale: tuple[Numbers, Numbers] | None, ou
     from bench.data.own.datasets import write_once
     from bench.nets import Classifier, users_network
 
+    network = _unwrapped(network)
     if isinstance(network, Classifier):
         if scale is not None:
             raise BadOption("teacher_normalise: this teacher normalises images itself; leave it out")
@@ -155,10 +156,21 @@ def _given_teacher(network: nn.Module, scale: tuple[Numbers, Numbers] | None, ou
         network = network.body
     if not network.state_dict():
         raise BadWeights(f"the teacher, a {type(network).__name__}, has no weights; give a trained network")
-    name = users_network.add_value(network)
+    with plugin_errors(f"teacher, a {type(network).__name__}", "give a module that copy.deepcopy can copy"):
+        name = users_network.add_value(network)
     weights = out / TEACHERS / f"{name.partition('#')[2]}.safetensors"
     write_once(weights, lambda path: teachers.save(path, network))
     return Teacher(name, weights, scale or (0.0, 1.0))
+
+
+def _unwrapped(network: nn.Module) -> nn.Module:
+    """The network inside the wrappers of `torch.compile` and of parallel training."""
+    from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+    if isinstance(network, DataParallel | DistributedDataParallel):
+        return _unwrapped(network.module)
+    compiled = getattr(network, "_orig_mod", None)
+    return network if compiled is None else _unwrapped(compiled)
 
 
 def _as_scale(given: tuple[Scale, Scale]) -> tuple[Numbers, Numbers]:

@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 class Papers:
-    """The command `bench papers`."""
+    """The command `bench papers`, with its only action so far."""
 
     HELP = "the published numbers of four papers, compared with ours"
     DESCRIPTION = "Compare the numbers of the papers DP-DFD, DPDFD, DGD and DPSD with the boards (docs/papers.md)."
@@ -98,7 +98,7 @@ def execute(given: argparse.Namespace) -> int:
     entries = _read_entries(given)
     folder = board_files.boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
     results = read_results(board_files.boards(folder), given.tier)
-    lines, controls = compare(entries, results, _exists), without_noise(results)
+    lines, controls = compare(entries, results), without_noise(results)
     cells = [_cells(line, controls) for line in lines]
     if given.csv:
         _write(cells)
@@ -118,12 +118,6 @@ def _read_entries(given: argparse.Namespace) -> list[PrintedNumber]:
             f"--dataset {given.dataset}: not in {given.paper} {given.table}, which has {', '.join(present)}"
         )
     return [entry for entry in entries if given.dataset in (None, entry.dataset)]
-
-
-def _exists(method: str, dataset: str) -> bool:
-    from bench import data, registry
-
-    return method in registry.entries("method") and dataset in data.names()
 
 
 def _cells(line: Line, controls: Controls) -> dict[str, Any]:
@@ -167,6 +161,7 @@ def _cells(line: Line, controls: Controls) -> dict[str, Any]:
 
 
 def _write(found: Sequence[Mapping[str, Any]]) -> None:
+    """Write the lines as CSV, without cells that a spreadsheet would run."""
     writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
     writer.writeheader()
     writer.writerows({key: csv_cell(value) for key, value in line.items()} for line in found)

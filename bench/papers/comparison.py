@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from bench import data, registry
 from bench.papers.matching import difference, find_for, flags_of, names_noise, possible_epsilons
 from bench.papers.printed_numbers import UNNAMED, PrintedNumber
 from bench.papers.results import Result
@@ -34,7 +35,12 @@ class Line:
         return sorted(own | {f"reported:{issue}" for issue in self.entry.issues})
 
 
-def compare(entries: Iterable[PrintedNumber], results: Iterable[Result], exists: Exists) -> list[Line]:
+def is_in_bench(method: str, dataset: str) -> bool:
+    """Whether the bench has both."""
+    return method in registry.entries("method") and dataset in data.names()
+
+
+def compare(entries: Iterable[PrintedNumber], results: Iterable[Result], exists: Exists = is_in_bench) -> list[Line]:
     """Each published accuracy with ours, a line for each variant that was run; one line without ours if there is none.
 
     A number that belongs to one of two epsilons has a line for each of them. Of several results of a variant the one

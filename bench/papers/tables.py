@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench import data, registry
+from bench import registry
 from bench.papers import information, printed_numbers
 from bench.papers.comparison import Line, compare
 from bench.papers.matching import ONE_OF_TWO
@@ -179,14 +179,12 @@ def read_tables(results: Sequence[Result], recipes: Recipes, dataset: str | None
         results: of boards; each number is compared with the largest tier that it was run at.
         dataset: only published numbers of this data set.
     """
-    controls, datasets = without_noise(results), set(data.names())
-    found = []
+    controls, found = without_noise(results), []
     for paper, names in printed_numbers.papers().items():
         for name in names:
             entries = [each for each in printed_numbers.table(paper, name) if dataset in (None, each.dataset)]
             if entries:
-                lines = compare(entries, results, lambda m, d: m in installed("method") and d in datasets)
-                found.append(PaperTable(entries, lines, controls, recipes.get((paper, name))))
+                found.append(PaperTable(entries, compare(entries, results), controls, recipes.get((paper, name))))
     return found
 
 

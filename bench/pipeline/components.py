@@ -13,7 +13,7 @@ import torch
 from bench import data, nets, progress, registry, teachers
 from bench.api import EnsembleMethod, Method, SamplingMethod, Shape, Shards
 from bench.config import Variant, configure, plain
-from bench.errors import BenchError, plugin_errors
+from bench.errors import BadPlugin, NotFound, plugin_errors
 from bench.metrics import face_descriptor
 from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
@@ -130,7 +130,7 @@ class Components:
             return None
         if not isinstance(method, EnsembleMethod):
             fault = 'needs "teacher_ensemble" and has no `shards(teacher_arch, dataset)`'
-            raise BenchError(f"{name} {fault}; fix the plug-in")
+            raise BadPlugin(f"{name} {fault}; fix the plug-in")
         with plugin_errors(_named(method, "shards")):
             return method.shards(teacher, dataset)
 
@@ -152,7 +152,7 @@ class Components:
 def weights_sha256(path: Path) -> str:
     """The SHA-256 of a user's weights. Raises BenchError if the file is not there."""
     if not path.is_file():
-        raise BenchError(f"--teacher-weights {path}: no such file; give a .safetensors or a torch state-dict file")
+        raise NotFound(f"--teacher-weights {path}: no such file; give a .safetensors or a torch state-dict file")
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

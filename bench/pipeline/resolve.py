@@ -8,7 +8,7 @@ from dataclasses import replace
 from bench import data, nets, registry
 from bench.api import Attack, MembershipAttack, Method, PublicDataMethod, ReleaseAttack
 from bench.config import EVALUATOR, Variant, options
-from bench.errors import BenchError, plugin_errors
+from bench.errors import BadOption, BadPlugin, BenchError, Incompatible, plugin_errors
 from bench.metrics.power import FEWEST
 from bench.pipeline.components import Components
 from bench.pipeline.job import Job
@@ -36,7 +36,7 @@ def load_job(settings: Settings, components: Components | None = None, budget: b
     for arch in (s.teacher, s.student, s.evaluator):
         find.check_network(arch)
     if s.evaluator != EVALUATOR and s.evaluator == s.teacher:
-        raise BenchError(
+        raise BadOption(
             f"--evaluator {s.evaluator}: the teacher is that network, and what fools the one may fool the "
             "other; give a network of another family, or leave it out"
         )
@@ -45,7 +45,7 @@ def load_job(settings: Settings, components: Components | None = None, budget: b
     attack, attack_variant = _find_attack(find, s)
     recipe = find.recipe(s.tier, s.teacher_options)
     if s.teacher_weights is not None and s.teacher_options:
-        raise BenchError(
+        raise BadOption(
             f"--teacher.{s.teacher_options[0][0]} says how a teacher is trained, and --teacher-weights "
             f"{s.teacher_weights} is a trained one; leave one of them out"
         )
@@ -76,9 +76,9 @@ def _find_attack(
 ) -> tuple[Attack | MembershipAttack | ReleaseAttack | None, Variant]:
     if settings.attack is None:
         if settings.attack_options:
-            raise BenchError(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")
+            raise BadOption(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")
         if settings.attack_variant is not None:
-            raise BenchError("--attack-variant was given without --attack; name the attack")
+            raise BadOption("--attack-variant was given without --attack; name the attack")
         return None, "printed"
     return find.plugin("attack", settings.attack, settings.attack_variant, settings.tier, settings.attack_options)
 
@@ -91,7 +91,7 @@ def _check_noise(method: Method, settings: Settings) -> None:
     decided = {option.name for option in options(type(method)) if option.solved}
     for name, value in settings.method_options:
         if name in decided:
-            raise BenchError(
+            raise BadOption(
                 f"--method.{name} {value}: --epsilon {budget.epsilon:g} decides it; leave it out, or give "
                 "--epsilon none, which keeps it, or --solve steps, which finds the number of steps instead"
             )
@@ -101,10 +101,10 @@ def _check_own_teacher(job: Job) -> None:
     """Refuse a user's own teacher that nothing would query, or whose normalisation is of other images."""
     s, channels = job.settings, job.material.data.shape[0]
     if s.teacher_weights is not None and not job.needs_teacher:
-        raise BenchError(f"--teacher-weights {s.teacher_weights}: {s.method} queries no teacher; leave them out")
+        raise BadOption(f"--teacher-weights {s.teacher_weights}: {s.method} queries no teacher; leave them out")
     for name, values in zip(("means", "deviations"), s.teacher_normalise or (), strict=False):
         if isinstance(values, tuple) and len(values) not in (1, channels):
-            raise BenchError(
+            raise BadOption(
                 f"--teacher-normalise: {len(values)} {name} for images of {channels} channel{'s' * (channels != 1)}; "
                 f"give one{f' or {channels}' if channels != 1 else ''}"
             )
@@ -115,7 +115,7 @@ def _check_ensemble(job: Job) -> None:
     for arch in () if shards is None else shards.archs:
         nets.check(arch)
     if shards is not None and shards.count > records:
-        raise BenchError(f"{shards.count} teachers for {records} private records: give at most that many")
+        raise BadOption(f"{shards.count} teachers for {records} private records: give at most that many")
 
 
 def _check_public(job: Job) -> None:
@@ -123,11 +123,11 @@ def _check_public(job: Job) -> None:
     if public is None:
         return
     if not isinstance(job.method, PublicDataMethod):
-        raise BenchError(f'{method} needs "public_data" and has no `least_public()`; fix the plug-in')
+        raise BadPlugin(f'{method} needs "public_data" and has no `least_public()`; fix the plug-in')
     with plugin_errors(f"method '{method}'"):
         least = job.method.least_public()
     if least > len(public):
-        raise BenchError(
+        raise BadOption(
             f"{least} images to query of {len(public)} public ones of data set '{name}': lower the option of "
             f"{method} that says how many (`bench show {method}`)"
         )
@@ -171,6 +171,6 @@ def refuse_unfit(job: Job) -> None:
         return
     other = fitting_attack(job)
     advice = f"give --attack {other}" if other else "leave --attack out"
-    raise BenchError(
+    raise Incompatible(
         f"--attack {job.settings.attack}: {reason}; {advice}, or --unfit-attack record to run it all the same"
     )

@@ -1,6 +1,6 @@
 """Methods and attacks that a user passes as classes, such as ones that a notebook defines.
 
-Such a class gets a name of its own and a hash of its content, as `my-method-0123456789ab`, by which steps and records
+Such a class is named by its own name and a hash of its content, as `my-method-0123456789ab`, by which steps and records
 are named: another version of the class is another method.
 """
 

@@ -124,7 +124,7 @@ class Chart:
     """A chart of points; lines and names are added to it, and names go where they cover least.
 
     Attributes:
-        hollow: what a hollow mark with a run means.
+        hollow: the meaning of a hollow mark with a run.
         edge: where the axes end on the right, in units of the view box.
         places: of the marks, in the same units.
     """
@@ -258,10 +258,10 @@ class Chart:
 
     def markup(self, title: str, meaning: str, label: str, legend: str = "") -> str:
         """The chart as a figure: title, meaning, drawing, legend, and the table of its points. A single point is
-        told in words: axes would say nothing.
+        a sentence: axes would say nothing.
 
         Args:
-            label: what it shows, for those who do not see it.
+            label: the content in a few words, for those who do not see it.
         """
         caption = tag("figcaption", tag("strong", escape(title)) + " " + tag("span", escape(meaning)))
         if len(self.points) == 1 and not legend:
@@ -288,12 +288,12 @@ class Chart:
         return tag("a", body, href=f"#run-{point.run}", **attributes) if point.run else tag("g", body, **attributes)
 
     def _words(self, point: Point) -> str:
-        """What a point shows, as a sentence that its method begins."""
+        """The rest of a sentence on a point that begins with its method."""
         reached, where, *rest, setting = self._cells(point)
         return (f", {setting}" if setting else "") + f": {reached} at {where}" + "".join(f", {w}" for w in rest if w)
 
     def _cells(self, point: Point) -> list[str]:
-        """What a point shows: its two numbers, its seeds, what else is known of it, and its setting."""
+        """A point in cells: its two numbers, its seeds, notes, and its setting."""
         x = self.x
         where = x.beyond if math.isinf(point.x) else x.names[int(point.x)] if x.names else f"{point.x:.4g}"
         notes = [promise(point.unit)] if point.unit else []

@@ -20,9 +20,9 @@ from bench.storage.specs import canonical, digest
 __all__ = ["AUDIT", "RECORD", "Audit", "Record", "Status", "Verdict"]
 
 RECORD, AUDIT = "record.json", "audit.json"
+SPEC = b'\n "spec": {'
 Digest = Callable[[dict[str, Any]], str]
 """Computes the hash of a spec."""
-SPEC = b'\n "spec": {'
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Record:
         """The record in a text, whose hash must be that of its spec.
 
         Args:
-            name: of the file, for messages.
+            name: of where the text is from, for messages.
             digest_of: computes the hash of a spec; one that keeps the parts that many specs share is faster.
 
         Raises:

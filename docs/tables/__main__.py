@@ -3,8 +3,8 @@
     python -m docs.tables            # writes them again
     python -m docs.tables --check    # fails if one of them is not what the boards and records say
 
-A table is between `<!-- table NAME -->` and `<!-- end -->`. It has a template in docs/templates and a function that
-returns the values of the template, named alike (`TABLES`). A release that a table lists is a line of rows.csv.
+A table is between `<!-- table NAME -->` and `<!-- end -->`. It has a template in docs/templates and a function of the
+same name (`TABLES`) that returns the template's values. The releases that a table lists are lines of rows.csv.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from docs.tables.cells import FILTERS, cell
 PLACE = re.compile(r"(<!-- table (\w+) -->\n)(?:(?!<!-- ).*\n)*(<!-- end -->)")
 OF = {"cifar10": "cifar10-jpeg", "celeba_g": "celeba-g-subset", "celeba_h": "celeba-h-subset", "lfw": "lfw-crop"}
 OF |= {"celeba": "celeba-id-subset", "dp_dfd": "dp-dfd", "fed_dpsd": "fed-dpsd"}
-"""What a table is of, where its name on the pages is not that of the board or the method."""
+"""Boards and methods of tables, by their name on the pages where it is another one."""
 TEMPLATES = Environment(
     loader=FileSystemLoader(ROOT / "docs" / "templates"), undefined=StrictUndefined, finalize=cell,
     trim_blocks=True, lstrip_blocks=True, autoescape=False,

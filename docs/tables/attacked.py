@@ -142,7 +142,7 @@ def _area(known: list[dict[str, float | None]]) -> str:
 
 
 def examples() -> dict[str, object]:
-    """Numbers of the kinds that docs/attacks.md explains; the template has the words, which hold for these alone."""
+    """Numbers of the kinds that docs/attacks.md explains; the template has the words, which hold for these only."""
     gmi = matrix("digits")["gmi"]["data"].metrics
     bare, unsure = _membership("cifar10-jpeg", "no-defence").metrics, _membership("digits", "dp-sgd")
     caught, held = release("mnist", "no-defence", {}), release("digits", "ts-adp", {})

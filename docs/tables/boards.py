@@ -63,8 +63,8 @@ def seeds(row: Row) -> int:
 @dataclass(frozen=True)
 class Line:
     """A line of rows.csv: a release that a table shows. Of several variants the default one is meant, and the usual
-    teacher, unless `variant` or `teacher` names another. `ingredient` and `unprotected`: what a paper leaves
-    unprotected, and the options that do the same."""
+    teacher, unless `variant` or `teacher` names another. `ingredient` and `unprotected`: the ingredient
+    that a paper leaves unprotected, and the options that do the same."""
 
     label: str
     method: str

@@ -63,8 +63,8 @@ def headlines(name: str) -> dict[str, object]:
             for changed in (line.options, line.unprotected)
             for variant in ("printed", "working")
         )
-        told = next((row["reported_accuracy"] for row in (printed, working) if row and row["reported_accuracy"]), "")
-        rows.append((line, told, printed, working, *bare))
+        known = next((row["reported_accuracy"] for row in (printed, working) if row and row["reported_accuracy"]), "")
+        rows.append((line, known, printed, working, *bare))
     return {"rows": rows}
 
 
@@ -90,9 +90,9 @@ def verdict(row: Row) -> str:
     if not row["reported_accuracy"]:
         return ""
     paper, name = row["reported_source"].split(" ", 1)
-    told = float(row["reported_accuracy"])
+    published = float(row["reported_accuracy"])
     compared = comparison.compare(printed_numbers.table(paper, name), [Result.of(row)], lambda *_: True)
-    line = next(each for each in compared if each.result is not None and each.entry.value == told)
+    line = next(each for each in compared if each.result is not None and each.entry.value == published)
     points = f"{100 * present(line.difference, 'difference from the published accuracy'):+.1f}"
     controls = without_noise(map(Result.of, boards.board(row["dataset"])))
     why = reason(line, controls) if line.difference < -FAR else None
@@ -131,8 +131,8 @@ def larger() -> dict[str, object]:
     methods.append(("`dpsd`, 51,200 labels", "dpsd", given(mode="label"), given(mode="label", questions=51_200)))
     rows = []
     for label, method, large, small in sorted(methods, key=lambda each: each[0]):
-        asked = [(name, *each) for name in ("mnist", "fmnist") for each in (("paper", large), ("quick", small))]
-        rows.append((label, [release(name, method, changed, "working", tier=tier) for name, tier, changed in asked]))
+        wanted = [(name, *each) for name in ("mnist", "fmnist") for each in (("paper", large), ("quick", small))]
+        rows.append((label, [release(name, method, changed, "working", tier=tier) for name, tier, changed in wanted]))
     return {"rows": rows}
 
 
@@ -155,16 +155,16 @@ def students() -> dict[str, object]:
     rows = []
     for name, split, label, _ in EXPECTED:
         for row in boards.board(name, split):
-            told = options(row["options"])["method"] if row["method"] == "dp-teacher" else {}
-            if told.get("conversion") == "transcribe":
-                others = {key: value for key, value in told.items() if key not in ("conversion", "teacher")}
+            known = options(row["options"])["method"] if row["method"] == "dp-teacher" else {}
+            if known.get("conversion") == "transcribe":
+                others = {key: value for key, value in known.items() if key not in ("conversion", "teacher")}
                 took = mean(run.provenance["seconds"]["release"] for run in runs(row)) / 60
                 rows.append((label, row, boards.filled({"method": others}), took))
     return {"rows": rows}
 
 
 def votes() -> dict[str, object]:
-    """A student of moments and votes next to its control, which asks no teacher and has the same budget."""
+    """A student of moments and votes next to its control, which queries no teacher and has the same budget."""
     rows = []
     for name, teachers, epsilon in (("digits", 40, 8.0), ("digits", 40, 2.0), ("mnist", 50, 8.0), ("mnist", 50, 1.0)):
         sound = given(teachers=teachers, epsilon=epsilon, account="accounted")
@@ -181,13 +181,13 @@ def federations(name: str) -> dict[str, object]:
     for method in FEDERATIONS:
         plain = "printed" if method == "fedavg" else "working"
         logits = {"feddf": ("printed", {})}.get(method, ("working", {"mean": "logits"}))
-        asked = [(*logits, "datalens"), (plain, {}, "datalens"), (plain, {}, "dense-cnn")]
+        wanted = [(*logits, "datalens"), (plain, {}, "datalens"), (plain, {}, "dense-cnn")]
         cells = [
             release(name, method, given(epsilon=None, solve="none", **more), variant, tier="quick", student=student)
-            for variant, more, student in asked
+            for variant, more, student in wanted
         ]
-        told = next((row["reported_accuracy"] for row in cells[1:] if row and row["reported_accuracy"]), "")
-        rows.append((method, [None if method == "fedavg" else cells[0], *cells[1:]], told))
+        known = next((row["reported_accuracy"] for row in cells[1:] if row and row["reported_accuracy"]), "")
+        rows.append((method, [None if method == "fedavg" else cells[0], *cells[1:]], known))
     return {"rows": rows}
 
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import pytest
-from report.made import record
+from made import record
 
 from bench.cli import run
 from bench.report.command import command

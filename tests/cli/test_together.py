@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent
-from report.made import record
+from made import record
 
 from bench.bundle import releases
 from bench.cli import main

@@ -123,7 +123,7 @@ def test_interrupted_run_goes_on_to_the_same_result(at: int, error: BaseExceptio
     with pytest.raises(type(error)):
         bench.run(**RR, attack="loss-threshold", out=tmp_path / "cut", progress=Interrupter(at, error))
     assert state() == before
-    assert not list((tmp_path / "cut").rglob("record.json")), "an interruption is no failed run"
+    assert not list((tmp_path / "cut").rglob("record.json")), "an interruption is not a failed run"
     again = bench.run(**RR, attack="loss-threshold", out=tmp_path / "cut")
     whole = bench.run(**RR, attack="loss-threshold", out=tmp_path / "whole")
     assert again.record.metrics == whole.record.metrics and again.record.hash == whole.record.hash

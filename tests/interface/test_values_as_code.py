@@ -104,6 +104,20 @@ def test_student_of_a_run_can_be_a_teacher(out: Path) -> None:
     assert torch.allclose(again.student(IMAGES), student(IMAGES), atol=1e-6)
 
 
+def test_wrapped_module_is_the_teacher_inside(out: Path) -> None:
+    net = Net(6)
+    plain = bench.run(NoDefence, teacher=net, out=out, **SMOKE)
+    for wrapped in (nn.DataParallel(net), torch.compile(net)):
+        assert bench.run(NoDefence, teacher=wrapped, out=out, **SMOKE).record.hash == plain.record.hash  # type: ignore[arg-type]
+
+
+class Uncopied(Net):
+    """A network that cannot be copied."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Net:
+        raise RuntimeError("not to be copied")
+
+
 class Two(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x.new_zeros(len(x), 10)
@@ -120,6 +134,7 @@ def nan() -> nn.Module:
     [
         ({"teacher": Two()}, BadWeights),
         ({"teacher": nan()}, BadWeights),
+        ({"teacher": Uncopied()}, BadPlugin),
         ({"teacher": nn.Sequential(nn.Flatten(), nn.Linear(256, 3))}, BenchError),
         ({"teacher": nn.Linear(784, 10)}, BenchError),
         ({"teacher": 3}, BadOption),
@@ -129,7 +144,7 @@ def nan() -> nn.Module:
         ({"teacher": Classifier(Net()), "teacher_normalise": (0.5, 0.5)}, BadOption),
         ({"teacher": "datalens", "teacher_normalise": (0.5, 0.5)}, BadOption),
     ],
-    ids=range(10),
+    ids=range(11),
 )
 def test_bad_teacher_is_refused(given: dict[str, Any], kind: type[BenchError], tmp_path: Path) -> None:
     with pytest.raises(kind):
@@ -167,7 +182,7 @@ class InACell(Shrunk):
 
 
 def cell(number: int, power: float) -> type:
-    """A class as IPython defines it: in `__main__`, its text in `linecache` alone."""
+    """A class as IPython defines it: in `__main__`, its text only in `linecache`."""
     text, name = CELL.format(power=power), f"<ipython-input-{number}>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace: dict[str, Any] = {"__name__": "__main__"}

@@ -10,6 +10,7 @@ import pytest
 from boards_made import cells, execute, write
 
 from bench.boards.board_cells import options
+from bench.cli import main
 from bench.errors import BenchError
 from bench.papers import command, comparison, printed_numbers
 from bench.papers.results import read_results
@@ -129,3 +130,29 @@ def test_a_row_without_an_accounted_epsilon_has_none(tmp_path: Path, capsys: pyt
 def test_a_damaged_cell_of_options_is_one_line() -> None:
     with pytest.raises(BenchError, match=r"cell of options is damaged.*expected a JSON object"):
         options('{"method"')
+
+
+def test_old_name_compares_and_names_the_new_one(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--paper", "dpsd", "--table", "Table I", "--boards", str(measured), "--csv"]
+    assert main(["papers", "compare", *words]) == 0
+    new = capsys.readouterr()
+    assert main(["compare", *words]) == 0
+    old = capsys.readouterr()
+    assert old.out == new.out and new.err == ""
+    assert old.err.count("\n") == 1 and "bench papers compare" in old.err
+
+
+def test_papers_without_an_action_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["papers"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "ACTION" in said and "bench papers --help" in said
+
+
+def test_help_mentions_the_papers_in_its_last_line_only(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    *lines, last = capsys.readouterr().out.strip().splitlines()
+    assert "papers" in last and not [line for line in lines if "paper" in line.lower()]
+    tasks = [line for line in lines if line.endswith(":") and not line.startswith("options")]
+    assert tasks == ["run and attack:", "release:", "boards:", "methods, data and machines:"]
+    assert not [line for line in lines if line.strip().startswith("compare")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from made import parts_of, record
 
 from bench import registry
 from bench.papers.figures import FIGURES, sweep_charts, sweep_points
-from bench.papers.figures.kinds import Printed, Sweep
+from bench.papers.figures.kinds import Printed, Sweep, read_figures
 from bench.papers.printed_numbers import PrintedNumber, load, read_row
 from bench.papers.tables import read_recipes
 from bench.report import Sources
@@ -310,3 +311,11 @@ def test_a_chart_of_one_place_is_folded_away_unless_print_stands_beside_it() -> 
     same, other = (row(table="Table V", setting=f"beta={at}", epsilon="") for at in (0.1, 0.3))
     assert drawn(replace(BETA, printed=rules), beta[0], rows=[other])[0].shows
     assert not drawn(replace(BETA, printed=rules), beta[0], rows=[same])[0].shows, "one place is no axis"
+
+
+def test_figures_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:
+    wrong = tmp_path / "figures.toml"
+    wrong.write_text('[[figures]]\npaper = "dgd"\nname = "Fig. 3"\nnotes = "a key that no figure has"\n')
+    with pytest.raises(ValueError, match="notes"):
+        read_figures(wrong)
+    assert read_figures() == FIGURES

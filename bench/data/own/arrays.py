@@ -123,7 +123,9 @@ def _array(value: Any, problem: str) -> np.ndarray[Any, Any]:
     try:
         array = np.array(value)
     except ValueError as error:
-        raise BadData(f"{problem} is no array ({error}); give images of one size, or labels of one kind") from None
+        raise BadData(
+            f"{problem} cannot become an array ({error}); give images of one size, or labels of one kind"
+        ) from None
     if array.dtype.hasobject or array.ndim == 0:
         raise BadData(f"{problem} is a {type(value).__name__} of dtype {array.dtype}; expected an array or a tensor")
     return array

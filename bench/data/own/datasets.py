@@ -50,7 +50,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_reading(fit: Fit, value_range: tuple[float, float] | None) -> Reading:
-    """How images are read. Raises BadOption for a fit that there is not, or a range that is none."""
+    """How images are read. Raises UnknownName for an unknown fit, BadOption for an impossible range."""
     if fit not in get_args(Fit):
         raise unknown("fit", fit, get_args(Fit))
     if value_range is None:

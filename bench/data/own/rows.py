@@ -89,7 +89,7 @@ def from_huggingface(
 
     Raises:
         NotFound: no such folder.
-        BadData: rows without these columns, or a value in them that is no image or no label.
+        BadData: rows without these columns, or a value in them that is not an image or a label.
         BadOption: a name, a size, a fit or a range that cannot be.
     """
     reading, shape_words = checked_reading(fit, value_range), of_files(size, channels)
@@ -117,7 +117,7 @@ def _splits(given: Any, name: str) -> dict[str, Iterable[Any]]:
         return {"train": given}
     unread = [split for split in given if not isinstance(split, str) or part_of(split) is None]
     if unread:
-        raise BadData(f"data set '{name}' has the split {unread[0]!r}; expected train, test and validation alone")
+        raise BadData(f"data set '{name}' has the split {unread[0]!r}; expected only train, test and validation")
     return dict(given)
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
-from torch import Tensor
 
 from bench.metrics.membership.sides import Floats, check_confidence, sides
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _HALVINGS = 60
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import betaincinv
-from torch import Tensor
 
 from bench.metrics.intervals import clopper_pearson
 from bench.metrics.membership.rates import share_from, thresholds_seen
 from bench.metrics.membership.sides import Floats, Halves, check_confidence, halves, sides
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _CHOOSING_CONFIDENCE = 0.999
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from bench.metrics.intervals import clopper_pearson
 from bench.metrics.membership.sides import Floats, check_confidence, halves, sides
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _ROUNDING = 1e-9
 

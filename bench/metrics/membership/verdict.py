@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from bench.metrics.levels import LEAST_AUC
 from bench.metrics.membership.auc import area
 from bench.metrics.membership.rates import Balanced, RateAt, best_balanced, rate_at
 from bench.metrics.membership.sides import sides
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ import math
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 from bench.papers.figures.claims import Says
 
+FILE = Path(__file__).with_name("figures.toml")
 Axis = Literal["log", "linear", "names"]
 CLAIMED = "epsilon"
 """The claimed epsilon, as an axis; any other axis is an option of the method."""
@@ -91,11 +92,11 @@ class Figure:
     note: str = ""
 
 
-def read_figures() -> tuple[Figure, ...]:
-    """The figures of `figures.toml`. Raises pydantic's ValidationError, which names the key, for a wrong file."""
+def read_figures(path: Path = FILE) -> tuple[Figure, ...]:
+    """Read the figures. Raises pydantic's ValidationError, which names the key, for a wrong file."""
     from pydantic import ConfigDict, TypeAdapter, with_config
 
     for kind in (Printed, Sweep, Says, Figure):
         with_config(ConfigDict(extra="forbid"))(kind)
-    content = tomllib.loads(files("bench.papers.figures").joinpath("figures.toml").read_text(encoding="utf-8"))
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
     return TypeAdapter(tuple[Figure, ...]).validate_python(content["figures"])

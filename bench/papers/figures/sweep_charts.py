@@ -49,12 +49,12 @@ def accounts(points: Sequence[Point]) -> str:
     for point in points:
         if point.account:
             found[point.account[1]].add(point.account[0])
-    return "; ".join(_range(min(values), max(values), unit) for unit, values in sorted(found.items()))
+    return "; ".join(f"ε accounted {_range(sorted(values), unit)} per {unit}" for unit, values in sorted(found.items()))
 
 
-def _range(least: float, most: float, unit: str) -> str:
-    one, other = (account(value, unit).partition(" ")[0] for value in (least, most))
-    return f"ε accounted {one} per {unit}" if one == other else f"ε accounted from {one} to {other} per {unit}"
+def _range(values: Sequence[float], unit: str) -> str:
+    least, most = (account(value, unit).partition(" ")[0] for value in (values[0], values[-1]))
+    return least if least == most else f"from {least} to {most}"
 
 
 def _commonest(picture: Picture) -> float | None:
@@ -84,7 +84,7 @@ def agreement(lines: Sequence[Mapping[str, Any]]) -> str:
     points = [_agreement_point(line, line["ours"]) for line in lines if line["ours"] is not None]
     if not points:
         return ""
-    values = [*(point.x for point in points), *reach(points)]  # one scale, or equality is no diagonal
+    values = [*(point.x for point in points), *reach(points)]  # the same scale, so that equality is a diagonal
     look = styles(point.method for point in points)
     chart = Chart(
         Scale("printed", values), Scale("ours", values), points, look, hollow="a variant that is not run by default"

@@ -160,19 +160,16 @@ def _place(sweep: Sweep, group: list[Record]) -> At | None:
     if sweep.x == WHICH:
         own = [str(spec["options"][key]) for key in sweep.series if key in spec["options"]]
         return " ".join([spec["method"], *own])
-    value = _claimed(group) if sweep.x == CLAIMED else _used(group[0], sweep.x)
+    if sweep.x == CLAIMED:
+        value = _claimed(group)
+    else:  # a value that was solved for the budget replaces the given one
+        given, solved = spec["options"].get(sweep.x), (group[0].privacy.get("solved") or {}).get(sweep.x)
+        value = given if given is None or solved is None else solved
     if value is None or isinstance(value, (bool, str)):
         return None
     if value >= sweep.endless:
         return math.inf
     return float(value) if sweep.axis != "log" or value > 0 else None
-
-
-def _used(record: Record, option: str) -> Any:
-    """An option of the method as the run used it: a value solved for the budget replaces the given one."""
-    given = record.spec["release"]["options"].get(option)
-    solved = (record.privacy.get("solved") or {}).get(option)
-    return given if given is None or solved is None else solved
 
 
 def _claimed(group: list[Record]) -> float | None:

@@ -1,0 +1,219 @@
+"""The attacks of an assessment on one network: those on its outputs, and the plug-ins of `attacks/`.
+
+Plug-ins get what they get in a run: a `Target` of the access that they declare, and the attacker's knowledge. Suspects
+are the members and those non-members that are not the attacker's own population.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bench import registry
+from bench.api import AttackerKnowledge, Context, Reference, Target
+from bench.assess.from_scores import attacks_on
+from bench.assess.models import query
+from bench.assess.numbers import Scored
+from bench.assess.records import Records
+from bench.assess.schema import Skipped
+from bench.assess.scores import Layout, Side, outputs_as_side
+from bench.data import to_float
+from bench.errors import RunFailed
+from bench.progress import track
+from bench.seeds import derive
+
+QUERIES = 1000
+"""Records of each set that the label-only attack looks at: it makes 41 queries for each."""
+READS = {"label": "predicted class", "scores": "all outputs", "weights": "all outputs and weights"}
+CALIBRATED = "Watson et al., ICLR 2022, arXiv 2111.08440"
+Rows = NDArray[np.int64]
+
+
+class _Artifacts:
+    """Parts that attacks make for reuse, in memory."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def get(self, kind: str, key: dict[str, Any], make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """As `bench.api.context.Artifacts`."""
+        name = f"{kind} {sorted(key.items())}"
+        if name not in self._made:
+            self._made[name] = make()
+        found: dict[str, Tensor] = self._made[name]
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """What attacks are played on, apart from the model.
+
+    Attributes:
+        members, others: the two sets, without copies.
+        population: records of neither that attacks learn from; None = `reserved` of the non-members.
+        reserved: indices of non-members that only attacks with a population know, where no population is given.
+        references: networks with (members + suspects,) bool, the records each was trained on; suspects are all
+            non-members where `population` is given, else those that are not reserved.
+        outside: networks that were trained on none of the records; used by the calibrated loss.
+        seed: of the attacks.
+    """
+
+    members: Records
+    others: Records
+    population: Records | None
+    reserved: Rows
+    references: list[tuple[nn.Module, NDArray[np.bool_]]] = field(default_factory=list)
+    outside: list[nn.Module] = field(default_factory=list)
+    seed: int = 0
+
+    @property
+    def suspects(self) -> Rows:
+        """Indices of the non-members that are suspects of attacks with a population or references."""
+        keep = np.ones(len(self.others), bool)
+        if self.population is not None:
+            return np.flatnonzero(keep)
+        keep[self.reserved] = False
+        return np.flatnonzero(keep)
+
+
+def reserve(others: int, least: int, seed: int) -> Rows:
+    """Indices of non-members for the attacker's population: a third, or half where that makes `least`."""
+    count = others // 3
+    if count < least <= others // 2:
+        count = least
+    chosen = np.random.default_rng(derive(seed, "population")).permutation(others)[:count]
+    return np.sort(chosen)
+
+
+def play(module: nn.Module, classes: int, scene: Scene, names: tuple[str, ...]) -> tuple[list[Scored], list[Skipped]]:
+    """Play the attacks of these names on one network.
+
+    Args:
+        names: of `bench.assess.policy.ATTACKS`.
+
+    Returns:
+        The scores of those that ran, and why others did not.
+    """
+    with track("query the model", len(scene.members) + len(scene.others)) as advance:
+        inside, outside = (_side(module, each, classes, advance) for each in (scene.members, scene.others))
+    scored = [each for each in attacks_on(inside, outside) if each.name in names]
+    skipped: list[Skipped] = []
+    if "calibrated-loss" in names:
+        if scene.outside or scene.references:
+            scored.append(_calibrated(inside, outside, scene, classes))
+        else:
+            reason = "it needs reference models: --references N trains them, --references DIR names a folder"
+            skipped.append(Skipped(name="calibrated-loss", reason=reason))
+    for name in ("label-only", "quantile", "lira", "rmia"):
+        if name not in names:
+            continue
+        try:
+            found = _plugin(name, module, classes, scene)
+        except RunFailed as error:
+            found = str(error)
+        if isinstance(found, str):
+            skipped.append(Skipped(name=name, reason=found))
+        else:
+            scored.append(found)
+    return scored, skipped
+
+
+def _side(module: nn.Module, records: Records, classes: int, advance: Callable[[int], object]) -> Side:
+    layout = Layout("logit", classes, True, records.groups is not None, ())
+    logits = query(module, records.images, step=advance).double().numpy()
+    empty = np.empty((len(records), 0))
+    return outputs_as_side(records.path, "", layout, logits, records.labels.numpy(), records.groups, empty)
+
+
+def confidences(module: nn.Module, records: Records, classes: int) -> Side:
+    """The outputs of a network on one set, as attacks read them."""
+    return _side(module, records, classes, lambda _: None)
+
+
+def _calibrated(inside: Side, outside: Side, scene: Scene, classes: int) -> Scored:
+    """The confidence less its mean over networks that did not train on the record: the record's difficulty is taken
+    off."""
+    rows = _rows("calibrated-loss", scene) if scene.references else None
+    chosen = (
+        (scene.members, scene.others) if rows is None else (scene.members.take(rows[0]), scene.others.take(rows[1]))
+    )
+    count = len(chosen[0])
+    models = scene.references or [(model, np.zeros(count + len(chosen[1]), bool)) for model in scene.outside]
+    known = [np.concatenate([confidences(model, each, classes).confidence for each in chosen]) for model, _ in models]
+    untrained = ~np.stack([trained for _, trained in models])
+    means = np.where(untrained, np.stack(known), 0).sum(0) / np.maximum(untrained.sum(0), 1)
+    own = (inside.confidence, outside.confidence)
+    if rows is not None:
+        own = (own[0][rows[0]], own[1][rows[1]])
+    note = f"{len(models)} reference models"
+    return Scored("calibrated-loss", CALIBRATED, "loss", own[0] - means[:count], own[1] - means[count:], note, rows)
+
+
+def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored | str:
+    """The scores of a plug-in, or why it cannot be played."""
+    attack, problem = _attack(name, scene)
+    if attack is None:
+        return problem
+    rows = _rows(name, scene)
+    chosen = scene.members.take(rows[0]), scene.others.take(rows[1])
+    population = scene.population or scene.others.take(scene.reserved)
+    shape = _shape(scene.members)
+    reason = attack.applicable(shape, classes, len(population))
+    if reason is not None:
+        return str(reason)
+    images = torch.cat([to_float(each.images) for each in chosen])
+    labels = torch.cat([each.labels for each in chosen])
+    context = Context(torch.device("cpu"), derive(scene.seed, name), track, _Artifacts())
+
+    def references(count: int, _kind: Literal["teacher", "student"]) -> list[Reference]:
+        return [
+            Reference(Target(model, attack.access, shape, classes), torch.from_numpy(trained))
+            for model, trained in scene.references[:count]
+        ]
+
+    def load_population() -> tuple[Tensor, Tensor]:
+        return to_float(population.images), population.labels
+
+    knowledge = AttackerKnowledge(images, labels, load_population, references)
+    found = attack.infer(Target(module, attack.access, shape, classes), knowledge, context).scores.double().numpy()
+    count = len(rows[0])
+    note = "" if len(rows[0]) == len(scene.members) else f"on {count} members and {len(rows[1])} non-members"
+    if scene.references and name in ("lira", "rmia"):
+        note = f"{len(scene.references)} reference models" + (f", {note}" if note else "")
+    return Scored(name, attack.reference, READS[attack.access], found[:count], found[count:], note, rows)
+
+
+def _attack(name: str, scene: Scene) -> tuple[Any, str]:
+    """The plug-in with its options, or None and why it cannot be played."""
+    cls = registry.load("attack", name)
+    if name not in ("lira", "rmia"):
+        return cls(), ""
+    count = len(scene.references)
+    if count < 4 or count % 2:
+        return None, "it needs reference models: --references N trains them, --references DIR names a folder"
+    if name == "lira":
+        return cls(references=count, mode="online" if count >= 16 else "offline", variance="fixed", views="none"), ""
+    return cls(references=count, gamma=1.0), ""
+
+
+def _rows(name: str, scene: Scene) -> tuple[Rows, Rows]:
+    """The members and non-members that an attack looks at."""
+    members = np.arange(len(scene.members))
+    if name == "label-only":
+        rng = np.random.default_rng(derive(scene.seed, "label-only", "sample"))
+        return (
+            np.sort(rng.permutation(len(scene.members))[:QUERIES]),
+            np.sort(rng.permutation(len(scene.others))[:QUERIES]),
+        )
+    return members, scene.suspects
+
+
+def _shape(records: Records) -> tuple[int, int, int]:
+    _, channels, height, width = records.images.shape
+    return channels, height, width

@@ -1,0 +1,163 @@
+"""The baseline without the model: does information from before training separate members and non-members?
+
+Das, Zhang, Tramer, "Blind Baselines Beat Membership Inference Attacks for Foundation Models", 2024: where members and
+non-members come from different sources or times, a classifier that never sees the model separates them, and an attack's
+success says nothing about the model. Logistic regression and gradient-boosted trees are cross-validated in five folds,
+whole groups in one fold. For the p-value, membership is exchanged 200 times among the units of each fold
+while the out-of-fold scores stay, and the larger of both AUCs is compared with the larger one of each exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bench.assess.schema import Blind
+from bench.seeds import derive
+
+Floats = NDArray[np.float64]
+FOLDS, SHUFFLES = 5, 200
+MOST = 5000
+"""Records of each set that the baseline looks at, drawn at random."""
+LEAST_AUC, LARGEST_P = 0.55, 0.01
+"""Sets differ where the AUC is above the one and p below the other."""
+CLUES = 3
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts about records from before training.
+
+    Attributes:
+        names: of the d features, as a reader knows them.
+        values: (n, d) float64, finite.
+        labels: (n,) int64 classes; None where none are known. Each class becomes a feature.
+        groups: (n,) text; None where records are units.
+    """
+
+    names: tuple[str, ...]
+    values: Floats
+    labels: NDArray[np.int64] | None = None
+    groups: NDArray[np.str_] | None = None
+
+
+def compare(members: Facts, others: Facts, seed: int, step: Callable[[int], object] = lambda _: None) -> Blind | None:
+    """Try to tell two sets apart without the model; None where nothing is known of the records.
+
+    Args:
+        seed: of the sample, the folds and the exchanges.
+        step: called with 1 after each of the `2 * FOLDS` trainings.
+    """
+    names, values, is_member, groups = _table(members, others, seed)
+    if not names:
+        return None
+    fold = _folds(groups, seed)
+    scores = np.zeros((2, len(values)))
+    for number, make in enumerate((_linear, _trees)):
+        for k in range(FOLDS):
+            model = make().fit(values[fold != k], is_member[fold != k])
+            scores[number, fold == k] = model.decision_function(values[fold == k])
+            step(1)
+    areas = [_area(row, is_member) for row in scores]
+    best = max(areas)
+    p = _permutation_p(scores, is_member, groups, fold, best, seed)
+    clues = _clues(names, values, is_member)
+    return Blind(
+        auc=best,
+        p=p,
+        differs=p < LARGEST_P and best > LEAST_AUC,
+        clues=tuple(clues),
+        features=len(names),
+        method=f"{('logistic regression', 'gradient-boosted trees')[int(np.argmax(areas))]}, {FOLDS} folds, "
+        f"{SHUFFLES} exchanges of membership",
+    )
+
+
+def _table(members: Facts, others: Facts, seed: int) -> tuple[list[str], Floats, NDArray[np.bool_], NDArray[Any]]:
+    """Names and values of all features, without constant ones; who is a member; and a number for each group."""
+    rng = np.random.default_rng(derive(seed, "blind", "sample"))
+    rows = [
+        np.sort(rng.permutation(len(side.values))[:MOST]) if len(side.values) > MOST else np.arange(len(side.values))
+        for side in (members, others)
+    ]
+    sides = list(zip((members, others), rows, strict=True))
+    values = np.concatenate([side.values[chosen] for side, chosen in sides])
+    names = list(members.names)
+    if members.labels is not None and others.labels is not None:
+        labels = np.concatenate([side.labels[chosen] for side, chosen in sides if side.labels is not None])
+        classes = np.unique(labels)
+        values = np.column_stack([values, labels[:, None] == classes])
+        names += [f"class {number}" for number in classes]
+    is_member = np.repeat([True, False], [len(chosen) for chosen in rows])
+    if members.groups is not None and others.groups is not None:
+        text = np.concatenate([side.groups[chosen] for side, chosen in sides if side.groups is not None])
+        groups = np.unique(text, return_inverse=True)[1]
+    else:
+        groups = np.arange(len(is_member))
+    varies = values.std(0) > 0
+    return [name for name, keep in zip(names, varies, strict=True) if keep], values[:, varies], is_member, groups
+
+
+def _folds(groups: NDArray[Any], seed: int) -> NDArray[np.int64]:
+    """(n,) a fold for each record; records of a group are in one fold."""
+    count = int(groups.max()) + 1
+    order = np.random.default_rng(derive(seed, "blind", "folds")).permutation(count)
+    return (order % FOLDS)[groups]
+
+
+def _linear() -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
+
+
+def _trees() -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    return HistGradientBoostingClassifier(max_iter=40, max_leaf_nodes=8, random_state=0, early_stopping=False)
+
+
+def _area(scores: Floats, is_member: NDArray[np.bool_]) -> float:
+    """The AUC, folds together; ties count half."""
+    from scipy.stats import rankdata
+
+    n = int(is_member.sum())
+    m = len(is_member) - n
+    return float((rankdata(scores)[is_member].sum() - n * (n + 1) / 2) / (n * m))
+
+
+def _permutation_p(
+    scores: Floats, is_member: NDArray[np.bool_], groups: NDArray[Any], fold: NDArray[np.int64], best: float, seed: int
+) -> float:
+    """How often an exchange of membership among units of a fold gives an AUC as large: (1 + hits) / (1 + exchanges)."""
+    from scipy.stats import rankdata
+
+    ranks = np.stack([rankdata(row) for row in scores])
+    rng = np.random.default_rng(derive(seed, "blind", "exchanges"))
+    first = np.unique(groups, return_index=True)[1]
+    of_unit, fold_of_unit = is_member[first], fold[first]
+    hits = 0
+    for _ in range(SHUFFLES):
+        exchanged = of_unit.copy()
+        for k in range(FOLDS):
+            here = np.flatnonzero(fold_of_unit == k)
+            exchanged[here] = of_unit[rng.permutation(here)]
+        chosen = exchanged[groups]
+        n = int(chosen.sum())
+        m = len(chosen) - n
+        areas = (ranks[:, chosen].sum(1) - n * (n + 1) / 2) / (n * m)
+        hits += bool(areas.max() >= best)
+    return (1 + hits) / (1 + SHUFFLES)
+
+
+def _clues(names: Sequence[str], values: Floats, is_member: NDArray[np.bool_]) -> list[str]:
+    """The features that tell most by themselves, with their direction, by the distance of their AUC from 0.5."""
+    areas = np.array([_area(column, is_member) for column in values.T])
+    order = np.argsort(-np.abs(areas - 0.5), kind="stable")[:CLUES]
+    return [f"{names[place]} ({'larger' if areas[place] > 0.5 else 'smaller'} in members)" for place in order]

@@ -1,0 +1,79 @@
+"""A claimed epsilon as a user writes it, and whether the scores refute it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bench.assess.epsilon import p_value
+from bench.assess.numbers import ALPHA, Scored
+from bench.assess.schema import Canaries, Claim
+from bench.errors import BenchError
+from bench.escape import visible
+from bench.privacy.one_run import p_value as one_run_p
+
+EXPECTED = 'expected "epsilon=3 delta=1e-5 unit=example", unit example or group'
+UNITS = {"example": "record", "record": "record", "group": "group", "client": "group"}
+"""Unit of a claim to the unit of an assessment that can refute it."""
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A claim: (epsilon, delta)-differential privacy of a unit."""
+
+    epsilon: float
+    delta: float
+    unit: str
+
+
+def read_claim(text: str) -> Stated:
+    """The claim in a text of three NAME=VALUE pairs. Raises BenchError."""
+    pairs = dict(re.findall(r"([a-z]+)=(\S+)", text))
+    if len(pairs) != 3 or set(pairs) != {"epsilon", "delta", "unit"} or len(text.split()) != 3:
+        raise BenchError(f"--claim '{visible(text)}': {EXPECTED}")
+    try:
+        epsilon, delta = float(pairs["epsilon"]), float(pairs["delta"])
+    except ValueError:
+        raise BenchError(f"--claim '{visible(text)}': epsilon and delta must be numbers; {EXPECTED}") from None
+    if not (0 <= epsilon < float("inf") and 0 <= delta < 1) or pairs["unit"] not in UNITS:
+        raise BenchError(f"--claim '{visible(text)}': epsilon 0 or more, delta from 0 to below 1; {EXPECTED}")
+    return Stated(epsilon, delta, pairs["unit"])
+
+
+def check_claim(stated: Stated, unit: str, attacks: list[Scored], canaries: Canaries | None = None) -> Claim:
+    """Whether the scores of the attacks refute a claim.
+
+    The p-value is the smallest error probability at which the lower bound at the claim's delta, corrected for all
+    thresholds and attacks, exceeds the claimed epsilon.
+
+    With canaries, a claim of examples is tested by them: their coins make the test valid without assumptions on the
+    records.
+
+    Args:
+        unit: of the scores, "record" or "group".
+        attacks: with at least one.
+    """
+    asserted: dict[str, Any] = {"epsilon": stated.epsilon, "delta": stated.delta, "unit": stated.unit}
+    said = f"epsilon {stated.epsilon:g} at delta {stated.delta:g} per {stated.unit}"
+    if canaries is not None and UNITS[stated.unit] == "record":
+        p = one_run_p(stated.epsilon, canaries.guesses, canaries.correct, canaries.canaries, stated.delta)
+        return _tested(asserted, said, p, f"{canaries.correct} of {canaries.guesses} right guesses on canaries")
+    if UNITS[stated.unit] != unit:
+        sentence = f"The claim, {said}, speaks of another unit than these scores, which are per {unit}."
+        return Claim(**asserted, finding="not comparable", p=None, sentence=sentence)
+    p = min(
+        p_value(stated.epsilon, np.sort(each.members), np.sort(each.others), stated.delta, len(attacks))
+        for each in attacks
+    )
+    return _tested(asserted, said, p, "the lower bound")
+
+
+def _tested(asserted: dict[str, Any], said: str, p: float, by: str) -> Claim:
+    if p <= ALPHA:
+        sentence = f"Claim refuted: {said} is contradicted by {by}, p = {p:.2g}."
+        return Claim(**asserted, finding="refuted", p=p, sentence=sentence)
+    sentence = f"The claim, {said}, is not refuted (p = {p:.2g}); attacks never verify a claim."
+    return Claim(**asserted, finding="not refuted", p=p, sentence=sentence)

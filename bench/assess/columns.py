@@ -1,0 +1,185 @@
+"""Blocks of the columns of a file: CSV, NumPy archive or Parquet, none of which runs code that a file may hold."""
+
+from __future__ import annotations
+
+import csv
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench.errors import BenchError
+from bench.escape import visible
+
+BLOCK = 20_000
+"""Records that are read at once."""
+_WIDE = {"logits": "logit_*", "probs": "prob_*"}
+"""Arrays of an archive that stand for several columns."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The columns of a file.
+
+    Attributes:
+        names: of the columns; "logit_*" or "prob_*" represents `width` of them.
+        width: columns of such an array; 0 without one.
+        start: opens the blocks: each maps "logit", "prob" or "loss", "label", "group" and "features" to its values,
+            (n, columns) or (n,).
+    """
+
+    names: tuple[str, ...]
+    width: int
+    start: Callable[[], Iterator[dict[str, Any]]]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.start()
+
+
+def blocks_of(path: Path) -> Blocks:
+    """The blocks of a file by its suffix. Raises BenchError for another suffix or a file that cannot be read."""
+    readers = {".csv": _csv, ".npz": _npz, ".parquet": _parquet}
+    if path.suffix.lower() not in readers:
+        raise BenchError(f"'{path}' has the suffix '{visible(path.suffix)}'; expected .csv, .npz or .parquet")
+    return readers[path.suffix.lower()](path)
+
+
+def _csv(path: Path) -> Blocks:
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            names = tuple(name.strip() for name in next(csv.reader(stream), []))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise BenchError(f"'{path}' cannot be read as CSV ({error}); save it as UTF-8 with commas") from error
+    return Blocks(names, 0, lambda: _csv_blocks(path, names))
+
+
+def _csv_blocks(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    with path.open(newline="", encoding="utf-8-sig") as stream:
+        next(csv.reader(stream))
+        line = 2
+        while lines := list(islice(stream, BLOCK)):
+            yield _gathered(_quick(lines, names) or _one_by_one(lines, names, line, path))
+            line += len(lines)
+
+
+def _quick(lines: Sequence[str], names: Sequence[str]) -> dict[str, Any] | None:
+    """The columns of lines that hold numbers only; None where that is not so, or a line is not as expected."""
+    if "group" in names:
+        return None
+    try:
+        values = np.loadtxt(lines, delimiter=",", comments=None, ndmin=2)
+    except ValueError:
+        return None
+    return dict(zip(names, values.T, strict=True)) if values.shape == (len(lines), len(names)) else None
+
+
+def _one_by_one(lines: Sequence[str], names: Sequence[str], line: int, path: Path) -> dict[str, Any]:
+    """The columns of any lines. Raises BenchError naming the first line that is wrong."""
+    rows = list(csv.reader(lines))
+    for number, row in enumerate(rows):
+        if len(row) != len(names):
+            raise BenchError(f"'{path}' line {line + number} has {len(row)} cells; expected {len(names)}")
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
+    return {
+        name: np.array(cells) if name == "group" else _floats(cells, name, line, path)
+        for name, cells in columns.items()
+    }
+
+
+def _floats(cells: Sequence[str], name: str, line: int, path: Path) -> Any:
+    try:
+        return np.array(cells, dtype=np.float64)
+    except ValueError:
+        for number, cell in enumerate(cells):
+            try:
+                float(cell)
+            except ValueError:
+                raise BenchError(
+                    f"'{path}' line {line + number}, column {visible(name)}: '{visible(cell)[:40]}' is not a number"
+                ) from None
+        raise
+
+
+def _gathered(values: dict[str, Any]) -> dict[str, Any]:
+    """The columns of one kind as one array, in the order of their numbers."""
+    found: dict[str, Any] = {name: values[name] for name in ("loss", "label", "group") if name in values}
+    for kind in ("logit", "prob"):
+        names = [name for name in values if name.startswith(f"{kind}_")]
+        if names:
+            ordered = sorted(names, key=lambda name: int(name.rpartition("_")[2]))
+            found[kind] = np.column_stack([values[name] for name in ordered])
+    features = [values[name] for name in values if name.startswith("feature_")]
+    if features:
+        found["features"] = np.column_stack(features)
+    return found
+
+
+def _npz(path: Path) -> Blocks:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        why = "an array of Python objects, which is not read" if "pickle" in str(error) else type(error).__name__
+        raise BenchError(f"'{path}' cannot be read as an archive ({why}); save arrays by numpy.savez") from error
+    names: list[str] = []
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    width = 0
+    for name, array in arrays.items():
+        wide = name in _WIDE or name == "features"
+        if array.ndim != (2 if wide else 1) or (array.dtype.kind not in "fiub" and name != "group"):
+            form = "(n, columns)" if wide else "(n,)"
+            raise BenchError(
+                f"'{path}' has '{visible(name)}' of shape {array.shape} and type {array.dtype}; expected {form} numbers"
+            )
+        if name == "features":
+            names += [f"feature_{place}" for place in range(array.shape[1])]
+        else:
+            names.append(_WIDE.get(name, name))
+        width = array.shape[1] if name in _WIDE else width
+    if len(set(counts.values())) > 1:
+        raise BenchError(f"'{path}' has arrays of {sorted(set(counts.values()))} records; expected as many in each")
+    return Blocks(tuple(names), width, lambda: _npz_blocks(arrays))
+
+
+def _npz_blocks(arrays: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    count = min((len(array) for array in arrays.values()), default=0)
+    for start in range(0, count, BLOCK):
+        part = {name: array[start : start + BLOCK] for name, array in arrays.items()}
+        found = _gathered({name: values for name, values in part.items() if name not in _WIDE})
+        found |= {_WIDE[name][:-2]: values for name, values in part.items() if name in _WIDE}
+        yield found | ({"features": part["features"]} if "features" in part else {})
+
+
+def _parquet(path: Path) -> Blocks:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError:
+        raise BenchError(f"'{path}': Parquet needs pyarrow: pip install 'dp-distill-bench[hf]', or save CSV") from None
+    try:
+        names = tuple(parquet.read_schema(path).names)
+    except (OSError, pyarrow.ArrowException) as error:
+        raise BenchError(f"'{path}' cannot be read as Parquet ({type(error).__name__}); write it again") from error
+
+    def start() -> Iterator[dict[str, Any]]:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(BLOCK):
+                yield _gathered({name: _column(batch.column(name), name, path) for name in names})
+
+    return Blocks(names, 0, start)
+
+
+def _column(values: Any, name: str, path: Path) -> Any:
+    """A column as an array; empty cells become NaN, which is counted. Raises BenchError for text."""
+    array = values.to_numpy(zero_copy_only=False)
+    if name == "group":
+        return array.astype(np.str_)
+    try:
+        return array.astype(np.float64)
+    except (TypeError, ValueError):
+        raise BenchError(f"'{path}', column {visible(name)} holds {values.type}; expected numbers") from None

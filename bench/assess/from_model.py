@@ -1,0 +1,237 @@
+"""Assess a finished model on the records that it was trained on and on others."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from bench.assess import blind as baseline
+from bench.assess import pictures
+from bench.assess.assembly import Material, accuracies, accuracy_line, refuse_chance
+from bench.assess.attacks import Scene, confidences, play, reserve
+from bench.assess.canaries import audit, read_canaries
+from bench.assess.limits import limit_lines, limits_of
+from bench.assess.models import Loaded, ModelGiven, load_model, refuse_wrong_normalisation
+from bench.assess.policy import ATTACKS
+from bench.assess.records import ReadAs, Records, read_records
+from bench.assess.schema import Skipped
+from bench.assess.scores import check_groups, file_digest
+from bench.assess.training import CONTROL, Trainer
+from bench.errors import BenchError, RunFailed, unknown
+from bench.pipeline.challenge import halves
+from bench.progress import say, track
+
+POPULATION = 1000
+"""Records that quantile regression needs."""
+TRIED = 500
+"""Members on which other normalisations are tried."""
+TRAINED_ON = "trained_on.npy"
+UNTESTED = (
+    Skipped(name="reconstruction of classes or records", reason="use `bench run` with an inversion attack"),
+    Skipped(name="attribute inference, generators", reason="not part of this assessment"),
+)
+
+
+@dataclass(frozen=True)
+class ModelCase:
+    """The inputs of an assessment of a model.
+
+    Attributes:
+        given: the model.
+        members, others: a folder with one folder per class, or a .npz file.
+        how: how images are read.
+        population: labelled records of neither set that attacks learn from; None = a part of the non-members.
+        references: how many reference models to train, even; or a folder with their weights and, unless they saw none
+            of the records, `trained_on.npy`, (models, members + non-members) bool.
+        control: the network of the unprotected control; references have the model's network, or this one.
+        epochs: passes of a reference model's training.
+        attacks: the names of attacks to play.
+        work: where trained models are kept; None = nowhere.
+        canaries: `canaries.npz` of `bench canaries insert`; None = without.
+    """
+
+    given: ModelGiven
+    members: Path
+    others: Path
+    how: ReadAs = ReadAs()  # noqa: RUF009 (frozen)
+    population: Path | None = None
+    references: int | Path = 0
+    control: str = CONTROL
+    epochs: int = 30
+    attacks: tuple[str, ...] = ATTACKS
+    work: Path | None = None
+    canaries: Path | None = None
+
+
+def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
+    """Read the data, test them without the model, load the model, play the attacks on it and on the control.
+
+    Raises:
+        BenchError: bad input, or a model at chance level.
+    """
+    for name in case.attacks:
+        if name not in ATTACKS:
+            raise unknown("attack", name, ATTACKS)
+    material = Material("model", [])
+    with _timed(material, "read the data"):
+        members = read_records(case.members, case.how)
+        others = read_records(case.others, case.how, members)
+        population = None if case.population is None else read_records(case.population, case.how, members)
+    _say_limits(members, others, delta)
+    with _timed(material, "load the model"):
+        loaded = load_model(case.given, _shape(members), members.labels)
+        _check_labels(loaded, others, population)
+        _measure_accuracy(material, loaded, members, others)
+    with _timed(material, "copies and baseline without the model"):
+        material.copies, is_kept = pictures.find_copies(members, others)
+        kept = others.take(is_kept)
+        with track("baseline without the model", 2 * baseline.FOLDS) as advance:
+            facts = pictures.facts_of(members, seed), pictures.facts_of(kept, seed)
+            material.blind = baseline.compare(*facts, seed=seed, step=advance)
+    if members.groups is not None and kept.groups is not None:
+        check_groups(members.groups, kept.groups)
+        material.groups = (members.groups, kept.groups)
+    reserved = np.empty(0, np.int64) if population is not None else reserve(len(kept), POPULATION, seed)
+    scene = Scene(members, kept, population, reserved, seed=seed)
+    with _timed(material, "reference models"):
+        columns = np.concatenate([np.ones(len(members), bool), is_kept])
+        _add_references(scene, case, loaded, columns, seed)
+    with _timed(material, "attacks on the model"):
+        material.scored, skipped = play(loaded.module, loaded.classes, scene, case.attacks)
+    material.not_tested += [*skipped, *UNTESTED]
+    if case.canaries is not None:
+        material.canaries = audit(loaded.module, loaded.classes, read_canaries(case.canaries, members), delta)
+    _play_control(material, case, loaded, scene, seed)
+    material.notes += [*loaded.said, f"The model was read as: {loaded.kind}."]
+    material.hashes |= {"members": members.digest, "nonmembers": others.digest, **_model_digest(case.given)}
+    return material
+
+
+@contextmanager
+def _timed(material: Material, part: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    material.seconds[part] = time.perf_counter() - start
+
+
+def _say_limits(members: Records, others: Records, delta: float) -> None:
+    units = [len(each) if each.groups is None else len(np.unique(each.groups)) for each in (members, others)]
+    for line in limit_lines(limits_of(units[0], units[1], delta), "record" if members.groups is None else "group"):
+        say(line)
+
+
+def _check_labels(loaded: Loaded, *sets: Records | None) -> None:
+    for each in sets:
+        if each is not None and int(each.labels.max()) >= loaded.classes:
+            raise BenchError(
+                f"'{each.path}' has the label {int(each.labels.max())}, and the model has {loaded.classes} outputs"
+            )
+
+
+def _measure_accuracy(material: Material, loaded: Loaded, members: Records, others: Records) -> None:
+    """Print the accuracy first; refuse a model that was loaded wrongly."""
+    rows = np.random.default_rng(0).permutation(len(members))[:TRIED]
+    some = members.take(np.sort(rows))
+    refuse_wrong_normalisation(loaded, some.images, some.labels)
+    inside, outside = (confidences(loaded.module, each, loaded.classes) for each in (members, others))
+    right, theirs = inside.correct, outside.correct
+    if right is None or theirs is None:
+        raise RuntimeError("outputs without predicted classes")
+    material.accuracy = accuracies(right, theirs)
+    say(accuracy_line(material.accuracy))
+    refuse_chance(right, members.labels.numpy(), f"the model ({loaded.kind})")
+
+
+def _add_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArray[np.bool_], seed: int) -> None:
+    """Train the reference models, or read them from their folder, and put them into the scene."""
+    if isinstance(case.references, Path):
+        _read_references(scene, case, loaded, kept)
+        return
+    count = case.references
+    if count == 0:
+        return
+    if count < 4 or count % 2:
+        raise BenchError(f"--references {count}: expected an even number from 4 on, or a folder")
+    network = case.given.network or case.control
+    suspects = scene.others.take(scene.suspects)
+    images = torch.cat([scene.members.images, suspects.images])
+    labels = torch.cat([scene.members.labels, suspects.labels])
+    trainer = Trainer(_shape(scene.members), loaded.classes, network, case.epochs, seed, case.work)
+    for number, mask in enumerate(halves(count, len(labels))):
+        scene.references.append((trainer.reference(images[mask], labels[mask], number), mask.numpy()))
+
+
+def _read_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArray[np.bool_]) -> None:
+    folder = case.references
+    if not isinstance(folder, Path) or not folder.is_dir():
+        raise BenchError(
+            f"--references {folder}: no such folder; give one with weights, or a number of models to train"
+        )
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".pt", ".pth", ".onnx"))
+    if len(files) < 2:
+        raise BenchError(f"--references {folder}: {len(files)} files of weights; expected at least 2")
+    models: list[nn.Module] = []
+    for path in files:
+        given = ModelGiven(path, case.given.network, loaded.classes, case.given.normalise)
+        models.append(load_model(given, _shape(scene.members), scene.members.labels).module)
+    table = folder / TRAINED_ON
+    if not table.is_file():
+        scene.outside.extend(models)
+        return
+    if scene.population is None:
+        raise BenchError(
+            f"--references {folder} has {TRAINED_ON}: give --population, records that no reference model was trained on"
+        )
+    try:
+        trained = np.load(table, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise BenchError(
+            f"'{table}' cannot be read ({type(error).__name__}); save a bool array by numpy.save"
+        ) from error
+    if trained.dtype != np.bool_ or trained.shape != (len(models), len(kept)):
+        raise BenchError(
+            f"'{table}' is {trained.dtype} of shape {trained.shape}; expected bool of ({len(models)}, {len(kept)}), a "
+            "row for each file in the order of the names, members then non-members in their order"
+        )
+    scene.references.extend(zip(models, trained[:, kept], strict=True))
+
+
+def _play_control(material: Material, case: ModelCase, loaded: Loaded, scene: Scene, seed: int) -> None:
+    """Play the same attacks on an unprotected network that was trained on the members until it fits them."""
+    names = tuple(each.name for each in material.scored)
+    trainer = Trainer(_shape(scene.members), loaded.classes, case.control, case.epochs, seed, case.work)
+    with _timed(material, "unprotected control"):
+        try:
+            control = trainer.control(scene.members.images, scene.members.labels)
+        except (BenchError, RunFailed) as error:
+            reason = f"the unprotected control could not be trained: {error}"
+            material.not_tested.append(Skipped(name="power", reason=reason))
+            return
+        found, _ = play(control, loaded.classes, scene, names)
+    material.control = {each.name: each for each in found}
+
+
+def _model_digest(given: ModelGiven) -> dict[str, str]:
+    if not isinstance(given.source, Path):
+        return {}
+    if given.source.is_file():
+        return {"model": file_digest(given.source)}
+    digest = hashlib.sha256()
+    for path in sorted(given.source.glob("*")):
+        if path.is_file():
+            digest.update(f"{path.name} {file_digest(path)}\n".encode())
+    return {"model": digest.hexdigest()}
+
+
+def _shape(records: Records) -> tuple[int, int, int]:
+    _, channels, height, width = records.images.shape
+    return channels, height, width

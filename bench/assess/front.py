@@ -1,0 +1,121 @@
+"""`bench.assess(...)` and what `bench assess` calls: from inputs to a finished assessment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from bench.assess.assembly import Options, assemble, exposed_lines, write
+from bench.assess.claim import read_claim
+from bench.assess.from_scores import material_of_scores
+from bench.assess.policy import ATTACKS, Policy, read_policy
+from bench.assess.schema import Assessment
+from bench.errors import BenchError
+
+PathGiven = str | PathLike[str]
+
+
+def assess(
+    model: PathGiven | Callable[..., Any] | None = None,
+    members: PathGiven | None = None,
+    nonmembers: PathGiven | None = None,
+    *,
+    scores: tuple[PathGiven, PathGiven] | None = None,
+    bundle: PathGiven | None = None,
+    network: str | None = None,
+    classes: int | None = None,
+    normalise: tuple[float | Sequence[float], float | Sequence[float]] | None = None,
+    groups: PathGiven | None = None,
+    size: int | None = None,
+    channels: int | None = None,
+    fit: Literal["crop", "pad", "stretch"] = "crop",
+    pixel_range: tuple[float, float] | None = None,
+    population: PathGiven | None = None,
+    references: int | PathGiven = 0,
+    epochs: int = 30,
+    control: str | None = None,
+    attacks: Sequence[str] | None = None,
+    canaries: PathGiven | None = None,
+    trust_code: bool = False,
+    policy: str | PathGiven | Policy = "research",
+    claim: str | None = None,
+    delta: float = 1e-5,
+    combine: str = "mean",
+    seed: int = 0,
+    report: PathGiven | None = None,
+    command: str = "",
+) -> Assessment:
+    """Assess a finished model, or the scores of one.
+
+    Args:
+        model: a file of weights (with `network`), ONNX, TorchScript or torch.export; or a callable from (n, c, h, w)
+            float32 images in [0, 1] to (n, classes) logits or probabilities.
+        members, nonmembers: a folder with one folder of images per class, or a .npz file of images and labels.
+        scores: files of members' and of non-members' scores, instead of a model (docs/assess.md has the columns).
+        bundle: a folder of `bench export`, instead of `model`.
+        network: of timm, "tv:NAME" of torchvision, or "PACKAGE.MODULE:FUNCTION".
+        classes: number of outputs; None = the largest label + 1.
+        normalise: (mean, std) on pixels in [0, 1] that the model expects; None = as the weights say, else none.
+        groups: CSV with columns file and group, for folders; archives have an array `group`.
+        size, channels, fit, pixel_range: how image files are read.
+        population: labelled records of neither set that attacks learn from; None = a part of the non-members.
+        references: number of reference models to train here, even, from 4 on; or a folder of their weights.
+        epochs: passes of a reference model's training.
+        control: network of the unprotected control.
+        attacks: names of attacks; None = all that can be played.
+        canaries: `canaries.npz` of `bench canaries insert`, by which epsilon is bounded without assumptions.
+        trust_code: run TorchScript and torch.export files, which hold programs.
+        policy: "research", "health", the path of a TOML file, or a `Policy`.
+        claim: a claimed epsilon to be tested, "epsilon=3 delta=1e-5 unit=example".
+        delta: of the empirical lower bound on epsilon, in [0, 1).
+        combine: how the scores of a group become one: "mean", "sum" or "max".
+        seed: of samples, folds, trainings and resampling.
+        report: a folder to write assessment.json, report.html, report.pdf and exposed.csv to.
+        command: shown in the report as the command to repeat it.
+
+    Raises:
+        BenchError: bad input, with what was expected and what to do.
+    """
+    chosen = policy if isinstance(policy, Policy) else read_policy(policy if isinstance(policy, str) else Path(policy))
+    stated = None if claim is None else read_claim(claim)
+    options = Options(chosen, stated, delta, combine, seed, command)
+    if scores is not None:
+        if model is not None or bundle is not None:
+            raise BenchError("a model and scores were given; give one of them")
+        material = material_of_scores(Path(scores[0]), Path(scores[1]), delta, seed)
+    else:
+        source = model if bundle is None else bundle
+        if source is None or members is None or nonmembers is None or (model is not None and bundle is not None):
+            raise BenchError(
+                "nothing to assess: give --scores MEMBERS OTHERS, or --model or --bundle, --members and --nonmembers"
+            )
+        # torch is needed from here on only
+        from bench.assess.from_model import ModelCase, material_of_model
+        from bench.assess.models import ModelGiven
+        from bench.assess.records import ReadAs
+        from bench.assess.training import CONTROL
+        from bench.data.request import Reading
+
+        path = source if callable(source) else Path(source)
+        given = ModelGiven(path, network, classes, normalise, trust_code, bundle is not None)
+        how = ReadAs(size, channels, Reading(fit, pixel_range), None if groups is None else Path(groups))
+        case = ModelCase(
+            given,
+            Path(members),
+            Path(nonmembers),
+            how,
+            None if population is None else Path(population),
+            references if isinstance(references, int) else Path(references),
+            control or CONTROL,
+            epochs,
+            ATTACKS if attacks is None else tuple(attacks),
+            None if report is None else Path(report) / "work",
+            None if canaries is None else Path(canaries),
+        )
+        material = material_of_model(case, delta, seed)
+    found = assemble(material, options)
+    if report is not None:
+        write(found, Path(report), exposed_lines(material, options))
+    return found

@@ -1,0 +1,156 @@
+"""The report of an assessment: one self-contained HTML file without scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape as html
+
+from bench.assess.mapping import DISCLAIMER, answers
+from bench.assess.roc import as_svg, draw
+from bench.assess.schema import Assessment, AttackResult, Interval
+from bench.escape import visible
+
+COLOURS = {"release": "#17693a", "do not release": "#a3161a", "cannot tell": "#8a5a00"}
+STYLE = """
+body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#1c1c1c}
+h1{font-size:1.5em}h2{font-size:1.15em;margin-top:1.8em;border-bottom:1px solid #ddd}
+table{border-collapse:collapse;width:100%;font-size:.92em}td,th{text-align:left;padding:.25em .6em;vertical-align:top;
+border-bottom:1px solid #e5e5e5}.verdict{color:#fff;padding:.8em 1em;border-radius:6px}.verdict b{font-size:1.4em}
+code{background:#f4f4f4;padding:0 .2em;word-break:break-all}svg{max-width:34em;height:auto}
+@media print{body{margin:0}}
+"""
+
+
+def page(found: Assessment) -> str:
+    """The whole page. Every text of a user is shown as it is: no markup in it acts."""
+    parts = [_verdict(found), *_tested(found), *_numbers(found), *_data(found), *_methods(found), *_documents(found)]
+    title = "Can this model be released?"
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{STYLE}</style></head><body>'
+        f"<h1>{title}</h1>{''.join(parts)}</body></html>\n"
+    )
+
+
+def text(value: object) -> str:
+    """A value as HTML text."""
+    return html(visible(str(value)))
+
+
+def interval(found: Interval | None, percent: bool = False) -> str:
+    """A number with its limits; "not measurable" for None."""
+    if found is None:
+        return "not measurable"
+    if percent:
+        return f"{found.value:.1%} [{found.low:.1%}, {found.high:.1%}]"
+    return f"{found.value:.3f} [{found.low:.3f}, {found.high:.3f}]"
+
+
+def _verdict(found: Assessment) -> str:
+    reasons = "".join(f"<br>{text(reason)}" for reason in found.verdict.reasons[:2])
+    colour = COLOURS[found.verdict.decision]
+    more = "".join(f"<li>{text(reason)}</li>" for reason in found.verdict.reasons[2:])
+    claim = "" if found.claim is None else f"<p><strong>{text(found.claim.sentence)}</strong></p>"
+    return (
+        f'<div class="verdict" style="background:{colour}"><b>{text(found.verdict.decision)}</b>{reasons}</div>'
+        + (f"<ul>{more}</ul>" if more else "")
+        + f"{claim}<p>Policy: {text(found.policy.name)}. {text(DISCLAIMER)}</p>"
+    )
+
+
+def _tested(found: Assessment) -> Iterable[str]:
+    yield "<h2>What was tested</h2>"
+    header = ("Attack", "reads", "power on an unprotected copy", "AUC on that copy", "note")
+    yield _table(header, [_attack_row(attack) for attack in found.attacks])
+    yield "<h2>What was not tested</h2>"
+    yield _table(("Test", "reason"), [(each.name, each.reason) for each in found.not_tested] or [("-", "-")])
+
+
+def _attack_row(attack: AttackResult) -> tuple[str, ...]:
+    power = {True: "yes", False: "no: this attack cannot tell here", None: "not known, no control"}[attack.has_power]
+    control = "-" if attack.control_auc is None else interval(attack.control_auc)
+    return attack.name, attack.reads, power, control, attack.note or "-"
+
+
+def _numbers(found: Assessment) -> Iterable[str]:
+    yield "<h2>Numbers</h2>"
+    rates = [f"TPR at FPR {rate.fpr:.1%}" for rate in found.attacks[0].rates]
+    header = ("Attack", "AUC", *rates, f"lower bound on epsilon, delta {found.delta:g}")
+    rows = [
+        (
+            attack.name,
+            interval(attack.auc),
+            *(interval(rate.tpr, True) for rate in attack.rates),
+            f"{attack.epsilon_lower:.2f}",
+        )
+        for attack in found.attacks
+    ]
+    yield _table(header, rows)
+    levels = found.levels
+    yield (
+        f"<p>{found.members} members and {found.others} non-members ({found.unit}s). Each lower limit is wrong with a "
+        f"probability of at most {levels.lower:.2%} ({text(levels.correction)}), each upper limit with "
+        f"{levels.upper:.2%}, the bounds on epsilon together with {levels.epsilon:.0%}. The bounds on epsilon "
+        "assume that records are independent draws that differ by membership only.</p>"
+    )
+    yield as_svg(draw(found.curves, found.members, found.others))
+    seen = found.limits
+    yield (
+        f"<p>With these numbers of {found.unit}s one attack can show an epsilon of at most {seen.highest_epsilon:.2f}, "
+        f"find an epsilon from {seen.smallest_epsilon:.2f} and an AUC from {seen.smallest_auc:.3f}; without any leak "
+        f"the upper limit of the AUC is about {seen.largest_auc_without_leak:.3f}.</p>"
+    )
+
+
+def _data(found: Assessment) -> Iterable[str]:
+    yield "<h2>The data</h2>"
+    rows: list[tuple[str, str]] = []
+    if found.accuracy is not None:
+        rows.append(("accuracy on members", interval(found.accuracy.members, True)))
+        rows.append(("accuracy on non-members", interval(found.accuracy.others, True)))
+    copies = found.copies
+    if copies is not None:
+        said = f"{copies.exact} exact, {copies.near} near; {copies.removed} non-members left out ({copies.method})"
+        rows.append(("copies between the sets", said))
+    blind = found.blind
+    if blind is not None:
+        verdict = "the sets differ" if blind.differs else "no difference found"
+        said = f"AUC {blind.auc:.3f}, p = {blind.p:.2g}: {verdict} ({blind.method}; {blind.features} features)"
+        rows.append(("baseline without the model", said))
+        rows.append(("strongest single features", ", ".join(blind.clues)))
+    canaries = found.canaries
+    if canaries is not None:
+        gaussian = canaries.epsilon_lower_gaussian
+        more = "" if gaussian is None else f"; {gaussian:.2f} if the mechanism is Gaussian (Mahloujifar et al. 2024)"
+        said = f"{canaries.correct} of {canaries.guesses} guesses on {canaries.canaries} canaries right"
+        bound = f"epsilon at least {canaries.epsilon_lower:.2f} at delta {canaries.delta:g} (Steinke et al. 2023)"
+        rows.append(("canaries", f"{said}: {bound}{more}"))
+    rows += [("note", note) for note in found.notes]
+    yield _table(("Check", "result"), rows or [("-", "nothing was checked")])
+
+
+def _methods(found: Assessment) -> Iterable[str]:
+    yield "<h2>Methods</h2>"
+    yield _table(("Attack", "source"), [(attack.name, attack.source) for attack in found.attacks])
+    yield (
+        "<p>AUC: DeLong interval on the logit scale. True positive rates: exact binomial limits that include the "
+        "uncertainty of the threshold. Epsilon: fixed ranks with Clopper-Pearson and beta limits. Baseline without the "
+        "model: Das, Zhang, Tramer 2024.</p>"
+    )
+    rows = [("version", found.version), ("made", found.created), ("seed", str(found.seed)), ("command", found.command)]
+    rows += [(f"SHA-256 of {name}", digest) for name, digest in found.hashes.items()]
+    rows += [(f"seconds, {name}", f"{value:.1f}") for name, value in found.seconds.items()]
+    yield _table(("Item", "value"), rows)
+
+
+def _documents(found: Assessment) -> Iterable[str]:
+    yield "<h2>Questions of EDPB Opinion 28/2024 and NIST SP 800-226</h2>"
+    yield _table(("Document", "question (paraphrased)", "answer"), answers(found))
+    yield f"<p>{text(DISCLAIMER)}</p>"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    head = "".join(f"<th>{text(cell)}</th>" for cell in header)
+    body = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

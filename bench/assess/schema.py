@@ -1,0 +1,231 @@
+"""The result of an assessment as typed values; `assessment.json` is written from it and read back into it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+FORMAT: Final = 1
+Decision = Literal["release", "do not release", "cannot tell"]
+STATUS: dict[Decision, int] = {"release": 0, "do not release": 1, "cannot tell": 3}
+"""Exit status of `bench assess`; 2 is bad input."""
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Value(BaseModel):
+    """Plain data: no conversions, no unknown fields, no NaN."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Interval(Value):
+    """A number with its limits; the error probability of each limit is in `Assessment.levels`."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Rate(Value):
+    """The true positive rate at a false positive rate.
+
+    Attributes:
+        fpr: the false positive rate that is allowed.
+        tpr: None where it cannot be measured with these non-members.
+        needed: the number of non-members from which on it can be measured.
+    """
+
+    fpr: Share
+    tpr: Interval | None
+    needed: int
+
+
+class AttackResult(Value):
+    """One attack.
+
+    Attributes:
+        name: as in the policy's `require`.
+        source: the paper.
+        reads: the part of the model's outputs that the attack reads.
+        auc: area under the ROC curve; 0.5 is chance.
+        rates: at false positive rates of 10, 1 and 0.1 %.
+        epsilon_lower: the empirical lower bound at the assessment's delta, corrected for all attacks.
+        has_power: whether it succeeds on the unprotected control; None where no control could be made.
+        control_auc: its AUC there.
+        note: a remark for the reader, such as a smaller number of records.
+    """
+
+    name: str
+    source: str
+    reads: str
+    members: int
+    others: int
+    auc: Interval
+    rates: tuple[Rate, ...]
+    epsilon_lower: float
+    has_power: bool | None = None
+    control_auc: Interval | None = None
+    note: str = ""
+
+
+class Skipped(Value):
+    """Something that was not tested, and why."""
+
+    name: str
+    reason: str
+
+
+class Copies(Value):
+    """Duplicates between the two sets. `removed` of them are non-members that were left out."""
+
+    exact: int
+    near: int
+    removed: int
+    method: str
+
+
+class Blind(Value):
+    """The baseline without the model.
+
+    Attributes:
+        auc: cross-validated, of the stronger of two classifiers.
+        p: permutation p-value.
+        differs: whether the sets can be separated without the model.
+        clues: the features that tell most, the strongest first.
+    """
+
+    auc: Share
+    p: Share
+    differs: bool
+    clues: tuple[str, ...]
+    features: int
+    method: str
+
+
+class Accuracy(Value):
+    """Accuracy on members and non-members, with 95 % limits."""
+
+    members: Interval
+    others: Interval
+
+
+class Claim(Value):
+    """A claimed epsilon and what the lower bound says about it."""
+
+    epsilon: float
+    delta: float
+    unit: str
+    finding: Literal["refuted", "not refuted", "not comparable"]
+    p: float | None
+    sentence: str
+
+
+class Canaries(Value):
+    """The audit of one training run with canaries, at 95 % confidence.
+
+    Attributes:
+        canaries, guesses, correct: how many there were, were guessed, and were guessed right.
+        epsilon_lower: by Steinke et al. (2023), for any mechanism.
+        epsilon_lower_gaussian: by Mahloujifar et al. (2024) with the Gaussian curve, about Gaussian mechanisms only;
+            None at delta 0.
+    """
+
+    canaries: int
+    guesses: int
+    correct: int
+    epsilon_lower: float
+    epsilon_lower_gaussian: float | None
+    delta: float
+
+
+class Limits(Value):
+    """What can be seen at all with this number of records, computed before anything runs.
+
+    Attributes:
+        highest_epsilon: the largest lower bound that a perfect attack could give.
+        smallest_epsilon: of randomised response, found with a probability of 80 %.
+        smallest_auc: found to be above 0.5 with a probability of 80 %.
+        rates: false positive rate and the smallest true positive rate that is found above it; None = not measurable.
+        largest_auc_without_leak: the upper limit that a model without any leak gets.
+    """
+
+    members: int
+    others: int
+    highest_epsilon: float
+    smallest_epsilon: float
+    smallest_auc: float
+    rates: tuple[tuple[float, float | None], ...]
+    largest_auc_without_leak: float
+
+
+class PolicyValues(Value):
+    """A policy as it was applied; see `bench.assess.policy.Policy`."""
+
+    name: str
+    auc_max: Share
+    tpr_at_fpr_1pct_max: Share
+    epsilon_lower_max: float | None
+    epsilon_claim_must_hold: bool
+    require: tuple[str, ...]
+    min_members: int
+    unit: str
+
+
+class Verdict(Value):
+    """The decision with its reasons, the most important first."""
+
+    decision: Decision
+    reasons: tuple[str, ...]
+
+
+class Curve(Value):
+    """Points of an ROC curve, from the smallest false positive rate."""
+
+    name: str
+    fpr: tuple[Share, ...]
+    tpr: tuple[Share, ...]
+
+
+class Levels(Value):
+    """Error probabilities: of an upper limit, of a lower limit (all attacks share it), of all epsilon bounds."""
+
+    upper: float
+    lower: float
+    epsilon: float
+    correction: str
+
+
+class Assessment(Value):
+    """A finished assessment."""
+
+    format: Literal[1] = FORMAT
+    version: str
+    created: str
+    command: str
+    kind: Literal["scores", "model"]
+    unit: str
+    delta: float
+    seed: int
+    verdict: Verdict
+    claim: Claim | None
+    policy: PolicyValues
+    members: int
+    others: int
+    limits: Limits
+    accuracy: Accuracy | None
+    copies: Copies | None
+    blind: Blind | None
+    canaries: Canaries | None
+    attacks: tuple[AttackResult, ...]
+    not_tested: tuple[Skipped, ...]
+    levels: Levels
+    curves: tuple[Curve, ...]
+    notes: tuple[str, ...]
+    hashes: dict[str, str]
+    seconds: dict[str, float]
+
+    @property
+    def status(self) -> int:
+        """Exit status of the command: 0 release, 1 do not release, 3 cannot tell."""
+        return STATUS[self.verdict.decision]

@@ -1,0 +1,111 @@
+"""Policies are read strictly; verdicts follow from numbers, what was tested, and the policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench.assess.policy import Policy, read_policy, shipped
+from bench.assess.schema import AttackResult, Blind, Claim, Interval, Rate
+from bench.assess.verdict import Evidence, decide
+from bench.errors import BenchError
+
+RESEARCH = read_policy("research")
+
+
+def attack(auc: tuple[float, float, float], tpr: tuple[float, float, float] | None, power: bool | None) -> AttackResult:
+    value, low, high = auc
+    rate = None if tpr is None else Interval(value=tpr[0], low=tpr[1], high=tpr[2])
+    none = Rate(fpr=0.001, tpr=None, needed=2995)
+    rates = (Rate(fpr=0.1, tpr=None, needed=29), Rate(fpr=0.01, tpr=rate, needed=299), none)
+    interval = Interval(value=value, low=low, high=high)
+    common = {"name": "loss", "source": "", "reads": "loss", "members": 500, "others": 500, "epsilon_lower": 0.5}
+    return AttackResult(**common, auc=interval, rates=rates, has_power=power)
+
+
+WEAK = attack((0.51, 0.48, 0.54), (0.01, 0.0, 0.03), True)
+SILENT = Blind(auc=0.5, p=0.5, differs=False, clues=(), features=3, method="")
+EVIDENCE = Evidence(500, 500, "record", (WEAK,), SILENT, None, None)
+REFUTED = Claim(epsilon=1, delta=0, unit="example", finding="refuted", p=0.01, sentence="Claim refuted: x.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "decision", "word"),
+    [
+        ({}, "release", "No evidence of leakage"),
+        ({"attacks": (attack((0.7, 0.61, 0.8), (0.01, 0, 0.03), True),)}, "do not release", "AUC 0.700"),
+        ({"attacks": (attack((0.52, 0.5, 0.54), (0.09, 0.06, 0.12), None),)}, "do not release", "9.0%"),
+        ({"attacks": (attack((0.58, 0.55, 0.61), (0.01, 0, 0.03), True),)}, "cannot tell", "may be above 0.6"),
+        ({"attacks": (attack((0.51, 0.48, 0.54), (0.02, 0, 0.06), True),)}, "cannot tell", "above 5.0%"),
+        ({"attacks": (attack((0.51, 0.48, 0.54), None, True),)}, "cannot tell", "299 non-members"),
+        ({"attacks": (attack((0.51, 0.48, 0.54), (0.01, 0, 0.03), None),)}, "cannot tell", "unprotected copy"),
+        ({"attacks": (attack((0.51, 0.48, 0.54), (0.01, 0, 0.03), False),)}, "cannot tell", "cannot tell here"),
+        ({"attacks": (attack((0.9, 0.8, 1.0), (0.5, 0.4, 0.6), None),)}, "do not release", "AUC"),
+        ({"members": 299}, "cannot tell", "fewer than the 300"),
+        ({"blind": None}, "cannot tell", "baseline without the model"),
+        ({"blind": SILENT.model_copy(update={"differs": True, "clues": ("age",)})}, "cannot tell", "mostly by age"),
+        ({"claim": REFUTED}, "do not release", "Claim refuted: x."),
+    ],
+)
+def test_verdict(changes: dict[str, object], decision: str, word: str) -> None:
+    found = decide(replace(EVIDENCE, **changes), RESEARCH)  # type: ignore[arg-type]
+    assert found.decision == decision and any(word in reason for reason in found.reasons), found
+
+
+def test_sets_that_differ_come_before_any_leak() -> None:
+    leaking = attack((0.9, 0.8, 1.0), (0.5, 0.4, 0.6), True)
+    differs = SILENT.model_copy(update={"differs": True})
+    assert decide(replace(EVIDENCE, attacks=(leaking,), blind=differs), RESEARCH).decision == "cannot tell"
+
+
+def test_requirements_of_a_policy() -> None:
+    lira = RESEARCH.model_copy(update={"require": ("lira",)})
+    assert "lira did not run" in decide(EVIDENCE, lira).reasons[0]
+    bounded = RESEARCH.model_copy(update={"epsilon_lower_max": 0.4})
+    assert decide(EVIDENCE, bounded).decision == "do not release"
+    health = read_policy("health")
+    assert any("--groups" in reason for reason in decide(EVIDENCE, health).reasons)
+    assert decide(replace(EVIDENCE, unit="group", members=1000, others=1000), health).decision == "release"
+    lenient = RESEARCH.model_copy(update={"epsilon_claim_must_hold": False})
+    assert decide(replace(EVIDENCE, claim=REFUTED), lenient).decision == "release"
+
+
+def test_shipped_policies() -> None:
+    assert shipped() == ["health", "research"]
+    research, health = read_policy("research"), read_policy("health")
+    assert (research.auc_max, research.tpr_at_fpr_1pct_max, research.min_members) == (0.6, 0.05, 300)
+    assert (health.auc_max, health.tpr_at_fpr_1pct_max, health.min_members, health.unit) == (0.55, 0.03, 1000, "group")
+
+
+GOOD = 'name = "a"\nauc_max = 0.6\ntpr_at_fpr_1pct_max = 0.05\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("", ["no table [policy]"]),
+        ("[policy\n", ["not TOML"]),
+        (f"[policy]\n{GOOD}auc_maxx = 1\n", ["unknown key 'auc_maxx'", "'auc_max'"]),
+        (f"[policy]\n{GOOD}[other]\n", ["table 'other'"]),
+        ('[policy]\nname = "a"\nauc_max = 1.5\ntpr_at_fpr_1pct_max = 0.05\n', ["auc_max"]),
+        ('[policy]\nname = "a"\nauc_max = 0.6\n', ["tpr_at_fpr_1pct_max"]),
+        (f'[policy]\n{GOOD}require = ["liraa"]\n', ["unknown test 'liraa'", "'lira'"]),
+        (f"[policy]\n{GOOD}min_members = 10\n", ["min_members"]),
+    ],
+)
+def test_bad_policies_are_refused_in_one_line(tmp_path: Path, text: str, parts: list[str]) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(text)
+    with pytest.raises(BenchError) as found:
+        read_policy(path)
+    assert "\n" not in str(found.value) and all(part in str(found.value) for part in parts), found.value
+
+
+def test_a_users_policy_and_a_missing_one(tmp_path: Path) -> None:
+    path = tmp_path / "policy.toml"
+    path.write_text(f"[policy]\n{GOOD}require = []\n")
+    assert read_policy(path) == Policy(name="a", auc_max=0.6, tpr_at_fpr_1pct_max=0.05, require=())
+    with pytest.raises(BenchError, match=r"no policy 'none\.toml'; give health or research"):
+        read_policy("none.toml")
