@@ -366,6 +366,20 @@ def test_publisher_that_is_killed_while_it_writes_loses_nothing(tmp_path: Path) 
     assert len(boards.read_records(folder)) == 2 and boards.differences(folder) == []
 
 
+@pytest.mark.parametrize("damage", [("0.5", '"half"'), ('"iid"', '"few"'), ('"privacy":{', '"privacy":{"more":1,')])
+def test_check_names_a_damaged_line(
+    tmp_path: Path, damage: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "leaderboards"
+    boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
+    place = folder / "records" / "digits" / "dpsd.jsonl"
+    place.write_text(place.read_text().replace(*damage))
+    (folder / "runs" / "digits.csv").unlink()
+    assert main(["leaderboard", "--check", "--boards", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "dpsd.jsonl, line 1," in said and said.count("\n") == 1
+
+
 def test_name_that_cannot_name_a_file_is_refused(tmp_path: Path) -> None:
     one = record(0, 0.5)
     one.spec["release"]["method"] = "../outside"
