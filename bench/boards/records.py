@@ -82,8 +82,8 @@ def locked(folder: Path) -> Iterator[None]:
 def add(folder: Path, found: Iterable[Record | Audit]) -> None:
     """Add records and audits to a folder of boards, each in place of one of the same hash; call it while `locked`.
 
-    A file is replaced whole, so that a process that ends in between loses nothing: what it had not added is still
-    where it came from, and publishing again adds it.
+    A file is replaced whole, so that a process that ends in between loses nothing: records that it had not added
+    are still where they came from, and publishing again adds them.
 
     Raises:
         BenchError: a data set or a method whose name cannot name a file.
@@ -145,7 +145,7 @@ def _migrate(kind: type[Kept], folder: Path) -> int:
 
 
 def _by_hash(kind: type[Kept], folder: Path, strict: bool) -> dict[str, Kept]:
-    """Hash to record; a line stands for a file of the same hash."""
+    """Hash to record; of a line and a file of the same hash the line is taken."""
     digest_of, found = SpecDigest(), dict[str, Kept]()
     with without_collection():
         for _, name, text in _texts(folder / FOLDERS[kind]):

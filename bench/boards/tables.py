@@ -39,9 +39,8 @@ class ReleaseRow:
         release: key of the row, which rows of attacks and runs refer to.
         version: of the method.
         options: what differs from the defaults of variant and tier, as JSON: group to option to value.
-        epsilon_claimed, claimed_unit: what the method's own paper promises, mean over seeds; empty where it promises
-            nothing.
-        epsilon_accounted, unit, relation, delta: what the accountant proves, the largest of the seeds.
+        epsilon_claimed, claimed_unit: promise of the method's own paper, mean over seeds; empty where there is none.
+        epsilon_accounted, unit, relation, delta: computed by the accountant, the largest of the seeds.
         epsilon_lower: empirical lower bound per example, of the audit that shows most; empty without an audit.
         information: upper bound in nats on what all responses carry; empty where it is not known.
         accuracy, accuracy_low, accuracy_high: share of test images, mean over seeds, with the mean bounds of the 95 %
@@ -178,7 +177,7 @@ def read_boards(
         with_attacks: read the table of attacks, too, which is most of a board.
 
     Raises:
-        BenchError: no such folder, no board in it, or a file in it that is no table of a board.
+        BenchError: no such folder, no board in it, or a file in it is not a table of a board.
     """
     found = sorted((folder / RELEASES).glob("*.csv"))
     if not found:
@@ -252,8 +251,8 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
     """The rows of a table's file, each with the data set that the file is named after.
 
     Raises:
-        BenchError: it is no CSV file, has other columns, has a word where a number belongs, an epsilon below 0, or an
-            unknown tier; the line and the column are named.
+        BenchError: it is not a CSV file, has other columns, has a word where a number belongs, an epsilon below 0, or
+            an unknown tier; the line and the column are named.
     """
     try:
         with path.open(newline="", encoding="utf-8") as stream:
@@ -264,8 +263,8 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
         raise BenchError(f"{path}: not a CSV file: {error}") from None
     wanted = columns(kind)
     if tuple(heads) != wanted:
-        lacking = next((name for name in wanted if name not in heads), "")
-        why = f"it has no column {lacking}" if lacking else f"expected the columns {', '.join(wanted)}"
+        missing = next((name for name in wanted if name not in heads), "")
+        why = f"it has no column {missing}" if missing else f"expected the columns {', '.join(wanted)}"
         raise BenchError(f"{path}: not a board of this version: {why}")
     readers = _readers(kind)
     found = []
@@ -321,7 +320,7 @@ def _tier(cell: str) -> str:
 
 
 def _damage(heads: Sequence[str], readers: Sequence[Reader], line: Sequence[str]) -> str:
-    """What is wrong with the first damaged cell of a line."""
+    """A description of the first damaged cell of a line."""
     if len(line) != len(heads):
         return f"{len(line)} cells, expected {len(heads)}"
     for head, read, cell in zip(heads, readers, line, strict=True):

@@ -13,7 +13,7 @@ from bench.errors import BadOption, BenchError, NotFound, disk_is_full
 from bench.progress import Screen, complain, out, plain_text, tell
 
 if TYPE_CHECKING:
-    from bench.boards.selection import Attacked
+    from bench.boards.attacked import Attacked
     from bench.boards.tables import Board, ReleaseRow
 
 HELP = "show the boards, publish records, check the committed CSV files"
@@ -132,8 +132,8 @@ def _check(boards: Path) -> int:
 
 
 def _print(board: Board, path: Path, with_attacks: bool) -> None:
-    """Print the releases of a board, a table for each tier and split, each with the attacks on them if asked."""
-    from bench.boards.selection import attacks
+    """Print the releases of a board, a table for each tier and split, each with the attacks on them if wanted."""
+    from bench.boards.attacked import attacks
 
     on = attacks(board) if with_attacks else {}
     for (tier, split), rows in groupby(board.releases, key=lambda row: (row.tier, row.split)):
