@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench import boards, registry
-from bench.boards import selection
-from bench.boards.build import key_of
+from bench.boards.attacked import attacks
+from bench.boards.spec_keys import key_of
 from bench.boards.tables import AttackRow, ReleaseRow, RunRow, columns
 from bench.errors import BenchError
 from bench.storage.records import Record
@@ -304,12 +304,12 @@ def test_rows_of_people_say_whether_an_independent_judge_saw_them() -> None:
     made = board([found])
     judged = {row.release.partition("/")[0]: row.value for row in made.attacks if row.metric == "judge_accuracy"}
     assert sorted(judged.values()) == [0.4, 0.98] and judged["reference"] == 0.98
-    ((attacked,),) = selection.attacks(made).values()
-    said = str(attacked)
+    ((found_attack,),) = attacks(made).values()
+    said = str(found_attack)
     assert said.startswith("gmi (printed) 50.0 %") and "; by the judge of faces 40.0 %, public images 19.0 %" in said
     del found.metrics["judge_accuracy"]
-    ((attacked,),) = selection.attacks(board([found])).values()
-    assert "judge" not in str(attacked)
+    ((found_attack,),) = attacks(board([found])).values()
+    assert "judge" not in str(found_attack)
 
 
 def test_an_evaluator_below_the_teacher_s_interval_is_a_weak_judge_unless_another_one_saw_the_images() -> None:

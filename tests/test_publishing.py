@@ -17,9 +17,9 @@ from board_records import record, rows
 from dp_accounting import GaussianDpEvent
 
 from bench import boards
+from bench.boards import board_files
 from bench.boards.publish import expected
 from bench.boards.records import migrate
-from bench.boards.tables import INSTALLED
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Ledger, Unit
@@ -366,6 +366,20 @@ def test_publisher_that_is_killed_while_it_writes_loses_nothing(tmp_path: Path) 
     assert len(boards.read_records(folder)) == 2 and boards.differences(folder) == []
 
 
+@pytest.mark.parametrize("damage", [("0.5", '"half"'), ('"iid"', '"few"'), ('"privacy":{', '"privacy":{"more":1,')])
+def test_check_names_a_damaged_line(
+    tmp_path: Path, damage: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "leaderboards"
+    boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
+    place = folder / "records" / "digits" / "dpsd.jsonl"
+    place.write_text(place.read_text().replace(*damage))
+    (folder / "runs" / "digits.csv").unlink()
+    assert main(["leaderboard", "--check", "--boards", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "dpsd.jsonl, line 1," in said and said.count("\n") == 1
+
+
 def test_name_that_cannot_name_a_file_is_refused(tmp_path: Path) -> None:
     one = record(0, 0.5)
     one.spec["release"]["method"] = "../outside"
@@ -394,10 +408,10 @@ def test_a_folder_leaderboards_outside_a_checkout_is_not_the_published_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaderboards").mkdir()
-    assert boards.boards_folder(None) == INSTALLED and boards.own_folder(None) is None
+    assert board_files.boards_folder(None) == board_files.INSTALLED and board_files.own_folder(None) is None
     (tmp_path / "bench" / "boards").mkdir(parents=True)
-    assert boards.boards_folder(None) == Path("leaderboards")
+    assert board_files.boards_folder(None) == Path("leaderboards")
     (tmp_path / "boards" / "releases").mkdir(parents=True)
-    assert boards.own_folder(None) is None and boards.own_folder(Path("mine")) == Path("mine")
+    assert board_files.own_folder(None) is None and board_files.own_folder(Path("mine")) == Path("mine")
     (tmp_path / "boards" / "releases" / "digits.csv").write_text("")
-    assert boards.own_folder(None) == Path("boards")
+    assert board_files.own_folder(None) == Path("boards")

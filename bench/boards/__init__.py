@@ -1,18 +1,18 @@
 """Boards: three tables per data set, built from records and from nothing else."""
 
 from bench.boards.audit_bounds import audited_release, by_release, is_refuted, strongest, with_all_options
-from bench.boards.build import build, identity
+from bench.boards.build import build
 from bench.boards.flags import flags
 from bench.boards.information import information
 from bench.boards.publish import differences, publish, rebuild, refresh
 from bench.boards.records import dataset, read_audits, read_records, seed
-from bench.boards.tables import Board, boards_folder, own_folder, read_attacks, read_boards, read_releases
+from bench.boards.spec_keys import identity
+from bench.boards.tables import Board, read_attacks, read_boards, read_releases
 from bench.boards.wide import wide_rows
 
 __all__ = [
     "Board",
     "audited_release",
-    "boards_folder",
     "build",
     "by_release",
     "dataset",
@@ -21,7 +21,6 @@ __all__ = [
     "identity",
     "information",
     "is_refuted",
-    "own_folder",
     "publish",
     "read_attacks",
     "read_audits",

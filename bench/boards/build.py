@@ -1,26 +1,23 @@
 """Records -> a board: a pure function, so that the same records give the same bytes.
 
-A row of releases stands for a spec with the seeds forgotten. Runs of it that differ in the attack or the evaluator are
-its evaluations; the numbers of the row are of the evaluation with most seeds.
+A row of releases is a spec with the seeds forgotten. Runs of it that differ in the attack or the evaluator are its
+evaluations; the numbers of the row are of the evaluation with most seeds.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import orjson
-
 from bench.boards import audit_bounds
 from bench.boards.flags import flags_of_record, flags_of_row, standing
 from bench.boards.information import information
 from bench.boards.records import dataset, seed
+from bench.boards.spec_keys import key_of, split_of, teacher_of, variant_of
 from bench.boards.tables import (
     ACCURACY,
     LOWER,
@@ -33,7 +30,6 @@ from bench.boards.tables import (
     RunRow,
     joined,
 )
-from bench.data.naming import is_by_path
 from bench.metrics.metric import OWN_REFERENCES, REFERENCE, REFERENCES, SUBJECTS
 from bench.metrics.table import metrics
 from bench.privacy.budget import epsilon_from_json
@@ -41,40 +37,10 @@ from bench.storage.options import described
 from bench.storage.provenance import devices
 from bench.storage.records import Audit, Record
 
-SHORT = 8
-"""Digits of a hash that tell apart what has the same name."""
-KEY = 12
-"""Digits of the keys of rows."""
-SEED = re.compile(rb'"seed":(?<=[{,]"seed":)-?\d+,')
-"""A seed that is not the last of an object in JSON text; within a string the first mark is behind a backslash."""
 OTHERS = tuple(subject.prefix for subject in SUBJECTS["classifier"] if subject.prefix not in ("", "teacher_"))
 """Whose accuracies, besides the student's and the teacher's, records may hold."""
 PUBLIC = {"attack_accuracy": "retrieval_accuracy", "judge_accuracy": "retrieval_judge_accuracy"}
 """Metric to the one that says the same of images that the attacker has anyway."""
-
-
-def identity(spec: Any) -> Any:
-    """A spec with every seed forgotten and every variant named: what the runs of an evaluation share.
-
-    Records that are older than variants do not name theirs: what the paper prints.
-    """
-    if not isinstance(spec, dict):
-        return spec
-    found = {key: identity(value) for key, value in spec.items() if key != "seed"}
-    return {"variant": "printed"} | found if spec.get("kind") in ("release", "attack") else found
-
-
-def key_of(spec: Any, named: bool = False) -> str:
-    """The key of a spec or of a part of one, equal for two of them if and only if their `identity` is: 12 digits.
-
-    Args:
-        named: every variant in it is named, which makes the usual case quick: seeds are taken out of its text.
-    """
-    text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
-    short = SEED.sub(b"", text)
-    if not named or b'"seed":' in short:
-        short = orjson.dumps(identity(spec), option=orjson.OPT_SORT_KEYS)
-    return hashlib.sha256(short).hexdigest()[:KEY]
 
 
 @dataclass
@@ -82,11 +48,11 @@ class Evaluation:
     """The runs of a release with one attack.
 
     Attributes:
-        spec: of one of the runs; but for seeds that of all.
+        spec: of one of the runs; except for seeds the spec of all.
         runs: their records, sorted by seed and hash.
         done: those that did not fail.
         known: the names of the numbers that any of them has.
-        bounds: what the audits of these runs show; None without any.
+        bounds: the bounds that audits of these runs show; None without any.
         flags: of all these runs.
     """
 
@@ -108,7 +74,7 @@ class Evaluation:
         return -len(self.done), self.spec["attack"] is not None, _options(self.runs[0]), self.runs[0].hash
 
     def mean(self, name: str) -> float | None:
-        """The mean of a number over seeds; None if one of them lacks it."""
+        """The mean of a number over seeds; None if one of them has no such number."""
         if name not in self.known:
             return None
         return mean([run.metrics.get(name) for run in self.done])
@@ -174,7 +140,7 @@ def _place(evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
     first = min(evaluations.values(), key=Evaluation.rank)
     release = first.spec["release"]
     setting = described(first.runs[0].options | {"attack": {}, "evaluator": {}})
-    names = (release["method"], variant_of(release), setting, _teacher(release["teacher"]), release["student"])
+    names = (release["method"], variant_of(release), setting, teacher_of(release["teacher"]), release["student"])
     return first.spec["tier"], split_of(release["teacher"]["data"]), *names
 
 
@@ -204,7 +170,7 @@ def _release_row(
         method=release["method"],
         variant=variant_of(release),
         version=release["version"],
-        teacher=_teacher(release["teacher"]),
+        teacher=teacher_of(release["teacher"]),
         student=student,
         options=_options(first.runs[0], "method", "teacher", "budget"),
         **{name: numbers.value for name, numbers in usual.items() if name in OF_RELEASE},
@@ -235,7 +201,7 @@ def _of_account(evaluation: Evaluation) -> dict[str, float | None]:
 def _attack_rows(
     release: ReleaseRow, evaluation: Evaluation, usual: Mapping[str, Numbers], is_first: bool
 ) -> list[AttackRow]:
-    """What was measured of one evaluation; of the release itself only what the release's rows do not say already.
+    """The measured numbers of one evaluation; of the release itself only those that its rows do not have already.
 
     Args:
         usual: `_of_release` of the evaluation that counts.
@@ -278,7 +244,7 @@ class Numbers(NamedTuple):
 
 @dataclass(frozen=True)
 class SharedCells:
-    """What the rows of one attack share, as `AttackRow` has it."""
+    """The cells that all rows of one attack share, as in `AttackRow`."""
 
     release: str
     evaluation: str
@@ -378,7 +344,7 @@ def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
 
 
 def reference_metrics() -> tuple[str, ...]:
-    """The numbers of images that no target was asked about."""
+    """The metrics of images that no network was queried for."""
     return tuple(m.key for m in metrics().values() if m.averaged and m.of == "reconstructions")
 
 
@@ -386,21 +352,6 @@ def _options(record: Record, *groups: str) -> str:
     """Those groups of a record's options that hold any, all without `groups`, as JSON; "" for none."""
     given = {name: held for name, held in record.options.items() if held and (not groups or name in groups)}
     return json.dumps(given, sort_keys=True) if given else ""
-
-
-def variant_of(spec: Mapping[str, Any]) -> str:
-    """The variant of a release or an attack; records that are older than variants are of what the paper prints."""
-    return str(spec.get("variant", "printed"))
-
-
-def _teacher(spec: Mapping[str, Any]) -> str:
-    return str(spec["arch"]) + ("" if spec["weights"] is None else f"+weights-{spec['weights'][:SHORT]}")
-
-
-def split_of(where: Mapping[str, Any]) -> str:
-    """Which images. A data set that is read by path has a name that others have too: also what its images hash to."""
-    own = is_by_path(where["dataset"])
-    return f"{where['split']}-{where['fingerprint'][:SHORT]}" if own else str(where["split"])
 
 
 def _versions(record: Record) -> str:

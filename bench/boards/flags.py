@@ -57,7 +57,7 @@ def flags(record: Record) -> list[str]:
 
 
 def flags_of_record(record: Record) -> list[str]:
-    """`flags` except `older-version`: what the record alone says, whatever is installed."""
+    """`flags` except `older-version`, which depends on the installed versions."""
     public = ["public-data"] if record.spec["release"].get("public") else []
     attack = _flags_of_knowledge(record) + _flags_of_inversion(record) + _flags_of_membership(record)
     return public + _flags_of_claim(record) + attack + _flags_of_noise(record)
@@ -153,7 +153,7 @@ def share_of_commonest(record: Record) -> float | None:
 
 @cache
 def classes_of(name: str, split: str) -> int:
-    """How many classes a split of a data set has; 0 where it is not known here. Kept, as thousands of records ask."""
+    """How many classes a split of a data set has; 0 where it is not known here. Thousands of records need it."""
     return len(data.facts(name).classes_of(split))
 
 
@@ -190,7 +190,7 @@ Standing = Literal["pass", "inconclusive", ""]
 def standing(record: Record) -> Standing:
     """Whether the attack of a record has shown its power, by today's gate; "" where none was scored.
 
-    Gates have become stricter, and a record keeps the verdict of its day. A number that a record lacks is left out.
+    Gates have become stricter, and a record keeps the verdict of its day. Numbers that it does not have are left out.
     """
     if not {"attack_accuracy", "auc"} & set(record.metrics):
         return "inconclusive" if record.status == "inconclusive" else ""

@@ -11,6 +11,7 @@ from functools import cache, cached_property
 from typing import cast
 
 from bench import data, registry
+from bench.boards.attacked import Attacked, Inversion, attacked, group_rows, inversion
 from bench.boards.board_cells import options
 from bench.boards.build import deviation, mean
 from bench.boards.flags import OLDER, UNTRUE, installed_version
@@ -41,72 +42,6 @@ class Constraints:
     epsilon: float
     accuracy: float
     delta: float = MOST_DELTA
-
-
-@dataclass(frozen=True)
-class Attacked:
-    """One attack on a release: the numbers of an evaluation, by metric.
-
-    Attributes:
-        rows: of the table of attacks, by metric; of one attack.
-        runs: hashes of the records.
-    """
-
-    rows: Mapping[str, AttackRow]
-    runs: tuple[str, ...]
-
-    @property
-    def any(self) -> AttackRow:
-        """A row of it: they share attack, variant, version, access, options, power and reason."""
-        return next(iter(self.rows.values()))
-
-    @property
-    def has_power(self) -> bool:
-        """Whether the attack works on the unprotected teacher."""
-        return self.any.power == "pass"
-
-    @property
-    def is_older(self) -> bool:
-        """Whether the attack has changed since."""
-        row = self.any
-        return row.version is not None and row.version < installed_version("attack", row.attack, row.variant)
-
-    def value(self, metric: str) -> float | None:
-        """The student's number; None where it was not measured."""
-        return self.rows[metric].value if metric in self.rows else None
-
-    def on_teacher(self, metric: str) -> float | None:
-        """The unprotected teacher's number; None where it was not measured."""
-        return self.rows[metric].teacher if metric in self.rows else None
-
-    def public(self, metric: str) -> float | None:
-        """What images that the attacker has anyway score; None where they were not judged."""
-        return self.rows[metric].public_images if metric in self.rows else None
-
-    def __str__(self) -> str:
-        """Such as "gmi (printed) 81.0 % (teacher 84.0 %), public images 94.0 %"; power that passed is not named."""
-        student, teacher = self.value("attack_accuracy"), self.on_teacher("attack_accuracy")
-        auc, teacher_auc = self.value("auc"), self.on_teacher("auc")
-        if student is not None:
-            floor = self.public("attack_accuracy")
-            found = percent(student) + ("" if teacher is None else f" (teacher {percent(teacher)})")
-            found += "" if floor is None else f", public images {percent(floor)}"
-            found += self._judged()
-        elif auc is not None:
-            found = f"AUC {auc:.3f}" + ("" if teacher_auc is None else f" (teacher {teacher_auc:.3f})")
-        else:
-            found = "no score"
-        row = self.any
-        power = "" if self.has_power else f", {row.power or 'power not shown'}"
-        return f"{row.attack} ({row.variant}) {found}{power}" + (", older version" if self.is_older else "")
-
-    def _judged(self) -> str:
-        """What the independent judge of faces says, on boards of people."""
-        judge, floor = self.value("judge_accuracy"), self.public("judge_accuracy")
-        if judge is None:
-            return ""
-        said = f"; by the judge of faces {percent(judge)}"
-        return said + ("" if floor is None else f", public images {percent(floor)}")
 
 
 @dataclass(frozen=True)
@@ -174,7 +109,7 @@ class Candidate:
 
     @property
     def seconds(self) -> float | None:
-        """What a run took, the mean; None where no run was finished."""
+        """Mean seconds of a run; None where no run was finished."""
         return mean([run.seconds for run in self.counted if run.status != "failed"])
 
     @property
@@ -207,46 +142,8 @@ class Candidate:
         """Standard deviation over seeds, or that there is one seed; and how many runs failed."""
         std = deviation([run.accuracy for run in self.counted if run.status != "failed"])
         failed = len(self.counted) - self.finished
-        told = "one seed" if std is None else f"sd {std:.3f}, {self.finished} seeds"
-        return told + (f", {failed} failed" if failed else "")
-
-
-@dataclass(frozen=True)
-class Inversion:
-    """What an attack reconstructed of a student, by the most independent judge that its row has.
-
-    Args:
-        attack: its name.
-        success: share of its images that the judge takes for their class, in [0, 1].
-        on_teacher: the same of the teacher; None where it was not attacked.
-        floor: the same of the public images that the student knows best; None where they were not judged.
-        judge: "judge of faces" or "evaluator".
-    """
-
-    attack: str
-    success: float
-    on_teacher: float | None
-    floor: float | None
-    judge: str
-
-    @property
-    def gain(self) -> float:
-        """Success beyond what public images reach alone, or success where they were not judged."""
-        return self.success - (self.floor or 0.0)
-
-    def __str__(self) -> str:
-        by = "" if self.judge == "evaluator" else f" by the {self.judge}"
-        beside = "" if self.floor is None else f" (public images {percent(self.floor)})"
-        return f"{self.attack} {percent(self.success)}{by}{beside}"
-
-
-def inversion(attacked: Attacked) -> Inversion | None:
-    """What an attack reconstructed; None of an attack that reconstructs nothing."""
-    for judge, metric in (("judge of faces", "judge_accuracy"), ("evaluator", "attack_accuracy")):
-        found = attacked.value(metric)
-        if found is not None:
-            return Inversion(attacked.any.attack, found, attacked.on_teacher(metric), attacked.public(metric), judge)
-    return None
+        spread = "one seed" if std is None else f"sd {std:.3f}, {self.finished} seeds"
+        return spread + (f", {failed} failed" if failed else "")
 
 
 @dataclass(frozen=True)
@@ -263,7 +160,7 @@ def choose(boards: Iterable[Board], constraints: Constraints) -> Choice:
     taken: dict[tuple[str, str, str], list[Candidate]] = defaultdict(list)
     excluded = []
     for candidate in candidates(boards):
-        # Whether the method has changed takes reading its source: it is asked last
+        # Whether the method has changed is checked last, since that reads its source
         if _broken_limit(candidate, constraints) or candidate.older:
             excluded.append(candidate)
         else:
@@ -285,31 +182,14 @@ def candidates(boards: Iterable[Board]) -> list[Candidate]:
     """One for each release, in the boards' order; rows that differ in what does not matter are one.
 
     That is the teacher of a method that does not query it, and what the spec says beyond the row. Students of split
-    canaries are left out: they were taught wrong labels so that they could be attacked, and nobody would release them.
+    canaries are left out: they were taught wrong labels so that they could be attacked, and are not for release.
     """
     return [found for board in boards for found in _of_board(board)]
 
 
 def _of_board(board: Board) -> list[Candidate]:
-    runs, measured = _by_key(board)
+    runs, measured = group_rows(board)
     return [_candidate(rows, runs, measured, board.whose) for rows in _alike(board)]
-
-
-def attacks(board: Board) -> dict[str, list[Attacked]]:
-    """The attacks on each release of a board, by the key of the release's row."""
-    runs, measured = _by_key(board)
-    return {row.release: _attacked(runs[row.release], measured) for row in board.releases}
-
-
-def _by_key(board: Board) -> tuple[dict[str, list[RunRow]], dict[str, list[AttackRow]]]:
-    """The runs by release, and the rows of attacks by evaluation."""
-    runs: dict[str, list[RunRow]] = defaultdict(list)
-    measured: dict[str, list[AttackRow]] = defaultdict(list)
-    for run in board.runs:
-        runs[run.release].append(run)
-    for row in board.attacks:
-        measured[row.evaluation].append(row)
-    return runs, measured
 
 
 def _alike(board: Board) -> list[list[ReleaseRow]]:
@@ -335,7 +215,7 @@ def _alike(board: Board) -> list[list[ReleaseRow]]:
 def _candidate(
     rows: Sequence[ReleaseRow], runs: Mapping[str, list[RunRow]], measured: Mapping[str, list[AttackRow]], whose: str
 ) -> Candidate:
-    """The candidate of rows that are one release; of them the one with most seeds stands for it."""
+    """The candidate of rows that are one release; of them the one with most seeds represents it."""
     counted = {row.release: tuple(run for run in runs[row.release] if run.counted) for row in rows}
 
     def rank(row: ReleaseRow) -> tuple[int, bool, str, str]:
@@ -350,21 +230,9 @@ def _candidate(
     if bounds:  # an audit of any of the rows is the release's
         numbers[LOWER] = max(bounds, key=lambda each: (each.value or 0.0, each.teacher or 0.0))
         best = replace(best, epsilon_lower=numbers[LOWER].value)
-    attacked = [each for row in rows for each in _attacked(runs[row.release], measured)]
+    found = [each for row in rows for each in attacked(runs[row.release], measured)]
     flags = frozenset(flag for row in rows for flag in row.flags.split())
-    return Candidate(best, counted[best.release], numbers, tuple(attacked), flags, whose)
-
-
-def _attacked(runs: Sequence[RunRow], measured: Mapping[str, list[AttackRow]]) -> list[Attacked]:
-    """The attacks on a release, an evaluation each."""
-    by_evaluation: dict[str, list[str]] = defaultdict(list)
-    for run in runs:
-        by_evaluation[run.evaluation].append(run.run)
-    found = []
-    for evaluation, names in by_evaluation.items():
-        rows = {row.metric: row for row in measured.get(evaluation, ()) if row.attack}
-        found += [Attacked(rows, tuple(names))] if rows else []
-    return found
+    return Candidate(best, counted[best.release], numbers, tuple(found), flags, whose)
 
 
 def _options(row: ReleaseRow) -> Changed:
@@ -379,11 +247,6 @@ def released(row: ReleaseRow) -> str:
 def queries_teachers(row: ReleaseRow) -> bool:
     """Whether what is released depends on the teacher's network or recipe; of a method that is not installed, yes."""
     return teacher_matters(needs(row.method, cast(Variant, row.variant), row.tier, _options(row)["method"]))
-
-
-def percent(share: float) -> str:
-    """A share as it is written wherever results are told, as in "81.0 %"."""
-    return f"{100 * share:.1f} %"
 
 
 def objection(candidate: Candidate, constraints: Constraints) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bench import registry
 from bench.config import TIERS
 from bench.errors import BenchError, NotFound
 from bench.escape import csv_cell, csv_value
@@ -24,11 +23,6 @@ from bench.escape import csv_cell, csv_value
 if TYPE_CHECKING:
     import pandas as pd
 
-PUBLISHED, OWN = Path("leaderboards"), Path("boards")
-"""Folders of boards: of this project, and of a user."""
-INSTALLED = registry.ROOT / PUBLISHED
-CHECKOUT = Path("bench", "boards")
-"""A folder that only a checkout of this project has next to its boards."""
 RELEASES, ATTACKS, RUNS = "releases", "attacks", "runs"
 """Folders of a folder of boards, with a file DATASET.csv each."""
 ACCURACY = "accuracy"
@@ -45,9 +39,8 @@ class ReleaseRow:
         release: key of the row, which rows of attacks and runs refer to.
         version: of the method.
         options: what differs from the defaults of variant and tier, as JSON: group to option to value.
-        epsilon_claimed, claimed_unit: what the method's own paper promises, mean over seeds; empty where it promises
-            nothing.
-        epsilon_accounted, unit, relation, delta: what the accountant proves, the largest of the seeds.
+        epsilon_claimed, claimed_unit: promise of the method's own paper, mean over seeds; empty where there is none.
+        epsilon_accounted, unit, relation, delta: computed by the accountant, the largest of the seeds.
         epsilon_lower: empirical lower bound per example, of the audit that shows most; empty without an audit.
         information: upper bound in nats on what all responses carry; empty where it is not known.
         accuracy, accuracy_low, accuracy_high: share of test images, mean over seeds, with the mean bounds of the 95 %
@@ -174,19 +167,6 @@ class Board:
         }
 
 
-def boards_folder(given: Path | None) -> Path:
-    """The folder of published boards: the one given, else `leaderboards` of a checkout, else that of the installation.
-
-    A folder of that name without the project's source next to it is a user's.
-    """
-    return given or (PUBLISHED if PUBLISHED.is_dir() and CHECKOUT.is_dir() else INSTALLED)
-
-
-def own_folder(given: Path | None) -> Path | None:
-    """The folder of a user's boards: the one given, else `boards` here, if it has any; else None."""
-    return given or (OWN if any(OWN.glob(f"{RELEASES}/*.csv")) else None)
-
-
 def read_boards(
     folder: Path, only: Collection[str] | None = None, whose: str = "", with_attacks: bool = True
 ) -> list[Board]:
@@ -198,7 +178,7 @@ def read_boards(
 
     Raises:
         NotFound: no such folder, or no board in it.
-        BenchError: a file in it that is no table of a board.
+        BenchError: a file in it is not a table of a board.
     """
     names = [name for name in data_sets(folder) if only is None or name in only]
     return [read_board(folder, name, whose, with_attacks) for name in names]
@@ -276,8 +256,8 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
     """The rows of a table's file, each with the data set that the file is named after.
 
     Raises:
-        BenchError: it is no CSV file, has other columns, has a word where a number belongs, an epsilon below 0, or an
-            unknown tier; the line and the column are named.
+        BenchError: it is not a CSV file, has other columns, has a word where a number belongs, an epsilon below 0, or
+            an unknown tier; the line and the column are named.
     """
     try:
         with path.open(newline="", encoding="utf-8") as stream:
@@ -288,8 +268,8 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
         raise BenchError(f"{path}: not a CSV file: {error}") from None
     wanted = columns(kind)
     if tuple(heads) != wanted:
-        lacking = next((name for name in wanted if name not in heads), "")
-        why = f"it has no column {lacking}" if lacking else f"expected the columns {', '.join(wanted)}"
+        missing = next((name for name in wanted if name not in heads), "")
+        why = f"it has no column {missing}" if missing else f"expected the columns {', '.join(wanted)}"
         raise BenchError(f"{path}: not a board of this version: {why}")
     readers = _readers(kind)
     found = []
@@ -345,7 +325,7 @@ def _tier(cell: str) -> str:
 
 
 def _damage(heads: Sequence[str], readers: Sequence[Reader], line: Sequence[str]) -> str:
-    """What is wrong with the first damaged cell of a line."""
+    """A description of the first damaged cell of a line."""
     if len(line) != len(heads):
         return f"{len(line)} cells, expected {len(heads)}"
     for head, read, cell in zip(heads, readers, line, strict=True):

@@ -158,7 +158,7 @@ def finished(row: Row) -> int:
 def released(row: Row) -> str:
     """The options of a wide row except those of the attack and its judge, in a line.
 
-    Those of a teacher that the method does not query are left out too: it was there for the attack's baseline alone.
+    Those of a teacher that the method does not query are left out too: it was there only for the attack's baseline.
     """
     others: dict[str, Any] = {"attack": {}, "evaluator": {}}
     others |= {} if teacher_matters(needs(row)) else {"teacher": {}}
@@ -166,7 +166,7 @@ def released(row: Row) -> str:
 
 
 def needs(row: Row) -> frozenset[str] | None:
-    """What the method of a wide row needs at its options; None of one that is not installed."""
+    """The needs of a wide row's method at its options; None of one that is not installed."""
     given = row.get("options")
     held = options(given if isinstance(given, str) else "")["method"]
     return of_method(str(row["method"]), cast(Variant, row["variant"]), str(row["tier"]), held)

@@ -41,7 +41,7 @@ GROUPS: dict[str, dict[str, Any]] = {
         "account": account,
     },
     "release": {"canaries": canaries, "assess": assess, "export": export, "verify": verify},
-    "boards": {"leaderboard": boards, "records": records, "choose": choose, "report": report},
+    "boards": {"leaderboard": boards, "choose": choose, "report": report, "records": records},
     "methods, data and machines": {"list": listing.LIST, "show": show.SHOW, "doctor": doctor},
 }
 """The task of a user to its commands, in the order of `bench --help`."""

@@ -13,7 +13,7 @@ from bench.errors import BadOption, BenchError, NotFound, disk_is_full
 from bench.progress import Screen, complain, out, plain_text, tell
 
 if TYPE_CHECKING:
-    from bench.boards.selection import Attacked
+    from bench.boards.attacked import Attacked
     from bench.boards.tables import Board, ReleaseRow
 
 HELP = "show the boards, publish records, check the committed CSV files"
@@ -63,7 +63,7 @@ def execute(given: argparse.Namespace) -> int:
     if given.attacks and (given.check or given.publish is not None):
         raise BadOption("--attacks is for printing boards; leave it out with --check and --publish")
     if given.publish is not None or given.check:
-        from bench.boards.tables import OWN, PUBLISHED
+        from bench.boards.board_files import OWN, PUBLISHED
 
         if given.check:
             return _check(given.boards or PUBLISHED)
@@ -132,8 +132,8 @@ def _check(boards: Path) -> int:
 
 
 def _print(board: Board, path: Path, with_attacks: bool) -> None:
-    """Print the releases of a board, a table for each tier and split, each with the attacks on them if asked."""
-    from bench.boards.selection import attacks
+    """Print the releases of a board, a table for each tier and split, each with the attacks on them if wanted."""
+    from bench.boards.attacked import attacks
 
     on = attacks(board) if with_attacks else {}
     for (tier, split), rows in groupby(board.releases, key=lambda row: (row.tier, row.split)):

@@ -75,6 +75,7 @@ def execute(given: argparse.Namespace) -> int:
         dataset=given.dataset,
         boards=given.boards,
         own=given.own,
+        with_attacks=False,  # they matter only to the answers, which are about few data sets
     )
     limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
     _print(f"boards: {', '.join(found.read)}")
@@ -87,11 +88,10 @@ def execute(given: argparse.Namespace) -> int:
 
 def _show(chosen: Chosen, limits: Constraints) -> None:
     """Print everything: excluded rows, then of each place the table and the answer."""
-    choice = chosen.choice
-    _excluded(choice, limits)
-    _none(choice, limits)
-    for place, taken in choice.taken.items():
-        found = chosen.with_attacks(taken)
+    _excluded(chosen.choice, limits)
+    _none(chosen.choice, limits)
+    for place, taken in chosen.choice.taken.items():
+        found = chosen.add_attacks(taken)
         _table(place, found)
         _answer(found, limits)
 
@@ -109,7 +109,7 @@ def _show_briefly(chosen: Chosen, limits: Constraints, one_dataset: bool) -> Non
         shown = [found[0] for found in places[: FEW_ROWS if one_dataset else MOST_LINES - 6]]
         _brief_table("the most accurate of each data set, tier and split", shown)
     if len(places) == 1 or (one_dataset and places):
-        _answer(chosen.with_attacks(places[0]), limits, FEW_LINES)
+        _answer(chosen.add_attacks(places[0]), limits, FEW_LINES)
     elif places:
         _print("cost, attacks and risks: name a data set with --dataset")
     left = len(choice.excluded) + sum(map(len, places)) - len(shown)

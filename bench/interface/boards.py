@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from bench.boards.selection import Candidate, Choice
 
 UNITS = ("example", "label", "query", "client")
+WHOSE = "whose"
+"""Column of chosen rows: "published", or "yours"."""
+
 Folder = str | os.PathLike[str] | None
 
 
@@ -28,22 +31,21 @@ def leaderboard(name: str | None = None, *, boards: Folder = None) -> pd.DataFra
         boards: a folder of boards; None = `leaderboards` here, else those of the installation.
 
     Returns:
-        A row for each release: the table of releases (docs/boards.md). Numbers are floats; infinite epsilons are
-        `math.inf`. `bench.boards.read_attacks` reads what attacks on them measured.
+        The table of releases (docs/boards.md): a row for each, with a column `dataset`. Numbers are floats; infinite
+        epsilons are `math.inf`. `bench.boards.read_attacks` has the attacks on them, joined by the column `release`.
 
     Raises:
         NotFound: no board in the folder.
         UnknownName: no board of that name.
     """
-    from bench.boards.tables import RELEASES, boards_folder, data_sets, read_releases
+    from bench.boards.board_files import boards_folder
+    from bench.boards.tables import read_releases
 
-    folder = boards_folder(None if boards is None else Path(boards))
-    if name is None:
-        return read_releases(folder)
-    known = data_sets(folder)
-    if name not in known:
+    table = read_releases(boards_folder(None if boards is None else Path(boards)))
+    known = sorted(set(table["dataset"]))
+    if name is not None and name not in known:
         raise unknown("leaderboard", name, known)
-    return read_releases(folder / RELEASES / f"{name}.csv")
+    return table if name is None else table[table["dataset"] == name].reset_index(drop=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,23 +54,22 @@ class Chosen:
 
     Attributes:
         choice: `taken` has, for each (data set, tier, split), the candidates in order, the most accurate first;
-            `excluded` the others; `nearest` sentences where nothing qualifies. Their attacks and audits are not read,
-            which takes longest: `with_attacks` does.
+            `excluded` the others (`bench.boards.selection.objection`); `nearest` sentences where nothing qualifies.
         read: which boards were read, a phrase each.
-        folders: "published" or "yours" to the folder of these boards.
+        folders: whose boards ("published", "yours") to their folder.
     """
 
     choice: Choice
     read: tuple[str, ...]
     folders: Mapping[str, Path]
 
-    def with_attacks(self, found: Sequence[Candidate]) -> list[Candidate]:
-        """Candidates of one data set with what attacks and audits measured of them, in the same order."""
+    def add_attacks(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """The same candidates of one data set with what attacks and audits showed, where that was not read."""
         from bench.boards.selection import candidates
         from bench.boards.tables import read_board
 
-        name, whose = found[0].row.dataset, sorted({each.whose for each in found})
-        boards = [read_board(self.folders[each], name, each) for each in whose]
+        name = found[0].row.dataset
+        boards = [read_board(self.folders[whose], name, whose) for whose in sorted({each.whose for each in found})]
         complete = {(each.whose, each.row.release): each for each in candidates(boards)}
         return [complete[each.whose, each.row.release] for each in found]
 
@@ -101,6 +102,7 @@ def choose(
     dataset: str | None = None,
     boards: Folder = None,
     own: Folder = None,
+    with_attacks: bool = True,
 ) -> Chosen:
     """Find the most accurate releases whose accounted epsilon keeps a limit, as `bench choose`.
 
@@ -114,6 +116,7 @@ def choose(
         dataset: one board only.
         boards: as of `leaderboard`.
         own: a folder of your own boards, which are read too; None = `boards` here, if it has any.
+        with_attacks: read what attacks on the releases achieved, too, which takes most of the time.
 
     Returns:
         What qualifies, and why the others do not.
@@ -131,20 +134,20 @@ def choose(
         raise BadOption(f"--min-accuracy {min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= max_delta < 1:
         raise BadOption(f"--max-delta {max_delta}: expected a number in [0, 1), below one over the records")
+    from bench.boards.board_files import boards_folder, own_folder
     from bench.boards.selection import Constraints
     from bench.boards.selection import choose as select
-    from bench.boards.tables import boards_folder, own_folder, read_boards
+    from bench.boards.tables import read_boards
 
     given = [None if folder is None else Path(folder) for folder in (boards, own)]
     places = {"published": boards_folder(given[0]), "yours": own_folder(given[1])}
     folders = {whose: folder for whose, folder in places.items() if folder is not None}
-    found = {whose: read_boards(folder, whose=whose, with_attacks=False) for whose, folder in folders.items()}
-    read = tuple(
-        f"{whose} {folders[whose]} ({sum(len(board.releases) for board in of)} releases)" for whose, of in found.items()
-    )
-    known = sorted({board.dataset for of in found.values() for board in of})
+    found = [board for whose, folder in folders.items() for board in read_boards(folder, None, whose, with_attacks)]
+    count = {whose: sum(len(board.releases) for board in found if board.whose == whose) for whose in folders}
+    read = [f"{whose} {folder} ({count[whose]} releases)" for whose, folder in folders.items()]
+    known = sorted({board.dataset for board in found})
     if dataset is not None and dataset not in known:
         raise UnknownName(f"--dataset {dataset}: no such board in {' or '.join(read)}; there is {', '.join(known)}")
     limits = Constraints(unit, max_epsilon, min_accuracy, max_delta)
-    chosen = (board for of in found.values() for board in of if dataset in (None, board.dataset))
-    return Chosen(select(chosen, limits), read, folders)
+    choice = select((board for board in found if dataset in (None, board.dataset)), limits)
+    return Chosen(choice, tuple(read), folders)

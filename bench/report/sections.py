@@ -43,15 +43,15 @@ class Shown:
     """The contents of the report, from which a section makes its pages.
 
     Attributes:
-        boards: of all data sets, by name.
         rows: the wide rows (`bench.boards.wide`) of all boards, with "dataset" in each; an empty cell is "".
         pictures: of the runs.
+        boards: of all data sets, in the order of their rows.
     """
 
     sources: Sources
-    boards: Sequence[Board]
     rows: Sequence[Mapping[str, Any]]
     pictures: Sequence[Picture]
+    boards: Sequence[Board] = ()
 
 
 def _no_curves(dataset: str, methods: Collection[str]) -> list[Panel]:

@@ -70,7 +70,7 @@ def show(sources: Sources) -> tuple[Shown, dict[str, bytes]]:
             pictures.append(Picture(known[name], kind, key))
     built = [_board(name, sources) for name in _names(sources)]
     rows = [row for board in built for row in _rows(board)]
-    return Shown(sources, built, rows, pictures), images
+    return Shown(sources, rows, pictures, built), images
 
 
 def add_sections(shown: Shown) -> dict[str, Section]:
@@ -162,7 +162,8 @@ def _board(name: str, sources: Sources) -> Board:
 
 def _rows(board: Board) -> list[Row]:
     """The wide rows of a board; an empty cell is ""."""
-    return [{key: "" if value is None else value for key, value in row.items()} for row in board_files.wide_rows(board)]
+    rows = board_files.wide_rows(board)
+    return [{key: "" if value is None else value for key, value in row.items()} for row in rows]
 
 
 def _dataset(board: Board, table: Sequence[Row], sources: Sources) -> dict[str, Any]:

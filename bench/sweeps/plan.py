@@ -177,7 +177,7 @@ def _is_audited(path: Path) -> bool:
 
 
 def _published(boards: Path) -> dict[str, Path]:
-    """Hash to file of the published audits, and of the runs that did not fail and that no flag asks to run again."""
+    """Hash to file of the published audits, and of the runs that did not fail and that no flag marks as outdated."""
     kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
     return {kept.hash: path for kind in kinds for path, kept in readable(kind, boards) if _is_good(kept)}
 

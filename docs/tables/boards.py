@@ -11,8 +11,8 @@ from statistics import mean, stdev
 from typing import Any
 
 from bench import boards, registry
+from bench.boards import board_files
 from bench.boards.board_cells import options
-from bench.boards.wide import wide_texts
 from bench.config import STUDENT
 from bench.errors import BenchError
 from bench.papers.matching import join
@@ -31,8 +31,8 @@ Row = dict[str, str]
 
 @cache
 def published() -> list[Row]:
-    """Rows of all committed boards, each with the published number next to it (`bench.papers.matching.join`)."""
-    rows = wide_texts(ROOT / "leaderboards")
+    """All rows of all committed boards, each with the published number next to it (`bench.papers.matching.join`)."""
+    rows = board_files.boards(ROOT / "leaderboards")
     return [row | {name: "" if cell is None else str(cell) for name, cell in join(row).items()} for row in rows]
 
 

@@ -10,6 +10,7 @@ from boards_made import cells, execute, write
 from wide_boards import boards_of, heads, spoil
 
 from bench.boards import selection
+from bench.boards.attacked import Inversion
 from bench.boards.selection import Constraints
 from bench.boards.tables import ReleaseRow, read_boards
 from bench.cli import choose, main
@@ -340,15 +341,15 @@ def test_the_strongest_inversion_is_the_one_that_gains_most_on_public_images_by_
         scores = {"attack_accuracy": success, "teacher_attack_accuracy": 0.9, "retrieval_accuracy": floor}
         return proved("pate", 2.0, 0.93, dataset="mnist", attack=attack, power="pass", **scores, **more)
 
-    def strongest(*rows: dict[str, Any]) -> selection.Inversion | None:
+    def strongest(*rows: dict[str, Any]) -> Inversion | None:
         (found,) = selection.candidates(boards_of(rows))
         return found.strongest
 
     high, gaining = row("gmi", 0.8, 0.9), row("pca-mi", 0.5, 0.2)
-    assert strongest(high, gaining) == selection.Inversion("pca-mi", 0.5, 0.9, 0.2, "evaluator")
+    assert strongest(high, gaining) == Inversion("pca-mi", 0.5, 0.9, 0.2, "evaluator")
     assert str(strongest(high)) == "gmi 80.0 % (public images 90.0 %)"
     judged = row("vmi", 0.9, 0.1, judge_accuracy=0.12, teacher_judge_accuracy=0.3, retrieval_judge_accuracy=0.11)
-    assert strongest(judged) == selection.Inversion("vmi", 0.12, 0.3, 0.11, "judge of faces")
+    assert strongest(judged) == Inversion("vmi", 0.12, 0.3, 0.11, "judge of faces")
     assert str(strongest(judged)) == "vmi 12.0 % by the judge of faces (public images 11.0 %)"
     assert strongest(judged, gaining) == strongest(gaining)
     assert strongest(row("ami", 0.99, 0.0) | {"retrieval_accuracy": ""}, high) == strongest(high), "a floor nobody has"

@@ -73,9 +73,9 @@ def test_choose_refuses_limits_out_of_range(given: dict[str, float]) -> None:
 
 
 def test_choose_reads_attacks_where_they_are_asked_for() -> None:
-    chosen = bench.choose(10, dataset="digits", boards=BOARDS)
+    chosen = bench.choose(10, dataset="digits", boards=BOARDS, with_attacks=False)
     (taken, *_) = chosen.choice.taken.values()
-    complete = chosen.with_attacks(taken)
+    complete = chosen.add_attacks(taken)
     assert [each.name for each in complete] == [each.name for each in taken]
     assert not any(each.attacks for each in taken) and any(each.attacks for each in complete)
 

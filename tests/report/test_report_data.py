@@ -15,7 +15,7 @@ from made import png, record, value_of
 
 from bench import boards as board_files
 from bench import cli, registry
-from bench.boards import tables
+from bench.boards import board_files as folders
 from bench.boards.columns import ALL, WIDE
 from bench.boards.flags import flags_of_row
 from bench.cli import report as report_command
@@ -116,7 +116,8 @@ def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_att
 
 
 def test_flags_of_rows_are_explained_as_those_of_runs_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, flags = board_files.wide_rows, {"flags": "reported-differs reported:x-1"}
+    made = board_files.wide_rows
+    flags = {"flags": "other-unit reported-differs reported:x-1"}
     monkeypatch.setattr(board_files, "wide_rows", lambda board: [row | flags for row in made(board)])
     found = parts(show(Sources([record()]))[0], {})["index"]
     assert {"reported-differs", "reported:x-1", "other-unit"} <= set(found["flags"])
@@ -269,7 +270,7 @@ def test_the_installed_boards_are_shown_where_there_are_none(
     (installed / "records").mkdir(parents=True)
     found = record()
     (installed / "records" / f"{found.hash}.json").write_text(json.dumps(asdict(found)))
-    monkeypatch.setattr(tables, "INSTALLED", installed)
+    monkeypatch.setattr(folders, "INSTALLED", installed)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cli.main(["report"]) == 0
