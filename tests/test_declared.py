@@ -234,9 +234,7 @@ def test_whatever_a_method_raises_before_anything_is_trained_is_bad_input(
     method = registry.load("method", name)
     monkeypatch.setattr(method, asked, property(raising) if asked == "needs" else raising, raising=False)
     usual = asked == "__post_init__" and isinstance(raised, ValueError)  # a value out of its range is the user's
-    said = (
-        "--method: sigma is bad$" if usual else rf".*{type(raised).__name__}: .* at tests/test_declared\.py:\d+; fix"
-    )
+    said = "--method: sigma is bad$" if usual else rf".*{type(raised).__name__}: .* at tests/test_declared\.py:\d+; fix"
     with pytest.raises(BenchError, match=f"^{said}"):
         load_job(settings)
 
