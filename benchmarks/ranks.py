@@ -3,17 +3,16 @@
     python benchmarks/ranks.py --device cpu --devices 2
 
 Trainings of a teacher (`bench.teachers.fit`) and by DP-SGD (`bench.dp_training.dp_sgd.train`) on random images, on one
-device and over all in turn, repeated; on a CPU set OMP_NUM_THREADS=1, so that a process is a core. Timed is from the
-end of the first step to the end of the last one: beginning the helpers is not in it. Printed are the median and, in
-brackets, least and largest; the ratio is one device's time over that of all.
+device and over all in turn, repeated; on a CPU set OMP_NUM_THREADS=1, so that a process is a core. A step's time is the
+difference between a training of several steps and one of a single step, so that starting is not in it. Printed are the
+median and, in brackets, least and largest; the ratio is one device's time over that of all.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -29,8 +28,8 @@ from bench.teachers import Recipe, fit
 from bench.testing import context
 
 CLASSES = 10
-Training = Callable[[Ranks | None, int, Callable[[int], None]], None]
-"""Over these ranks, so many steps, telling each."""
+Training = Callable[[Ranks | None, int], None]
+"""Over these ranks, that many steps."""
 
 
 def records(count: int, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
@@ -43,9 +42,9 @@ def teacher(net: str, batch: int, shape: tuple[int, int, int], device: torch.dev
     """A teacher by its standard recipe."""
     images, labels = records(4 * batch, shape)
 
-    def begin(ranks: Ranks | None, steps: int, advance: Callable[[int], None]) -> None:
+    def begin(ranks: Ranks | None, steps: int) -> None:
         recipe = Recipe(epochs=steps, max_steps=steps, batch=batch)
-        fit(nets.build(net, shape, CLASSES), images, labels, recipe, device, 0, advance, ranks=ranks)
+        fit(nets.build(net, shape, CLASSES), images, labels, recipe, device, 0, ranks=ranks)
 
     return begin
 
@@ -54,31 +53,23 @@ def private(net: str, batch: int, shape: tuple[int, int, int], device: torch.dev
     """DP-SGD, the sampling rate 1/4."""
     made = records(4 * batch, shape)
 
-    def begin(ranks: Ranks | None, steps: int, advance: Callable[[int], None]) -> None:
-        @contextmanager
-        def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
-            yield advance
-
+    def begin(ranks: Ranks | None, steps: int) -> None:
         settings = DpSgdSettings(batch, steps, 1.0, 1.0, "flat", 0.1, 0.9)
-        ctx = replace(context(0), device=device, ranks=ranks, track=track)
+        ctx = replace(context(0), device=device, ranks=ranks)
         train(nets.build(net, shape, CLASSES), net, made, settings, settings.parameters(4 * batch), ctx, "training")
 
     return begin
 
 
 def seconds_per_step(training: Training, ranks: Ranks | None, steps: int, clock: Clock) -> float:
-    """Of all steps but the first, which pays for what is set up."""
-    marks, done = list[float](), 0
-
-    def advance(count: int) -> None:
-        nonlocal done
-        done += count
-        if done in (1, steps + 1):
-            clock.wait()
-            marks.append(time.perf_counter())
-
-    training(ranks, steps + 1, advance)
-    return (marks[1] - marks[0]) / steps
+    """Of a training of some steps more than another, which pays for all else."""
+    taken = []
+    for count in (1, steps + 1):
+        start = time.perf_counter()
+        training(ranks, count)
+        clock.wait()
+        taken.append(time.perf_counter() - start)
+    return (taken[1] - taken[0]) / steps
 
 
 def parse() -> argparse.Namespace:

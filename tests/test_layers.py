@@ -23,10 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 FLOORS: list[set[str]] = [
     {"escape", "extensions"},
-    {"errors", "fingerprint", "seeds", "progress", "validate"},
+    {"errors", "fingerprint", "seeds", "progress", "validate", "workers"},
     {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
-    {"declared"},
+    {"declared", "manifest"},
     {"api", "priors", "registry"},
     {"boards", "distillation", "dp_training", "gan", "membership", "teachers"},
     {"bundle", "pipeline", "report", "testing"},

@@ -1,4 +1,4 @@
-"""`bench sweep`: all runs of a recipe, side by side, on this machine or on a Ray cluster."""
+"""`bench sweep`: all runs of a recipe, side by side, on this machine, a Slurm cluster or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ NAMING = (
     *("--teacher.recipe", "--evaluator.recipe"),
 )
 """Options on which it depends what options there are, or what their help says."""
+BACKENDS = ("local", "slurm", "ray")
+OURS = {
+    "cpus-per-task": "give --cpus",
+    "gpus-per-node": "give --gpus",
+    **dict.fromkeys(("output", "error", "job-name", "array"), "leave it out"),
+}
+"""Options of sbatch that have another one here."""
 WIDTH = 160
 MOST_CELLS = 30
 """Cells whose results are printed; the others are in the written table."""
@@ -70,8 +77,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--boards", type=paths.named, metavar="DIR", help="run nothing that these boards have, such as leaderboards"
     )
     where.add_argument(
-        "--executor", choices=("local", "ray"), default="local", help="processes here, or a Ray cluster (default local)"
+        "--backend", choices=BACKENDS, default="local", help="processes here, or jobs of a cluster (default local)"
     )
+    where.add_argument("--executor", choices=("local", "ray"), help=argparse.SUPPRESS)
     where.add_argument(
         "--jobs", type=int, metavar="N", help="runs at once (default: as many as GPUs, else half the cores)"
     )
@@ -87,14 +95,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--address", default="", help="of a running Ray cluster; auto finds it (default: start one here)"
     )
-    where.add_argument("--cpus", type=float, default=1, metavar="N", help="cores a Ray task asks for (default 1)")
     where.add_argument(
-        "--gpus", type=float, default=0, metavar="N", help="GPUs a Ray task asks for, and uses (default 0)"
+        "--slurm", metavar="OPTION=VALUE", action="append", default=[], help="an option of sbatch, as in partition=gpu"
     )
+    where.add_argument("--cpus", type=float, default=1, metavar="N", help="cores for a job of a cluster (default 1)")
+    where.add_argument("--gpus", type=float, default=0, metavar="N", help="GPUs for a job of a cluster (default 0)")
 
 
 def execute(given: argparse.Namespace) -> int:
     """Plan, and unless it is a dry run, do. Returns the exit status."""
+    if given.executor is not None:
+        say(f"--executor is called --backend now: give --backend {given.executor}")
+        given.backend = given.executor
     _check_numbers(given)
     until = None if given.within is None else time.monotonic() + 60 * given.within
     there = next(path for path in (given.out, *given.out.parents) if path.exists())
@@ -139,44 +151,67 @@ def execute(given: argparse.Namespace) -> int:
     return 1 if summary.failed else 0
 
 
-def _executor(given: argparse.Namespace) -> Executor:
+def _executor(given: argparse.Namespace) -> Executor[Any]:
     from bench.cli import main
     from bench.pipeline.devices import cores
-    from bench.sweeps.cluster import Ray
     from bench.sweeps.local import Local
-    from bench.sweeps.staying import Staying
+    from bench.sweeps.ray_cluster import Ray
+    from bench.sweeps.slurm_cluster import Slurm
 
-    if given.executor == "ray":
+    if given.backend == "ray":
         return Ray(main, given.address, given.cpus, given.gpus, jobs=given.jobs or 0)
+    if given.backend == "slurm":
+        folder = given.out / "sweeps" / "slurm"
+        return Slurm(main, folder, given.cpus, given.gpus, given.jobs or 0, _sbatch_options(given))
     devices = _devices(given.devices)
-    if set(devices) == {"cpu"}:
-        return Local(main, given.jobs or max(1, cores() // 2))
-    return Staying(main, given.jobs or len(devices), devices)
+    usual = max(1, cores() // 2) if set(devices) == {"cpu"} else len(devices)
+    return Local(main, given.jobs or usual, devices)
 
 
 def _is_on_gpu(given: argparse.Namespace) -> bool:
     """Whether the runs have a GPU, as far as it matters: for how long they may take, by what is published."""
     if given.boards is None:
         return False
-    return given.gpus > 0 if given.executor == "ray" else set(_devices(given.devices)) != {"cpu"}
+    return given.gpus > 0 if given.backend != "local" else set(_devices(given.devices)) != {"cpu"}
 
 
 def _check_numbers(given: argparse.Namespace) -> None:
-    if given.devices and given.executor == "local":
+    """Check the numbers, and that each option has a backend that reads it."""
+    if given.devices and given.backend == "local":
         _devices(given.devices)
     for name, least in (("jobs", 1), ("cpus", 0), ("gpus", 0)):
         if (number := getattr(given, name)) is not None and not least <= number < math.inf:
             raise BadOption(f"--{name} {number}: expected a number of at least {least}")
     if given.within is not None and not 0 < given.within < math.inf:
         raise BadOption(f"--within {given.within:g}: expected a number of minutes above 0")
-    asked = {"--address": given.address, "--cpus": given.cpus != 1, "--gpus": given.gpus}
-    if given.executor == "ray" and given.devices:
-        raise BadOption(f"--devices {given.devices} is for processes here; give --gpus to a Ray cluster")
+    if given.backend != "local" and given.devices:
+        raise BadOption(f"--devices {given.devices} is for processes here; give --gpus to a cluster")
     if given.address and given.jobs:
-        raise BadOption(f"--jobs {given.jobs}: how many tasks a running cluster takes is its own affair; leave it out")
-    if given.executor != "ray" and any(asked.values()):
-        flag = next(name for name, value in asked.items() if value)
-        raise BadOption(f"{flag} is for a Ray cluster; give --executor ray, or leave it out")
+        raise BadOption(f"--jobs {given.jobs}: a running cluster decides how many tasks it takes; leave it out")
+    readers = {
+        "--address": (given.address, ("ray",)),
+        "--slurm": (given.slurm, ("slurm",)),
+        "--cpus": (given.cpus != 1, ("ray", "slurm")),
+        "--gpus": (given.gpus, ("ray", "slurm")),
+    }
+    for flag, (is_given, backends) in readers.items():
+        if is_given and given.backend not in backends:
+            wanted = " or ".join(f"--backend {name}" for name in backends)
+            raise BadOption(f"{flag} is for a cluster; give {wanted}, or leave it out")
+    _sbatch_options(given)
+
+
+def _sbatch_options(given: argparse.Namespace) -> dict[str, str]:
+    """The options of sbatch by name. Raises BenchError for one without a value, and for one that is ours."""
+    found: dict[str, str] = {}
+    for text in given.slurm:
+        name, equals, value = text.removeprefix("--").partition("=")
+        if not equals or not name or not value:
+            raise BadOption(f"--slurm {text}: expected OPTION=VALUE with an option of sbatch, as in partition=gpu")
+        if name in OURS:
+            raise BadOption(f"--slurm {text}: {name} is set by `bench sweep`; {OURS[name]}")
+        found[name] = value
+    return found
 
 
 def _changed(recipe: Any, given: argparse.Namespace) -> Any:

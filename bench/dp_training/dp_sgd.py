@@ -129,7 +129,7 @@ class NoisyGradients:
             coding(model, self.gradients) if coding else Uncoded(self.weights, settings.clip, settings.clipping)
         )
         alone = ClippedSums(self.gradients, self.coding, settings.views, settings.chunk)
-        self.sums: Sums = SharedClippedSums(ranks, alone, model, plain, settings) if ranks and plain else alone
+        self.sums: Sums = SharedClippedSums(ranks, model, plain, settings, self.coding) if ranks and plain else alone
 
     def __call__(self, step: int, z: float, q: float) -> dict[str, Tensor]:
         """Parameter name to its noisy mean gradient; post-processing of `noisy_mean`."""
@@ -155,7 +155,6 @@ class NoisyGradients:
 
     def close(self, stage: str) -> None:
         """Leave the network in eval mode. Raises RuntimeError if its weights became NaN or infinite."""
-        self.sums.close()
         self.gradients.close()
         for weight in self.weights.values():
             weight.grad = None

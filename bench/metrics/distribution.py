@@ -80,8 +80,7 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
             raise ValueError("a feature is NaN or infinite")
     # It keeps sums of squares, from which a large common mean would take the digits: only differences matter.
     centre = private_features.double().mean(0)
-    # By itself it waits for every other process of a run on several devices (bench.ranks), which know nothing of it.
-    metric = FrechetInceptionDistance(_Given(features.shape[1]), sync_on_compute=False).to(features.device)
+    metric = FrechetInceptionDistance(_Given(features.shape[1])).to(features.device)
     for rows, real in ((features, False), (private_features, True)):
         metric.update(rows - centre, real=real)
     return max(0.0, float(metric.compute()))

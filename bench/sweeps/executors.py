@@ -1,26 +1,34 @@
-"""Who does the runs of a sweep: processes on this machine (`local.py`), or tasks of a Ray cluster (`cluster.py`).
+"""One interface to run the commands of a sweep: here (`local.py`), on a Ray cluster or on a Slurm cluster.
 
-Either way a run is `bench run ...` in a process of its own, and an audit `bench audit release ...`, so that one that
-crashes takes no other with it. All write into one directory, where every step is made once (`bench.storage`). What
-several share, such as a teacher, is made before them by `bench prepare ...`, so that no run waits for a lock; what does
-not need it begins meanwhile.
+A task is `bench run ...` or `bench audit release ...`. All tasks write into one directory, where every step is made
+once (`bench.storage`). A step that several tasks share, such as a teacher, is made before them by `bench prepare ...`,
+so that no task waits for a lock; tasks that do not need it run meanwhile.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import math
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import BrokenExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, TypeVar
+
+from bench.storage.mirror import VARIABLE
 
 Main = Callable[[Sequence[str]], int]
-"""The command `bench`, given its arguments; a module's function, which other processes import."""
+"""The command `bench`, given its arguments; a function of a module, which other processes import."""
 
 TAIL = 4000
-"""Characters kept of what a task says on stderr."""
+"""Characters kept of a task's stderr."""
+BEAT = 5.0
+"""Seconds between two queries of a cluster."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -31,7 +39,7 @@ class Task:
     Attributes:
         index: the caller's.
         after: the tasks that must have ended before it.
-        seconds: that it may take; 0 where nothing like it has run.
+        seconds: its estimate; 0 if there is none.
     """
 
     index: int
@@ -42,7 +50,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """What came of a task: the exit status, the end of its stderr, seconds."""
+    """How a task ended: its exit status (negative for a signal), the end of its stderr, seconds."""
 
     index: int
     status: int
@@ -51,7 +59,7 @@ class TaskResult:
 
 
 def may_begin(waiting: Sequence[Task], unended: Collection[int], left: float = math.inf) -> Task | None:
-    """The first task that waits for none of those that have not ended, and fits into the seconds that are left.
+    """The first task that waits for no unended task and fits into the seconds that are left.
 
     >>> tasks = [Task(1, ("run",), after=frozenset({0})), Task(2, ("run",), seconds=60)]
     >>> may_begin(tasks, {0, 1, 2}).index, may_begin(tasks, {1, 2}).index, may_begin(tasks[:1], {0, 1})
@@ -63,33 +71,103 @@ def may_begin(waiting: Sequence[Task], unended: Collection[int], left: float = m
     return next((task for task in fits if task.after.isdisjoint(unended)), None)
 
 
+Handle = TypeVar("Handle")
+"""A running task, as a backend names it."""
+
+
+class Executor(ABC, Generic[Handle]):
+    """Runs tasks and yields each result when it is there, in any order that respects `Task.after`."""
+
+    def run(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[TaskResult]:
+        """Start the tasks as there is room, and yield their results. For one thread.
+
+        Args:
+            until: a moment of `time.monotonic`. No task is started whose estimate is longer; those that still run then
+                are interrupted; the results of neither are yielded.
+
+        Raises:
+            KeyboardInterrupt: after all running tasks were stopped.
+        """
+        waiting, unended, running = list(tasks), {task.index for task in tasks}, dict[Handle, Task]()
+        with self.opened():
+            try:
+                while waiting or running:
+                    failed = []
+                    while self.has_place(len(running), until) and (task := may_begin(waiting, unended, left(until))):
+                        waiting.remove(task)
+                        try:
+                            running[self.start(task)] = task
+                        except (OSError, EOFError, BrokenExecutor) as error:
+                            why = f"could not begin: {type(error).__name__}: {error}"
+                            failed.append(TaskResult(task.index, 1, why, 0.0))
+                            unended.discard(task.index)
+                    if not running and not failed:
+                        return  # no other task fits
+                    ended = self.wait(running, 0.0 if failed else max(0.0, left(until)))
+                    for handle, result in ended.items():
+                        del running[handle]
+                        unended.discard(result.index)
+                    yield from [*failed, *ended.values()]
+                    if not ended and left(until) <= 0:
+                        return
+            finally:
+                self.stop(running)
+
+    def opened(self) -> AbstractContextManager[object]:
+        """A context that holds from the first task to the last."""
+        return nullcontext()
+
+    @abstractmethod
+    def has_place(self, running: int, until: float | None) -> bool:
+        """Whether a task may be started besides those that run."""
+
+    @abstractmethod
+    def start(self, task: Task) -> Handle:
+        """Start a task. Raises OSError, EOFError or BrokenExecutor if the system refuses."""
+
+    @abstractmethod
+    def wait(self, running: dict[Handle, Task], seconds: float) -> dict[Handle, TaskResult]:
+        """The results of those that have ended; waits for the first, at most that long, and may return none."""
+
+    @abstractmethod
+    def stop(self, running: dict[Handle, Task]) -> None:
+        """Interrupt what runs, and kill what does not end; then all is released."""
+
+
 def left(until: float | None) -> float:
-    """Seconds to a moment of `time.monotonic`; infinity to None."""
+    """Seconds to a moment of `time.monotonic`; infinity for None."""
     return math.inf if until is None else until - time.monotonic()
 
 
-class Executor(Protocol):
-    """Runs tasks, and yields each as it ends: in any order, but for what a task is after."""
-
-    def run(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[TaskResult]:
-        """Begins them, and yields what came of each as it ends.
-
-        Args:
-            until: a moment of `time.monotonic`. No task is begun that may take longer, and what still runs then is
-                interrupted; neither is yielded.
-
-        Raises:
-            KeyboardInterrupt: after having stopped whatever was running.
-        """
-        ...
-
-
 def environment(threads: int) -> dict[str, str]:
-    """Variables by which a process uses so many threads and finds this very `bench`."""
-    return dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": python_path()}
-
-
-def python_path() -> str:
-    """PYTHONPATH with the directory of this very `bench` before all others."""
+    """Variables by which a process uses that many threads, finds this very `bench`, and shares trained networks."""
     root = str(Path(__file__).resolve().parent.parent.parent)
-    return os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    mirror = {VARIABLE: url} if (url := os.environ.get(VARIABLE)) else {}
+    return dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": path} | mirror
+
+
+def devices_of(gpus: float) -> tuple[str, ...]:
+    """The options by which a task on a cluster uses the GPUs that it has; a share of a GPU is a GPU to it."""
+    if gpus <= 1:
+        return ("--device", "cuda" if gpus > 0 else "cpu")
+    return ("--device", "cuda", "--devices", str(int(gpus)))
+
+
+def run_on_cluster(main: Main, task: Task, folder: Path, gpus: float, threads: int) -> TaskResult:
+    """Run the command inside a cluster's worker process, in the directory in which the sweep was started.
+
+    No process is started from here: to fork a worker that has Ray's threads may hang.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    os.chdir(folder)
+    start, said = time.monotonic(), io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+        try:
+            status = main([*task.arguments, *devices_of(gpus)])
+        except Exception as error:  # any exception is this cell's end only, and its reason goes into the summary
+            status = 1
+            said.write(f"{type(error).__name__}: {error}")
+    return TaskResult(task.index, status, said.getvalue()[-TAIL:], time.monotonic() - start)

@@ -1,107 +1,168 @@
-"""The runs of a sweep on CPUs, as processes of this machine.
+"""The runs of a sweep as processes of this machine that stay from run to run.
 
-A process that imports torch and timm has used seconds before it begins. So one process imports them, once, and every
-run is a fork of it (`multiprocessing`'s fork server, which has no threads and has done nothing else).
-CUDA does not outlive a fork: runs on a GPU are `staying.py`'s.
-
-One thread begins the processes and waits for them. `Process.start` also asks every other process how it ended, and the
-fork server tells that once: of two threads that ask, one is told and the other makes it exit status 255.
+A process that imports torch and timm and sets up CUDA has used many seconds before it begins, as long as a short run
+takes. So each process does one run after another. A run is the command, as in a separate process, and gives the same
+record, except for how long it took. After an exit status other than 0 the process is replaced, since CUDA may be out of
+order after an error; one that the system kills takes no other run with it.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import contextlib
+import ctypes
+import gc
+import os
+import platform
+import signal
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from bench.sweeps.executors import Main, Task, TaskResult, left, may_begin
-from bench.sweeps.processes import (
-    apart,
-    end,
-    not_begun,
-    of_a_sweep,
-    over,
-    said_last,
-    stopping,
-    threads_each,
-    undisturbed,
-)
-from bench.validate import present
+from bench.sweeps.executors import TAIL, Executor, Main, Task, TaskResult
+from bench.sweeps.processes import threads_each, undisturbed, with_environment
+from bench.workers import GRACE, Worker
 
-IMPORTED = ["bench.boards", "bench.pipeline.inversion", "bench.pipeline.membership", "timm"]
-"""What the process to be forked imports; with these, all that every run needs."""
+LONGEST = 3600.0
+"""Seconds of one wait: threads take no infinite one."""
+Call = Future[tuple[int, bool]]
 
 
-@dataclass(frozen=True)
-class Running:
-    """A task that has been begun: its process, the file of its stderr, and when."""
+@dataclass
+class Place:
+    """A process with its device, and the task that it has, with when it got it and the file of its stderr."""
 
-    task: Task
-    process: BaseProcess
-    said: Path
-    start: float
+    worker: Worker
+    device: str
+    task: Task | None = None
+    start: float = 0.0
+    said: Path = Path()
 
-    def ended(self) -> TaskResult:
-        """How it ended; waits until it has. Its stderr is removed."""
-        self.process.join()
-        seconds, status = time.monotonic() - self.start, present(self.process.exitcode, "exit status after the join")
-        tail = said_last(self.said)
+    def ended(self, call: Call) -> TaskResult:
+        """The result of its task; a process that is not to stay is killed."""
+        try:
+            status, stays = call.result()
+        except BrokenProcessPool:
+            status, stays = self.worker.exit_status(), False
+        index = -1 if self.task is None else self.task.index
+        tail = self.said.read_text(encoding="utf-8", errors="replace")[-TAIL:] if self.said.exists() else ""
         self.said.unlink(missing_ok=True)
-        return TaskResult(self.task.index, status, tail, seconds)
+        if not stays:
+            self.worker.kill()
+        self.task = None
+        return TaskResult(index, status, tail, time.monotonic() - self.start)
 
 
-@dataclass(frozen=True)
-class Local:
-    """Processes side by side, each with a run of its own; the machine's cores are shared out evenly.
+class Local(Executor[Call]):
+    """Processes side by side; devices are given out in turn, and the machine's cores are divided evenly.
 
-    Attributes:
+    Args:
         main: the command.
-        jobs: how many at once.
+        jobs: the number of processes.
+        devices: names for --device; a process has one to itself as long as there are as many as jobs.
     """
 
-    main: Main
-    jobs: int
+    def __init__(self, main: Main, jobs: int, devices: Sequence[str] = ("cpu",)) -> None:
+        self.main, self.jobs = main, jobs
+        self.places = [Place(Worker(_prepare), devices[i % len(devices)]) for i in range(jobs)]
+        self._of: dict[Call, Place] = {}
+        self._folder = Path()
 
-    def run(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[TaskResult]:
-        """As `Executor`; to be used from one thread."""
-        waiting, running, ended = list(tasks), dict[int, Running](), list[TaskResult]()
-        unended = {task.index for task in tasks}
-        threads = threads_each(self.jobs)
-        with of_a_sweep(threads), tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder, stopping(running):
-            while waiting or running or ended:
-                while len(running) < self.jobs and (task := may_begin(waiting, unended, left(until))):
-                    waiting.remove(task)
-                    try:
-                        self._begin(task, Path(folder), running)
-                    except (OSError, EOFError) as error:
-                        ended.append(not_begun(task, error))
-                        unended.discard(task.index)
-                yield from ended
-                if until is not None and not running and not ended:
-                    return  # nothing else fits
-                found = over(running, None if until is None else max(0.0, left(until)))
-                if not found and left(until) <= 0:
-                    return end(running)
-                ended = [one.ended() for one in found]
-                unended -= {one.task.index for one in found}
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """With the environment in which processes begin, and a folder for what they write to stderr."""
+        with with_environment(threads_each(self.jobs)), tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder:
+            self._folder = Path(folder)
+            yield
 
-    def _begin(self, task: Task, folder: Path, running: dict[int, Running]) -> None:
-        """Begin a task, as a process in `running`. Raises OSError or EOFError if the system has no process to give."""
-        start, said = time.monotonic(), folder / f"{time.monotonic_ns()}"
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(IMPORTED)
-        process = context.Process(target=_begun, args=(self.main, [*task.arguments, "--device", "cpu"], said))
+    def has_place(self, running: int, until: float | None) -> bool:
+        """As `Executor`."""
+        return running < self.jobs
+
+    def start(self, task: Task) -> Call:
+        """As `Executor`. A process that waits already is preferred."""
+        free = [place for place in self.places if place.task is None]
+        place = next((each for each in free if each.worker.process is not None), free[0])
+        said = self._folder / f"{time.monotonic_ns()}"
         with undisturbed():
-            process.start()
-            running[process.sentinel] = Running(task, process, said, start)
+            call = place.worker.submit(_run_task, self.main, [*task.arguments, "--device", place.device], said)
+            place.task, place.start, place.said = task, time.monotonic(), said
+            self._of[call] = place
+        return call
+
+    def wait(self, running: dict[Call, Task], seconds: float) -> dict[Call, TaskResult]:
+        """As `Executor`."""
+        done = wait(list(running), min(seconds, LONGEST), FIRST_COMPLETED).done
+        return {call: self._of.pop(call).ended(call) for call in done}
+
+    def stop(self, running: dict[Call, Task]) -> None:
+        """As `Executor`: SIGINT to each task and what it started, then SIGKILL."""
+        for call in running:
+            self._of[call].worker.interrupt()
+        try:
+            wait(list(running), GRACE)
+        finally:
+            for place in self.places:
+                place.worker.kill()
+            self._of.clear()
 
 
-def _begun(main: Main, arguments: Sequence[str], said: Path) -> None:
-    """Runs the command in a session of its own, so that it can be ended with everything it starts."""
-    apart(said)
-    sys.exit(main(arguments))
+def _prepare() -> None:
+    """In its own session a process can be ended with everything that it starts; stdout goes nowhere."""
+    os.setsid()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _run_task(main: Main, arguments: Sequence[str], said: Path) -> tuple[int, bool]:
+    """The exit status of a command whose stderr goes to a file, and whether the process may be given another."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(file, sys.stderr.fileno())
+    os.close(file)
+    _reset_peak_memory()
+    status = _exit_status(main, arguments)
+    signal.signal(signal.SIGINT, before)
+    stays = _free_memory() and status == 0
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return status, stays
+
+
+def _exit_status(main: Main, arguments: Sequence[str]) -> int:
+    """The exit status that the command would have."""
+    try:
+        return main(arguments)
+    except SystemExit as ending:
+        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    except KeyboardInterrupt:
+        return 130
+    except Exception:  # any exception is this run's end only; its stderr shows it
+        traceback.print_exc()
+        return 1
+
+
+def _free_memory() -> bool:
+    """Free what a run has left in memory and on the device. False if that failed: an error may come late."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    try:
+        if torch is not None and torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    except RuntimeError:
+        traceback.print_exc()
+        return False
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+    return True
+
+
+def _reset_peak_memory() -> None:
+    """Let the peak memory of this process, which a record shows, be that of the next run (Linux)."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

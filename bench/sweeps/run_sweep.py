@@ -62,7 +62,7 @@ class Summary:
 
 
 def run_sweep(
-    recipe: str, cells: Sequence[Cell], executor: Executor, path: Path, say: Say, until: float | None = None
+    recipe: str, cells: Sequence[Cell], executor: Executor[Any], path: Path, say: Say, until: float | None = None
 ) -> Summary:
     """Do what is ready; write the summary to `path` after every cell, so that an interrupted sweep has one too.
 

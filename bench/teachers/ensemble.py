@@ -1,14 +1,13 @@
 """Train the members of an ensemble side by side, each on its own part of the private images and on nothing else.
 
-Over several ranks every rank trains some of the members, one after the other in number, from the first step to the
-last; nothing passes between them but the members at the end. Each rank draws the batches of all members and takes those
-of its own, so that every member sees what it would see in one process.
+With several ranks each trains a share of the members from the first step to the last. It draws the batches of all
+members and takes those of its share, so that every member sees what it would see in one process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -20,9 +19,10 @@ from torch.nn import functional as F
 from bench.api import Shards
 from bench.errors import RunFailed
 from bench.nets.ensemble import Ensemble, stacked
-from bench.ranks import Link, Ranks, shares
+from bench.ranks import Rank, Ranks
 from bench.seeds import derive
 from bench.teachers.augmentation import augmented
+from bench.teachers.shared_batches import share
 from bench.validate import instance
 
 How = Literal["auto", "stacked", "in turn"]
@@ -54,11 +54,11 @@ def fit_ensemble(
         shards: how to train them; its `ridge` counts over the mean squared length of a part's features.
         how: "stacked" trains equal networks as one (for accelerators), "in turn" lets them answer one after the other;
             "auto" stacks on an accelerator where it can. Same result but for rounding, and dropout draws.
-        ranks: share the members out over these, the first of them `device`; same result but for rounding, and dropout
-            draws. Members with fixed features are solved by the first alone.
+        ranks: divide the members among these; same result except for rounding, and for what members themselves draw.
+            Members with fixed features are solved in this process.
 
     Raises:
-        BenchError: over ranks, members that cannot be sent to another process.
+        BenchError: members that cannot be sent to the ranks' processes.
         RunFailed: a loss became NaN or infinite, or a rank was lost.
     """
     if ensemble.fixed_features:
@@ -66,59 +66,51 @@ def fit_ensemble(
         advance(shards.steps)
         ensemble.eval().requires_grad_(False)
         return
-    count = 1 if ranks is None else ranks.count
-    if ranks is not None:
-        ranks.serve(serve_members, ensemble, images, labels, parts, shards, seed, how)
-    draw = _Batches(images, labels, parts, shards, seed, device, _members_of(0, count, len(parts)))
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(derive(seed, "members"))
-        _train(ensemble, draw, shards, advance, how)
-    if ranks is not None:
-        for rank in range(1, count):
-            for j in _members_of(rank, count, len(parts)):
-                state = ensemble.members[j].state_dict()
-                ensemble.members[j].load_state_dict(dict(zip(state, ranks.take(rank), strict=True)))
-        ranks.dismiss()
+    if ranks is None:
+        given = Members(ensemble, images, labels, parts, shards, seed, how)
+        _train(given, range(len(parts)), device, derive(seed, "members"), advance)
+    else:
+        given = Members(ensemble.cpu(), images.cpu(), labels.cpu(), parts, shards, seed, how)
+        for states in ranks.run(train_members, [given] * ranks.count, advance):
+            for j, state in states.items():
+                ensemble.members[j].load_state_dict(state)
+        ensemble.to(device)
     ensemble.eval().requires_grad_(False)
 
 
-def serve_members(
-    link: Link,
-    ensemble: Ensemble,
-    images: Tensor,
-    labels: Tensor,
-    parts: Sequence[NDArray[np.int64]],
-    shards: Shards,
-    seed: int,
-    how: How,
-) -> None:
-    """A helper's side: its members, trained and handed over one by one."""
-    own = _members_of(link.rank, link.count, len(parts))
-    draw = _Batches(images, labels, parts, shards, seed, link.device, own)
-    torch.manual_seed(derive(seed, "members", link.rank))  # its dropout must not be the leader's
-    _train(ensemble, draw, shards, lambda _steps: None, how)
-    for j in own:
-        link.give(list(ensemble.members[j].state_dict().values()))
-    for _ in link.orders():
-        """Until the leader has heard all."""
+@dataclass(frozen=True)
+class Members:
+    """The inputs of `fit_ensemble`."""
+
+    ensemble: Ensemble
+    images: Tensor
+    labels: Tensor
+    parts: Sequence[NDArray[np.int64]]
+    shards: Shards
+    seed: int
+    how: How
 
 
-def _members_of(rank: int, count: int, members: int) -> range:
-    """The numbers of the members that one of `count` ranks trains."""
-    sizes = shares(members, count)
-    stop = list(accumulate(sizes))[rank]
-    return range(stop - sizes[rank], stop)
+def train_members(rank: Rank, given: Members) -> dict[int, dict[str, Tensor]]:
+    """Train this rank's share of the members; the states of those, on the CPU, by their numbers."""
+    own = share(len(given.parts), rank.index, rank.count)
+    seed = derive(given.seed, "members", rank.index) if rank.index else derive(given.seed, "members")
+    _train(given, own, rank.device, seed, rank.advance)
+    return {j: {name: value.cpu() for name, value in given.ensemble.members[j].state_dict().items()} for j in own}
 
 
-def _train(ensemble: Ensemble, draw: _Batches, shards: Shards, advance: Callable[[int], object], how: How) -> None:
-    """The members whose batches are drawn, in place, on the device of the batches."""
-    ensemble.to(draw.device).train()
-    members = [ensemble.members[j] for j in draw.own]
+def _train(given: Members, own: range, device: torch.device, seed: int, advance: Callable[[int], object]) -> None:
+    """Train the members with numbers `own` in place, on `device`; `seed` is of what they themselves draw."""
+    draw = _Batches(given.images, given.labels, given.parts, given.shards, given.seed, device, own)
+    given.ensemble.to(device).train()
+    members = [given.ensemble.members[j] for j in own]
     if not draw.sizes.any():  # no member here, or none with a record
         return
-    stack = how == "stacked" or (how == "auto" and draw.device.type != "cpu" and ensemble.is_stackable())
+    stack = given.how == "stacked" or (given.how == "auto" and device.type != "cpu" and given.ensemble.is_stackable())
     train = _train_stacked if stack else _train_in_turn
-    train(members, draw, shards, advance)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        train(members, draw, given.shards, advance)
 
 
 def _solve(

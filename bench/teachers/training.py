@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,10 +13,10 @@ from torch import Tensor, nn
 from bench.data import at_once
 from bench.errors import RunFailed
 from bench.nets import Classifier
-from bench.ranks import Ranks
+from bench.ranks import Rank, Ranks
 from bench.seeds import derive
-from bench.teachers.asking import Alone, Asked, Shared
 from bench.teachers.recipes.standard import Recipe
+from bench.teachers.shared_batches import SharedBatches
 
 
 def fit(
@@ -39,39 +41,77 @@ def fit(
         seed: any int.
         advance: called with 1 after each of the `recipe.steps(n)` steps.
         autocast: compute in bfloat16 where torch considers it safe.
-        ranks: share every batch out over these, the first of them `device`; same result but for rounding, and dropout
-            draws.
+        ranks: divide every batch among these; same result except for rounding, and for what the network itself draws.
 
     Raises:
-        BenchError: over ranks, a network or a recipe that cannot be shared out.
+        BenchError: a network or a recipe that cannot be divided among ranks.
         RunFailed: the loss became NaN or infinite, there are fewer than two images, or a rank was lost.
     """
     total = recipe.steps(len(images))
     if total == 0:
         raise RunFailed(f"cannot train a classifier on {len(images)} image(s): at least two are needed")
-    model.to(device).train()
-    optimizer = _optimizer(model, recipe)
-    ask: Asked = Alone(model, device, autocast) if ranks is None else Shared(model, ranks, seed, autocast)
-    augment = torch.Generator().manual_seed(derive(seed, "augmentation"))
+    if ranks is None:
+        _train(model.to(device), Training(model, images, labels, recipe, seed, autocast), device, advance)
+    else:
+        given = Training(copy.deepcopy(model).cpu(), images.cpu(), labels.cpu(), recipe, seed, autocast)
+        state, *_ = ranks.run(train_share, [given] * ranks.count, advance, grouped=True)
+        model.load_state_dict(state)
+        model.to(device)
+    model.eval()
+
+
+@dataclass(frozen=True)
+class Training:
+    """The inputs of a training, as `fit` has them."""
+
+    model: nn.Module
+    images: Tensor
+    labels: Tensor
+    recipe: Recipe
+    seed: int
+    autocast: bool
+
+
+def train_share(rank: Rank, given: Training) -> dict[str, Tensor]:
+    """Train the model together with all other ranks; rank 0 returns its state on the CPU."""
+    model = given.model.to(rank.device)
+    _train(SharedBatches(model, rank), given, rank.device, rank.advance, rank.index)
+    return {name: value.cpu() for name, value in model.state_dict().items()} if rank.index == 0 else {}
+
+
+def _train(
+    network: Callable[[Tensor], Tensor],
+    given: Training,
+    device: torch.device,
+    advance: Callable[[int], object],
+    rank: int = 0,
+) -> None:
+    """Train the model in place; the network answers for it. Ranks differ in what the network itself draws."""
+    recipe, total = given.recipe, given.recipe.steps(len(given.images))
+    given.model.train()
+    optimizer = _optimizer(given.model, recipe)
+
+    def ask(images: Tensor) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16, enabled=given.autocast):
+            return network(images).float()
+
+    augment = torch.Generator().manual_seed(derive(given.seed, "augmentation"))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(derive(seed, "model"))
-        for step, chosen in enumerate(_batches(len(images), recipe, seed, total)):
+        torch.manual_seed(derive(given.seed, "rank", rank) if rank else derive(given.seed, "model"))
+        for step, chosen in enumerate(_batches(len(given.images), recipe, given.seed, total)):
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * schedule(step, total, recipe.warmup)
-            here = chosen.to(images.device)
-            x = recipe.augment(images[here].to(device), augment)
-            y = labels[chosen.to(labels.device)].to(device)
+            x = recipe.augment(given.images[chosen.to(given.images.device)].to(device), augment)
+            y = given.labels[chosen.to(given.labels.device)].to(device)
             loss = recipe.loss(ask, _unit(x), y, augment)
             if not torch.isfinite(loss):
                 raise RunFailed(
                     f"training diverged at step {step + 1} of {total}, loss {loss.item()}; lower lr={recipe.lr}"
                 )
             optimizer.zero_grad(set_to_none=True)
-            ask.backward(loss)
+            loss.backward()
             optimizer.step()
             advance(1)
-    ask.close()
-    model.eval()
 
 
 def predict(model: nn.Module, images: Tensor, device: torch.device, batch: int = 512) -> Tensor:

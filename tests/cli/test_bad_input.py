@@ -194,7 +194,7 @@ CASES = {
     ),
     "no time for a sweep": (["sweep", BOARD, "--within", "0", "--dry-run"], ["--within 0", "minutes above 0"]),
     "no end of a sweep": (["sweep", BOARD, "--within", "nan", "--dry-run"], ["--within nan", "minutes above 0"]),
-    "Ray's options without Ray": (["sweep", BOARD, "--gpus", "3", "--dry-run"], ["--gpus", "--executor ray"]),
+    "Ray's options without Ray": (["sweep", BOARD, "--gpus", "3", "--dry-run"], ["--gpus", "--backend ray"]),
     "a file to write below": (["sweep", BOARD, "--out", __file__, "--dry-run"], ["--out", "not a directory"]),
     "a folder below a file": (["sweep", BOARD, "--out", f"{__file__}/runs", "--dry-run"], ["--out", "not a directory"]),
     "a method of a sweep that there is not": (

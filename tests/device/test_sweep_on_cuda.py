@@ -15,7 +15,7 @@ from conftest import write_toy
 
 from bench.cli import main
 from bench.sweeps.executors import Task
-from bench.sweeps.staying import Staying
+from bench.sweeps.local import Local
 
 pytestmark = [
     pytest.mark.gpu,
@@ -40,7 +40,7 @@ def test_runs_of_one_process_give_the_records_of_processes_of_their_own(
     write_toy(tmp_path, 160)
     common = ["--teacher", "datalens", "--dataset", f"npz:{tmp_path}/toy.npz", "--tier", "smoke", "--epsilon", "10"]
     runs = [["run", "--method", name, *common, "--out", "staying"] for name in ("dpsd", "dpdfd", "dp-dfd", "dgd")]
-    done = list(Staying(told, 2, ("cuda:0",)).run([Task(i, tuple(run)) for i, run in enumerate(runs)]))
+    done = list(Local(told, 2, ("cuda:0",)).run([Task(i, tuple(run)) for i, run in enumerate(runs)]))
     assert [each.status for each in done] == [0] * len(runs), [each.tail for each in done]
     held = [int(line.split()[1]) for each in done for line in each.tail.splitlines() if line.startswith("holds ")]
     assert len(held) == len(runs) and max(held) < 200, "a run leaves little behind"

@@ -1,16 +1,19 @@
-"""What helpers must be able to import: networks, recipes and services of these tests."""
+"""Networks, recipes and functions that the processes of these tests import."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.nets import Classifier
-from bench.ranks import Link
+from bench.ranks import Rank
 from bench.teachers import Recipe
 
 CPU = torch.device("cpu")
@@ -65,19 +68,33 @@ class Adversarial(Recipe):
         return F.cross_entropy(ask(images.requires_grad_()), labels)
 
 
-def failing(link: Link) -> None:
-    """A service that cannot do what it is asked."""
-    for _ in link.orders():
-        raise ValueError("no such thing\nand more")
+def failing(rank: Rank, given: str) -> None:
+    """Fail on one rank while the others wait."""
+    if rank.index == 1:
+        raise ValueError(given)
+    stuck(rank, given)
 
 
-def stuck(link: Link) -> None:
-    """A service that takes an order and never answers."""
-    for _ in link.orders():
-        torch.multiprocessing.get_context("spawn").Event().wait(600)
+def stuck(rank: Rank, given: str) -> None:
+    """Never end."""
+    threading.Event().wait(600)
 
 
-def idle(link: Link) -> None:
-    """A service that does nothing and is over as soon as its leader says so."""
-    for _ in link.orders():
-        pass
+def observed(rank: Rank, given: int) -> tuple[int, int, int, int, str]:
+    """The value, the rank's number, its process, its threads, and the interface that gloo uses."""
+    rank.advance(1)
+    return given, rank.index, os.getpid(), torch.get_num_threads(), os.environ["GLOO_SOCKET_IFNAME"]
+
+
+def summed(rank: Rank, given: float) -> float:
+    """The sum over all ranks."""
+    total = torch.tensor(given)
+    dist.all_reduce(total)
+    return total.item()
+
+
+def with_unused_weights() -> Classifier:
+    """The network of `normalised`, with a layer that no image passes."""
+    made = normalised()
+    made.body[2].spare = nn.Linear(3, 3)  # type: ignore[index, assignment]
+    return made

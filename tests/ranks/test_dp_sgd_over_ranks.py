@@ -17,12 +17,13 @@ from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.dp_training import clipped_sums, dp_sgd
+from bench.dp_training.clipped_sums import owned
 from bench.dp_training.clipping import poisson_sample
 from bench.dp_training.dp_sgd import NoisyGradients, train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.nets import Classifier
 from bench.privacy import Budget
-from bench.ranks import Ranks, owned
+from bench.ranks import Ranks
 from bench.testing import CLASSES, SHAPE, context, toy_private
 
 N = 90
@@ -107,29 +108,24 @@ def test_noise_is_added_once_and_at_full_size(ranks: Ranks, monkeypatch: pytest.
 
 @pytest.mark.thorough
 def test_every_sampled_record_is_processed_by_exactly_one_rank(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is handed over and what is kept, told apart by the first pixel, is one draw over all records."""
-    given, kept, drawn = list[list[int]](), list[list[int]](), list[list[int]]()
-    own, give = clipped_sums.ClippedSums.__call__, Ranks.give
+    """The records that the ranks are sent, known by their first pixel, are one draw over all records."""
+    given, drawn, run = list[list[list[int]]](), list[list[int]](), Ranks.run
 
-    def watched_give(self: Ranks, rank: int, tensors: Any) -> None:
-        given.append(tensors[0][:, 0, 0, 0].tolist())
-        give(self, rank, tensors)
-
-    def watched_own(self: Any, private: Any, chosen: Tensor, *rest: Any) -> Any:
-        kept.append(private[0][chosen][:, 0, 0, 0].tolist())
-        return own(self, private, chosen, *rest)
+    def watched_run(self: Ranks, function: Any, shares: Any, *rest: Any, **named: Any) -> Any:
+        if function is clipped_sums.clipped_sum:
+            given.append([share.images[:, 0, 0, 0].tolist() for share in shares])
+        return run(self, function, shares, *rest, **named)
 
     def watched_sample(n: int, q: float, source: Any) -> Tensor:
         drawn.append((found := poisson_sample(n, q, source)).tolist())
         return found
 
-    monkeypatch.setattr(Ranks, "give", watched_give)
-    monkeypatch.setattr(clipped_sums.ClippedSums, "__call__", watched_own)
+    monkeypatch.setattr(Ranks, "run", watched_run)
     monkeypatch.setattr(dp_sgd, "poisson_sample", watched_sample)
     trained(replace(PLAIN, steps=12), ranks)
-    assert len(drawn) == len(given) == len(kept) == 12
-    for theirs, ours, all_of_them in zip(given, kept, drawn, strict=True):
-        assert sorted(theirs + ours) == all_of_them and not set(theirs) & set(ours)
+    assert len(drawn) == len(given) == 12
+    for (ours, theirs), sample in zip(given, drawn, strict=True):
+        assert sorted(ours + theirs) == sample and not set(theirs) & set(ours)
     source = context(0).privacy_noise("training/sampling")
     assert drawn == [poisson_sample(N, 30 / N, source).tolist() for _ in range(12)], "the draws of one process"
 

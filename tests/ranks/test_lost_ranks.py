@@ -1,4 +1,4 @@
-"""A rank that is lost ends the run with one line and without a wait; none outlives its leader."""
+"""Processes of ranks: a lost one ends the run with one line, and none outlives the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -14,20 +13,19 @@ import pytest
 import torch
 import torch.distributed as dist
 from conftest import BENCH, ROOT
-from shared_parts import CPU, failing, idle, normalised, records, stuck
+from shared_parts import CPU, failing, normalised, observed, records, summed
 
 from bench.cli import main
 from bench.errors import BenchError, RunFailed
-from bench.metrics.distribution import frechet_distance
 from bench.pipeline import devices
 from bench.pipeline.devices import pick_devices
-from bench.ranks import Ranks, leader
+from bench.ranks import Ranks
 from bench.storage.provenance import device_name
 from bench.teachers import Recipe, fit
 
 
 def pids(ranks: Ranks) -> list[int]:
-    return [helper.process.pid or 0 for helper in ranks._helpers]
+    return [worker.process.pid or 0 for worker in ranks.workers if worker.process]
 
 
 def ended(process: int) -> bool:
@@ -38,105 +36,56 @@ def ended(process: int) -> bool:
 
 
 @pytest.mark.thorough
-def test_a_helper_that_is_killed_fails_the_run_in_one_line_and_the_next_has_a_new_one(ranks: Ranks) -> None:
+def test_a_killed_process_fails_the_training_and_the_next_one_has_others(ranks: Ranks) -> None:
     recipe, killed = Recipe(epochs=50, batch=16, optimizer="sgd", lr=0.01), list[int]()
 
     def kill(_: int) -> None:
         if not killed:
             killed.extend(pids(ranks))
-            os.kill(killed[0], signal.SIGKILL)
+            os.kill(killed[1], signal.SIGKILL)
 
     start = time.monotonic()
     with pytest.raises(RunFailed) as told:
         fit(normalised(), *records(64), recipe, CPU, 0, kill, ranks=ranks)
     assert str(told.value) == "rank 1 of 2, on cpu, was lost: killed by signal 9"
-    assert time.monotonic() - start < 60
+    assert time.monotonic() - start < 60 and all(map(ended, killed))
     fit(normalised(), *records(64), Recipe(epochs=1, batch=16), CPU, 0, ranks=ranks)
-    assert pids(ranks) and pids(ranks) != killed
+    assert len(pids(ranks)) == 2 and not set(pids(ranks)) & set(killed)
 
 
 @pytest.mark.thorough
-def test_ranks_that_leave_while_others_come_break_nothing_off() -> None:
-    """A rank touches its group's file once more as it leaves, and its leader has gone on by then."""
-    with Ranks((CPU, CPU, CPU)) as three:
-        for _ in range(40):
-            three.serve(idle)
-            three.dismiss()
-        assert three._meetings is not None
-        place = Path(three._meetings.name)
-        assert place.is_dir()
-        assert len(set(pids(three))) == 2
-    assert not place.exists()
-
-
-@pytest.mark.thorough
-def test_what_goes_wrong_in_a_helper_is_told(ranks: Ranks) -> None:
-    ranks.serve(failing)
+def test_an_exception_in_one_process_ends_all(ranks: Ranks) -> None:
     with pytest.raises(RunFailed, match=r"^rank 1 of 2, on cpu, was lost: ValueError: no such thing$"):
-        ranks.order("anything")
-        ranks.take(1)
+        ranks.run(failing, ["no such thing\nand more"] * 2)
+    assert not ranks.workers
 
 
 @pytest.mark.thorough
-def test_a_helper_that_dies_while_it_is_waited_for_is_no_hang(ranks: Ranks) -> None:
-    ranks.serve(stuck)
-    ranks.order("anything")
-    process = pids(ranks)[0]
-    threading.Timer(1.0, os.kill, (process, signal.SIGKILL)).start()
-    with pytest.raises(RunFailed, match="killed by signal 9"):
-        ranks.gather_sum(torch.ones(3))
-
-
-def test_no_other_interface_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_stay_from_call_to_call_and_share_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
-    leader._stay_on_this_machine()
-    assert os.environ["GLOO_SOCKET_IFNAME"].startswith("lo")
-
-
-@pytest.mark.thorough
-def test_closed_there_is_no_helper_left() -> None:
-    ranks, before = Ranks((CPU, CPU)), torch.get_num_threads()
-    torch.set_num_threads(4)
-    try:
-        ranks.serve(stuck)
-        assert torch.get_num_threads() == 2, "while both compute, each has half of the threads"
-        left = pids(ranks)
-        ranks.close()
-        assert left and all(map(ended, left)) and not pids(ranks)
-        ranks.close()
-        assert torch.get_num_threads() == 4
-    finally:
-        torch.set_num_threads(before)
-
-
-@pytest.mark.thorough
-def test_there_is_a_process_group_only_while_helpers_serve(ranks: Ranks) -> None:
-    """Else whatever looks for one in this process, torchmetrics for instance, waits for helpers that know nothing."""
-    for _ in range(2):
-        fit(normalised(), *records(32), Recipe(epochs=1, batch=16), CPU, 0, ranks=ranks)
-        assert pids(ranks) and not dist.is_initialized()
-    ranks.serve(stuck)
-    assert dist.is_initialized()
-    features = torch.eye(4)
-    assert frechet_distance(features, features) < 1e-6, "though a training that failed left one"
-    ranks.close()
-    assert not dist.is_initialized()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    steps = list[int]()
+    with Ranks((CPU, CPU)) as two:
+        first, second = two.run(observed, [7, 8], steps.append), two.run(observed, [7, 8])
+        assert first == second and [each[:2] for each in first] == [(7, 0), (8, 1)]
+        assert all(threads == 2 and interface.startswith("lo") for *_, threads, interface in first)
+        assert sum(steps) == 1, "only the steps of rank 0 count"
+        assert two.run(summed, [1.0, 2.5], grouped=True) == [3.5, 3.5]
+        assert pids(two) == [each[2] for each in first] and not dist.is_initialized()
+    assert all(ended(each[2]) for each in first)
 
 
 LEADER = """
-import sys, time
+import sys, threading, time
 import torch
 sys.path.insert(0, sys.argv[1])
 from shared_parts import stuck
 from bench.ranks import Ranks
 
 if __name__ == "__main__":
-    cpu = torch.device("cpu")
-    ranks = Ranks((cpu, cpu))
-    ranks.serve(stuck)
-    print(ranks._helpers[0].process.pid, flush=True)
-    ranks.order("anything")
-    ranks.gather_sum(torch.ones(3))
+    ranks = Ranks((torch.device("cpu"),) * 2)
+    threading.Thread(target=lambda: (time.sleep(5), print(ranks.workers[0].process.pid, flush=True))).start()
+    ranks.run(stuck, ["", ""])
 """
 
 
@@ -196,7 +145,7 @@ HOURS = ["--teacher.epochs", "100000", "--teacher.max_steps", "0"]
 
 
 def helpers(process: int) -> list[int]:
-    """The processes that one has begun, but for multiprocessing's own."""
+    """The processes that one has started, except multiprocessing's own."""
     listed = Path(f"/proc/{process}/task/{process}/children")
     found = [int(word) for word in listed.read_text().split()] if listed.exists() else []
     return [each for each in found if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
@@ -212,10 +161,10 @@ def test_as_typed_a_run_whose_rank_is_killed_says_so_and_ends(tmp_path: Path) ->
         cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     until = time.monotonic() + 200
-    while not (found := helpers(started.pid)) and time.monotonic() < until:
+    while len(found := helpers(started.pid)) < 2 and time.monotonic() < until:
         time.sleep(0.2)
     time.sleep(2)
-    os.kill(found[0], signal.SIGKILL)
+    os.kill(found[1], signal.SIGKILL)
     _, said = started.communicate(timeout=100)
     assert started.returncode == 1
     assert "rank 1 of 2, on cpu, was lost: killed by signal 9" in said and "Traceback" not in said

@@ -1,16 +1,18 @@
-"""Teachers over two processes: the same network as in one, batch normalisation and all."""
+"""Teachers over two processes: the same network as in one, with batch normalisation."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from shared_parts import CPU, Adversarial, Mixing, careless, normalised, records
+from shared_parts import CPU, Adversarial, Mixing, careless, normalised, records, with_unused_weights
 from torch import Tensor, nn
 
+from bench.dp_training.clipped_sums import owned
 from bench.errors import BenchError, RunFailed
 from bench.nets import Classifier
-from bench.ranks import Ranks, flat, owned, shares, unflat
+from bench.ranks import Ranks
 from bench.teachers import Recipe, accuracy, fit
+from bench.teachers.shared_batches import share
 
 SGD = {"epochs": 3, "batch": 16, "optimizer": "sgd", "lr": 0.05, "shift": 1, "flip": True}
 
@@ -61,6 +63,12 @@ def test_frozen_weights_stay_as_they_are(ranks: Ranks) -> None:
 
 
 @pytest.mark.thorough
+def test_a_network_with_weights_that_no_image_passes(ranks: Ranks) -> None:
+    found = [trained(Recipe(**SGD), by, with_unused_weights()) for by in (None, ranks)]
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.thorough
 def test_divergence_is_a_failed_run_and_the_next_training_goes_well(ranks: Ranks) -> None:
     with pytest.raises(RunFailed, match="diverged at step"):
         trained(Recipe(**SGD | {"lr": 1e30, "warmup": 0.0}), ranks)
@@ -68,7 +76,7 @@ def test_divergence_is_a_failed_run_and_the_next_training_goes_well(ranks: Ranks
 
 
 def test_a_recipe_that_wants_gradients_of_images_is_refused(ranks: Ranks) -> None:
-    with pytest.raises(BenchError, match="--devices 2: the teacher's recipe asks for gradients of images; use one"):
+    with pytest.raises(BenchError, match="--devices 2: the teacher's recipe needs gradients of images; use one"):
         trained(Adversarial(**SGD), ranks)
 
 
@@ -76,7 +84,7 @@ def test_a_network_that_cannot_be_sent_is_refused(ranks: Ranks) -> None:
     model = normalised()
     model.body.append(nn.Identity())  # type: ignore[operator]
     model.body[-1].forward = lambda x: x  # type: ignore[index, union-attr]
-    with pytest.raises(BenchError, match=r"--devices 2: it cannot be sent to other processes \(.*; use one"):
+    with pytest.raises(BenchError, match=r"--devices 2: cannot be sent to other processes \(.*; use one"):
         trained(Recipe(**SGD), ranks, model)
 
 
@@ -89,16 +97,11 @@ def test_three_ranks_and_batches_of_fewer_images_than_ranks() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_everything_is_shared_out_once(count: int) -> None:
-    for images in range(1, 20):
-        sizes = shares(images, count)
-        assert sum(sizes) == images and sizes[0] > 0 and max(sizes) - min(sizes) <= (1 if images >= count else images)
+def test_everything_is_in_one_share(count: int) -> None:
+    for images in range(20):
+        shares = [share(images, rank, count) for rank in range(count)]
+        assert [number for each in shares for number in each] == list(range(images))
+        assert max(map(len, shares)) - min(map(len, shares)) <= 1
         numbers = torch.arange(images)
         parts = [owned(numbers, rank, count) for rank in range(count)]
         assert torch.equal(torch.cat(parts).sort().values, numbers)
-
-
-def test_flat_numbers_have_their_shapes_back() -> None:
-    tensors = [torch.rand(3, 2), torch.rand(()), torch.rand(0, 4), torch.rand(5)]
-    for one, other in zip(tensors, unflat(flat(tensors), tensors), strict=True):
-        assert torch.equal(one, other)

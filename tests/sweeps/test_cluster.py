@@ -17,14 +17,15 @@ import pytest
 from conftest import BENCH, ROOT
 from test_sweep import outcomes, recipe
 
-from bench.sweeps import cluster
+from bench.sweeps.executors import devices_of
+from bench.sweeps.ray_cluster import _answers, places
 
 KILLER = """
 import os, signal, subprocess, sys, time
 until = time.monotonic() + 200
 while time.monotonic() < until:
     rows = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True).stdout.splitlines()
-    busy = [int(row.split()[0]) for row in rows if "ray::_on_worker" in row]
+    busy = [int(row.split()[0]) for row in rows if "ray::run_on_cluster" in row]
     if busy and os.path.isdir(sys.argv[1]):
         os.kill(busy[0], signal.SIGKILL)
         print("killed", busy[0])
@@ -52,7 +53,7 @@ def test_on_a_ray_cluster_a_killed_worker_costs_no_cell(tmp_path: Path) -> None:
         [sys.executable, "-c", KILLER, str(out / "steps" / "release")], stdout=subprocess.PIPE, text=True
     )
     done = subprocess.run(
-        [*BENCH, "sweep", str(path), "--tier", "smoke", "--executor", "ray", "--jobs", "2"],
+        [*BENCH, "sweep", str(path), "--tier", "smoke", "--backend", "ray", "--jobs", "2"],
         cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=800,
     )  # fmt: skip
     assert "killed" in killer.communicate(timeout=250)[0], "the test must have killed a worker"
@@ -109,7 +110,7 @@ def test_a_sweep_whose_head_dies_says_so_and_goes_on_where_it_was(tmp_path: Path
     pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
     hours = 'method = "dpsd"\nvariant = "printed"\n"method.iterations" = 500\nepsilon = "none"'
     path = recipe(tmp_path, 'method = ["no-defence", "label-smoothing"]\nepsilon = "inf"', hours)
-    command = [*BENCH, "sweep", str(path), "--tier", "smoke", "--executor", "ray", "--address"]
+    command = [*BENCH, "sweep", str(path), "--tier", "smoke", "--backend", "ray", "--address"]
     # Ray's sockets lie below its folder, and their paths may have 107 characters
     folder = Path("/tmp") / f"ray-{os.getpid()}"
     with head(folder / "1") as (address, gcs):
@@ -124,7 +125,7 @@ def test_a_sweep_whose_head_dies_says_so_and_goes_on_where_it_was(tmp_path: Path
         os.kill(gcs, signal.SIGKILL)
         _, said = started.communicate(timeout=100)
     assert started.returncode == 1, said
-    assert "is lost; what has ended is kept: start it again, and run the same command" in said.splitlines()[-1]
+    assert "is lost; ended cells are kept: start it again, and run the same command" in said.splitlines()[-1]
     done = ended(tmp_path / "runs")
     with head(folder / "2") as (address, _):
         time.sleep(10)
@@ -142,14 +143,14 @@ def test_a_sweep_whose_head_dies_says_so_and_goes_on_where_it_was(tmp_path: Path
     [(0, "--device cpu"), (0.5, "--device cuda"), (1, "--device cuda"), (2, "--device cuda --devices 2")],
 )
 def test_a_task_uses_the_gpus_that_it_asks_for(gpus: float, given: str) -> None:
-    assert " ".join(cluster._devices(gpus)) == given
+    assert " ".join(devices_of(gpus)) == given
 
 
 def test_a_head_that_is_gone_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert cluster._answers(f"127.0.0.1:{port}")
-    assert not cluster._answers(f"127.0.0.1:{port}")
+        assert _answers(f"127.0.0.1:{port}")
+    assert not _answers(f"127.0.0.1:{port}")
 
 
 SLEEPER = """
@@ -164,11 +165,11 @@ def main(arguments):
 WITH_AN_END = """
 import time
 import sleeper
-from bench.sweeps.cluster import Ray
+from bench.sweeps.ray_cluster import Ray
 from bench.sweeps.executors import Task
 
-tasks = [Task(0, ("first", "20")), Task(1, ("long", "50"), seconds=50), Task(2, ("short", "0"), seconds=1)]
-for done in Ray(sleeper.main, jobs=1).run(tasks, until=time.monotonic() + 60):
+tasks = [Task(0, ("first", "20")), Task(1, ("long", "110"), seconds=110), Task(2, ("short", "0"), seconds=1)]
+for done in Ray(sleeper.main, jobs=1).run(tasks, until=time.monotonic() + 120):
     print(done.index, done.status, flush=True)
 """
 
@@ -187,7 +188,7 @@ def test_a_task_that_waits_for_a_place_is_not_begun_when_it_no_longer_fits(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("asked", "node", "expected"),
+    ("requested", "node", "expected"),
     [
         ({"CPU": 1, "GPU": 0}, {"CPU": 3.0, "memory": 1e9}, 3),
         ({"CPU": 2, "GPU": 0}, {"CPU": 3.0}, 1),
@@ -202,6 +203,6 @@ def test_a_task_that_waits_for_a_place_is_not_begun_when_it_no_longer_fits(tmp_p
     ],
 )
 def test_a_node_has_places_for_what_a_task_asks_for(
-    asked: dict[str, float], node: dict[str, float], expected: float
+    requested: dict[str, float], node: dict[str, float], expected: float
 ) -> None:
-    assert cluster.places(asked, node) == expected
+    assert places(requested, node) == expected

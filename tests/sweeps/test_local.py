@@ -1,4 +1,4 @@
-"""Processes of this machine, of a run each or staying: every exit status is told as it was, none outlives its sweep."""
+"""Processes of this machine: exit statuses are as they were, a failed process is replaced, none outlives its sweep."""
 
 from __future__ import annotations
 
@@ -8,28 +8,43 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from multiprocessing import forkserver
+from collections.abc import Iterator
+from multiprocessing.popen_spawn_posix import Popen
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, write_toy
 
+from bench.cli import main
 from bench.sweeps import processes
-from bench.sweeps.executors import Executor, Task
+from bench.sweeps.executors import Task
 from bench.sweeps.local import Local
-from bench.sweeps.staying import Staying
 from tests.sweeps.importable import importable
 
 CELLS = """
 import os, signal, subprocess, sys, time
-import bench.sweeps.local
+from bench.storage.provenance import peak_memory
+from bench.sweeps import local
 
 def deaf():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 def main(arguments):
+    print("process", os.getpid(), *arguments, file=sys.stderr)
+    if arguments[0] == "fill":
+        bytearray(int(arguments[1]) << 20)
+        print("peak", peak_memory(), file=sys.stderr)
+        return 0
+    if arguments[0] == "late":
+        local._free_memory = lambda: False
+        return 0
+    if arguments[0] == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if arguments[0] == "raise":
+        raise RuntimeError("out of order")
+    if arguments[0] == "leave":
+        raise SystemExit("a word")
     if arguments[0] == "hang":
         with open(arguments[1], "w") as stream:
             print(os.getpid(), subprocess.Popen(["sleep", "600"], preexec_fn=deaf).pid, file=stream, flush=True)
@@ -50,11 +65,11 @@ import cells
 from bench.sweeps import local
 from bench.sweeps.executors import Task
 
-local.IMPORTED[:] = ["cells"]
-statuses = json.loads(sys.argv[1])
-tasks = [Task(i, (str(status),)) for i, status in enumerate(statuses)]
-found = {done.index: [done.status, done.tail] for done in local.Local(cells.main, 4).run(tasks)}
-print(json.dumps([found[i] for i in range(len(statuses))]))
+if __name__ == "__main__":
+    statuses = json.loads(sys.argv[1])
+    tasks = [Task(i, (str(status),)) for i, status in enumerate(statuses)]
+    found = {done.index: [done.status, done.tail] for done in local.Local(cells.main, 4).run(tasks)}
+    print(json.dumps([found[i] for i in range(len(statuses))]))
 """
 
 
@@ -64,7 +79,7 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("number", [9, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("number", [9, pytest.param(100, marks=pytest.mark.slow)])
 def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_path: Path, number: int) -> None:
     """In a process of its own, whose `__main__` the cells need not import."""
     statuses = [3 if i % 7 == 0 else 0 for i in range(number)]
@@ -75,10 +90,6 @@ def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_pat
     found = json.loads(done.stdout)
     assert [status for status, _ in found] == statuses
     assert all(tail.splitlines()[-1:] == [f"said {status}"] for status, tail in found)
-
-
-BOTH = pytest.mark.parametrize("by", [Local, lambda main, jobs: Staying(main, jobs, ("cpu",))], ids=["each", "staying"])
-By = Callable[[Any, int], Executor]
 
 
 def gone(process: int) -> bool:
@@ -106,12 +117,11 @@ def awaited(path: Path) -> list[int]:
     return [int(word) for word in path.read_text().split()]
 
 
-@BOTH
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
-def test_closed_early_it_ends_what_is_running_with_what_that_started(by: By, cells: Any, tmp_path: Path) -> None:
+def test_closed_early_it_ends_what_is_running_with_what_that_started(cells: Any, tmp_path: Path) -> None:
     tasks = [Task(0, ("hang", str(tmp_path / "pids"))), Task(1, ("0",)), Task(2, ("0",))]
-    running: Iterator[Any] = by(cells.main, 2).run(tasks)
+    running: Iterator[Any] = Local(cells.main, 2).run(tasks)
     assert next(running).index == 1
     hanging = awaited(tmp_path / "pids")
     assert not any(map(gone, hanging))
@@ -119,55 +129,50 @@ def test_closed_early_it_ends_what_is_running_with_what_that_started(by: By, cel
     assert all_gone(hanging) and len(hanging) == 2, "one of them does not heed interrupts"
 
 
-@BOTH
 @pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
-def test_at_its_end_it_ends_what_is_running_and_has_begun_nothing_that_takes_longer(
-    by: By, cells: Any, tmp_path: Path
-) -> None:
+def test_at_its_end_it_ends_what_is_running_and_has_begun_nothing_that_takes_longer(cells: Any, tmp_path: Path) -> None:
     tasks = [Task(0, ("hang", str(tmp_path / "pids"))), Task(1, ("0",), seconds=600), Task(2, ("3",), seconds=0.1)]
-    running = by(cells.main, 2).run(tasks, until=time.monotonic() + 15)
+    running = Local(cells.main, 2).run(tasks, until=time.monotonic() + 40)
     assert next(running).index == 2
     hanging = awaited(tmp_path / "pids")
     assert list(running) == [] and all_gone(hanging) and len(hanging) == 2
 
 
-@BOTH
 @pytest.mark.thorough
-def test_where_nothing_fits_it_ends_before_its_end(by: By, cells: Any) -> None:
+def test_where_nothing_fits_it_ends_before_its_end(cells: Any) -> None:
     began = time.monotonic()
     tasks = [Task(0, ("0",)), Task(1, ("0",), seconds=900), Task(2, ("0",), after=frozenset({1}))]
-    assert [done.index for done in by(cells.main, 1).run(tasks, until=began + 600)] == [0]
+    assert [done.index for done in Local(cells.main, 1).run(tasks, until=began + 600)] == [0]
     assert time.monotonic() < began + 300
 
 
 @pytest.mark.thorough
 def test_a_process_that_cannot_begin_is_a_failed_cell(cells: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, failures = forkserver.connect_to_new_process, [OSError(11, "no process to spare"), EOFError()]
+    launch, failures = Popen._launch, [OSError(11, "no process to spare"), EOFError()]
 
     def seldom(*given: Any) -> Any:
         if failures:
             raise failures.pop(0)
-        return begin(*given)
+        return launch(*given)
 
-    monkeypatch.setattr(forkserver, "connect_to_new_process", seldom)
+    monkeypatch.setattr(Popen, "_launch", seldom)
     found = {d.index: d for d in Local(cells.main, 1).run([Task(i, (str(i),)) for i in range(4)])}
     assert {index: done.status for index, done in found.items()} == {0: 1, 1: 1, 2: 2, 3: 3}
     assert "no process to spare" in found[0].tail and "EOFError" in found[1].tail
 
 
-@BOTH
 @pytest.mark.thorough
-def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(by: By, cells: Any, tmp_path: Path) -> None:
+def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(cells: Any, tmp_path: Path) -> None:
     """The first cannot end before the third has: who waited for it without need would wait for ever."""
 
     def task(index: int, status: int, awaits: Path, after: set[int] | None = None) -> Task:
         return Task(index, (str(status), str(tmp_path / str(index)), str(awaits)), frozenset(after or ()))
 
     tasks = [task(7, 1, tmp_path / "1"), task(0, 0, tmp_path, {7}), task(1, 0, tmp_path, {99})]
-    done = list(by(cells.main, 2).run(tasks))
-    told = [(each.index, each.status) for each in done]  # the first two end at almost the same time
-    assert set(told[:2]) == {(1, 0), (7, 1)} and told[2:] == [(0, 0)], "a failure holds nobody up"
+    done = list(Local(cells.main, 2).run(tasks))
+    shown = [(each.index, each.status) for each in done]  # the first two end at almost the same time
+    assert set(shown[:2]) == {(1, 0), (7, 1)} and shown[2:] == [(0, 0)], "a failure holds nobody up"
     times = {name: [float(word) for word in (tmp_path / name).read_text().split()] for name in ("0", "1", "7")}
     assert times["1"][1] <= times["7"][1] <= times["0"][0]
 
@@ -205,18 +210,81 @@ def test_a_closed_terminal_interrupts_a_sweep_unless_it_is_to_outlive_it() -> No
 IGNORING = """
 import os, signal, sys, time
 from pathlib import Path
-from bench.sweeps.processes import apart
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-apart(Path(sys.argv[1]))
-try:
+from bench.sweeps.local import _run_task
+
+def main(_):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(5)
-except KeyboardInterrupt:
-    os._exit(7)
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+status, _ = _run_task(main, [], Path(sys.argv[1]))
+os._exit(status)
 """
 
 
 def test_the_runs_of_a_sweep_in_the_background_heed_its_interrupts(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", IGNORING, str(tmp_path / "said")], env=environment, check=False)
-    assert done.returncode == 7
+    assert done.returncode == 130
+
+
+@pytest.mark.thorough
+def test_a_process_serves_until_a_task_fails_and_another_takes_its_place(cells: Any) -> None:
+    words = ["0", "0", "3", "0", "die", "0", "raise", "leave", "0"]
+    done = list(Local(cells.main, 1, ("cpu",)).run([Task(i, (word,)) for i, word in enumerate(words)]))
+    assert [(each.index, each.status) for each in done] == [
+        (0, 0), (1, 0), (2, 3), (3, 0), (4, -9), (5, 0), (6, 1), (7, 1), (8, 0),
+    ]  # fmt: skip
+    served = [each.tail.split()[1] for each in done]
+    assert served[0] == served[1] == served[2] and served[3] == served[4] and served[5] == served[6]
+    assert len(set(served)) == 5, "each that failed was the last of its process"
+    shown = [sum(line.startswith("process ") for line in each.tail.splitlines()) for each in done]
+    assert set(shown) == {1}, "the output of another run is not repeated"
+    assert "RuntimeError: out of order" in done[6].tail
+    assert not any(Path(f"/proc/{process}").exists() for process in served)
+
+
+@pytest.mark.thorough
+def test_a_device_that_is_out_of_order_after_a_run_costs_the_next_one_nothing(cells: Any) -> None:
+    done = list(Local(cells.main, 1, ("cpu",)).run([Task(i, (word,)) for i, word in enumerate(("late", "0", "0"))]))
+    assert [each.status for each in done] == [0, 0, 0]
+    first, second, third = (each.tail.split()[1] for each in done)
+    assert first != second == third
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc here to forget a peak by")
+def test_the_most_memory_of_a_run_is_its_own(cells: Any) -> None:
+    tasks = [Task(i, ("fill", size)) for i, size in enumerate(("1", "400", "1"))]
+    shown = [each.tail.split() for each in Local(cells.main, 1, ("cpu",)).run(tasks)]
+    small, large, again = (int(words[words.index("peak") + 1]) for words in shown)
+    assert large > small + 300 and again < small + 100 and len({words[1] for words in shown}) == 1
+
+
+@pytest.mark.thorough
+def test_devices_are_given_out_in_turn(cells: Any) -> None:
+    tasks = [Task(i, ("0",)) for i in range(6)]
+    done = Local(cells.main, 2, ("cuda:0", "cuda:1")).run(tasks)
+    found = {each.tail.splitlines()[0].split()[-1] for each in done}
+    assert found == {"cuda:0", "cuda:1"}
+
+
+@pytest.mark.slow
+def test_records_are_those_of_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three runs in one process, of which the second fails, against three commands."""
+    monkeypatch.chdir(tmp_path)
+    write_toy(tmp_path, 160)
+    common = ["--teacher", "datalens", "--dataset", f"npz:{tmp_path}/toy.npz", "--tier", "smoke"]
+    runs = [["run", "--method", name, *common, "--epsilon", "10"] for name in ("dpsd", "not-there", "dpdfd")]
+    runs += [["run", "--method", "dgd", *common, "--attack", "gmi", "--epsilon", "10"]]
+    one = Local(main, 1, ("cpu",))
+    statuses = [d.status for d in one.run([Task(i, (*run, "--out", "staying")) for i, run in enumerate(runs)])]
+    assert statuses == [0, 2, 0, 0]
+    for run in runs:
+        assert main([*run, "--out", "each", "--device", "cpu"]) == (2 if "not-there" in run else 0)
+
+    def found(out: str) -> dict[str, Any]:
+        read = [json.loads(path.read_text()) for path in (tmp_path / out / "records").glob("*/record.json")]
+        return {each["hash"]: {key: each[key] for key in ("metrics", "privacy", "spec")} for each in read}
+
+    assert len(found("each")) == 3 and found("staying") == found("each")

@@ -22,7 +22,6 @@ from bench.cli import main
 from bench.sweeps.executors import Task
 from bench.sweeps.local import Local
 from bench.sweeps.processes import threads_each
-from bench.sweeps.staying import Staying
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -144,6 +143,16 @@ def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(
     assert "4 cached" in again and "2 ready" in again, again
 
 
+def test_the_old_name_of_backend_is_read_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = recipe(tmp_path, 'method = "no-defence"')
+    monkeypatch.chdir(tmp_path)
+    assert main(["sweep", str(path), "--tier", "smoke", "--executor", "ray", "--gpus", "1", "--dry-run"]) == 0
+    shown = capsys.readouterr()
+    assert "1 ready" in shown.out and shown.err.startswith("--executor is called --backend now: give --backend ray\n")
+
+
 @pytest.mark.thorough
 def test_bad_input_as_typed_gets_one_line_and_status_2(bench: Bench, tmp_path: Path) -> None:
     recipe(tmp_path, 'method = "no-defence"')
@@ -164,10 +173,15 @@ def test_bad_input_as_typed_gets_one_line_and_status_2(bench: Bench, tmp_path: P
         (["toy.toml", "--set=--tier=paper"], "give --tier to `bench sweep`"),
         (["toy.toml", "--set", "seeds=5,6"], "give --seeds to `bench sweep`"),
         (["toy.toml", "--jobs", "0"], "--jobs 0: expected a number of at least 1"),
-        (["toy.toml", "--executor", "ray", "--gpus", "inf"], "--gpus inf: expected a number of at least 0"),
+        (["toy.toml", "--backend", "ray", "--gpus", "inf"], "--gpus inf: expected a number of at least 0"),
         (["toy.toml", "--out", "taken"], "--out taken: sweeps in it is no directory"),
-        (["toy.toml", "--executor", "ray", "--devices", "cpu"], "give --gpus to a Ray cluster"),
-        (["toy.toml", "--executor", "ray", "--address", "auto", "--jobs", "2"], "leave it out"),
+        (["toy.toml", "--backend", "ray", "--devices", "cpu"], "give --gpus to a cluster"),
+        (["toy.toml", "--backend", "ray", "--address", "auto", "--jobs", "2"], "leave it out"),
+        (["toy.toml", "--backend", "slurm", "--address", "auto"], "--address is for a cluster; give --backend ray"),
+        (["toy.toml", "--slurm", "time=9"], "--slurm is for a cluster; give --backend slurm"),
+        (["toy.toml", "--gpus", "1"], "--gpus is for a cluster; give --backend ray or --backend slurm"),
+        (["toy.toml", "--backend", "slurm", "--slurm", "time"], "--slurm time: expected OPTION=VALUE"),
+        (["toy.toml", "--backend", "slurm", "--slurm", "array=3"], "array is set by `bench sweep`"),
         (["toy.toml", "--seeds", "a"], "--seeds a"),
         (["toy.toml", "--seeds", ""], "--seeds"),
         (["toy.toml", "--out", "x" * 256], "longer than the 255 bytes of a file's name"),
@@ -196,8 +210,7 @@ def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: s
         pytest.skip("there is a GPU here")
     before = dict(os.environ)
     tasks = [Task(index, tuple(words.split())) for index, words in given.items()]
-    by = Local(said, 2) if device == "cpu" else Staying(said, 2, (device,))
-    found = list(by.run(tasks))
+    found = list(Local(said, 2, (device,)).run(tasks))
     assert sorted(done.index for done in found) == sorted(given) and {done.status for done in found} == {5}
     lines = {done.index: done.tail.splitlines()[-1] for done in found}
     threads = threads_each(2)

@@ -1,0 +1,152 @@
+"""The runs of a sweep as tasks of a Ray cluster."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError, RunFailed
+from bench.sweeps.executors import BEAT, Executor, Main, Task, TaskResult, environment, run_on_cluster
+
+EXACT = 1e-9
+"""What rounding may take off a quotient of what is requested for."""
+
+
+class Ray(Executor[Any]):
+    """Tasks of a Ray cluster, whose workers see the same directories. A task whose worker dies is started again.
+
+    Args:
+        main: the command.
+        address: of a running cluster; "auto" finds it; "" starts one on this machine.
+        cpus, gpus: requested for each task; with more than one GPU, teachers and DP-SGD are trained on all of them.
+        retries: how often a task is started again after its worker has died.
+        jobs: the number of tasks at once on a cluster that is started here; 0 = as the cores allow.
+    """
+
+    def __init__(
+        self, main: Main, address: str = "", cpus: float = 1, gpus: float = 0, retries: int = 3, jobs: int = 0
+    ) -> None:
+        self.main, self.address, self.cpus, self.gpus = main, address, cpus, gpus
+        self.retries, self.jobs = retries, jobs
+        self._lost, self._head = False, ""
+        self._ray: Any = None
+        self._task: Any = None
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Connected to a cluster. Raises BenchError without ray, or without a cluster at the address."""
+        self._ray = ray = _ray()
+        begun = not ray.is_initialized()
+        if begun:
+            self._connect()
+        self._task = ray.remote(
+            num_cpus=self.cpus,
+            num_gpus=self.gpus,
+            max_retries=self.retries,
+            max_calls=1,
+            runtime_env={"env_vars": environment(self._threads)},
+        )(run_on_cluster)
+        self._head = ray.get_runtime_context().gcs_address
+        try:
+            yield
+        finally:
+            if begun and not self._lost:
+                ray.shutdown()
+
+    @property
+    def _threads(self) -> int:
+        return max(1, int(self.cpus))
+
+    def _connect(self) -> None:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: on a busy machine its runs would stand still
+        own: dict[str, Any] = {"num_cpus": self.jobs * self.cpus} if self.jobs else {}
+        given: dict[str, Any] = {"address": self.address} if self.address else own
+        try:
+            self._ray.init(**given, logging_level="ERROR", log_to_driver=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            line = str(error).splitlines()[0]
+            raise BenchError(
+                f"--address {self.address}: no Ray cluster there ({line}); start one or leave it"
+            ) from None
+
+    def has_place(self, running: int, until: float | None) -> bool:
+        """As `Executor`. Without an end all tasks are handed over at once.
+
+        With an end, no more than have a place on the cluster: a task that waited there could get its place when no time
+        is left. The first is always handed over: a node that has a place may still be on its way.
+        """
+        if until is None or not running:
+            return True
+        requested = {"CPU": self.cpus, "GPU": self.gpus}
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        return running < sum(places(requested, node) for node in nodes)
+
+    def start(self, task: Task) -> Any:
+        """As `Executor`."""
+        return self._task.remote(self.main, task, Path.cwd(), self.gpus, self._threads)
+
+    def wait(self, running: dict[Any, Task], seconds: float) -> dict[Any, TaskResult]:
+        """As `Executor`. Raises RunFailed if the cluster's head is lost."""
+        ended, _ = self._ray.wait(list(running), num_returns=1, timeout=min(BEAT, seconds))
+        if not ended and not _answers(self._head):
+            self._lost = True
+            raise RunFailed(
+                f"the head of the Ray cluster at {self._head} is lost; ended cells are kept: start it again, and "
+                "run the same command to go on"
+            )
+        return {reference: self._result(reference, running[reference]) for reference in ended}
+
+    def stop(self, running: dict[Any, Task]) -> None:
+        """As `Executor`."""
+        for reference in () if self._lost else running:
+            self._ray.cancel(reference, force=True)
+
+    def _result(self, reference: Any, task: Task) -> TaskResult:
+        """A task's result, or that its worker died as often as it was started."""
+        try:
+            result: TaskResult = self._ray.get(reference)
+            return result
+        except self._ray.exceptions.RayError as error:
+            line = str(error).strip().splitlines()[0]
+            return TaskResult(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
+
+
+def places(requested: Mapping[str, float], node: Mapping[str, float]) -> float:
+    """How many tasks a node of a cluster takes at once, from the request of each and the resources of the node.
+
+    >>> places({"CPU": 2, "GPU": 0.5}, {"CPU": 16, "GPU": 2}), places({"CPU": 1, "GPU": 1}, {"CPU": 16})
+    (4, 0)
+    """
+    return min(
+        (_fit(node.get(name, 0), each, name == "GPU") for name, each in requested.items() if each), default=math.inf
+    )
+
+
+def _fit(has: float, each: float, of_one: bool) -> int:
+    """How often `each` fits into what there is; a share `of_one` GPU is of one, and does not span two."""
+    if of_one and each < 1:
+        return int(has) * math.floor(1 / each + EXACT)
+    return math.floor(has / each + EXACT)
+
+
+def _answers(head: str) -> bool:
+    """Whether someone listens there. Asked since Ray ends the whole process, without a word of ours, a minute later."""
+    host, _, port = head.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT):
+            return True
+    except OSError:
+        return False
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError:
+        raise BenchError("--backend ray needs ray: pip install 'dp-distill-bench[ray]'") from None
+    return ray

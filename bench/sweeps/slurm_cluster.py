@@ -1,0 +1,146 @@
+"""The runs of a sweep as jobs of a Slurm cluster, by submitit."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import io
+import math
+import shlex
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bench.errors import BenchError
+from bench.sweeps.executors import BEAT, TAIL, Executor, Main, Task, TaskResult, environment, run_on_cluster
+
+UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "RESIZING", "STOPPED"}
+"""States of squeue in which a job has no result yet."""
+LATE = 30.0
+"""Seconds after which a job's result must be in the shared folder, once the job has ended."""
+
+
+class Slurm(Executor[Any]):
+    """Jobs of a Slurm cluster whose nodes see the same directories.
+
+    Args:
+        main: the command.
+        folder: for the jobs' scripts, results and output; all nodes see it.
+        cpus, gpus: requested for each job; with more than one GPU, teachers and DP-SGD are trained on all of them.
+        jobs: the number of jobs that are submitted at once; 0 = all.
+        options: of sbatch, without the leading dashes, such as {"partition": "gpu", "time": "120"}.
+    """
+
+    def __init__(
+        self,
+        main: Main,
+        folder: Path,
+        cpus: float = 1,
+        gpus: float = 0,
+        jobs: int = 0,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.main, self.folder, self.jobs = main, folder.resolve(), jobs
+        self.cpus, self.gpus, self.options = max(1, math.ceil(cpus)), math.ceil(gpus), dict(options or {})
+        self._ended: dict[str, float] = {}
+        self._executor: Any = None
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """With submitit's executor. Raises BenchError if submitit or Slurm's commands are missing."""
+        try:
+            import submitit
+        except ImportError:
+            raise BenchError("--backend slurm needs submitit: pip install 'dp-distill-bench[slurm]'") from None
+        missing = [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]
+        if missing:
+            raise BenchError(f"--backend slurm: no command {missing[0]} here; use a login node of the cluster")
+        exports = [f"export {name}={shlex.quote(value)}" for name, value in environment(self.cpus).items()]
+        requested: dict[str, Any] = {"gpus_per_node": self.gpus} if self.gpus else {}
+        self._executor = submitit.SlurmExecutor(self.folder)
+        self._executor.update_parameters(
+            job_name="bench",
+            cpus_per_task=self.cpus,
+            setup=exports,
+            # Without it a step inherits no cpus-per-task from its job in newer releases of Slurm
+            srun_args=[f"--cpus-per-task={self.cpus}"],
+            additional_parameters=self.options,
+            **requested,
+        )
+        yield
+
+    def has_place(self, running: int, until: float | None) -> bool:
+        """As `Executor`. With an end one job waits at most: its time would be gone when it gets its place."""
+        if self.jobs and running >= self.jobs:
+            return False
+        return until is None or not running or "PENDING" not in (self._states() or {}).values()
+
+    def start(self, task: Task) -> Any:
+        """As `Executor`. Raises BenchError if Slurm refuses a job with these options."""
+        import submitit
+
+        try:
+            with contextlib.redirect_stderr(io.StringIO()):  # submitit repeats there what its error says
+                return self._executor.submit(_run_job, self.main, task, Path.cwd(), self.gpus, self.cpus)
+        except submitit.core.utils.FailedJobError as error:
+            line = str(error).strip().splitlines()[-1]
+            raise BenchError(f"--backend slurm: sbatch refused the job ({line}); see --slurm") from None
+
+    def wait(self, running: dict[Any, Task], seconds: float) -> dict[Any, TaskResult]:
+        """As `Executor`. A job without a result that Slurm no longer runs has failed."""
+        until = time.monotonic() + min(BEAT, seconds)
+        while True:
+            ended = {job: self._result(job, task) for job, task in running.items() if job.paths.result_pickle.exists()}
+            if ended or time.monotonic() >= until:
+                break
+            time.sleep(0.2)
+        if not ended and (states := self._states()) is not None:
+            for job, task in running.items():
+                state = states.get(str(job.job_id), "gone")
+                if state not in UNFINISHED and self._is_late(str(job.job_id), state):
+                    ended[job] = TaskResult(task.index, 1, f"{_tail(job)}\nthe Slurm job {job.job_id}: {state}", 0.0)
+        return ended
+
+    def stop(self, running: dict[Any, Task]) -> None:
+        """As `Executor`: scancel, which lets a job handle SIGTERM for the cluster's KillWait."""
+        if running:
+            subprocess.run(["scancel", *(str(job.job_id) for job in running)], check=False)
+
+    def _states(self) -> dict[str, str] | None:
+        """States of this user's jobs by number, of ended ones as long as Slurm remembers them; None if it is away."""
+        command = ["squeue", "--noheader", "--states=all", "--format=%i %T", f"--user={getpass.getuser()}"]
+        shown = subprocess.run(command, capture_output=True, text=True, check=False)
+        if shown.returncode != 0:
+            return None
+        return dict(line.split(maxsplit=1) for line in shown.stdout.splitlines() if line.strip())
+
+    def _is_late(self, number: str, state: str) -> bool:
+        """Whether a job that has ended should have left a result; shared folders show a new file with a delay."""
+        if state not in ("COMPLETED", "gone"):
+            return True
+        return time.monotonic() - self._ended.setdefault(number, time.monotonic()) > LATE
+
+    @staticmethod
+    def _result(job: Any, task: Task) -> TaskResult:
+        error = job.exception()
+        if error is not None:
+            line = str(error).strip().splitlines()[-1]
+            return TaskResult(task.index, 1, f"the Slurm job {job.job_id}: {line}", 0.0)
+        result: TaskResult = job.result()
+        return result
+
+
+def _run_job(main: Main, task: Task, folder: Path, gpus: float, threads: int) -> TaskResult:
+    """Run the command inside a job; scancel interrupts it, so that it clears up."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    return run_on_cluster(main, task, folder, gpus, threads)
+
+
+def _tail(job: Any) -> str:
+    """The end of what a job has said."""
+    return (job.stderr() or "").strip()[-TAIL:]

@@ -1,0 +1,44 @@
+"""A process that carries out calls: it stays, it is replaced when it died, and it is ended with what it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from concurrent.futures import CancelledError
+from concurrent.futures.process import BrokenProcessPool
+
+import pytest
+
+from bench.workers import Worker
+
+pytestmark = pytest.mark.thorough  # processes that start and die take seconds
+
+
+def nothing() -> None:
+    """No preparation."""
+
+
+def test_a_process_stays_until_it_dies_and_the_next_call_has_another() -> None:
+    worker = Worker(nothing)
+    first = worker.submit(os.getpid).result()
+    assert worker.submit(os.getpid).result() == first
+    os.kill(first, signal.SIGKILL)
+    while worker.process is not None and worker.process.is_alive():
+        time.sleep(0.05)
+    second = worker.submit(os.getpid).result()
+    assert second != first
+    with pytest.raises(BrokenProcessPool):
+        worker.submit(os.kill, second, signal.SIGKILL).result()
+    assert worker.exit_status() == -9 and worker.end_of() == "killed by signal 9"
+    worker.close()
+
+
+def test_a_process_in_no_session_of_its_own_is_killed_in_the_middle_of_a_call() -> None:
+    worker, began = Worker(nothing), time.monotonic()
+    call = worker.submit(time.sleep, 600)
+    process = worker.process
+    worker.kill()
+    assert process is not None and not process.is_alive() and time.monotonic() - began < 60
+    with pytest.raises((BrokenProcessPool, CancelledError)):  # the latter of a call that had not begun
+        call.result()
