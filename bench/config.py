@@ -1,6 +1,6 @@
 """Dataclass fields <-> command-line options <-> plain data. The only file that looks at field types.
 
-A plug-in is read as a class, or before it is imported as a `SourceClass`; both give the same `Description`.
+A plug-in's class gives its `Description`; `bench.manifest` keeps those of ours, so that not every command imports it.
 
 Fields are flat: int, float, bool, str, or a Literal of strings. The string literal under a field is its help line. A
 field that says how much is done, not what (steps, batches, widths, images, teachers, the network that fits them), is
@@ -27,7 +27,6 @@ from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from bench.errors import BadOption, unknown
-from bench.plugins import SourceClass, Unreadable
 from bench.validate import instance
 
 TIERS = ("smoke", "quick", "standard", "paper")
@@ -140,36 +139,6 @@ def describe(cls: type) -> Description:
 
 def _needs(cls: type, values: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(cls(**values).needs)
-
-
-def describe_source(cls: SourceClass) -> Description:
-    """The same of a plug-in that is not imported. Raises Unreadable where it takes an import to know."""
-    facts = {name: cls.value(name) for name in FACTS if cls.has(name)}
-    needs = None
-    if cls.has("needs"):
-        needs = partial(_needs_by_source, cls)
-        facts["needs"] = needs({})
-    changes = _changes_by_source(cls)
-    try:
-        conditions = _joined(c.value("only_with") for c in reversed(cls.mro) if "only_with" in c.bindings)
-        found = tuple(_option(*field, conditions) for field in cls.fields())
-    except TypeError as error:
-        raise Unreadable(str(error)) from error
-    doc = inspect.cleandoc(cls.module.doc)
-    return Description(doc, found, cls.value("tiers"), changes, default_variant_by_source(cls), facts, needs)
-
-
-def default_variant_by_source(cls: SourceClass) -> Variant:
-    """As `default_variant`, of a plug-in that is not imported. Raises Unreadable where it takes an import to know."""
-    return _default_variant(bool(cls.has("own") and cls.value("own")), _changes_by_source(cls))
-
-
-def _changes_by_source(cls: SourceClass) -> tuple[Departure, ...]:
-    return tuple(cls.value("departures")) if cls.has("departures") else ()
-
-
-def _needs_by_source(cls: SourceClass, values: Mapping[str, Any]) -> frozenset[str]:
-    return frozenset(cls.value("needs", values))
 
 
 def options(cls: type) -> list[Option]:

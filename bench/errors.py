@@ -63,7 +63,7 @@ class BudgetError(BenchError):
 
 
 class Incompatible(BenchError):
-    """An attack that can say nothing about this method or these data."""
+    """An attack, a method or a network that cannot be used with these data or with each other."""
 
     code = "incompatible"
 

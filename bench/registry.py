@@ -1,4 +1,4 @@
-"""Methods and attacks: what each says of itself, without importing it where its source tells; and its class.
+"""Methods and attacks: the description of each, without importing it where the manifest has it; and its class.
 
 Variants. The file of a plug-in holds the algorithm as its paper prints it, variant `printed`. What we made of it so
 that it learns, variant `working`, is either the same class with the options that its `departures` set, or a class of
@@ -9,47 +9,22 @@ plug-ins are found.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import replace
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from typing import Any
 
-from bench import extensions, plugins
-from bench.config import Departure, Description, Variant, default_variant_by_source, describe_source
+from bench import extensions, manifest, plugins
+from bench.config import Departure, Description, Variant
 from bench.config import describe as describe_class
 from bench.declared import expect, read_old_names
 from bench.errors import UnknownName, plugin_errors
-from bench.plugins import ROOT, Entry, Unreadable, entries, find
+from bench.plugins import ROOT, Entry, entries, find
 
-__all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "settle", "variants", "version"]
+__all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "settle", "variants"]
 
 
 def describe(kind: str, name: str, variant: str | None = None) -> Description:
     """What a plug-in says of itself, at one variant; None = the default one. Raises BenchError as `load`."""
-    return _describe(_of_variant(find(kind, name), settle(kind, name, variant)))
-
-
-@cache
-def version(kind: str, name: str, variant: str) -> int:
-    """The version of a plug-in's variant; of its source as little as possible is read. Raises BenchError as `load`."""
-    entry = find(kind, name)
-    try:
-        if entry.file is not None:
-            return _version_by_source(entry, entry.file, variant)
-    except Unreadable:
-        pass  # a form that only Python can evaluate, or no such variant
-    return int(describe(kind, name, variant).facts["version"])
-
-
-def _version_by_source(entry: Entry, file: Path, variant: str) -> int:
-    source = plugins.read(file, entry.module, "version", "tiers")
-    usual = "working" if entry.working is not None else default_variant_by_source(source)
-    if variant != usual and (variant, usual) != ("printed", "working"):
-        raise Unreadable(f"{entry.name} has no variant {variant}")
-    if variant == "working" and entry.working is not None:
-        source = plugins.read(file.with_name("working.py"), entry.working, "version", "tiers")
-    return int(source.value("version"))
+    return _describe(find(kind, name).at(settle(kind, name, variant)))
 
 
 def variants(kind: str, name: str) -> tuple[Variant, ...]:
@@ -81,7 +56,7 @@ def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
     Raises:
         BenchError: unknown name or variant; or the module does not define exactly one such class.
     """
-    return _class(_of_variant(find(kind, name), settle(kind, name, variant)))
+    return _class(find(kind, name).at(settle(kind, name, variant)))
 
 
 def effect(name: str, described: Description, departure: Departure) -> str:
@@ -94,36 +69,19 @@ def effect(name: str, described: Description, departure: Departure) -> str:
     return departure.worth or next(filter(None, measured), "")
 
 
-def _of_variant(entry: Entry, variant: Variant) -> Entry:
-    """The entry, of the module `working` where that is another one."""
-    if entry.working is None or variant != "working":
-        return entry
-    return replace(entry, module=entry.working, file=entry.file and entry.file.with_name("working.py"))
-
-
+@cache  # boards and sweeps read the same few hundred again and again
 def _describe(entry: Entry) -> Description:
-    """From the source where there is one in this repository; else by importing."""
-    if entry.file is not None:
-        try:
-            return _of_source(entry.file, entry.module)
-        except Unreadable:
-            pass  # a form that only Python can evaluate; ours have none, as tests/test_plugin_source.py checks
+    """From the manifest, else by importing."""
+    found = manifest.read(entry, partial(_class, entry))
+    if found is not None:
+        return found
     with plugin_errors(f"{entry.kind} '{entry.name}'"):
         return describe_class(_class(entry))
 
 
-@cache  # boards and sweeps ask the same few hundred again and again
-def _of_source(file: Path, module: str) -> Description:
-    return describe_source(plugins.read(file, module, "version", "tiers"))
-
-
 def _class(entry: Entry) -> type[Any]:
-    found = plugins.class_of(entry, _is_plugin, "one dataclass with `version` and `tiers`")
+    found = plugins.class_of(entry, manifest.is_plugin, "one dataclass with `version` and `tiers`")
     if entry.file is None:  # of ours the contract tests check that, and more
         read_old_names(entry.kind, found)
         expect(entry.kind, entry.name, found)
     return found
-
-
-def _is_plugin(cls: type) -> bool:
-    return dataclasses.is_dataclass(cls) and hasattr(cls, "version") and hasattr(cls, "tiers")

@@ -26,7 +26,7 @@ FLOORS: list[set[str]] = [
     {"errors", "fingerprint", "seeds", "progress", "validate", "workers"},
     {"core", "plugins"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
-    {"declared"},
+    {"declared", "manifest"},
     {"api", "priors", "registry"},
     {"boards", "distillation", "dp_training", "gan", "membership", "teachers"},
     {"bundle", "pipeline", "report", "testing"},

@@ -11,6 +11,7 @@ A scores file is assessed without torch.
 
 from __future__ import annotations
 
+import logging
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,14 +20,31 @@ if TYPE_CHECKING:
     from bench.assess.schema import Assessment
 
 
+class _Listener:
+    """Sends notices to the logger, as the other functions of the Python interface do."""
+
+    def step(self, stage: str, done: int, total: int) -> None:
+        """As `bench.progress.Reporter`."""
+
+    def notice(self, line: str) -> None:
+        """As `bench.progress.Reporter`."""
+        logging.getLogger("bench").info(line)
+
+
 class _Room(ModuleType):
     """This package as a function; a module's class may be assigned (Python data model, "Customizing module attribute
     access")."""
 
     def __call__(self, *given: Any, **named: Any) -> Assessment:
+        """As `bench.assess.front.assess`; nothing is printed, notices go to the logger "bench"."""
         from bench.assess.front import assess
+        from bench.progress import reporter
 
-        return assess(*given, **named)
+        token = reporter.set(_Listener())
+        try:
+            return assess(*given, **named)
+        finally:
+            reporter.reset(token)
 
 
 sys.modules[__name__].__class__ = _Room

@@ -18,6 +18,7 @@ from bench.assess.roc import curve
 from bench.assess.schema import Accuracy, Assessment, AttackResult, Blind, Canaries, Copies, Skipped
 from bench.assess.verdict import Evidence, decide, exceeds
 from bench.errors import BenchError
+from bench.seeds import LARGEST_SEED
 
 Groups = tuple[NDArray[np.str_], NDArray[np.str_]]
 MOST_EXPOSED = 20
@@ -46,6 +47,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.combine not in COMBINE:
             raise BenchError(f"--combine {self.combine}: expected {', '.join(COMBINE)}")
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise BenchError(f"--seed {self.seed}: expected a whole number from 0 to {LARGEST_SEED}")
         if not 0 <= self.delta < 1:
             raise BenchError(f"--delta {self.delta:g}: expected a number from 0 to below 1")
 
@@ -205,20 +208,25 @@ def refuse_chance(right: NDArray[np.float64], labels: NDArray[np.int64], what: s
 
 def exposed_lines(material: Material, options: Options) -> list[str]:
     """The members that the strongest attack ranks highest, a line each; for the owner of the data only."""
-    units = [_by_unit(each, material.groups, options.combine) for each in material.scored]
-    strongest = max(units, key=lambda each: measure(each.members, each.others, options.delta, 1).auc.value)
-    names: NDArray[np.str_] | None = None
+    single = max(material.scored, key=lambda each: _strength(each, material, options))
+    strongest = _by_unit(single, material.groups, options.combine)
     if material.groups is not None:
-        chosen = next(each for each in material.scored if each.name == strongest.name)
-        names = np.unique(groups_of(chosen, material.groups)[0])
+        names = np.unique(groups_of(single, material.groups)[0]).tolist()
+    else:
+        names = (np.arange(len(single.members)) if single.rows is None else single.rows[0]).tolist()
     others = np.sort(strongest.others)
     order = np.argsort(-strongest.members, kind="stable")[:MOST_EXPOSED]
     lines = ["rank,member,share of non-members with a score as high,attack"]
     for rank, row in enumerate(order.tolist(), 1):
         above = 1 - np.searchsorted(others, strongest.members[row], side="left") / len(others)
-        name = str(names[row]) if names is not None else str(row)
-        lines.append(f"{rank},{csv_name(name)},{above:.4f},{strongest.name}")
+        lines.append(f"{rank},{csv_name(str(names[row]))},{above:.4f},{strongest.name}")
     return lines
+
+
+def _strength(scored: Scored, material: Material, options: Options) -> float:
+    """The AUC of an attack on its units."""
+    unit = _by_unit(scored, material.groups, options.combine)
+    return measure(unit.members, unit.others, options.delta, 1).auc.value
 
 
 def csv_name(name: str) -> str:

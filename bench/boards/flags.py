@@ -75,9 +75,7 @@ def _is_older(record: Record) -> bool:
 def installed_version(kind: str, name: str, variant: str | None) -> int:
     """The version of a plug-in; 0 of one that is not installed or has no such variant."""
     try:
-        if variant is None:
-            return int(registry.describe(kind, name).facts["version"])
-        return registry.version(kind, name, variant)
+        return int(registry.describe(kind, name, variant).facts["version"])
     except BenchError:
         return 0
 

@@ -10,7 +10,6 @@ from typing import Any
 from bench import registry
 from bench.config import Variant
 from bench.errors import BenchError
-from bench.plugins import Unreadable
 from bench.storage.specs import canonical
 from bench.validate import present
 
@@ -33,5 +32,5 @@ def _needs(method: str, variant: Variant, tier: str, given: str) -> frozenset[st
         usual = described.values(tier, variant)
         needs_of = present(described.needs, f"`needs` of method {method}")
         return needs_of(usual | {name: value for name, value in json.loads(given).items() if name in usual})
-    except (BenchError, Unreadable, TypeError, ValueError):  # the last two: options of old that are refused today
+    except (BenchError, TypeError, ValueError):  # the last two: options of old that are refused today
         return None

@@ -21,7 +21,7 @@ from bench.bundle.contents import check_image, check_weights
 from bench.bundle.limits import MIB, Limits
 from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Manifest, Model, Privacy, first_error
 from bench.bundle.strict_json import Failed, load
-from bench.errors import BenchError
+from bench.errors import NotFound
 from bench.escape import visible
 from bench.storage.specs import canonical
 
@@ -71,7 +71,7 @@ def read_bundle(folder: Path, limits: Limits | None) -> Contents:
             not hold what its name says.
     """
     if not os.path.lexists(folder / MANIFEST):
-        raise BenchError(f"DIR {folder}: no {MANIFEST}, so no bundle; give a directory that `bench export` wrote")
+        raise NotFound(f"DIR {folder}: no {MANIFEST}, so no bundle; give a directory that `bench export` wrote")
     there = _listing(folder, limits)
     listed = decode(_read(folder, MANIFEST), MANIFEST, Manifest).files
     _expect_same(there, set(listed))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
+from bench.errors import BenchError, NotFound
 from bench.storage.records import AUDIT, RECORD, Record
 from bench.storage.specs import digest
 from bench.storage.store import inspect
@@ -68,7 +68,7 @@ def _record_file(run: str, out: Path) -> Path:
         if (given / AUDIT).exists():
             raise BenchError(f"RUN {run}: an audit, whose student had canaries in its data; give a run's directory")
         if not (given / RECORD).exists():
-            raise BenchError(f"RUN {run}: no {RECORD} in this directory; give a run's, as in runs/records/HASH")
+            raise NotFound(f"RUN {run}: no {RECORD} in this directory; give a run's, as in runs/records/HASH")
         return given / RECORD
     records = out / "records"
     files = sorted(records.glob(f"[!.]*/{RECORD}"))
@@ -79,7 +79,7 @@ def _record_file(run: str, out: Path) -> Path:
     if len(matching) > 1:
         raise BenchError(f"RUN {run}: {len(matching)} runs in {records} begin so ({', '.join(matching)}); give more")
     if not matching:
-        raise BenchError(
+        raise NotFound(
             f"RUN {run}: no such run in {records}, which has {len(known)}; give the directory of a run, its "
             f"{RECORD}, or the hash in its path that `bench run` printed, and --out where it lies elsewhere"
         )
@@ -93,7 +93,7 @@ def _release(record: Record, path: Path, out: Path) -> Path:
     places = [root / "steps" / "release" / name for root in [*own, out]]
     step = next((place for place in places if place.exists()), None)
     if step is None:
-        raise BenchError(f"RUN {record.hash}: its release is not in the store ({places[0]}); {AGAIN}, or give --out")
+        raise NotFound(f"RUN {record.hash}: its release is not in the store ({places[0]}); {AGAIN}, or give --out")
     damaged, _ = inspect(step)
     if damaged:
         raise BenchError(f"RUN {record.hash}: {step} is damaged ({', '.join(damaged)}); {AGAIN}")

@@ -23,7 +23,7 @@ from bench.bundle.account import ledger_of
 from bench.bundle.schema import PRIVACY
 from bench.bundle.strict_json import Failed
 from bench.data.naming import size_in
-from bench.errors import BenchError
+from bench.errors import BenchError, NotFound
 from bench.privacy import Ledger, Relation, Unit, accountant
 from bench.privacy.accountant import Accounted
 from bench.storage.records import RECORD, Record
@@ -106,10 +106,10 @@ def read(folder: Path) -> list[Released]:
         BenchError: no such folder, none in it, or a record or bundle that cannot be read.
     """
     if not folder.is_dir():
-        raise BenchError(f"--releases {folder}: no such folder; give the --out of runs, a run's folder or a bundle")
+        raise NotFound(f"--releases {folder}: no such folder; give the --out of runs, a run's folder or a bundle")
     paths, bundles = record_files(folder), sorted(path.parent for path in _either(folder, PRIVACY))
     if not paths and not has_records(folder) and not bundles:
-        raise BenchError(
+        raise NotFound(
             f"--releases {folder}: no record and no bundle in it; give the --out of runs, a run's folder or a bundle"
         )
     found = []

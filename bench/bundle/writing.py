@@ -20,7 +20,7 @@ from bench.bundle.finding import Found
 from bench.bundle.network import write_network
 from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Manifest, Model, Privacy, first_error
 from bench.bundle.strict_json import Failed
-from bench.errors import BenchError
+from bench.errors import BadOption, BenchError
 from bench.storage.specs import canonical
 from bench.storage.store import load_tensors
 
@@ -53,7 +53,7 @@ def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names:
         try:
             work.rename(folder)
         except OSError as error:
-            raise BenchError(f"DIR {folder}: cannot be put there ({error.strerror}); give a new directory") from None
+            raise BadOption(f"DIR {folder}: cannot be put there ({error.strerror}); give a new directory") from None
     return verified
 
 
@@ -61,12 +61,12 @@ def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names:
 def _beside(folder: Path) -> Iterator[Path]:
     """An empty directory beside `folder`, gone at the end unless renamed; what a killed export left is cleared."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise BenchError(f"DIR {folder}: there is a file of this name; give a new directory")
+        raise BadOption(f"DIR {folder}: there is a file of this name; give a new directory")
     if folder.is_dir() and any(folder.iterdir()):
-        raise BenchError(f"DIR {folder}: not empty, and nothing is overwritten; give a new directory")
+        raise BadOption(f"DIR {folder}: not empty, and nothing is overwritten; give a new directory")
     folder = folder.absolute()
     if not folder.parent.is_dir():
-        raise BenchError(f"DIR {folder}: there is no {folder.parent} to write into; make it first")
+        raise BadOption(f"DIR {folder}: there is no {folder.parent} to write into; make it first")
     for stale in folder.parent.glob(f".{glob.escape(folder.name)}.exporting-*"):
         if not _alive(stale):
             shutil.rmtree(stale, ignore_errors=True)
@@ -74,7 +74,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     try:
         work.mkdir()
     except OSError as error:
-        raise BenchError(f"DIR {folder}: cannot write there ({error.strerror}); give another directory") from None
+        raise BadOption(f"DIR {folder}: cannot write there ({error.strerror}); give another directory") from None
     try:
         yield work
     finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from bench import data, plugins
+from bench import data, manifest, plugins
 from bench.errors import unknown
 from bench.progress import out, tell
 
@@ -44,7 +44,7 @@ def _print_kind(kind: str) -> None:
         found = data.names()
     else:
         folder = kind if KINDS[kind] == "method" else None
-        found = {name: entry.summary for name, entry in plugins.entries(KINDS[kind], folder).items()}
+        found = {name: manifest.summary(entry) for name, entry in plugins.entries(KINDS[kind], folder).items()}
     if kind == "networks":
         found |= {
             "NAME": "any timm model",

@@ -1,4 +1,4 @@
-"""`bench show NAME`: all that is known of a plug-in, read from its source."""
+"""`bench show NAME`: all that is known of a plug-in, from the manifest."""
 
 from __future__ import annotations
 

@@ -288,9 +288,14 @@ def validate(kind: type[Kept], plain: object) -> Kept:
     try:
         return kind.model_validate(plain)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise ValueError(f"{where}: {first['msg'].removeprefix('Value error, ')}") from None
+        raise ValueError(first_fault(error)) from None
+
+
+def first_fault(error: ValidationError) -> str:
+    """The path of the first wrong field, and what is wrong with it."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or "the whole"
+    return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 
 def decode(text: bytes, name: str) -> RunRecord:

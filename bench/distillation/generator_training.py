@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from bench import data
 from bench.api import Advance
-from bench.errors import BenchError
+from bench.errors import Incompatible
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.initialise import xavier
 from bench.nets.stroke_generator import StrokeGenerator
@@ -120,7 +120,7 @@ class BatchStatistics:
     def __init__(self, model: nn.Module, required: bool = True) -> None:
         self._layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
         if required and not self._layers:
-            raise BenchError(
+            raise Incompatible(
                 "the judging network has no BatchNorm layer with running statistics, which the norm term needs: "
                 "switch the term off (weight 0) or take a network that has them, such as --teacher resnet18"
             )

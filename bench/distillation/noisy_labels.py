@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from bench import data
-from bench.errors import BenchError
+from bench.errors import BadOption, BenchError, BudgetError
 from bench.privacy import (
     Budget,
     Claim,
@@ -48,7 +48,7 @@ def paper_k(dataset: str, classes: int) -> int:
 def check_candidates(k: int, dataset: str, classes: int) -> int:
     """`k`. Raises BenchError unless it lies from 2 to c."""
     if not 2 <= k <= classes:
-        raise BenchError(f"--method.k {k}: expected 2 to {classes}, the number of classes of {dataset}")
+        raise BadOption(f"--method.k {k}: expected 2 to {classes}, the number of classes of {dataset}")
     return k
 
 
@@ -259,7 +259,7 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
             check_response_epsilon(parameters.answer_epsilon, 2)
         return parameters
     except Unreachable as error:
-        raise BenchError(
+        raise BudgetError(
             f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}: {error}"
         ) from None
 
@@ -295,20 +295,20 @@ def few_enough(
 
 def _refuse_other_units(mechanism: AnnotationMechanism, budget: Budget) -> None:
     if budget.unit not in mechanism.units:
-        raise BenchError(
+        raise BudgetError(
             f"--unit {budget.unit}: answers are accounted per {', '.join(mechanism.units)}; name one of them"
         )
 
 
 def _refuse_the_impossible(mechanism: AnnotationMechanism, budget: Budget) -> None:
     if mechanism.teachers and budget.account == "claimed":
-        raise BenchError(
+        raise BudgetError(
             f"--account claimed --method.teachers {mechanism.teachers}: the paper states no theorem for many teachers; "
             "add --account accounted"
         )
     if budget.account == "accounted":
         if mechanism.response_as_printed and mechanism.mode == "label":
-            raise BenchError(
+            raise BudgetError(
                 "--account accounted: Eq. 5 as printed has no finite epsilon; use --method.response candidates"
             )
         if mechanism.teacher_trains_generator:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from bench.errors import BenchError
+from bench.errors import Incompatible
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def recorded_features(module: nn.Module) -> Iterator[list[Tensor]]:
     layers = [[layer for layer in module.modules() if isinstance(layer, kind)] for kind in kinds]
     last = next((found[-1] for found in layers if found), None)
     if last is None:
-        raise BenchError("the target has neither a linear nor a convolutional layer to take features from; take gmi")
+        raise Incompatible("the target has neither a linear nor a convolutional layer to take features from; take gmi")
     features: list[Tensor] = []
 
     def record(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:

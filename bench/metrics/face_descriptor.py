@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.errors import BenchError
+from bench.errors import BenchError, NotFound
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,7 +93,7 @@ def describe(images: Tensor, advance: Callable[[int], object] = lambda _images: 
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(f"images of shape {tuple(images.shape)}: expected (n, 1 or 3, h, w)")
     if reason := absent():
-        raise BenchError(f"the judge of faces is not there: {reason}")
+        raise NotFound(f"the judge of faces is not there: {reason}")
     align, network = _models()
     found = [torch.empty(0, LENGTH)]
     for part in images.cpu().split(_AT_ONCE):

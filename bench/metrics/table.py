@@ -20,7 +20,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from bench.errors import BenchError
+from bench.errors import BadPlugin
 from bench.metrics import built_in
 from bench.metrics.metric import SUBJECTS, Metric, Of, Subject
 
@@ -49,7 +49,7 @@ def metrics() -> dict[str, Metric]:
     for place, name, load in sorted([*_files(), *_entry_points()], key=lambda found: found[1]):
         metric = _loaded(place, name, load)
         if name in known:
-            raise BenchError(f"two metrics are called '{name}': in {known[name][1]} and {place}; rename one")
+            raise BadPlugin(f"two metrics are called '{name}': in {known[name][1]} and {place}; rename one")
         known[name] = metric, place
     return {name: metric for name, (metric, _) in known.items()}
 
@@ -75,9 +75,9 @@ def _loaded(place: str, name: str, load: Callable[[], Any]) -> Metric:
         metric = load()
     except (Exception, SystemExit) as error:  # whatever a stranger's module does on import; --debug shows where
         why = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise BenchError(f"metric '{name}' in {place}: {why}; mend or remove it") from error
+        raise BadPlugin(f"metric '{name}' in {place}: {why}; mend or remove it") from error
     if not isinstance(metric, Metric) or metric.compute is None or metric.key != name:
-        raise BenchError(f"metric '{name}' in {place}: expected a Metric with the key '{name}' and with `compute`")
+        raise BadPlugin(f"metric '{name}' in {place}: expected a Metric with the key '{name}' and with `compute`")
     return metric
 
 

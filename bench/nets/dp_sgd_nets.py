@@ -14,7 +14,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from bench.errors import BenchError
+from bench.errors import Incompatible
 from bench.nets.small_net import SmallNet
 
 HALVED_FROM = 24
@@ -67,7 +67,7 @@ class PrivateNet(SmallNet):
         super().__init__()
         channels, height, width = shape
         if min(height, width) < SMALLEST or max(height, width) > LARGEST:
-            raise BenchError(
+            raise Incompatible(
                 f"the networks tanh-cnn and relu-cnn take images of {SMALLEST} to {LARGEST} pixels, not "
                 f"{height}x{width}: use another one"
             )
@@ -107,7 +107,7 @@ class PrivateVgg(SmallNet):
         super().__init__()
         channels, height, width = shape
         if min(height, width) < SMALLEST_VGG or max(height, width) > LARGEST:
-            raise BenchError(
+            raise Incompatible(
                 f"the networks tanh-vgg and relu-vgg take images of {SMALLEST_VGG} to {LARGEST} pixels, not "
                 f"{height}x{width}: use another one"
             )

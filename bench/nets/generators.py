@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from bench.errors import BenchError
+from bench.errors import Incompatible
 
 Shape = tuple[int, int, int]
 
@@ -21,7 +21,7 @@ def check_square(shape: Shape) -> None:
     """
     _, h, w = shape
     if h != w or h % 4 or not SMALLEST <= h <= LARGEST:
-        raise BenchError(
+        raise Incompatible(
             f"images of {h}x{w} pixels: the GAN needs square images of {SMALLEST} to {LARGEST} pixels, "
             "a multiple of 4; --size N resizes them"
         )
@@ -109,7 +109,7 @@ class UpsampleGenerator(nn.Module):
     def __init__(self, shape: Shape, latent: int = 100, width: int = 32) -> None:
         c, h, w = shape
         if h % 4 or w % 4 or min(h, w) < SMALLEST:
-            raise BenchError(
+            raise Incompatible(
                 f"images of {h}x{w} pixels: the generator needs height and width to be multiples of 4, "
                 f"at least {SMALLEST}; resize the data set"
             )

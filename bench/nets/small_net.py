@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from bench.errors import BenchError
+from bench.errors import Incompatible
 
 
 class SmallNet(nn.Module):
@@ -30,6 +30,6 @@ class SmallNet(nn.Module):
 def at_least(name: str, side: int, height: int, width: int) -> None:
     """Refuse images with a side below `side` pixels. Raises BenchError naming the network."""
     if min(height, width) < side:
-        raise BenchError(
+        raise Incompatible(
             f"the network {name} takes images of at least {side}x{side}, not {height}x{width}: use another one"
         )

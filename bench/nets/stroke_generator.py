@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bench.errors import BenchError
+from bench.errors import Incompatible
 from bench.validate import instance
 
 PEN, PEN_SPREAD = 1.5, 0.5
@@ -42,7 +42,7 @@ class StrokeGenerator(nn.Module):
         super().__init__()
         self.channels, self.size, width = shape
         if self.size != width:
-            raise BenchError(
+            raise Incompatible(
                 f"images of {self.size}x{width} pixels: strokes need square images; use --method.generator upsample"
             )
         self.points = points

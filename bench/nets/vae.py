@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bench.errors import BenchError
+from bench.errors import Incompatible
 
 Shape = tuple[int, int, int]
 
@@ -35,7 +35,7 @@ class VAE(nn.Module):
     def __init__(self, shape: Shape, code: int = 32, width: int = 32) -> None:
         c, h, w = shape
         if h % 4 or w % 4 or min(h, w) < SMALLEST:
-            raise BenchError(
+            raise Incompatible(
                 f"images of {h}x{w} pixels: the autoencoder needs height and width to be multiples of 4, "
                 f"at least {SMALLEST}; resize the data set"
             )

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from bench.errors import BenchError
+from bench.errors import Incompatible
 from bench.nets.fine_scattering import MAPS, FineScattering
 from bench.nets.small_net import SmallNet
 
@@ -56,7 +56,7 @@ def check_shape(name: str, shape: tuple[int, int, int]) -> None:
     """Refuse images that the features do not take. Raises BenchError naming the networks."""
     channels, height, width = shape
     if channels not in (1, 3) or min(height, width) < SMALLEST or max(height, width) > LARGEST:
-        raise BenchError(
+        raise Incompatible(
             f"the {name} networks take images of 1 or 3 channels and {SMALLEST} to {LARGEST} pixels, not "
             f"{channels}x{height}x{width}: use another one"
         )

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import plugins
-from bench.errors import BadPlugin, BenchError, UnknownName, plugin_errors
+from bench.errors import BadPlugin, BenchError, Incompatible, UnknownName, plugin_errors
 from bench.nets import users_network
 from bench.nets.small_net import SmallNet
 from bench.nets.users_network import is_users_network
@@ -311,7 +311,7 @@ def _try_out(model: Classifier, shape: Shape) -> Tensor:
 def _misfit(arch: str, shape: Shape, why: str) -> BenchError:
     size = "x".join(map(str, shape))
     reason = (why.splitlines() or [""])[0][:160]
-    return BenchError(
+    return Incompatible(
         f"the network '{arch}' cannot take {size} images ({reason}): choose another one, such as resnet18, "
         "or a data set of larger images"
     )

@@ -85,7 +85,14 @@ def make_challenge(material: Material) -> Challenge:
     inside = drawn[matched]
     m = len(inside)
     order = torch.from_numpy(rng.permutation(2 * m))
-    population, reserve = _halves(material, rng)
+    if material.aux_labels is None:
+        population = material.aux, torch.full((len(material.aux),), UNKNOWN)
+        reserve = material.aux[:0], torch.empty(0, dtype=torch.int64)
+    else:
+        # By chance, as images may lie class by class: a half in their order would lack half of the classes
+        mixed = torch.from_numpy(rng.permutation(len(material.aux)))
+        parts = mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
+        population, reserve = ((material.aux[part], material.aux_labels[part]) for part in parts)
     return Challenge(
         torch.cat([images[inside], found.test_images[outside]])[order],
         torch.cat([labels[inside], test_labels[outside]])[order],
@@ -93,17 +100,6 @@ def make_challenge(material: Material) -> Challenge:
         population,
         reserve,
     )
-
-
-def _halves(material: Material, rng: np.random.RandomState) -> tuple[Records, Records]:
-    """The population and the reserve."""
-    aux, labels = material.aux, material.aux_labels
-    if labels is None:
-        return (aux, torch.full((len(aux),), UNKNOWN)), (aux[:0], torch.empty(0, dtype=torch.int64))
-    # By chance, as images may lie class by class: a half in their order would lack half of the classes
-    mixed = torch.from_numpy(rng.permutation(len(aux)))
-    population, reserve = mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
-    return (aux[population], labels[population]), (aux[reserve], labels[reserve])
 
 
 def halves(count: int, suspects: int) -> Tensor:

@@ -137,20 +137,17 @@ class Job:
         if hasattr(self.method, "check_data"):
             with plugin_errors(f"method '{self.settings.method}'"):
                 self.method.check_data(images.shape, len(self.material.private[0]), images.name)
-        for arch in self._networks():
+        s, shards = self.settings, self.shards()
+        networks = [s.teacher] if self.needs_teacher else []
+        networks += [s.evaluator] if self.needs_evaluator else []
+        networks += [] if shards is None else shards.archs
+        if hasattr(self.method, "networks"):
+            networks += self.method.networks(images.shape, s.student)
+        networks += [s.student] if trains_student(self.method) else []
+        for arch in dict.fromkeys(networks):  # those that are sure to be built, in that order
             components.check_images(arch, images.shape, images.classes)
         components.check_generator(self.method, images.shape, images.classes, images.name)
         return True
-
-    def _networks(self) -> list[str]:
-        """The networks that are sure to be built, in the order in which they are."""
-        s, shards = self.settings, self.shards()
-        found = [s.teacher] if self.needs_teacher else []
-        found += [s.evaluator] if self.needs_evaluator else []
-        found += [] if shards is None else shards.archs
-        if hasattr(self.method, "networks"):
-            found += self.method.networks(self.material.data.shape, s.student)
-        return list(dict.fromkeys([*found, *([s.student] if trains_student(self.method) else [])]))
 
     @cached_property
     def precision(self) -> Precision:

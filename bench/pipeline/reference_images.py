@@ -50,26 +50,26 @@ def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge, fac
     sets = _of_generator(job, attack)
     for name, (images, targets) in sets.items():
         found |= _scored(name, images, targets, judge)
-    return found if faces is None else found | _judged(_of_everyone(job) | sets, faces)
+    if faces is None:
+        return found
+    for name, (images, targets) in (_of_everyone(job) | sets).items():
+        people = face_judge.numbers(faces.judged(images, targets))
+        found |= {f"reference_{name}_{key}": people[key] for key in face_judge.NAMES}
+    return found
 
 
 def _of_generator(job: Job, attack: Attack) -> Sets:
     """What the attack's generator, if it has one, makes of random latents, and of unseen images."""
-    ctx, sets = job.context(SEED), Sets()
+    m, ctx, sets = job.material, job.context(SEED), Sets()
     if isinstance(attack, GenerativeAttack):
         targets = _targets(job)
-        drawn = attack.prior(len(targets), data.to_float(job.material.aux).to(ctx.device), ctx)
+        drawn = attack.prior(len(targets), data.to_float(m.aux).to(ctx.device), ctx)
         sets["prior"] = drawn.cpu(), targets
     if isinstance(attack, DecodingAttack):
-        sets["decoder"] = _redrawn(job, attack)
+        unseen = _unseen(m.data.test_labels, REDRAWN)
+        images, aux = (data.to_float(x).to(ctx.device) for x in (m.data.test_images[unseen], m.aux))
+        sets["decoder"] = attack.nearest(images, aux, ctx).cpu(), m.data.test_labels[unseen]
     return sets
-
-
-def _redrawn(job: Job, attack: DecodingAttack) -> tuple[Tensor, Tensor]:
-    m, ctx = job.material, job.context(SEED)
-    unseen = _unseen(m.data.test_labels, REDRAWN)
-    images, aux = (data.to_float(x).to(ctx.device) for x in (m.data.test_images[unseen], m.aux))
-    return attack.nearest(images, aux, ctx).cpu(), m.data.test_labels[unseen]
 
 
 def _unseen(labels: Tensor, count: int) -> Tensor:
@@ -115,12 +115,3 @@ def _scored(name: str, images: Tensor, targets: Tensor, judge: Judge) -> Metrics
     wanted = [key for key in METRICS if name not in ("held_out", "decoder") or key != "knn_gap"]
     scored = evaluation.score(AttackResult(images, targets, torch.zeros_like(targets)), judge, None, None, wanted)
     return {f"reference_{name}_{key}": scored.metrics[key] for key in wanted}
-
-
-def _judged(sets: Sets, faces: FaceJudge) -> Metrics:
-    """What the judge of faces says of them."""
-    metrics: Metrics = {}
-    for name, (images, targets) in sets.items():
-        found = face_judge.numbers(faces.judged(images, targets))
-        metrics |= {f"reference_{name}_{key}": found[key] for key in face_judge.NAMES}
-    return metrics

@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from bench import registry
 from bench.core import records
 from bench.core.records import Provenance, RunRecord, Status
@@ -149,20 +151,27 @@ def make_record(
     missing: dict[str, str] | None = None,
     report: PrivacyReport | None = None,
 ) -> RunRecord:
-    """The record of one run, without pictures; arguments as the fields of a `RunRecord`."""
-    return RunRecord(
-        hash=spec.hash,
-        status=status,
-        reason=encodable(reason),
-        spec=records.RunSpec.model_validate_json(spec.text),
-        options=json_form(changed_options(job)),
-        student=student,
-        metrics=metrics or {},
-        missing=json_form(missing or {}),
-        privacy=report,
-        provenance=origin,
-        artifacts={},
-    )
+    """The record of one run, without pictures; arguments as the fields of a `RunRecord`.
+
+    Raises:
+        RunFailed: a number is not finite, or a field has another type.
+    """
+    try:
+        return RunRecord(
+            hash=spec.hash,
+            status=status,
+            reason=encodable(reason),
+            spec=records.RunSpec.model_validate_json(spec.text),
+            options=json_form(changed_options(job)),
+            student=student,
+            metrics=metrics or {},
+            missing=json_form(missing or {}),
+            privacy=report,
+            provenance=origin,
+            artifacts={},
+        )
+    except ValidationError as error:
+        raise RunFailed(f"the result is not a record: {records.first_fault(error)}") from error
 
 
 def _provenance(job: Job, made: Followed, seconds: dict[str, float]) -> Provenance:

@@ -3,6 +3,5 @@
 from __future__ import annotations
 
 from bench.plugins.discovery import KINDS, ROOT, Entry, class_of, entries, find
-from bench.plugins.source import SourceClass, Unreadable, read
 
-__all__ = ["KINDS", "ROOT", "Entry", "SourceClass", "Unreadable", "class_of", "entries", "find", "read"]
+__all__ = ["KINDS", "ROOT", "Entry", "class_of", "entries", "find"]

@@ -12,7 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
@@ -65,6 +65,12 @@ class Entry:
     file: Path | None
     working: str | None = None
     given: type[Any] | None = None
+
+    def at(self, variant: str) -> Entry:
+        """The entry at a variant: of the module `working` where that is another one."""
+        if self.working is None or variant != "working":
+            return self
+        return replace(self, module=self.working, file=self.file and self.file.with_name("working.py"))
 
     @property
     def summary(self) -> str:

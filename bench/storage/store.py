@@ -25,6 +25,7 @@ from safetensors.torch import load, load_file, save_file
 
 from bench.errors import BenchError, disk_is_full
 from bench.storage.atomic_write import write_through
+from bench.storage.mirror import Mirror
 from bench.storage.provenance import Followed, Origin
 from bench.storage.specs import canonical, digest
 
@@ -115,6 +116,7 @@ class Store:
         self._notify = notify
         self._made: set[Path] = set()
         self._followed: list[Followed] = []
+        self._mirror = Mirror.named(MANIFEST, notify)
         self._scratch = None if scratch is None else Store(scratch, fresh, notify)
         if self._scratch is not None:
             self._scratch._followed = self._followed
@@ -151,7 +153,25 @@ class Store:
                 found = self._read(final)
                 if found is not None:
                     return found
-            return self._make(final, spec, make)
+            if self._mirror is None:
+                return self._make(final, spec, make)
+            found = None if self._fresh else self._downloaded(final, self._mirror)
+            if found is None:
+                found = self._make(final, spec, make)
+                self._mirror.upload(final)
+            return found
+
+    def _downloaded(self, final: Path, mirror: Mirror) -> Step | None:
+        """A step from the mirror, in place; None if there is none that is whole. Call it with the lock held."""
+        with self._workplace(final) as work:
+            if not mirror.download(final.parent.name, final.name, work):
+                return None
+            damaged, _ = inspect(work)
+            if damaged:
+                self._notify(f"{final.parent.name} {final.name} of the mirror is damaged ({', '.join(damaged)})")
+                return None
+            publish(work, final)
+        return self._read(final)
 
     def names(self, kind: str) -> set[str]:
         """The hashes of all steps of a kind that are there, whole or damaged."""

@@ -20,13 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from bench.storage.mirror import VARIABLE
+
 Main = Callable[[Sequence[str]], int]
 """The command `bench`, given its arguments; a function of a module, which other processes import."""
 
 TAIL = 4000
 """Characters kept of a task's stderr."""
 BEAT = 5.0
-"""Seconds after which a cluster is asked again."""
+"""Seconds between two queries of a cluster."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -70,7 +72,7 @@ def may_begin(waiting: Sequence[Task], unended: Collection[int], left: float = m
 
 
 Handle = TypeVar("Handle")
-"""What a backend knows a running task by."""
+"""A running task, as a backend names it."""
 
 
 class Executor(ABC, Generic[Handle]):
@@ -112,7 +114,7 @@ class Executor(ABC, Generic[Handle]):
                 self.stop(running)
 
     def opened(self) -> AbstractContextManager[object]:
-        """What the backend needs from the first task to the last."""
+        """A context that holds from the first task to the last."""
         return nullcontext()
 
     @abstractmethod
@@ -138,10 +140,11 @@ def left(until: float | None) -> float:
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Variables by which a process uses that many threads and finds this very `bench`."""
+    """Variables by which a process uses that many threads, finds this very `bench`, and shares trained networks."""
     root = str(Path(__file__).resolve().parent.parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
-    return dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": path}
+    mirror = {VARIABLE: url} if (url := os.environ.get(VARIABLE)) else {}
+    return dict.fromkeys(THREADS, str(threads)) | {"PYTHONPATH": path} | mirror
 
 
 def devices_of(gpus: float) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """The runs of a sweep as processes of this machine that stay from run to run.
 
 A process that imports torch and timm and sets up CUDA has used many seconds before it begins, as long as a short run
-takes. So each process does one run after another. A run is the command, as in a process of its own, and gives the same
+takes. So each process does one run after another. A run is the command, as in a separate process, and gives the same
 record, except for how long it took. After an exit status other than 0 the process is replaced, since CUDA may be out of
 order after an error; one that the system kills takes no other run with it.
 """
@@ -114,7 +114,7 @@ class Local(Executor[Call]):
 
 
 def _prepare() -> None:
-    """In a session of its own a process can be ended with everything that it starts; stdout goes nowhere."""
+    """In its own session a process can be ended with everything that it starts; stdout goes nowhere."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -14,7 +14,7 @@ from bench.errors import BenchError, RunFailed
 from bench.sweeps.executors import BEAT, Executor, Main, Task, TaskResult, environment, run_on_cluster
 
 EXACT = 1e-9
-"""What rounding may take off a quotient of what is asked for."""
+"""What rounding may take off a quotient of what is requested for."""
 
 
 class Ray(Executor[Any]):
@@ -23,7 +23,7 @@ class Ray(Executor[Any]):
     Args:
         main: the command.
         address: of a running cluster; "auto" finds it; "" starts one on this machine.
-        cpus, gpus: what a task asks for; with more than one GPU, teachers and DP-SGD are trained on all of them.
+        cpus, gpus: requested for each task; with more than one GPU, teachers and DP-SGD are trained on all of them.
         retries: how often a task is started again after its worker has died.
         jobs: the number of tasks at once on a cluster that is started here; 0 = as the cores allow.
     """
@@ -39,7 +39,7 @@ class Ray(Executor[Any]):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Connected to a cluster. Raises BenchError if there is no ray, or no cluster at the address."""
+        """Connected to a cluster. Raises BenchError without ray, or without a cluster at the address."""
         self._ray = ray = _ray()
         begun = not ray.is_initialized()
         if begun:
@@ -82,21 +82,21 @@ class Ray(Executor[Any]):
         """
         if until is None or not running:
             return True
-        asked = {"CPU": self.cpus, "GPU": self.gpus}
+        requested = {"CPU": self.cpus, "GPU": self.gpus}
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        return running < sum(places(asked, node) for node in nodes)
+        return running < sum(places(requested, node) for node in nodes)
 
     def start(self, task: Task) -> Any:
         """As `Executor`."""
         return self._task.remote(self.main, task, Path.cwd(), self.gpus, self._threads)
 
     def wait(self, running: dict[Any, Task], seconds: float) -> dict[Any, TaskResult]:
-        """As `Executor`. Raises RunFailed if the cluster's head is lost; what has ended is kept."""
+        """As `Executor`. Raises RunFailed if the cluster's head is lost."""
         ended, _ = self._ray.wait(list(running), num_returns=1, timeout=min(BEAT, seconds))
         if not ended and not _answers(self._head):
             self._lost = True
             raise RunFailed(
-                f"the head of the Ray cluster at {self._head} is lost; what has ended is kept: start it again, and "
+                f"the head of the Ray cluster at {self._head} is lost; ended cells are kept: start it again, and "
                 "run the same command to go on"
             )
         return {reference: self._result(reference, running[reference]) for reference in ended}
@@ -116,13 +116,15 @@ class Ray(Executor[Any]):
             return TaskResult(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
 
 
-def places(asked: Mapping[str, float], node: Mapping[str, float]) -> float:
-    """How many tasks a node of a cluster takes at once, of what each asks for and what the node has.
+def places(requested: Mapping[str, float], node: Mapping[str, float]) -> float:
+    """How many tasks a node of a cluster takes at once, from the request of each and the resources of the node.
 
     >>> places({"CPU": 2, "GPU": 0.5}, {"CPU": 16, "GPU": 2}), places({"CPU": 1, "GPU": 1}, {"CPU": 16})
     (4, 0)
     """
-    return min((_fit(node.get(name, 0), each, name == "GPU") for name, each in asked.items() if each), default=math.inf)
+    return min(
+        (_fit(node.get(name, 0), each, name == "GPU") for name, each in requested.items() if each), default=math.inf
+    )
 
 
 def _fit(has: float, each: float, of_one: bool) -> int:

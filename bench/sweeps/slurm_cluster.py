@@ -31,7 +31,7 @@ class Slurm(Executor[Any]):
     Args:
         main: the command.
         folder: for the jobs' scripts, results and output; all nodes see it.
-        cpus, gpus: what a job asks for; with more than one GPU, teachers and DP-SGD are trained on all of them.
+        cpus, gpus: requested for each job; with more than one GPU, teachers and DP-SGD are trained on all of them.
         jobs: the number of jobs that are submitted at once; 0 = all.
         options: of sbatch, without the leading dashes, such as {"partition": "gpu", "time": "120"}.
     """
@@ -61,7 +61,7 @@ class Slurm(Executor[Any]):
         if missing:
             raise BenchError(f"--backend slurm: no command {missing[0]} here; use a login node of the cluster")
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment(self.cpus).items()]
-        asked: dict[str, Any] = {"gpus_per_node": self.gpus} if self.gpus else {}
+        requested: dict[str, Any] = {"gpus_per_node": self.gpus} if self.gpus else {}
         self._executor = submitit.SlurmExecutor(self.folder)
         self._executor.update_parameters(
             job_name="bench",
@@ -70,7 +70,7 @@ class Slurm(Executor[Any]):
             # Without it a step inherits no cpus-per-task from its job in newer releases of Slurm
             srun_args=[f"--cpus-per-task={self.cpus}"],
             additional_parameters=self.options,
-            **asked,
+            **requested,
         )
         yield
 
@@ -114,10 +114,10 @@ class Slurm(Executor[Any]):
     def _states(self) -> dict[str, str] | None:
         """States of this user's jobs by number, of ended ones as long as Slurm remembers them; None if it is away."""
         command = ["squeue", "--noheader", "--states=all", "--format=%i %T", f"--user={getpass.getuser()}"]
-        told = subprocess.run(command, capture_output=True, text=True, check=False)
-        if told.returncode != 0:
+        shown = subprocess.run(command, capture_output=True, text=True, check=False)
+        if shown.returncode != 0:
             return None
-        return dict(line.split(maxsplit=1) for line in told.stdout.splitlines() if line.strip())
+        return dict(line.split(maxsplit=1) for line in shown.stdout.splitlines() if line.strip())
 
     def _is_late(self, number: str, state: str) -> bool:
         """Whether a job that has ended should have left a result; shared folders show a new file with a delay."""

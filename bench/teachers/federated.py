@@ -26,7 +26,7 @@ from bench.api import Advance, Context, Release, Teacher
 from bench.config import Size
 from bench.data import to_float
 from bench.data.partition import with_guests
-from bench.errors import BenchError, RunFailed
+from bench.errors import BadOption, RunFailed
 from bench.nets import Classifier
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.unprotected import refuse_proof
@@ -139,7 +139,7 @@ class Clients:
         parts = [torch.from_numpy(part) for part in shared]
         fewest = min(len(part) for part in parts)
         if fewest < FEWEST_RECORDS:
-            raise BenchError(
+            raise BadOption(
                 f"--method.clients {s.clients}: one would hold {fewest} of {len(labels)} private records, expected at "
                 f"least {FEWEST_RECORDS}; use fewer clients"
             )
@@ -264,7 +264,7 @@ class ServerDistillation(Federation, ABC):
         validate.below(self, 1, "momentum")
         validate.positive(self, "lr", "temperature")
         if self.archs() and (self.start != "fresh" or self.rounds > 1):
-            raise BenchError(
+            raise BadOption(
                 f"--method.client_nets {self.client_nets}: models of several architectures have no average, and none "
                 "can go on from the student; give --method.start fresh --method.rounds 1"
             )

@@ -101,6 +101,16 @@ def test_wrong_class_order_is_refused(files: dict[str, Path], tmp_path: Path) ->
         bench.assess(scores=(write_csv(tmp_path / "m.csv", columns), files["others"]))
 
 
+def test_python_interface_prints_nothing(files: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    bench.assess(scores=(files["same"], files["others"]))
+    assert capsys.readouterr() == ("", "")
+    for options in ({"seed": -1}, {"delta": 1.0}, {"combine": "median"}):
+        with pytest.raises(BenchError, match=r"--(seed|delta|combine)"):
+            bench.assess(scores=(files["same"], files["others"]), **options)
+    with pytest.raises(BenchError, match="nothing to assess"):
+        bench.assess()
+
+
 def test_features_that_differ_give_cannot_tell(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     members = write_logits(tmp_path / "m.csv", 300, 2, 0, feature_year=rng.normal(1, 1, 300))
@@ -131,6 +141,7 @@ def facts(shift: float, seed: int, n: int = 200) -> Facts:
     return Facts(("a", "b"), np.column_stack([rng.normal(shift, 1, n), rng.normal(0, 1, n)]), rng.integers(0, 3, n))
 
 
+@pytest.mark.thorough
 def test_baseline_without_the_model_is_silent_on_equal_sets() -> None:
     """At a level of 1 %, more than 1 of 8 equal pairs differ with a probability of 0.3 %."""
     found = [compare(facts(0, 2 * seed), facts(0, 2 * seed + 1), seed) for seed in range(8)]
@@ -157,6 +168,7 @@ def test_baseline_keeps_groups_together() -> None:
     assert found is not None and not found.differs
 
 
+@pytest.mark.thorough
 def test_scores_are_assessed_without_torch(files: dict[str, Path]) -> None:
     code = f"import bench, sys; bench.assess(scores=({str(files['same'])!r}, {str(files['others'])!r})); "
     subprocess.run([sys.executable, "-c", code + "assert 'torch' not in sys.modules"], check=True, capture_output=True)

@@ -216,16 +216,37 @@ def assess(tmp_path: Path, members: object, others: object, **options: object) -
 
 
 def test_an_overfitted_model_is_not_released(tmp_path: Path) -> None:
-    found = assess(tmp_path, images(150, 0), images(320, 1), attacks=["loss", "gap"], report=tmp_path / "r")
+    found = assess(tmp_path, images(150, 0), images(320, 1), attacks=["loss", "gap"])
     assert found.verdict.decision == "do not release" and found.attacks[0].has_power
     assert found.accuracy is not None and found.accuracy.members.value > found.accuracy.others.value
     assert found.blind is not None and not found.blind.differs
     assert {"members", "nonmembers", "model"} == set(found.hashes)
+
+
+@pytest.mark.thorough
+def test_an_interrupted_assessment_uses_finished_models_again(tmp_path: Path) -> None:
+    found = assess(tmp_path, images(150, 0), images(320, 1), attacks=["loss"], report=tmp_path / "r")
     work = sorted((tmp_path / "r" / "work").iterdir())
     times = [path.stat().st_mtime_ns for path in work]
-    again = assess(tmp_path, images(150, 0), images(320, 1), attacks=["loss", "gap"], report=tmp_path / "r")
-    assert [path.stat().st_mtime_ns for path in work] == times and len(work) == 1, "the finished control is used again"
+    again = assess(tmp_path, images(150, 0), images(320, 1), attacks=["loss"], report=tmp_path / "r")
+    assert [path.stat().st_mtime_ns for path in work] == times and len(work) == 1
     assert again.attacks == found.attacks and again.verdict == found.verdict
+
+
+@pytest.mark.thorough
+def test_a_bundle(tmp_path: Path) -> None:
+    from tests.bundle.bundles import untrained_bundle
+
+    found = load_model(ModelGiven(untrained_bundle(), is_bundle=True), (1, 16, 16), torch.arange(10))
+    assert found.kind == "bundle" and found.classes == 10
+    with pytest.raises(BenchError, match="no student"):
+        load_model(ModelGiven(tmp_path, is_bundle=True), (1, 16, 16), torch.arange(10))
+    sets = [tmp_path / f"{name}.npz" for name in "mo"]
+    rng = np.random.default_rng(0)
+    for path in sets:
+        np.savez(path, images=rng.integers(0, 255, (60, 16, 16), np.uint8), labels=rng.integers(0, 10, 60))
+    with pytest.raises(BenchError, match="chance level"):
+        bench.assess(bundle=untrained_bundle(), members=sets[0], nonmembers=sets[1])
 
 
 def test_brighter_non_members_give_cannot_tell(tmp_path: Path) -> None:
@@ -252,6 +273,17 @@ def test_command_on_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert main([*words, "--members", paths[0]]) == 2
     assert main([*words, "--members", paths[0], "--nonmembers", paths[1], "--attacks", "losss"]) == 2
     assert main([*words, "--members", paths[0], "--nonmembers", paths[1], "--normalise", "1,0"]) == 2
+
+
+def test_exposed_members_of_a_sample_have_their_own_numbers() -> None:
+    from bench.assess.assembly import Material, Options, exposed_lines
+    from bench.assess.numbers import Scored
+    from bench.assess.policy import read_policy
+
+    rows = (np.array([7, 30, 90]), np.arange(3))
+    scored = Scored("label-only", "", "", np.array([0.0, 9.0, 1.0]), np.array([0.0, 0.5, 1.0]), "", rows)
+    lines = exposed_lines(Material("model", [scored]), Options(read_policy("research")))
+    assert [line.split(",")[1] for line in lines[1:]] == ["30", "90", "7"]
 
 
 @pytest.mark.thorough

@@ -107,3 +107,18 @@ def test_group_bootstrap_is_wider_than_single_records() -> None:
     single = measure(members, others, 0, 1)
     assert found.value == pytest.approx(single.auc.value)
     assert found.high - found.low > 3 * (single.auc.high - single.auc.low) * 0.8
+
+
+@pytest.mark.parametrize("decimals", [12, 1])
+def test_rates_and_auc_are_those_of_roc_curve(decimals: int) -> None:
+    """Privacy Meter and LeakPro read the last true positive rate of scikit-learn's `roc_curve` whose false positive
+    rate is at most the limit; ties, which the second case has, are in the set together."""
+    from sklearn.metrics import roc_auc_score, roc_curve
+
+    members, others = normal(3500, 1, 0).round(decimals), normal(3100, 0, 1).round(decimals)
+    labels, scores = np.repeat([1, 0], [3500, 3100]), np.concatenate([members, others])
+    fpr, tpr, _ = roc_curve(labels, scores, drop_intermediate=False)
+    found = measure(members, others, 0, 1)
+    assert found.auc.value == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+    for rate in found.rates:
+        assert rate.tpr is not None and rate.tpr.value == pytest.approx(tpr[fpr <= rate.fpr + 1e-12][-1], abs=1e-12)

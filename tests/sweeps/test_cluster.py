@@ -125,7 +125,7 @@ def test_a_sweep_whose_head_dies_says_so_and_goes_on_where_it_was(tmp_path: Path
         os.kill(gcs, signal.SIGKILL)
         _, said = started.communicate(timeout=100)
     assert started.returncode == 1, said
-    assert "is lost; what has ended is kept: start it again, and run the same command" in said.splitlines()[-1]
+    assert "is lost; ended cells are kept: start it again, and run the same command" in said.splitlines()[-1]
     done = ended(tmp_path / "runs")
     with head(folder / "2") as (address, _):
         time.sleep(10)
@@ -168,8 +168,8 @@ import sleeper
 from bench.sweeps.ray_cluster import Ray
 from bench.sweeps.executors import Task
 
-tasks = [Task(0, ("first", "20")), Task(1, ("long", "50"), seconds=50), Task(2, ("short", "0"), seconds=1)]
-for done in Ray(sleeper.main, jobs=1).run(tasks, until=time.monotonic() + 60):
+tasks = [Task(0, ("first", "20")), Task(1, ("long", "110"), seconds=110), Task(2, ("short", "0"), seconds=1)]
+for done in Ray(sleeper.main, jobs=1).run(tasks, until=time.monotonic() + 120):
     print(done.index, done.status, flush=True)
 """
 
@@ -188,7 +188,7 @@ def test_a_task_that_waits_for_a_place_is_not_begun_when_it_no_longer_fits(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("asked", "node", "expected"),
+    ("requested", "node", "expected"),
     [
         ({"CPU": 1, "GPU": 0}, {"CPU": 3.0, "memory": 1e9}, 3),
         ({"CPU": 2, "GPU": 0}, {"CPU": 3.0}, 1),
@@ -203,6 +203,6 @@ def test_a_task_that_waits_for_a_place_is_not_begun_when_it_no_longer_fits(tmp_p
     ],
 )
 def test_a_node_has_places_for_what_a_task_asks_for(
-    asked: dict[str, float], node: dict[str, float], expected: float
+    requested: dict[str, float], node: dict[str, float], expected: float
 ) -> None:
-    assert places(asked, node) == expected
+    assert places(requested, node) == expected

@@ -171,8 +171,8 @@ def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(cells: Any, tmp_
 
     tasks = [task(7, 1, tmp_path / "1"), task(0, 0, tmp_path, {7}), task(1, 0, tmp_path, {99})]
     done = list(Local(cells.main, 2).run(tasks))
-    told = [(each.index, each.status) for each in done]  # the first two end at almost the same time
-    assert set(told[:2]) == {(1, 0), (7, 1)} and told[2:] == [(0, 0)], "a failure holds nobody up"
+    shown = [(each.index, each.status) for each in done]  # the first two end at almost the same time
+    assert set(shown[:2]) == {(1, 0), (7, 1)} and shown[2:] == [(0, 0)], "a failure holds nobody up"
     times = {name: [float(word) for word in (tmp_path / name).read_text().split()] for name in ("0", "1", "7")}
     assert times["1"][1] <= times["7"][1] <= times["0"][0]
 
@@ -238,8 +238,8 @@ def test_a_process_serves_until_a_task_fails_and_another_takes_its_place(cells: 
     served = [each.tail.split()[1] for each in done]
     assert served[0] == served[1] == served[2] and served[3] == served[4] and served[5] == served[6]
     assert len(set(served)) == 5, "each that failed was the last of its process"
-    told = [sum(line.startswith("process ") for line in each.tail.splitlines()) for each in done]
-    assert set(told) == {1}, "what another run said is not told again"
+    shown = [sum(line.startswith("process ") for line in each.tail.splitlines()) for each in done]
+    assert set(shown) == {1}, "the output of another run is not repeated"
     assert "RuntimeError: out of order" in done[6].tail
     assert not any(Path(f"/proc/{process}").exists() for process in served)
 
@@ -256,9 +256,9 @@ def test_a_device_that_is_out_of_order_after_a_run_costs_the_next_one_nothing(ce
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc here to forget a peak by")
 def test_the_most_memory_of_a_run_is_its_own(cells: Any) -> None:
     tasks = [Task(i, ("fill", size)) for i, size in enumerate(("1", "400", "1"))]
-    told = [each.tail.split() for each in Local(cells.main, 1, ("cpu",)).run(tasks)]
-    small, large, again = (int(words[words.index("peak") + 1]) for words in told)
-    assert large > small + 300 and again < small + 100 and len({words[1] for words in told}) == 1
+    shown = [each.tail.split() for each in Local(cells.main, 1, ("cpu",)).run(tasks)]
+    small, large, again = (int(words[words.index("peak") + 1]) for words in shown)
+    assert large > small + 300 and again < small + 100 and len({words[1] for words in shown}) == 1
 
 
 @pytest.mark.thorough
@@ -274,7 +274,7 @@ def test_records_are_those_of_processes_of_their_own(tmp_path: Path, monkeypatch
     """Three runs in one process, of which the second fails, against three commands."""
     monkeypatch.chdir(tmp_path)
     write_toy(tmp_path, 160)
-    common = ["--teacher", "datalens", "--dataset", f"npz:{tmp_path}/toy.npz", "--tier", "smoke"]
+    common = ["--teacher", "datalens", "--dataset", f"npz:{tmp_path}/toy.npz", "--tier", "smoke", "--noise", "seeded"]
     runs = [["run", "--method", name, *common, "--epsilon", "10"] for name in ("dpsd", "not-there", "dpdfd")]
     runs += [["run", "--method", "dgd", *common, "--attack", "gmi", "--epsilon", "10"]]
     one = Local(main, 1, ("cpu",))

@@ -68,7 +68,7 @@ def free_ports(count: int) -> list[int]:
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cluster of this machine alone; yields its folder."""
+    """A cluster of this machine only; yields its folder."""
     monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin")
     missing = [name for name in DAEMONS if shutil.which(name) is None]
     if missing:
@@ -115,7 +115,7 @@ def state(folder: Path) -> str:
 
 
 def said(folder: Path) -> str:
-    """What the daemons have logged."""
+    """The logs of the daemons."""
     logs = [*folder.glob("*.said"), *folder.glob("*.log")]
     return "\n".join(f"{log.name}: {log.read_text(errors='replace')[-1500:]}" for log in logs)
 
@@ -164,8 +164,8 @@ def test_interrupted_a_sweep_cancels_its_jobs_and_keeps_what_is_done(slurm: Path
         assert started.poll() is None and time.monotonic() < until, said(slurm)
         time.sleep(0.5)
     os.kill(started.pid, signal.SIGINT)
-    _, told = started.communicate(timeout=60)
-    assert started.returncode == 130 and "run the same command to go on" in told
+    _, shown = started.communicate(timeout=60)
+    assert started.returncode == 130 and "run the same command to go on" in shown
     until = time.monotonic() + 30
     while jobs() and time.monotonic() < until:
         time.sleep(0.5)

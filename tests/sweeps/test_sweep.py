@@ -149,8 +149,8 @@ def test_the_old_name_of_backend_is_read_with_a_line(
     path = recipe(tmp_path, 'method = "no-defence"')
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", str(path), "--tier", "smoke", "--executor", "ray", "--gpus", "1", "--dry-run"]) == 0
-    told = capsys.readouterr()
-    assert "1 ready" in told.out and told.err.startswith("--executor is called --backend now: give --backend ray\n")
+    shown = capsys.readouterr()
+    assert "1 ready" in shown.out and shown.err.startswith("--executor is called --backend now: give --backend ray\n")
 
 
 @pytest.mark.thorough

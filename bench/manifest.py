@@ -1,0 +1,206 @@
+"""A file with the descriptions of the plug-ins of this repository, so that `list`, `show` and `--help` import none.
+
+    python -m bench.manifest        # writes bench/manifest.json; tests/test_manifest.py fails where it is out of date
+
+To import a plug-in imports torch, which takes seconds. A plug-in whose file has changed since the manifest was written,
+or that is not in it, is imported instead, and so is one of another distribution.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any, cast
+
+from bench.config import Departure, Description, Option, Variant, describe
+from bench.plugins import KINDS, Entry, class_of, entries
+
+PATH = Path(__file__).with_name("manifest.json")
+DESCRIBED = ("method", "attack", "teacher recipe")
+"""Kinds whose plug-ins have options."""
+KIND_OF = {kind.__name__: kind for kind in (int, float, bool, str)}
+ZERO, POSITIVE, OTHER = "0", ">0", "*"
+"""How a table of needs writes a number, and a text that it does not list."""
+Table = list[tuple[list[str], list[str]]]
+"""Values of the options that `needs` reads, and the needs at those."""
+
+
+def read(entry: Entry, load: Callable[[], type]) -> Description | None:
+    """The description of a plug-in; None if the manifest does not have it or its file has changed.
+
+    Args:
+        load: imports the class, for needs that are in no row of the manifest.
+    """
+    found = _contents().get(entry.module)
+    if entry.file is None or found is None or found["sha256"] != _sha256(entry.file):
+        return None
+    return _decoded(found, load)
+
+
+def summary(entry: Entry) -> str:
+    """The first line of a plug-in's docstring, as far as that is known without importing it."""
+    if entry.file is None:
+        return f"from {entry.module}"
+    found = _contents().get(entry.module)
+    if found is not None and found["sha256"] == _sha256(entry.file):
+        return str(found["doc"]).partition("\n")[0]
+    return entry.summary
+
+
+def made() -> dict[str, dict[str, Any]]:
+    """The manifest's content, from the imported plug-ins: module to description."""
+    found = {}
+    for kind in KINDS:
+        for entry in entries(kind).values():
+            variants = (entry, entry.at("working")) if entry.working else (entry,)
+            for each in variants if entry.file is not None else ():
+                found[each.module] = _encoded(each, kind in DESCRIBED)
+    return found
+
+
+def write() -> None:
+    """Write the manifest."""
+    PATH.write_text(json.dumps(made(), indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def is_plugin(cls: type) -> bool:
+    """Whether a class has options: a dataclass with `version` and `tiers`."""
+    return dataclasses.is_dataclass(cls) and hasattr(cls, "version") and hasattr(cls, "tiers")
+
+
+@cache
+def _contents() -> dict[str, dict[str, Any]]:
+    try:
+        found: dict[str, dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))
+    except FileNotFoundError:  # it is being written for the first time
+        return {}
+    return found
+
+
+@cache
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _encoded(entry: Entry, has_options: bool) -> dict[str, Any]:
+    file = cast(Path, entry.file)
+    if not has_options:
+        return {"sha256": _sha256(file), "doc": entry.summary}
+    cls = class_of(entry, is_plugin, "one dataclass with `version` and `tiers`")
+    described = describe(cls)
+    found = {field.name: getattr(described, field.name) for field in dataclasses.fields(Description)}
+    found["options"] = [{**_unusual(option), "kind": option.kind.__name__} for option in described.options]
+    found["departures"] = [_unusual(departure) for departure in described.departures]
+    found["facts"] = {name: sorted(v) if isinstance(v, frozenset) else v for name, v in described.facts.items()}
+    found["needs"] = None if described.needs is None else _table(cls, described)
+    return {"sha256": _sha256(file), **found}
+
+
+def _decoded(found: Mapping[str, Any], load: Callable[[], type]) -> Description:
+    options = tuple(
+        Option(**{**each, "kind": KIND_OF[each["kind"]], "choices": tuple(each.get("choices", ()))})
+        for each in found["options"]
+    )
+    facts = {name: frozenset(v) if name == "needs" else v for name, v in found["facts"].items()}
+    departures = tuple(Departure(**each) for each in found["departures"])
+    needs = None if found["needs"] is None else partial(_needs, found["needs"], options, load)
+    variant: Variant = found["default_variant"]
+    return Description(found["doc"], options, found["tiers"], departures, variant, facts, needs)
+
+
+def _unusual(value: Option | Departure) -> dict[str, Any]:
+    """The fields that are not empty."""
+    plain = dataclasses.asdict(value)
+    kept = ("name", "kind", "default", "help", "what", "why")
+    return {name: each for name, each in plain.items() if each or name in kept}
+
+
+def _table(cls: type, described: Description) -> dict[str, Any]:
+    """The needs at every choice of the options that `needs` reads: numbers that are 0 and that are not, texts."""
+    constants = _texts_in(cls)
+    values: dict[str, list[Any]] = {}
+    options = {option.name: option for option in described.options}
+    while unread := _read_by_needs(cls, values) - values.keys():
+        for name in sorted(unread):
+            values[name] = _examples(options[name], constants)
+    rows: Table = []
+    for combination in product(*values.values()):
+        given = dict(zip(values, combination, strict=True))
+        try:
+            needs = sorted(cls(**given).needs)
+        except ValueError:  # options that do not go together
+            continue
+        rows.append(([_written(options[name], value, constants) for name, value in given.items()], needs))
+    return {"reads": list(values), "texts": sorted(constants), "rows": rows}
+
+
+def _needs(
+    table: Mapping[str, Any], options: Iterable[Option], load: Callable[[], type], values: Mapping[str, Any]
+) -> frozenset[str]:
+    """The needs at some values of options, the others at their defaults."""
+    known = {option.name: option for option in options}
+    wanted = [_written(known[n], values.get(n, known[n].default), set(table["texts"])) for n in table["reads"]]
+    for row, needs in table["rows"]:
+        if row == wanted:
+            return frozenset(needs)
+    return frozenset(load()(**values).needs)
+
+
+def _read_by_needs(cls: type, values: Mapping[str, list[Any]]) -> set[str]:
+    """The options whose values the property `needs` reads at any combination of these values."""
+    names, read = {field.name for field in dataclasses.fields(cls)}, set[str]()
+
+    def watched(self: Any, name: str) -> Any:
+        if name in names:
+            read.add(name)
+        return object.__getattribute__(self, name)
+
+    for combination in product(*values.values()):
+        try:
+            instance = cls(**dict(zip(values, combination, strict=True)))
+        except ValueError:
+            continue
+        object.__setattr__(instance, "__class__", type(cls.__name__, (cls,), {"__getattribute__": watched}))
+        _ = instance.needs
+    return read
+
+
+def _texts_in(cls: type) -> set[str]:
+    """The texts with which the property `needs` may compare an option."""
+    found = getattr(cls, "needs", None)
+    if not isinstance(found, property) or found.fget is None:
+        return set()
+    code, names = found.fget.__code__, found.fget.__globals__
+    texts = [each for each in code.co_consts if isinstance(each, str)]
+    return {*texts, *(names[name] for name in code.co_names if isinstance(names.get(name), str))} - {found.fget.__doc__}
+
+
+def _examples(option: Option, texts: Iterable[str]) -> list[Any]:
+    if option.choices:
+        return list(option.choices)
+    if option.kind is bool:
+        return [False, True]
+    if option.kind is str:
+        return list(dict.fromkeys([*sorted(texts), OTHER]))
+    return [option.kind(0), option.default or option.kind(1)]
+
+
+def _written(option: Option, value: Any, texts: Iterable[str]) -> str:
+    """A value as a row has it."""
+    if option.choices or option.kind is bool:
+        return str(value)
+    if option.kind is str:
+        return value if value in texts else OTHER
+    return ZERO if value == 0 else POSITIVE if value > 0 and math.isfinite(value) else repr(value)
+
+
+if __name__ == "__main__":
+    write()
+    sys.stdout.write(f"{PATH}: {len(made())} modules\n")

@@ -1,0 +1,91 @@
+"""Trained networks shared by machines without a common folder: a copy of their steps below an fsspec URL.
+
+`BENCH_MIRROR` names it, such as `s3://bucket/bench` or `file:///mnt/bench`. A step that is missing here is downloaded
+before it is made, and uploaded after it was. The URL has no locks: two machines that miss a step at the same time both
+make it, and the first to upload it wins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from bench.errors import BenchError
+
+VARIABLE = "BENCH_MIRROR"
+SHARED = ("teacher", "evaluator", "ensemble")
+"""Kinds of steps that are copied; releases stay where they were made."""
+
+
+class Mirror:
+    """Steps below a URL.
+
+    Args:
+        url: of any file system that fsspec and its installed extensions know.
+        manifest: the name of the file that lists a step's files; it is written last.
+        notify: called with a line when the URL fails; the run then goes on without it.
+
+    Raises:
+        BenchError: no file system is known for the URL.
+    """
+
+    def __init__(self, url: str, manifest: str, notify: Callable[[str], None]) -> None:
+        import fsspec
+
+        try:
+            self._files, self._root = fsspec.core.url_to_fs(url)
+        except (ValueError, ImportError) as error:
+            raise BenchError(f"{VARIABLE}={url}: {error}; give a URL that fsspec can open, or unset it") from None
+        self._url, self._manifest, self._notify = url, manifest, notify
+
+    @classmethod
+    def named(cls, manifest: str, notify: Callable[[str], None]) -> Mirror | None:
+        """The one that the environment names, if any."""
+        url = os.environ.get(VARIABLE)
+        return cls(url, manifest, notify) if url else None
+
+    def download(self, kind: str, name: str, work: Path) -> bool:
+        """Copy a step into an empty directory. False if it is not there, or could not be read."""
+        return kind in SHARED and self._tried(lambda: self._download(self._place(kind, name), work))
+
+    def upload(self, step: Path) -> None:
+        """Copy a finished step `KIND/HASH`, unless the URL has it."""
+        kind, name = step.parent.name, step.name
+        if kind in SHARED:
+            self._tried(lambda: self._upload(step, self._place(kind, name)))
+
+    def _place(self, kind: str, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{kind}/{name}"
+
+    def _download(self, place: str, work: Path) -> bool:
+        if not self._files.exists(f"{place}/{self._manifest}"):
+            return False
+        text = self._files.cat_file(f"{place}/{self._manifest}")
+        for file in json.loads(text)["files"]:
+            if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
+                raise ValueError(f"{file!r} is outside of the step")
+            (work / file).parent.mkdir(parents=True, exist_ok=True)
+            self._files.get_file(f"{place}/{file}", str(work / file))
+        (work / self._manifest).write_bytes(text)
+        return True
+
+    def _upload(self, step: Path, place: str) -> bool:
+        if self._files.exists(f"{place}/{self._manifest}"):
+            return False
+        manifest = (step / self._manifest).read_bytes()
+        for file in json.loads(manifest)["files"]:
+            self._files.makedirs(str(PurePosixPath(place, file).parent), exist_ok=True)
+            self._files.put_file(str(step / file), f"{place}/{file}")
+        self._files.pipe_file(f"{place}/{self._manifest}", manifest)
+        return True
+
+    def _tried(self, copy: Callable[[], Any]) -> bool:
+        try:
+            return bool(copy())
+        except Exception as error:  # each file system has its own errors, and a run can do without the copy
+            line = f"{type(error).__name__}: {error}".splitlines()[0]
+            self._notify(f"{VARIABLE}={self._url}: {line}; going on without it")
+            return False

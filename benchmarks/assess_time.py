@@ -1,0 +1,90 @@
+"""Seconds of `bench assess`: images of 32 pixels and a ResNet-18 without reference models, and scores files.
+
+    python benchmarks/assess_time.py --images 5000 --scores 1000000
+
+Images are blobs under noise. Wall-clock and processor seconds of each part, and the largest memory of the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+
+def made_images(n: int, seed: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """(n, 32, 32, 3) uint8 images and (n,) labels."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, n)
+    images = rng.normal(110, 60, (n, 32, 32, 3))
+    for number, label in enumerate(labels):
+        images[number, 3 * label : 3 * label + 4, 8:24] += 45
+    return images.clip(0, 255).astype(np.uint8), labels
+
+
+def assess_images(n: int, folder: Path) -> None:
+    """Assess a ResNet-18 that was trained for two passes."""
+    import torch
+
+    import bench
+    from bench import nets
+    from bench.teachers.recipes.standard import Recipe
+    from bench.teachers.training import fit
+    from bench.teachers.weights import save
+
+    paths = [folder / f"{name}.npz" for name in ("members", "others")]
+    for seed, path in enumerate(paths):
+        images, labels = made_images(n, seed)
+        np.savez(path, images=images, labels=labels)
+    images, labels = made_images(n, 0)
+    model = nets.build("resnet18", (3, 32, 32), 10)
+    pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
+    fit(model, pixels, torch.from_numpy(labels), Recipe(epochs=2, batch=64, shift=0), torch.device("cpu"), 0)
+    save(folder / "model.safetensors", model)
+    start, used = time.perf_counter(), time.process_time()
+    found = bench.assess(folder / "model.safetensors", *paths, network="resnet18", report=folder / "report")
+    print(f"{n} + {n} images: {time.perf_counter() - start:.0f} s, {time.process_time() - used:.0f} processor seconds")
+    print({name: round(seconds, 1) for name, seconds in found.seconds.items()}, found.verdict.decision)
+
+
+def assess_scores(n: int, folder: Path) -> None:
+    """Assess CSV files of n scores each, ten classes."""
+    import bench
+
+    rng = np.random.default_rng(0)
+    for name, shift in (("members", 1.0), ("others", 0.0)):
+        labels = rng.integers(0, 10, n)
+        logits = rng.normal(size=(n, 10))
+        logits[np.arange(n), labels] += 2 + shift
+        header = ",".join(["label", *(f"logit_{place}" for place in range(10))])
+        table = np.column_stack([labels, logits])
+        np.savetxt(folder / f"{name}.csv", table, ["%d", *["%.5f"] * 10], ",", header=header, comments="")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    start, used = time.perf_counter(), time.process_time()
+    bench.assess(scores=(folder / "members.csv", folder / "others.csv"), report=folder / "report")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    seconds, processor = time.perf_counter() - start, time.process_time() - used
+    print(
+        f"{n} + {n} scores: {seconds:.0f} s, {processor:.0f} processor seconds, {most:.0f} MiB (before: {before:.0f})"
+    )
+
+
+def main() -> None:
+    """Time what is given."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=0)
+    parser.add_argument("--scores", type=int, default=0)
+    given = parser.parse_args()
+    with TemporaryDirectory() as folder:
+        if given.scores:
+            assess_scores(given.scores, Path(folder))
+        if given.images:
+            assess_images(given.images, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
