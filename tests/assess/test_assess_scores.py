@@ -76,7 +76,7 @@ def _columns(n: int = 40, **other: object) -> dict[str, object]:
         ({"logit_0": range(40), "logit_1": range(40)}, ["'label'"]),
         ({"label": [0] * 40}, ["neither"]),
         ({"label": [0] * 40, "logit_0": range(40)}, ["logit columns [0]"]),
-        ({"label": [0] * 40, "prob_0": [0.5] * 40, "prob_1": [0.7] * 40}, ["no probabilities", "1.2"]),
+        ({"label": [0] * 40, "prob_0": [0.5] * 40, "prob_1": [0.7] * 40}, ["prob columns", "1.2"]),
         ({"loss": [-1.0] * 40}, ["loss of -1"]),
         ({"loss": []}, ["0 records"]),
     ],

@@ -12,7 +12,7 @@ import pytest
 
 from bench import registry
 from bench.cli import main
-from bench.pipeline import lookup
+from bench.pipeline.components import Components
 from bench.privacy.audit import DistinguishingGame
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
@@ -95,7 +95,7 @@ def test_the_audit_of_a_mechanism_prints_its_numbers(
             return DistinguishingGame(play, 0.5, float("inf"), 1e-5, "a shifted Gaussian")
 
     monkeypatch.setattr(registry, "find", lambda kind, name: None)
-    monkeypatch.setattr(lookup, "find_plugin", lambda *given: (Made(), "printed"))
+    monkeypatch.setattr(Components, "plugin", lambda *given: (Made(), "printed"))
     assert main(["audit", "mechanism", "--method", "made", "--epsilon", "2", "--plays", "20000"]) == 0
     said = capsys.readouterr().out
     assert asked[1][0].epsilon == 2 and asked[1][1:] == ("digits", 10)

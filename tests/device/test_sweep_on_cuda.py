@@ -38,7 +38,18 @@ def test_runs_of_one_process_give_the_records_of_processes_of_their_own(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_toy(tmp_path, 160)
-    common = ["--teacher", "datalens", "--dataset", f"npz:{tmp_path}/toy.npz", "--tier", "smoke", "--epsilon", "10"]
+    common = [
+        "--teacher",
+        "datalens",
+        "--dataset",
+        f"npz:{tmp_path}/toy.npz",
+        "--tier",
+        "smoke",
+        "--noise",
+        "seeded",
+        "--epsilon",
+        "10",
+    ]
     runs = [["run", "--method", name, *common, "--out", "staying"] for name in ("dpsd", "dpdfd", "dp-dfd", "dgd")]
     done = list(Local(told, 2, ("cuda:0",)).run([Task(i, tuple(run)) for i, run in enumerate(runs)]))
     assert [each.status for each in done] == [0] * len(runs), [each.tail for each in done]

@@ -274,7 +274,7 @@ def test_records_are_those_of_processes_of_their_own(tmp_path: Path, monkeypatch
     """Three runs in one process, of which the second fails, against three commands."""
     monkeypatch.chdir(tmp_path)
     write_toy(tmp_path, 160)
-    common = ["--teacher", "datalens", "--dataset", f"npz:{tmp_path}/toy.npz", "--tier", "smoke"]
+    common = ["--teacher", "datalens", "--dataset", f"npz:{tmp_path}/toy.npz", "--tier", "smoke", "--noise", "seeded"]
     runs = [["run", "--method", name, *common, "--epsilon", "10"] for name in ("dpsd", "not-there", "dpdfd")]
     runs += [["run", "--method", "dgd", *common, "--attack", "gmi", "--epsilon", "10"]]
     one = Local(main, 1, ("cpu",))
