@@ -10,7 +10,7 @@ written in one place, and that place calls one of these functions:
 | Markdown of cards and of docs/ | `bench.bundle.card`, `docs.tables.cells` | `markdown`, `visible` |
 | pages of `bench report` | `bench.report.files.script` | `visible_data`; markup also by `html.escape` |
 | report of `bench assess` | `bench.assess.report` | `visible`; markup also by `html.escape` |
-| CSV of boards and of comparisons | `bench.boards.board_csv`, `bench papers compare` | `csv_cell`, `csv_value` |
+| CSV of boards and of comparisons | `bench.boards.tables`, `bench papers compare` | `csv_cell`, `csv_value` |
 """
 
 from __future__ import annotations

@@ -8,18 +8,16 @@ from __future__ import annotations
 import importlib
 from typing import Any, Literal
 
-Group = Literal["commands", "report sections", "board columns", "effects"]
+Group = Literal["commands", "report sections", "effects"]
 EXTENSIONS: dict[Group, dict[str, str]] = {
     "commands": {"papers": "bench.papers.command:Papers", "compare": "bench.papers.command:Compare"},
     "report sections": {"papers": "bench.papers.section:section"},
-    "board columns": {"papers": "bench.papers.matching:join"},
     "effects": {"papers": "bench.papers.effects:describe_effect"},
 }
 """Group to name to what is loaded:
 
 - commands: HELP, DESCRIPTION, add_arguments and execute; without HELP, no list shows it.
 - report sections: a function of `bench.report.sections.Shown` that returns a `Section`.
-- board columns: a `bench.boards.rows.Published`, for folders of boards with a folder of that name in them.
 - effects: a function of a plug-in's name, its description and a departure, which returns the effect in words, or "".
 """
 

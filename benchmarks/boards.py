@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import statistics
 import tempfile
@@ -15,9 +14,11 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+from bench.boards.publish import expected
+from bench.boards.records import add, locked
 from bench.metrics.built_in import BUILT_IN
 from bench.storage.records import Record
-from bench.storage.specs import AttackSpec, DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec, canonical
+from bench.storage.specs import AttackSpec, DataSpec, EvaluatorSpec, ReleaseSpec, RunSpec, TeacherSpec
 
 SEEDS = 3
 KEYS = [metric.key for metric in BUILT_IN if metric.averaged and metric.of == "reconstructions"]
@@ -55,19 +56,18 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         boards = Path(folder)
-        (boards / "records").mkdir()
-        for number in range(given.records):
-            made = record(number)
-            (boards / "records" / f"{made.hash}.json").write_text(canonical(asdict(made)), encoding="utf-8")
+        with locked(boards):
+            add(boards, map(record, range(given.records)))
         took = []
         for _ in range(given.repeats):
-            start = time.perf_counter()
-            (text,) = boards.expected(boards).values()
-            took.append(time.perf_counter() - start)
-    own, child = (resource.getrusage(who).ru_maxrss / 2**20 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    print(f"{given.records} records, {text.count(chr(10)) - 1} rows, {os.cpu_count()} cores")
-    print(f"{statistics.median(took):.1f} s of wall time, the median of {', '.join(f'{each:.1f}' for each in took)}")
-    print(f"peak {own:.2f} GiB, and {child:.2f} GiB in each process that helps")
+            start = time.process_time()
+            (board,) = expected(boards)
+            board.texts()
+            took.append(time.process_time() - start)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"{given.records} records, {len(board.releases)} releases, {len(board.attacks)} rows of attacks")
+    print(f"{statistics.median(took):.1f} s of CPU time, the median of {', '.join(f'{each:.1f}' for each in took)}")
+    print(f"peak {peak:.2f} GiB")
 
 
 if __name__ == "__main__":

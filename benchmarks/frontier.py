@@ -19,6 +19,9 @@ matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.boards.tables import read_board
+from bench.boards.wide import wide_rows
+
 ROOT = Path(__file__).resolve().parent.parent
 PAPERS = {"dgd": "o", "dp-dfd": "s", "dpdfd": "^", "dpsd": "D", "fed-dpsd": "v"}
 PRINTED_AS = {"feddpsd": "fed-dpsd"}
@@ -114,7 +117,7 @@ def compose(boards: dict[str, pd.DataFrame], reported: pd.DataFrame) -> Figure:
 def main() -> None:
     """Draw it."""
     folder = ROOT / "leaderboards"
-    boards = {name: pd.read_csv(folder / f"{name}.csv") for name in ("mnist", "fmnist")}
+    boards = {name: pd.DataFrame(wide_rows(read_board(folder, name))) for name in ("mnist", "fmnist")}
     reported = pd.read_csv(folder / "papers" / "reported.csv")
     compose(boards, reported).savefig(ROOT / "docs" / "frontier.png", dpi=120, metadata={"Software": None})
     for name, board in boards.items():

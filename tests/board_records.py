@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
 from records_made import BUDGET, accounted, privacy
 
 from bench import boards
-from bench.storage.records import Record
+from bench.boards import Board
+from bench.boards.wide import wide_rows
+from bench.storage.records import Audit, Record
 from bench.storage.specs import (
     AttackSpec,
     DataSpec,
@@ -45,14 +46,19 @@ def record(seed: int, accuracy: float, status: Any = "ok", **changes: Any) -> Re
     return result
 
 
-def rows(records: list[Record]) -> list[dict[str, str]]:
-    """The rows of their board, read as a CSV file."""
-    return list(csv.DictReader(io.StringIO(text(records))))
+def board(records: Iterable[Record], audits: Iterable[Audit] = ()) -> Board:
+    """Their board."""
+    return boards.build(records, audits)
 
 
-def text(records: list[Record]) -> str:
-    """The CSV file of their board."""
-    board = boards.Rows()
-    for one in records:
-        board.add(one)
-    return boards.to_csv(boards.lines(board.rows()))
+def rows(records: Iterable[Record], audits: Iterable[Audit] = ()) -> list[dict[str, str]]:
+    """The wide rows of their board as text, "" for an empty cell."""
+    return [
+        {name: "" if value is None else str(value) for name, value in row.items()}
+        for row in wide_rows(board(records, audits))
+    ]
+
+
+def text(records: Iterable[Record]) -> str:
+    """The CSV files of their board, one after the other."""
+    return "".join(board(records).texts().values())

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import csv
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from bench.boards import COLUMNS
+from wide_boards import write_boards
 
 
 def cells(method: str, **more: Any) -> dict[str, Any]:
@@ -20,16 +19,12 @@ def cells(method: str, **more: Any) -> dict[str, Any]:
         "epsilon_accounted": "inf", "relation": "add-or-remove", "delta": 1e-5, "seeds": "0 1", "failed": 0,
         "seconds": 12.3, "device": "cpu",
     }  # fmt: skip
-    return dict.fromkeys(COLUMNS, "") | usual | {"method": method, "runs": method} | more
+    return usual | {"method": method} | more
 
 
 def write(folder: Path, rows: list[dict[str, Any]], name: str = "mnist") -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return folder
+    """Write a board of such rows into a folder of boards."""
+    return write_boards(folder, rows, name)
 
 
 def execute(module: ModuleType, *arguments: object) -> int:

@@ -11,6 +11,7 @@ from typing import Any
 
 from bench import boards
 from bench.boards.flags import installed_version
+from bench.boards.wide import wide_rows
 from bench.papers import printed_numbers
 from bench.papers.comparison import Line
 from bench.papers.printed_numbers import PrintedNumber
@@ -115,10 +116,15 @@ def value_of(content: bytes) -> Any:
     return json.loads(re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL))
 
 
+def built(*records: Record) -> list[boards.Board]:
+    """Their board, alone in a list."""
+    return [boards.build(records)]
+
+
 def board(*records: Record) -> list[dict[str, Any]]:
     """Rows of a board as the report has them, with the data set in each."""
     name = boards.dataset(records[0])
-    rows = boards.table(records).to_dict("records")
+    rows = wide_rows(boards.build(records))
     return [{**{k: "" if v is None or v != v else v for k, v in row.items()}, "dataset": name} for row in rows]
 
 

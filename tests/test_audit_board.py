@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +10,15 @@ from unittest.mock import patch
 
 import pytest
 from audits_made import CLAIM, PROVED, job
+from board_records import rows
 from conftest import write_toy
 from records_made import CANARIES, audit_line
 
 from bench import boards, registry
+from bench.boards import differences, publish, read_records
 from bench.boards.needs import needs
+from bench.boards.records import file_of
+from bench.boards.tables import ReleaseRow, read_table
 from bench.config import Variant, describe
 from bench.errors import BenchError
 from bench.pipeline import canary_audit, run
@@ -50,9 +52,7 @@ def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int 
 
 
 def row(record: Record, *audits: Audit) -> dict[str, str]:
-    board = boards.Rows(audits)
-    board.add(record)
-    (found,) = csv.DictReader(io.StringIO(boards.to_csv(boards.lines(board.rows()))))
+    (found,) = rows([record], audits)
     return found
 
 
@@ -182,17 +182,17 @@ def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> No
     out = place / "order"
     given = job(place, out=out)
 
-    def column() -> list[str]:
-        with (out / "leaderboards" / f"{given.material.data.name}.csv").open(newline="") as stream:
-            return [r["epsilon_audited"] for r in csv.DictReader(stream)]
+    def column() -> list[float | None]:
+        board = out / "leaderboards" / "releases" / f"{given.material.data.name}.csv"
+        return [row.epsilon_lower for row in read_table(ReleaseRow, board)]
 
     canary_audit.run(given, CanaryGame(40), 0)
     assert not (out / "leaderboards").exists()
     run.run(given, 0)
-    assert column() == ["0.0"]
+    assert column() == [0.0]
     run.run(given, 1)
     canary_audit.run(given, CanaryGame(40), 1)
-    assert column() == ["0.0"]
+    assert column() == [0.0]
     for path in out.glob("records/[!.]*/record.json"):
         noted = Record.read(path).privacy["audited"]
         of_audit = [noted[key] for key in ("epsilon_lower", "canaries", "unit", "null_run", "teacher", "powerful")]
@@ -209,23 +209,24 @@ def test_an_audit_of_a_mended_game_takes_the_place_of_an_older_one(record: Recor
 
 
 def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path) -> None:
-    quick, boards = json.loads(json.dumps(record.spec)), tmp_path / "leaderboards"
+    quick, folder = json.loads(json.dumps(record.spec)), tmp_path / "leaderboards"
     quick["tier"] = "quick"
     clean = {"git": {"clean": True}}
     run = replace(record, spec=quick, hash=digest(quick), provenance=record.provenance | clean)
     found = made_up(run, 95)
     found.hash, found.provenance = digest(found.spec), clean
-    for folder, file, item in (("r", "record.json", run), ("a", AUDIT, found)):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / file).write_text(item.to_json())
-    (board,) = boards.publish(boards, [tmp_path / "r", tmp_path / "a"])
-    (line,) = csv.DictReader(board.read_text().splitlines())
-    assert line["flags"] == "refuted" and not boards.differences(boards)
-    noted = Record.read(boards / "records" / f"{run.hash}.json").privacy["audited"]
+    for name, file, item in (("r", "record.json", run), ("a", AUDIT, found)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / file).write_text(item.to_json())
+    (board,) = publish(folder, [tmp_path / "r", tmp_path / "a"])
+    (line,) = read_table(ReleaseRow, board)
+    assert line.flags == "refuted" and not differences(folder)
+    ((published,),) = [read_records(folder)]
+    noted = published.privacy["audited"]
     assert noted["audits"] == [found.hash] and noted["powerful"] and noted["teacher"] == noted["epsilon_lower"] > 1
-    (boards / "audits" / f"{found.hash}.json").unlink()
-    assert boards.differences(boards)
+    file_of(folder, found).unlink()
+    assert differences(folder)
     found.provenance = {}
     (tmp_path / "a" / AUDIT).write_text(found.to_json())
     with pytest.raises(BenchError, match="commit"):
-        boards.publish(boards, [tmp_path / "a" / AUDIT])
+        publish(folder, [tmp_path / "a" / AUDIT])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 from made import record
 
-from bench.boards.audit_bounds import by_release, note
-from bench.boards.rows import table
+from bench import boards
+from bench.boards.audit_bounds import by_release, noted
 from bench.storage.records import Audit, Record
 
 BESIDE = ["epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling"]
@@ -25,16 +25,22 @@ def audit(of: Record, student: int, teacher: int = 95, name: str = "a") -> Audit
 def test_a_row_takes_the_audits_of_all_its_seeds() -> None:
     """94 right of 100 are at least 2.04 at 95 %, and 1.93 at 97.5 %, where two audits must hold together."""
     first, second = record(seed=0), record(seed=1)
-    alone = table([first, second], [audit(second, 94, 50)])
-    assert alone[BESIDE].values[0] == pytest.approx([2.0395, 0, 0, 3.4875], abs=1e-3)
-    both = table([first, second], [audit(first, 50, 50), audit(second, 94, 50, "b")])
-    assert both[BESIDE].values[0] == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3)
+    alone = row([first, second], [audit(second, 94, 50)])
+    assert [alone[key] for key in BESIDE] == pytest.approx([2.0395, 0, 0, 3.4875], abs=1e-3)
+    both = row([first, second], [audit(first, 50, 50), audit(second, 94, 50, "b")])
+    assert [both[key] for key in BESIDE] == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3)
 
 
-def test_the_power_that_a_record_is_given_is_at_the_confidence_of_its_bounds(tmp_path: Path) -> None:
+def row(records: list[Record], audits: list[Audit]) -> dict[str, Any]:
+    (found,) = boards.wide_rows(boards.build(records, audits))
+    return found
+
+
+def test_the_power_that_a_record_is_given_is_at_the_confidence_of_its_bounds() -> None:
     """59 heads or more of 100 are 4.4 % by chance: below 5 %, and above the 2.5 % of each of two audits."""
     for names, powerful in (("a", True), ("ab", False)):
         found = record()
-        note(found, by_release([audit(found, 50, 59, name) for name in names]), tmp_path / "record.json")
-        said = Record.read(tmp_path / "record.json").privacy["audited"]
+        news = noted(found, by_release([audit(found, 50, 59, name) for name in names]))
+        assert news is not None and noted(news, by_release([audit(found, 50, 59, name) for name in names])) is None
+        said = news.privacy["audited"]
         assert said["powerful"] == (said["teacher"] > 0) == powerful and said["audits"] == [n * 16 for n in names]

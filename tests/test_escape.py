@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from bench import progress
-from bench.boards.board_csv import read_board
+from bench.boards.tables import ReleaseRow, read_table
 from bench.cli import main
 from bench.errors import BenchError
 from bench.escape import csv_cell, csv_value, has_hidden, markdown, visible
@@ -138,16 +138,16 @@ def test_board_holds_no_formula_and_reads_back(tmp_path: Path, name: str) -> Non
     made = record(0, 0.5)
     made.spec["release"]["method"] = name
     path = tmp_path / "digits.csv"
-    path.write_text(board_records.text([made]), encoding="utf-8")
+    path.write_text(board_records.board([made]).texts()["releases"], encoding="utf-8")
     with path.open(newline="", encoding="utf-8") as stream:
         cells = [cell for row in csv.reader(stream) for cell in row]
     assert not any(has_hidden(cell) or cell.startswith(("=", "@")) for cell in cells)
-    (row,) = read_board(path)
-    assert row["method"] == name
+    (row,) = read_table(ReleaseRow, path)
+    assert row.method == name
 
 
 def test_csv_cell_changes_no_published_cell() -> None:
-    for path in sorted((Path(__file__).resolve().parent.parent / "leaderboards").glob("*.csv")):
+    for path in sorted((Path(__file__).resolve().parent.parent / "leaderboards").rglob("*.csv")):
         frame = pd.read_csv(path, dtype=str, keep_default_na=False)
         cells = {str(cell) for column in frame for cell in frame[column].unique()}
         assert {cell for cell in cells if csv_cell(cell) != cell} == set(), path

@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from bench import boards
+from bench.boards.tables import AttackRow, read_table
 from bench.cli import main
 from bench.errors import BenchError
 from bench.metrics import face_descriptor
@@ -110,8 +111,10 @@ def test_every_row_of_people_is_judged_and_so_are_floors_and_ceilings(faces: Pat
     assert numbers["reference_held_out_judge_distance"] < numbers["reference_aux_judge_distance"]  # type: ignore[operator]
     assert not [key for key in record.missing if "judge" in key] and "no-judge" not in boards.flags(record)
     assert not record.artifacts, "no picture is drawn of people"
-    board = (out / "leaderboards" / "lfw-crop-subset-10-16px.csv").read_text().splitlines()[0].split(",")
-    assert {"judge_accuracy", "teacher_judge_accuracy", "judge_distance", "retrieval_judge_accuracy"} <= set(board)
+    rows = read_table(AttackRow, out / "leaderboards" / "attacks" / "lfw-crop-subset-10-16px.csv")
+    (judged,) = [row for row in rows if row.metric == "judge_accuracy" and row.evaluation]
+    assert None not in (judged.value, judged.teacher, judged.public_images)
+    assert {"judge_distance", "retrieval_judge_accuracy"} <= {row.metric for row in rows}
 
 
 @pytest.mark.thorough
@@ -212,7 +215,7 @@ def test_older_records_and_boards_stay_as_they_are(faces: Path, out: Path, asked
     record = run.run(job(faces, out), 0).record
     record.metrics = {key: value for key, value in record.metrics.items() if "judge" not in key}
     assert "no-judge" not in boards.flags(record)
-    assert not [column for column in boards.table([record]) if "judge" in column]
+    assert not [row for row in boards.build([record]).attacks if "judge" in row.metric]
     newer = [metric for key, metric in metrics().items() if "judge" in key]
     assert len(newer) == 15 and all(metric.newer for metric in newer)
 

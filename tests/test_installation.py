@@ -78,6 +78,7 @@ def test_the_wheel_holds_every_module_and_all_data(wheel: Path) -> None:
     assert {
         "leaderboards/papers/reported.csv",
         "leaderboards/papers/ablations/runs.csv",
+        "leaderboards/releases/mnist.csv",
         "recipes/board.toml",
         *web,
     } <= names
@@ -125,7 +126,7 @@ def test_the_main_job_runs_in_an_empty_directory(installed: Path, tmp_path: Path
     assert str(installed.parent.parent) in where.stdout, "the checkout, not the wheel, is imported"
     run = bench(installed, tmp_path, "run", "--method", "dpsd", "--attack", "gmi", "--tier", "smoke")
     assert run.returncode == 0, run.stderr
-    assert (tmp_path / "runs" / "leaderboards" / "digits.csv").exists()
+    assert (tmp_path / "runs" / "leaderboards" / "releases" / "digits.csv").exists()
     assert list((tmp_path / "runs" / "records").glob("*/record.json"))
 
 

@@ -3,28 +3,52 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from board_records import record, rows, text
+from board_records import board, record, rows, text
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench import boards, registry
-from bench.boards import COLUMNS
-from bench.boards.columns import SORT
-from bench.boards.rows import table
-from bench.boards.selection import attacked
-from bench.escape import csv_cell
+from bench.boards.attacked import attacks
+from bench.boards.spec_keys import key_of
+from bench.boards.tables import AttackRow, ReleaseRow, RunRow, columns
+from bench.errors import BenchError
 from bench.storage.records import Record
 from bench.storage.specs import (
     canonical,
 )
 
 
-def test_columns_are_those_of_the_design() -> None:
-    assert list(rows([record(0, 0.5)])[0]) == COLUMNS
+def test_board_has_three_tables_and_at_most_22_columns_of_releases() -> None:
+    found = board([record(0, 0.5), record(1, 0.6)])
+    heads = [text.partition("\n")[0].split(",") for text in found.texts().values()]
+    assert [tuple(head) for head in heads] == [columns(kind) for kind in (ReleaseRow, AttackRow, RunRow)]
+    assert len(heads[0]) <= 22 and len(set(heads[0])) == len(heads[0])
+    assert all("release" in head for head in heads), "the key that joins them"
+    (release,) = found.releases
+    assert {row.release for row in found.attacks} == {row.release for row in found.runs} == {release.release}
+
+
+def test_attacks_are_one_row_a_number_with_baselines() -> None:
+    one = record(0, 0.5)
+    one.metrics |= {"attack_accuracy.lo": 0.4, "attack_accuracy.hi": 0.6, "teacher_attack_accuracy": 0.9}
+    one.metrics |= {"random_attack_accuracy": 0.1, "retrieval_accuracy": 0.3}
+    (row,) = [row for row in board([one]).attacks if row.metric == "attack_accuracy"]
+    assert (row.attack, row.variant, row.power) == ("gmi", "printed", "pass")
+    assert (row.value, row.low, row.high) == (0.5, 0.4, 0.6)
+    assert (row.teacher, row.untrained, row.public_images) == (0.9, 0.1, 0.3)
+
+
+def test_attack_that_was_skipped_has_a_row_with_the_reason() -> None:
+    one = record(0, 0.5, status="skipped")
+    one.reason = "the attack needs four classes"
+    one.metrics = {"accuracy": 0.5}
+    (row,) = [row for row in board([one]).attacks if row.attack]
+    assert (row.metric, row.value, row.reason) == ("", None, "the attack needs four classes")
 
 
 def test_seeds_share_a_row_and_everything_else_does_not() -> None:
@@ -55,14 +79,26 @@ SPECS = st.dictionaries(NAMES, JSON, max_size=3)
 @example({"seed": 1, "a": 2}, {"a": 2, "seed": {"a": 1}})
 def test_two_specs_share_a_row_if_and_only_if_they_differ_in_seeds_alone(one: Any, other: Any) -> None:
     same = canonical(boards.identity(one)) == canonical(boards.identity(other))
-    assert (boards.row_key(one) == boards.row_key(other)) == same
+    assert (row_key(one) == row_key(other)) == same
 
 
 @given(SPECS, st.integers(0, 99))
 def test_any_other_seed_leaves_the_row_and_any_other_value_does_not(spec: Any, number: int) -> None:
-    assert boards.row_key(reseeded(spec, number)) == boards.row_key(spec)
-    assert boards.row_key(spec | {"new": number}) != boards.row_key(spec)
-    assert boards.row_key(spec | {"new": number}) != boards.row_key(spec | {"new": number + 1})
+    assert row_key(reseeded(spec, number)) == row_key(spec)
+    assert row_key(spec | {"new": number}) != row_key(spec)
+    assert row_key(spec | {"new": number}) != row_key(spec | {"new": number + 1})
+
+
+@given(SPECS)
+@example({"seed": 1, "a": {"seed": 2, "b": 3}})
+@example({"a": {"seed": 1}, 'x"seed': 2})
+@example({"seed": {"a": 1}, "b": [{"seed": 1, "c": 2}]})
+def test_key_from_the_text_is_that_of_the_identity(spec: Any) -> None:
+    assert key_of(spec, named=True) == key_of(boards.identity(spec)) == key_of(spec)
+
+
+def row_key(spec: Any) -> str:
+    return key_of(boards.identity(spec))
 
 
 def reseeded(spec: Any, number: int) -> Any:
@@ -250,12 +286,12 @@ def test_of_records_older_than_the_number_chance_is_that_of_equal_classes_if_the
 def test_numbers_that_older_records_lack_have_columns_only_where_a_row_has_them() -> None:
     old, new = record(0, 0.5), record(1, 0.5, tier="paper")
     new.metrics |= {"retrieval_accuracy": 0.19, "teacher_retrieval_accuracy": 0.2, "above_floor": 0.27}
-    assert "retrieval_accuracy" not in table([old])
-    found = table([old, new]).set_index("tier")
+    found = pd.DataFrame(boards.wide_rows(board([old, new]))).set_index("tier")
     assert found.loc["paper", ["retrieval_accuracy", "teacher_retrieval_accuracy", "above_floor"]].tolist() == [
         *(0.19, 0.2, 0.27)
     ]
-    assert "gap_auc" not in found and found.loc["quick", "above_floor"] != found.loc["quick", "above_floor"]
+    assert found["gap_auc"].isna().all() and pd.isna(found.loc["quick", "above_floor"])
+    assert "gap_auc" not in {row.metric for row in board([old, new]).attacks}
 
 
 def test_rows_of_people_say_whether_an_independent_judge_saw_them() -> None:
@@ -265,11 +301,15 @@ def test_rows_of_people_say_whether_an_independent_judge_saw_them() -> None:
         assert boards.flags(found) == flags
     found.metrics |= {"retrieval_judge_accuracy": 0.19, "reference_held_out_judge_accuracy": 0.98}
     found.metrics |= {"reference_held_out_attack_accuracy": 0.9}
-    board = table([found]).set_index("kind")
-    assert board["judge_accuracy"].dropna().to_dict() == {"methods": 0.4, "reference": 0.98}
-    said = attacked(board.loc["methods"])
+    made = board([found])
+    judged = {row.release.partition("/")[0]: row.value for row in made.attacks if row.metric == "judge_accuracy"}
+    assert sorted(judged.values()) == [0.4, 0.98] and judged["reference"] == 0.98
+    ((found_attack,),) = attacks(made).values()
+    said = str(found_attack)
     assert said.startswith("gmi (printed) 50.0 %") and "; by the judge of faces 40.0 %, public images 19.0 %" in said
-    assert "judge" not in attacked(board.loc["methods"].drop("judge_accuracy"))
+    del found.metrics["judge_accuracy"]
+    ((found_attack,),) = attacks(board([found])).values()
+    assert "judge" not in str(found_attack)
 
 
 def test_an_evaluator_below_the_teacher_s_interval_is_a_weak_judge_unless_another_one_saw_the_images() -> None:
@@ -311,25 +351,33 @@ def test_same_records_same_bytes_in_any_order() -> None:
         assert text(records) == before
 
 
-def test_the_text_is_that_of_pandas_with_counts_as_whole_numbers() -> None:
+def test_tables_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     made = [record(s, s / 7, sigma=v, tier=t) for s in range(3) for v in (1.0, 1e-7) for t in ("quick", "paper")]
     made += [record(4, 0.3, accounted=None), record(0, 0.1, "failed", sigma=3.0)]
     for number, one in enumerate(made):
         words = ('a "quoted" word, and a comma', "two\nlines", "plain", "")[number % 4]
         one.options = {"method": {words: 1}} if words else {}
     made[0].metrics["reference_held_out_attack_accuracy"] = 0.95
-    frame = boards.table(made)
-    by_pandas = frame.astype({"failed": "Int64"}).map(csv_cell).to_csv(index=False, lineterminator="\n")
-    assert text(made) == by_pandas
+    found = board(made)
+    for folder, content in found.texts().items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "digits.csv").write_text(content, encoding="utf-8")
+    assert boards.read_boards(tmp_path) == [found]
 
 
-def test_rows_stand_in_the_order_that_pandas_sorts_them() -> None:
-    made = [record(s, 0.5, tier=t, sigma=float(s % 3)) for s in range(9) for t in ("quick", "paper")]
-    for number, one in enumerate(made):
-        one.metrics["reference_aux_attack_accuracy"] = number / 100
-    frame = boards.table(made).sample(frac=1, random_state=0)
-    again = frame.sort_values(SORT, kind="stable", na_position="first").reset_index(drop=True)
-    pd.testing.assert_frame_equal(boards.table(made), again)
+def test_pandas_reads_both_tables_and_joins_them_by_one_key(tmp_path: Path) -> None:
+    for folder, content in board([record(0, 0.5), record(1, 0.7)]).texts().items():
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "digits.csv").write_text(content, encoding="utf-8")
+    releases, attacks = boards.read_releases(tmp_path), boards.read_attacks(tmp_path)
+    plain = pd.read_csv(tmp_path / "releases" / "digits.csv")
+    assert releases["accuracy"].tolist() == plain["accuracy"].tolist() == [0.6]
+    joined = attacks.merge(releases, on="release", suffixes=("_attack", ""))
+    found = joined.set_index("metric").loc["attack_accuracy"]
+    assert (found["method"], found["value"], found["accuracy"]) == ("dpsd", 0.5, 0.6)
+    assert releases["dataset"].tolist() == ["digits"] and len(joined) == len(attacks)
+    with pytest.raises(BenchError, match="no board"):
+        boards.read_releases(tmp_path / "releases")
 
 
 def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
-import importlib
+import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,8 @@ from dp_accounting import GaussianDpEvent
 
 from bench import boards
 from bench.boards import board_files
+from bench.boards.publish import expected
+from bench.boards.records import migrate
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Ledger, Unit
@@ -24,8 +28,6 @@ from bench.storage.records import Record
 from bench.storage.specs import (
     digest,
 )
-
-publishing = importlib.import_module("bench.boards.publish")
 
 
 def save(item: Record, folder: Path) -> Path:
@@ -49,36 +51,38 @@ def test_what_is_read_by_path_is_told_apart_by_its_content() -> None:
 
 
 def test_publish_then_check_then_edit(tmp_path: Path) -> None:
-    boards = tmp_path / "leaderboards"
-    boards.publish(boards, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
-    assert boards.differences(boards) == []
-    board = boards / "digits.csv"
-    board.write_text(board.read_text().replace("0.5", "0.9"))
-    assert boards.differences(boards) == [f"{board} is not what its records give"]
-    board.unlink()
-    assert boards.differences(boards) == [f"{board} is missing"]
-    boards.rebuild(boards)
-    (boards / "mnist.csv").write_text("x\n")
-    assert boards.differences(boards) == [f"{boards / 'mnist.csv'} has no records"]
+    folder = tmp_path / "leaderboards"
+    boards.publish(folder, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
+    assert boards.differences(folder) == []
+    for table in ("releases", "attacks", "runs"):
+        board = folder / table / "digits.csv"
+        board.write_text(board.read_text().replace("0.5", "0.9"))
+        assert boards.differences(folder) == [f"{board} is not what its records give"]
+        board.unlink()
+        assert boards.differences(folder) == [f"{board} is missing"]
+        boards.rebuild(folder)
+    (folder / "releases" / "mnist.csv").write_text("x\n")
+    assert boards.differences(folder) == [f"{folder / 'releases' / 'mnist.csv'} has no records"]
 
 
 def test_publish_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    boards, first = tmp_path / "leaderboards", record(0, 0.5)
+    folder, first = tmp_path / "leaderboards", record(0, 0.5)
     first.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6}
-    boards.publish(boards, [save(first, tmp_path / "one")])
-    boards.publish(boards, [save(first, tmp_path / "same")])
+    boards.publish(folder, [save(first, tmp_path / "one")])
+    boards.publish(folder, [save(first, tmp_path / "same")])
     assert not capsys.readouterr().err
     other = record(0, 0.75)
     other.metrics |= {"accuracy.lo": 0.7, "accuracy.hi": 0.8}
-    boards.publish(boards, [save(other, tmp_path / "two")])
-    place = boards / "records" / f"{first.hash}.json"
-    assert capsys.readouterr().err == (
-        f"{place} is replaced by another run of the same settings: accuracy 0.5 is now 0.75\n"
-    )
-    place.write_text("{")
-    boards.publish(boards, [tmp_path / "two" / first.hash])
-    assert "is not a record" in (told := capsys.readouterr().err) and told.endswith("; replaced\n")
-    assert Record.read(place).metrics["accuracy"] == 0.75
+    boards.publish(folder, [save(other, tmp_path / "two")])
+    place = folder / "records" / "digits" / "dpsd.jsonl"
+    told = f"{first.hash} in {place} is replaced by another run of the same settings: accuracy 0.5 is now 0.75\n"
+    assert capsys.readouterr().err == told
+    (published,) = boards.read_records(folder)
+    assert published.metrics["accuracy"] == 0.75
+    place.write_text(place.read_text() + "{\n")
+    with pytest.raises(ValueError, match=r"dpsd\.jsonl, line 2, is not a record"):
+        boards.publish(folder, [tmp_path / "one" / first.hash])
+    assert len(place.read_text().splitlines()) == 2, "nothing was lost"
 
 
 def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
@@ -111,7 +115,7 @@ def test_the_device_column_names_those_of_steps_from_elsewhere(tmp_path: Path) -
     one = record(0, 0.5)
     one.provenance |= {"steps": {"teacher 0123": {"device": "NVIDIA H200"}, "evaluator 4567": None}}
     boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
-    (row,) = pd.read_csv(tmp_path / "leaderboards" / "digits.csv").to_dict("records")
+    (row,) = pd.read_csv(tmp_path / "leaderboards" / "runs" / "digits.csv").to_dict("records")
     assert row["device"] == "cpu (2 threads), NVIDIA H200"
 
 
@@ -127,7 +131,7 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
         return found
 
     boards.publish(tmp_path / "leaderboards", [save(made(), tmp_path / "runs")])
-    before = (tmp_path / "leaderboards" / "digits.csv").read_text()
+    before = (tmp_path / "leaderboards" / "releases" / "digits.csv").read_text()
     smaller, larger, without, another = made(), made(), made(), made()
     without.privacy["events"] = []
     another.privacy["accounted_units"]["query"] = proved | {"unit": "query"}
@@ -146,7 +150,7 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
     ):
         with pytest.raises(BenchError, match=words):
             boards.publish(tmp_path / "leaderboards", [save(bad, tmp_path / f"bad{number}")])
-    assert (tmp_path / "leaderboards" / "digits.csv").read_text() == before
+    assert (tmp_path / "leaderboards" / "releases" / "digits.csv").read_text() == before
     older = made()
     older.privacy["accounted_units"] = {"example": proved | {"epsilon": 0.5, "version": "another accountant's"}}
     boards.publish(tmp_path / "leaderboards", [save(older, tmp_path / "older")])
@@ -200,13 +204,13 @@ def test_publish_is_all_or_nothing(tmp_path: Path) -> None:
 
 
 def test_publishing_nothing_rebuilds_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    boards = tmp_path / "leaderboards"
-    assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 2
+    folder = tmp_path / "leaderboards"
+    assert main(["leaderboard", "--publish", "--boards", str(folder)]) == 2
     assert "no such directory" in capsys.readouterr().err
-    boards.publish(boards, [save(record(0, 0.5), tmp_path / "runs")])
-    (boards / "digits.csv").write_text("spoiled")
-    assert main(["leaderboard", "--publish", "--boards", str(boards)]) == 0
-    assert boards.differences(boards) == []
+    boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
+    (folder / "releases" / "digits.csv").write_text("spoiled")
+    assert main(["leaderboard", "--publish", "--boards", str(folder)]) == 0
+    assert boards.differences(folder) == []
 
 
 def test_the_terminal_says_infinite_whatever_else_the_board_has(
@@ -217,9 +221,11 @@ def test_the_terminal_says_infinite_whatever_else_the_board_has(
     save(endless, tmp_path / "records")
     boards.refresh(tmp_path, "digits")
     assert main(["leaderboard", "--out", str(tmp_path)]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert ["infinite" in line for line in printed if "dpsd" in line] == [True]
-    assert ["infinite" in line for line in printed if "reference" in line] == [False]
+    printed = capsys.readouterr().out
+    assert "accounted infinite per example" in " ".join(printed.split()) and "reference" not in printed
+    assert max(map(len, printed.splitlines())) <= 120
+    assert main(["leaderboard", "--out", str(tmp_path), "--attacks"]) == 0
+    assert "gmi (printed) 50.0 %" in capsys.readouterr().out
 
 
 def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
@@ -254,7 +260,7 @@ def leaderboard_hash(item: Record) -> str:
 
 @pytest.fixture
 def many(tmp_path: Path) -> Path:
-    """Boards of two data sets, whose rows have records all over the directory, with reference images."""
+    """Boards of two data sets in the format of a file a record, with reference images."""
     folder = tmp_path / "leaderboards" / "records"
     folder.mkdir(parents=True)
     for number in range(60):
@@ -267,21 +273,119 @@ def many(tmp_path: Path) -> Path:
     return folder.parent
 
 
-def test_several_processes_make_the_board_that_one_makes(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = boards.expected(many)
-    assert {name: text.count("\n") for name, text in alone.items()} == {"digits": 19, "mnist": 17}
-    assert all("above_floor" in text.partition("\n")[0] for text in alone.values()), "which one record has"
-    monkeypatch.setattr(publishing, "PART", 7)
-    monkeypatch.setattr("os.cpu_count", lambda: 3)
-    assert boards.expected(many) == alone
+def test_boards_of_older_records_are_those_of_migrated_ones(many: Path) -> None:
+    before = {board.dataset: board for board in expected(many)}
+    assert {name: len(board.runs) for name, board in before.items()} == {"digits": 32, "mnist": 28}
+    assert all("above_floor" in {row.metric for row in board.attacks} for board in before.values())
+    assert migrate(many) == (60, 0)
+    assert {board.dataset: board for board in expected(many)} == before
 
 
-def test_a_broken_record_is_named_whoever_reads_it(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_migrate_keeps_every_text_and_done_twice_changes_nothing(
+    many: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path.stem: path.read_text() for path in (many / "records").glob("*.json")}
+    assert main(["records", "migrate", str(many)]) == 0
+    assert "60 records and 0 audits are lines now" in capsys.readouterr().out
+    assert {record.hash: record.to_json() for record in boards.read_records(many)} == before
+    files = {path: path.read_bytes() for path in (many / "records").rglob("*.json*")}
+    assert {path.name for path in files} == {"dpsd.jsonl"} and len(files) == 2
+    for content in files.values():
+        hashes = [json.loads(line)["hash"] for line in content.splitlines()]
+        assert hashes == sorted(hashes)
+    assert main(["records", "migrate", str(many)]) == 0
+    assert {path: path.read_bytes() for path in (many / "records").rglob("*.json*")} == files
+
+
+def test_migrate_with_a_damaged_file_is_one_line_and_changes_nothing(
+    many: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     broken = sorted((many / "records").glob("*.json"))[30]
     broken.write_text(broken.read_text()[:-20])
-    monkeypatch.setattr(publishing, "PART", 7)
     with pytest.raises(ValueError, match=broken.name):
-        boards.expected(many)
+        expected(many)
+    assert main(["records", "migrate", str(many)]) == 2
+    said = capsys.readouterr().err
+    assert broken.name in said and said.count("\n") == 1
+    assert len(list((many / "records").glob("*.json"))) == 60 and not list((many / "records").rglob("*.jsonl"))
+    assert main(["records", "migrate", str(many / "nowhere")]) == 2
+
+
+def test_migrate_that_was_killed_is_completed_by_another(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {record.hash: record.to_json() for record in boards.read_records(many)}
+    removed: list[Path] = []
+
+    def killed(path: Path) -> None:
+        if len(removed) == 20:
+            raise KeyboardInterrupt
+        removed.append(path)
+        path.rename(path.with_suffix(".gone"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            migrate(many)
+    assert {record.hash: record.to_json() for record in boards.read_records(many)} == before
+    assert migrate(many) == (40, 0)
+    assert {record.hash: record.to_json() for record in boards.read_records(many)} == before
+
+
+def test_publish_into_older_boards_migrates_them(many: Path, tmp_path: Path) -> None:
+    boards.publish(many, [save(record(7, 0.5), tmp_path / "runs")])
+    assert not list((many / "records").glob("*.json")) and len(boards.read_records(many)) == 61
+    assert boards.differences(many) == []
+
+
+PUBLISHER = """
+import sys
+from pathlib import Path
+from bench import boards
+boards.publish(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])
+"""
+
+
+def test_publishers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "leaderboards"
+    shares = [[save(record(4 * i + j, 0.5), tmp_path / "runs") for j in range(4)] for i in range(3)]
+    started = [subprocess.Popen([sys.executable, "-c", PUBLISHER, folder, *share]) for share in shares]
+    assert [each.wait() for each in started] == [0, 0, 0]
+    assert sorted(boards.seed(each) for each in boards.read_records(folder)) == list(range(12))
+    assert boards.differences(folder) == []
+
+
+def test_publisher_that_is_killed_while_it_writes_loses_nothing(tmp_path: Path) -> None:
+    """The first one ends without a word at its first new file; what was published is there, and the lock is free."""
+    folder = tmp_path / "leaderboards"
+    boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
+    before = boards.read_records(folder)
+    kill = "import os\nfrom bench.storage import atomic_write\natomic_write.os.fsync = lambda _: os._exit(9)\n"
+    more = save(record(1, 0.5), tmp_path / "runs")
+    assert subprocess.run([sys.executable, "-c", kill + PUBLISHER, folder, more], check=False).returncode == 9
+    assert boards.read_records(folder) == before and boards.differences(folder) == []
+    boards.publish(folder, [more])
+    assert len(boards.read_records(folder)) == 2 and boards.differences(folder) == []
+
+
+@pytest.mark.parametrize("damage", [("0.5", '"half"'), ('"iid"', '"few"'), ('"privacy":{', '"privacy":{"more":1,')])
+def test_check_names_a_damaged_line(
+    tmp_path: Path, damage: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "leaderboards"
+    boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
+    place = folder / "records" / "digits" / "dpsd.jsonl"
+    place.write_text(place.read_text().replace(*damage))
+    (folder / "runs" / "digits.csv").unlink()
+    assert main(["leaderboard", "--check", "--boards", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "dpsd.jsonl, line 1," in said and said.count("\n") == 1
+
+
+def test_name_that_cannot_name_a_file_is_refused(tmp_path: Path) -> None:
+    one = record(0, 0.5)
+    one.spec["release"]["method"] = "../outside"
+    one.hash = digest(one.spec)
+    with pytest.raises(BenchError, match="cannot name a file"):
+        boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
 
 
 def test_publish_writes_own_boards_apart_from_the_published(
@@ -291,10 +395,10 @@ def test_publish_writes_own_boards_apart_from_the_published(
     (tmp_path / "leaderboards").mkdir()
     run = save(record(0, 0.5), tmp_path / "runs" / "records")
     assert main(["leaderboard", "--publish", str(run)]) == 0
-    assert capsys.readouterr().out == "wrote boards/digits.csv\n"
-    assert [path.name for path in tmp_path.rglob("*.csv")] == ["digits.csv"]
+    assert capsys.readouterr().out == "wrote boards/releases/digits.csv\n"
+    assert {path.parent.parent.name for path in tmp_path.rglob("*.csv")} == {"boards"}
     assert main(["leaderboard", "--check", "--boards", "boards"]) == 0
-    (tmp_path / "boards" / "digits.csv").unlink()
+    (tmp_path / "boards" / "releases" / "digits.csv").unlink()
     assert main(["leaderboard", "--check", "--boards", "boards"]) == 1
     assert "--publish --boards boards" in capsys.readouterr().out
 
@@ -307,7 +411,7 @@ def test_a_folder_leaderboards_outside_a_checkout_is_not_the_published_one(
     assert board_files.boards_folder(None) == board_files.INSTALLED and board_files.own_folder(None) is None
     (tmp_path / "bench" / "boards").mkdir(parents=True)
     assert board_files.boards_folder(None) == Path("leaderboards")
-    (tmp_path / "boards").mkdir()
+    (tmp_path / "boards" / "releases").mkdir(parents=True)
     assert board_files.own_folder(None) is None and board_files.own_folder(Path("mine")) == Path("mine")
-    (tmp_path / "boards" / "digits.csv").write_text("")
+    (tmp_path / "boards" / "releases" / "digits.csv").write_text("")
     assert board_files.own_folder(None) == Path("boards")

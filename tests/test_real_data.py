@@ -49,4 +49,4 @@ def test_mnist_runs_at_tier_smoke(bench: Bench, tmp_path: Path, data_root: Path)
     command = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
     done = bench(*command, "--dataset", "mnist", "--data-root", data_root)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "runs" / "leaderboards" / "mnist.csv").exists()
+    assert (tmp_path / "runs" / "leaderboards" / "releases" / "mnist.csv").exists()

@@ -13,7 +13,7 @@ import torch
 from conftest import ROOT
 
 from bench import registry
-from bench.boards import audited_release
+from bench.boards import audited_release, read_records
 from bench.cli.sweep import Settler
 from bench.config import Variant, describe
 from bench.data import ImageData
@@ -22,7 +22,6 @@ from bench.pipeline.canary_game import check
 from bench.pipeline.components import Components
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.pipeline.resolve import load_job
-from bench.storage.records import Record
 from bench.sweeps.plan import plan
 from bench.sweeps.recipe import read
 
@@ -78,7 +77,7 @@ def on_boards() -> dict[str, dict[str, Any]]:
     `canaries` have wrong labels already.
     """
     found: dict[str, dict[str, Any]] = {}
-    for record in (Record.read(path) for path in (ROOT / "leaderboards" / "records").glob("*.json")):
+    for record in read_records(ROOT / "leaderboards"):
         release = record.spec["release"]
         dataset = release["teacher"]["data"]["dataset"]
         iid = release["teacher"]["data"]["split"] == "iid"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from bench.boards import COLUMNS
-from bench.boards.selection import Candidate, Constraints, attacked, candidates, choose, lacking
+from wide_boards import boards_of
+
+from bench.boards.selection import Candidate, Constraints, candidates, choose, lacking, objection
 
 
 def row(epsilon: float | str = 2.0, accuracy: float = 0.9, **more: Any) -> dict[str, Any]:
@@ -15,24 +17,28 @@ def row(epsilon: float | str = 2.0, accuracy: float = 0.9, **more: Any) -> dict[
         "kind": "baselines", "teacher": "resnet18", "student": "datalens", "accuracy_mean": accuracy,
         "epsilon_accounted": epsilon, "unit": "example", "delta": 1e-5, "seeds": "0 1", "failed": 0,
     }  # fmt: skip
-    return dict.fromkeys(COLUMNS, "") | usual | more
+    return usual | more
 
 
 def one(*rows: dict[str, Any]) -> Candidate:
-    (found,) = candidates(rows)
+    (found,) = candidates(boards_of(rows))
     return found
 
 
 def test_a_claim_never_stands_for_an_account_that_is_empty_or_zero() -> None:
     claimed = {"epsilon_claimed": 1.0, "claim_unit": "example"}
     assert one(row("", **claimed)).epsilon is None and one(row(0.0, **claimed)).epsilon == 0.0
-    ((_, reason),) = choose([row("", **claimed)], Constraints("example", 8.0, 0.0)).excluded
-    assert reason == "no run of it was finished"
+    limits = Constraints("example", 8.0, 0.0)
+    (excluded,) = choose(boards_of([row("", **claimed)]), limits).excluded
+    assert objection(excluded, limits) == "no run of it was finished"
 
 
 def test_what_two_tiers_made_is_two_releases() -> None:
     quick, paper = row(accuracy=0.8), row(accuracy=0.9, tier="paper", seeds="0")
-    assert [(each.place[1], each.accuracy) for each in candidates([quick, paper])] == [("quick", 0.8), ("paper", 0.9)]
+    assert [(each.place[1], each.accuracy) for each in candidates(boards_of([quick, paper]))] == [
+        ("quick", 0.8),
+        ("paper", 0.9),
+    ]
 
 
 def test_the_membership_attack_that_is_shown_has_the_largest_area_of_those_with_power() -> None:
@@ -40,15 +46,17 @@ def test_the_membership_attack_that_is_shown_has_the_largest_area_of_those_with_
         return row(attack=attack, auc=auc, teacher_auc=0.7, power=power)
 
     rows = [guessed("lira", 0.52), guessed("rmia", 0.55), guessed("shadow", 0.9, "inconclusive"), guessed("gmi", "")]
-    shown = one(*rows).told_apart
-    assert shown is not None and (shown["attack"], shown["auc"]) == ("rmia", 0.55)
-    assert one(rows[2]).told_apart is None and one(row()).told_apart is None
+    shown = one(*rows).best_membership
+    assert shown is not None and (shown.any.attack, shown.value("auc")) == ("rmia", 0.55)
+    assert one(rows[2]).best_membership is None and one(row()).best_membership is None
 
 
 def test_an_attack_of_an_older_version_says_so_and_its_release_is_todays() -> None:
-    old = row(attack="gmi", attack_variant="printed", attack_accuracy=0.4, power="pass", flags="older-version")
-    assert attacked(old) == "gmi (printed) 40.0 %, older version"
-    assert one(old).flags == frozenset() and one(old | {"version": "0"}).flags == {"older-version"}
+    new = row(attack="gmi", attack_variant="printed", attack_accuracy=0.4, power="pass")
+    (attacked,) = one(new).attacked
+    old = replace(attacked, rows={name: replace(each, version=0) for name, each in attacked.rows.items()})
+    assert (str(attacked), str(old)) == ("gmi (printed) 40.0 %", "gmi (printed) 40.0 %, older version")
+    assert one(new).flags == frozenset() and one(new | {"version": "0"}).flags == {"older-version"}
 
 
 def test_an_audit_in_any_of_its_rows_is_the_release_s() -> None:
@@ -56,8 +64,8 @@ def test_an_audit_in_any_of_its_rows_is_the_release_s() -> None:
     most, few = row(seeds="1 2"), {"attack": "gmi", "seeds": "0"}
     blind = row(epsilon_audited=0.0, audited_teacher=0.0, **few)
     shows = row(epsilon_audited=0.4, audited_teacher=2.3, **few)
-    assert one(most).audited is None and "no audit" in lacking(one(most))
+    assert one(most).row.epsilon_lower is None and "no audit" in lacking(one(most))
     assert "no audit that finds anything where nothing defends" in lacking(one(most, blind))
     found = one(most, blind, shows)
-    assert found.row["seeds"] == "1 2" and found.audited is not None and found.audited["epsilon_audited"] == 0.4
+    assert found.row.seeds == "1 2" and found.row.epsilon_lower == 0.4
     assert not any("audit" in each for each in lacking(found))

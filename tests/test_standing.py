@@ -12,10 +12,9 @@ import torch
 from conftest import ROOT
 from made import record
 
-from bench.boards.flags import flags
-from bench.boards.rows import table
-from bench.boards.selection import Constraints, candidates, choose
-from bench.boards.standing import standing
+from bench import boards
+from bench.boards.flags import flags, standing
+from bench.boards.selection import Constraints, candidates, choose, objection
 from bench.metrics.levels import LEAST_AUC
 from bench.metrics.membership import membership, membership_power
 from bench.storage.records import Record
@@ -42,7 +41,8 @@ def told_apart(**numbers: float) -> Record:
 )
 def test_a_membership_attack_needs_strength_where_nothing_defends(numbers: dict[str, float], wanted: str) -> None:
     found = told_apart(**numbers)
-    assert standing(found) == wanted and table([found])["power"].tolist() == [wanted]
+    assert standing(found) == wanted
+    assert {row.power for row in boards.build([found]).attacks if row.attack} == {wanted}
 
 
 def test_the_verdict_of_a_record_is_that_of_the_gate_at_the_same_numbers() -> None:
@@ -89,8 +89,8 @@ def test_a_verdict_of_its_day_is_never_bettered_and_no_attack_has_none() -> None
 
 def test_no_published_row_passes_whose_record_would_not_today() -> None:
     seen: Counter[str] = Counter()
-    for path in (ROOT / "leaderboards" / "records").glob("*.json"):
-        metrics = (found := Record.read(path)).metrics
+    for found in boards.read_records(ROOT / "leaderboards"):
+        metrics = found.metrics
         if standing(found) == "pass":
             bare = metrics.get("memorising_auc", metrics.get("teacher_auc"))
             assert (bare is None or bare >= 0.6) and (metrics.get("teacher_floor_p") or 0.0) < 0.05
@@ -104,14 +104,14 @@ def test_releases_of_two_versions_are_two_and_the_older_one_is_not_recommended()
     old = [record("gs-wgan", seed, 0.9, version=2, **accounts) for seed in (0, 1)]
     new = record("gs-wgan", 0, 0.4, **accounts)
     new.privacy["noise_version"] = 1
-    rows = table([*old, new]).assign(dataset="digits").to_dict("records")
-    assert sorted(str(each.row["version"]) for each in candidates(rows)) == ["2", str(new.spec["release"]["version"])]
-    found = choose(rows, Constraints("example", 1.0, 0.0))
+    board, limits = boards.build([*old, new]), Constraints("example", 1.0, 0.0)
+    assert sorted(each.row.version for each in candidates([board])) == [2, new.spec["release"]["version"]]
+    found = choose([board], limits)
     assert [each.accuracy for (taken,) in found.taken.values() for each in [taken]] == [0.4]
-    ((_, reason),) = found.excluded
-    assert reason == "made by version 2 of gs-wgan, which has changed since: run it again"
+    (older,) = found.excluded
+    assert objection(older, limits) == "made by version 2 of gs-wgan, which has changed since: run it again"
 
 
 def test_the_epsilon_of_a_row_is_its_largest() -> None:
-    found = table([record("dp-merf", seed, 0.5, accounted=value) for seed, value in enumerate((1.0, 3.0, 2.0))])
-    assert found["epsilon_accounted"].tolist() == [3.0]
+    found = boards.build([record("dp-merf", seed, 0.5, accounted=value) for seed, value in enumerate((1.0, 3.0, 2.0))])
+    assert [row.epsilon_accounted for row in found.releases] == [3.0]

@@ -1,44 +1,36 @@
-"""Boards: one CSV file per data set, built from records and from nothing else."""
+"""Boards: three tables per data set, built from records and from nothing else."""
 
-from bench.boards.audit_bounds import (
-    audited_release,
-    bounds,
-    by_release,
-    is_refuted,
-    strongest,
-    with_all_options,
-)
-from bench.boards.board_csv import lines, to_csv
-from bench.boards.columns import COLUMNS
+from bench.boards.audit_bounds import audited_release, by_release, is_refuted, strongest, with_all_options
+from bench.boards.build import build
 from bench.boards.flags import flags
 from bench.boards.information import information
-from bench.boards.publish import differences, expected, publish, read, read_audits, rebuild, refresh
-from bench.boards.row_members import dataset, identity, row_key, seed
-from bench.boards.rows import Rows, table
+from bench.boards.publish import differences, publish, rebuild, refresh
+from bench.boards.records import dataset, read_audits, read_records, seed
+from bench.boards.spec_keys import identity
+from bench.boards.tables import Board, read_attacks, read_boards, read_releases
+from bench.boards.wide import wide_rows
 
 __all__ = [
-    "COLUMNS",
-    "Rows",
+    "Board",
     "audited_release",
-    "bounds",
+    "build",
     "by_release",
     "dataset",
     "differences",
-    "expected",
     "flags",
     "identity",
     "information",
     "is_refuted",
-    "lines",
     "publish",
-    "read",
+    "read_attacks",
     "read_audits",
+    "read_boards",
+    "read_records",
+    "read_releases",
     "rebuild",
     "refresh",
-    "row_key",
     "seed",
     "strongest",
-    "table",
-    "to_csv",
+    "wide_rows",
     "with_all_options",
 ]

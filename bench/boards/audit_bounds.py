@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from bench import plugins, registry
 from bench.boards.needs import needs, teacher_matters
 from bench.config import Variant
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
-from bench.storage.atomic_write import write_atomically
 from bench.storage.records import Audit, Record
 from bench.storage.specs import canonical
 
@@ -70,16 +68,15 @@ def _of_last_version(audits: list[Audit]) -> list[Audit]:
     return [audit for audit, version in zip(audits, versions, strict=True) if version == max(versions)]
 
 
-def note(record: Record, audits: Mapping[str, list[Audit]], path: Path) -> None:
-    """Write the strongest audit of a record's release into the record, if that is news.
+def noted(record: Record, audits: Mapping[str, list[Audit]]) -> Record | None:
+    """A record with what the strongest audit of its release shows; None where it says so already, or none was made.
 
     Args:
         audits: as from `by_release`.
-        path: of the record.
     """
     mine = audits.get(audited_release(record.spec)) if audits else None
     if not mine or not record.privacy:
-        return
+        return None
     best = strongest(mine)
     found = {
         "epsilon_lower": best.student,
@@ -93,9 +90,43 @@ def note(record: Record, audits: Mapping[str, list[Audit]], path: Path) -> None:
         "powerful": best.teacher > 0,
         "audits": [each.hash for each in mine],
     }
-    if record.privacy.get("audited") != found:
-        record.privacy["audited"] = found
-        write_atomically(path, record.to_json())
+    same = record.privacy.get("audited") == found
+    return None if same else replace(record, privacy=record.privacy | {"audited": found})
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What audits of some runs show together: lower bounds on student, unprotected teacher and a run without canaries,
+    the bound if all guesses were right, and whether a number of the release is refuted."""
+
+    student: float
+    teacher: float
+    null: float
+    ceiling: float
+    is_refuted: bool
+
+
+def shown(runs: Iterable[Record], audits: Mapping[str, Audit]) -> Shown | None:
+    """What audits show of runs that differ in the seed, from what is noted in their records; None without an audit.
+
+    Args:
+        audits: by hash; those that a record names and that are not here do not count.
+    """
+    notes = [note for run in runs if (note := run.privacy.get("audited"))]
+    names = {name for note in notes for name in note["audits"]} & audits.keys()
+    if not names:
+        return None
+    mine = [audits[name] for name in sorted(names)]
+    alike = next((note for note in notes if names == {*note["audits"]}), None)
+    if alike is None:  # several seeds were audited: the bounds hold together at a higher confidence of each
+        best = strongest(mine)
+        found = best.student, best.teacher, best.null, best.ceiling
+    else:
+        found = alike["epsilon_lower"], alike["teacher"], alike["null_run"], alike["ceiling"]
+    # No bound is above the strongest one; that of a single audit is the strongest
+    is_suspect = any(refutes(found[0], audit.delta, number) for audit in mine for number in _promised(audit))
+    student, teacher, null, ceiling = (round(bound, 6) for bound in found)
+    return Shown(student, teacher, null, ceiling, is_suspect and (len(mine) == 1 or is_refuted(mine)))
 
 
 @dataclass(frozen=True)
@@ -148,5 +179,10 @@ def is_refuted(audits: list[Audit]) -> bool:
     return any(
         refutes(bound, audit.delta, number)
         for bound, audit in zip(bounds(audits), audits, strict=True)
-        for number in (audit.privacy["claimed"], audit.privacy["accounted_units"].get("example"))
+        for number in _promised(audit)
     )
+
+
+def _promised(audit: Audit) -> tuple[dict[str, Any] | None, ...]:
+    """The audited release's claim and accounted epsilon for one example; None where there is none."""
+    return audit.privacy["claimed"], audit.privacy["accounted_units"].get("example")

@@ -1,12 +1,14 @@
-"""Folders of boards, and all rows in them."""
+"""Folders of boards, and all wide rows in them (`boards`)."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from bench import registry
-from bench.boards.board_csv import read_board
-from bench.errors import NotFound
+from bench.boards.tables import RELEASES
+from bench.boards.wide import wide_texts as boards
+
+__all__ = ["INSTALLED", "OWN", "PUBLISHED", "boards", "boards_folder", "own_folder"]
 
 PUBLISHED, OWN = Path("leaderboards"), Path("boards")
 """Folders of boards: of this project, and of a user."""
@@ -25,20 +27,4 @@ def boards_folder(given: Path | None) -> Path:
 
 def own_folder(given: Path | None) -> Path | None:
     """The folder of a user's boards: the one given, else `boards` here, if it has any; else None."""
-    return given or (OWN if any(OWN.glob("*.csv")) else None)
-
-
-def boards(folder: Path) -> list[dict[str, str]]:
-    """The rows of all boards in a folder, as text, each with its "dataset".
-
-    Raises:
-        BenchError: no such folder, no board in it, or a file in it that is no board.
-    """
-    found = sorted(folder.glob("*.csv"))
-    if not found:
-        inside = folder / "leaderboards"
-        nearest = (
-            f"give {inside}" if inside.is_dir() else "run from the project's directory, or give a folder of boards"
-        )
-        raise NotFound(f"no board in {folder}; {nearest}")
-    return [row for path in found for row in read_board(path)]
+    return given or (OWN if any(OWN.glob(f"{RELEASES}/*.csv")) else None)

@@ -1,4 +1,4 @@
-"""The columns of a board, in their order, for its CSV file, the report page and the terminal.
+"""The columns of a wide row (`bench.boards.wide`), in their order, for the report page.
 
 What is measured of a run comes from the table of metrics; the column of a plug-in, or of a number that older records
 lack, is on the boards that have a number of it.
@@ -115,27 +115,11 @@ ALL = (
     Column("failed", "failed", "number"),
     Column("seconds", "time", "seconds", tip="Mean of the runs, all steps."),
     Column("device", "device"),
-    Column("reported_accuracy", "printed by the paper", "percent", True),
-    Column("reported_source", "printed where"),
-    Column("reported_difference", "ours less theirs", "percent", True),
     Column("flags", "flags", "flags", True, tip="What must be known before a row is used."),
     Column("runs", "seeds", "runs", True, tip="A run each; follow the number."),
 )
-PLUGGED = frozenset(column.key for column in [*_of(_OTHERS, classifier=False), *_CONTROLS])
-"""Columns that a board has only where one of its rows fills them."""
-COLUMNS = [column.key for column in ALL if column.key not in PLUGGED]
-"""The columns that every board has."""
 MEASURED = tuple(column for column in ALL if column.metric)
-NUMBERS = tuple(dict.fromkeys(column.metric for column in MEASURED))
-"""The numbers of a record that a row has the mean of."""
-REFERENCE_NUMBERS = tuple(
-    metric.key for metric in metrics().values() if metric.averaged and metric.of == "reconstructions"
-)
-"""Those of them that images have which no target was asked about."""
 SORT = ["tier", "split", "method", "variant", "setting", "teacher", "student", "attack", "attack_variant", "delta"]
 SORT += ["runs"]
-
-
-def keys(filled: Collection[str]) -> list[str]:
-    """The heads of a board whose rows fill these of the columns that not every board has."""
-    return [column.key for column in ALL if column.key not in PLUGGED or column.key in filled]
+WIDE = tuple(column.key for column in ALL)
+"""The columns of a wide row."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
 from bench import data, registry
-from bench.boards.standing import standing
 from bench.errors import BenchError
-from bench.metrics.floors import ALPHA
+from bench.metrics.levels import ALPHA, LEAST_AUC, strong_enough
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import dispute
 from bench.privacy.units import Relation
@@ -28,6 +27,9 @@ UNTRUE = {
 """Flags of an accounted epsilon that is none, and how that is told."""
 UNTRUE_ACCOUNTS = {("p3gm", 1), ("gs-wgan", 1)}
 """Versions in which a record left out moved the public draws of the others, so that given the seed no account held."""
+
+
+OLDER = "older-version"
 
 
 def flags(record: Record) -> list[str]:
@@ -51,10 +53,14 @@ def flags(record: Record) -> list[str]:
     the method had unlabelled public images of the private data's own distribution, which no epsilon charges for;
     `older-version`: the method or the attack has changed since, and the command would give other numbers today.
     """
-    older = ["older-version"] if _is_older(record) else []
+    return ([OLDER] if _is_older(record) else []) + flags_of_record(record)
+
+
+def flags_of_record(record: Record) -> list[str]:
+    """`flags` except `older-version`, which depends on the installed versions."""
     public = ["public-data"] if record.spec["release"].get("public") else []
     attack = _flags_of_knowledge(record) + _flags_of_inversion(record) + _flags_of_membership(record)
-    return older + public + _flags_of_claim(record) + attack + _flags_of_noise(record)
+    return public + _flags_of_claim(record) + attack + _flags_of_noise(record)
 
 
 def _is_older(record: Record) -> bool:
@@ -141,8 +147,14 @@ def share_of_commonest(record: Record) -> float | None:
     if times and accuracy:
         return accuracy / times
     where = record.spec["release"]["teacher"]["data"]
-    classes = len(data.facts(where["dataset"]).classes_of(where["split"]))
+    classes = classes_of(where["dataset"], where["split"])
     return 1 / classes if classes else None  # of some data sets only reading tells
+
+
+@cache
+def classes_of(name: str, split: str) -> int:
+    """How many classes a split of a data set has; 0 where it is not known here. Thousands of records need it."""
+    return len(data.facts(name).classes_of(split))
 
 
 def _flags_of_inversion(record: Record) -> list[str]:
@@ -170,3 +182,37 @@ def _flags_of_membership(record: Record) -> list[str]:
     if proved is not None and seen is not None and seen > epsilon_from_json(proved["epsilon"]):
         found.append("membership>accounted")
     return found
+
+
+Standing = Literal["pass", "inconclusive", ""]
+
+
+def standing(record: Record) -> Standing:
+    """Whether the attack of a record has shown its power, by today's gate; "" where none was scored.
+
+    Gates have become stricter, and a record keeps the verdict of its day. Numbers that it does not have are left out.
+    """
+    if not {"attack_accuracy", "auc"} & set(record.metrics):
+        return "inconclusive" if record.status == "inconclusive" else ""
+    shown = record.status == "ok" and (_told_apart if "auc" in record.metrics else _reconstructed)(record.metrics)
+    return "pass" if shown else "inconclusive"
+
+
+def _told_apart(metrics: dict[str, float | None]) -> bool:
+    """As `bench.metrics.membership.membership_power`."""
+    bare = "memorising_" if "memorising_auc" in metrics else "teacher_"
+    auc, low, random = (metrics.get(key) for key in (f"{bare}auc", f"{bare}auc.lo", "random_auc.lo"))
+    gain = metrics.get("teacher_auc_gain.lo")
+    return not (
+        (gain is not None and gain <= 0)
+        or (auc is not None and auc < LEAST_AUC)
+        or (low is not None and low <= 0.5)
+        or (random is not None and random > 0.5)
+    )
+
+
+def _reconstructed(metrics: dict[str, float | None]) -> bool:
+    """As `bench.metrics.power.power`, without p-value for fewer than four classes, and `inversion_stage`: the test
+    against retrieval, or what the attack must show where there is none."""
+    p, of_classes = metrics.get("teacher_floor_p"), metrics.get("power_p_teacher", 0.0)
+    return of_classes is not None and (strong_enough(metrics) if p is None else p < ALPHA)

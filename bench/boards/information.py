@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
-from bench import data
+from bench.boards.flags import classes_of
 from bench.privacy import Unit
 from bench.privacy.information import (
     Information,
@@ -38,13 +37,7 @@ def information(record: Record) -> Information:
     if said is not None:
         return Information.from_json(said)
     where = record.spec["release"]["teacher"]["data"]
-    return of_events(record.privacy.get("events", []), _classes(where["dataset"], where["split"]))
-
-
-@cache
-def _classes(dataset: str, split: str) -> int:
-    """c of a split; 0 of a data set that is not known here. Kept, as every record of a board asks."""
-    return len(data.facts(dataset).classes_of(split))
+    return of_events(record.privacy.get("events", []), classes_of(where["dataset"], where["split"]))
 
 
 def of_events(events: list[Event], classes: int) -> Information:

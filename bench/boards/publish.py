@@ -1,27 +1,30 @@
-"""Boards as files: the one beside the runs, and the committed ones."""
+"""Boards as files: the ones next to the runs, and the committed ones."""
 
 from __future__ import annotations
 
-import gc
 import math
-import os
-import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from itertools import repeat
 from pathlib import Path
 from typing import Any, TypeVar
 
 from filelock import FileLock
 
 from bench import progress
-from bench.boards.audit_bounds import by_release, note
-from bench.boards.board_csv import Line, lines, to_csv
-from bench.boards.columns import keys
-from bench.boards.row_members import dataset
-from bench.boards.rows import Published, Rows
+from bench.boards.audit_bounds import by_release, noted
+from bench.boards.build import build
+from bench.boards.records import (
+    add,
+    dataset,
+    file_of,
+    locked,
+    migrate,
+    read_audits,
+    read_records,
+    readable,
+    without_collection,
+)
+from bench.boards.tables import ATTACKS, RELEASES, RUNS, Board
 from bench.errors import BenchError
 from bench.privacy import Ledger
 from bench.privacy.accountant import VERSION, EmptyLedger, account
@@ -30,45 +33,42 @@ from bench.storage.atomic_write import write_atomically
 from bench.storage.records import AUDIT, RECORD, Audit, Record
 
 Kept = TypeVar("Kept", Record, Audit)
-PART = 4_000
-"""Records that one process reads before it hands over what their rows need."""
-
-
-def read(paths: Iterable[Path]) -> list[Record]:
-    """The records in files, sorted by hash. Raises ValueError naming a file that is not a record."""
-    return sorted((Record.read(path) for path in paths), key=lambda record: record.hash)
-
-
-def read_audits(paths: Iterable[Path]) -> list[Audit]:
-    """The audits in files, sorted by hash. Raises ValueError naming a file that is not an audit."""
-    return sorted((Audit.read(path) for path in paths), key=lambda audit: audit.hash)
 
 
 def refresh(out: Path, name: str) -> Path:
-    """Rebuild `<out>/leaderboards/<name>.csv` from records and audits below `out`; safe with several processes.
+    """Rebuild a data set's board in `<out>/leaderboards` from records and audits below `out`; several processes may.
 
     A record whose release has been audited is given the bound first, as `privacy.audited`. Records and audits that
     cannot be read, damaged ones and those of an older version of the bench, are left out, and the user is told.
+
+    Returns:
+        The table of releases.
     """
-    path = out / "leaderboards" / f"{name}.csv"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_name(f".{path.name}.lock")):
+    boards = out / "leaderboards"
+    boards.mkdir(parents=True, exist_ok=True)
+    with FileLock(boards / f".{name}.lock"):
         unreadable: list[Path] = []
         audits = [a for _, a in _readable(Audit.read, out.glob(f"audits/[!.]*/{AUDIT}"), unreadable)]
-        audits = [a for a in audits if dataset(a) == name]
-        rows, released = Rows(audits), by_release(audits)
-        for place, record in _readable(Record.read, out.glob(f"records/[!.]*/{RECORD}"), unreadable):
+        audits = [audit for audit in audits if dataset(audit) == name]
+        released, records = by_release(audits), []
+        for path, record in _readable(Record.read, out.glob(f"records/[!.]*/{RECORD}"), unreadable):
             if dataset(record) == name:
-                note(record, released, place)
-                rows.add(record)
-        heads = keys(rows.filled)
-        write_atomically(path, to_csv(lines(rows.rows(), heads), heads))
+                news = noted(record, released)
+                if news is not None:
+                    write_atomically(path, news.to_json())
+                records.append(news or record)
+        _write(boards, build(records, audits, noted=True, name=name))
     if unreadable:
         progress.say(
             f"left out of the board: {len(unreadable)} records or audits that are damaged or of an older version, "
             f"such as {unreadable[0]}; run them again, or remove them"
         )
-    return path
+    return boards / RELEASES / f"{name}.csv"
+
+
+def _write(boards: Path, board: Board) -> None:
+    for folder, text in board.texts().items():
+        write_atomically(boards / folder / f"{board.dataset}.csv", text)
 
 
 def _readable(
@@ -84,44 +84,44 @@ def _readable(
         yield path, kept
 
 
-def publish(boards: Path, runs: Iterable[Path], published: Published | None = None) -> list[Path]:
-    """Copy records into `boards/records/`, audits into `boards/audits/`, and rebuild the CSV files there.
+def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
+    """Add records and audits to a folder of boards, and rebuild its tables; several processes wait for each other.
 
     Args:
         boards: the committed directory.
         runs: directories of runs or audits, or their record.json and audit.json.
-        published: as for `Rows`.
+
+    Returns:
+        The tables of releases.
 
     Raises:
         BenchError: not a record; a smoke run; a failed run; code that was not committed when it ran.
     """
     chosen = [_publishable(path) for path in runs]
-    for found in chosen:
-        folder = "audits" if isinstance(found, Audit) else "records"
-        place = boards / folder / f"{found.hash}.json"
-        if line := _replaced(place, found):
-            progress.say(line)
-        write_atomically(place, found.to_json())
-    return rebuild(boards, published)
+    with locked(boards):
+        migrate(boards)
+        before = {kept.hash: kept for kind in {type(kept) for kept in chosen} for _, kept in readable(kind, boards)}
+        for found in chosen:
+            if line := _replaced(boards, before.get(found.hash), found):
+                progress.say(line)
+        add(boards, chosen)
+        return _rebuild(boards)
 
 
-def _replaced(place: Path, found: Record | Audit) -> str:
+def _replaced(boards: Path, before: Record | Audit | None, found: Record | Audit) -> str:
     """How the run of the same spec that was published before differs; "" where there is none, or nothing does."""
-    try:
-        before = _numbers(type(found).read(place))
-    except FileNotFoundError:
+    if before is None:
         return ""
-    except ValueError as error:
-        return f"{error}; replaced"
-    now = _numbers(found)
+    then, now = _numbers(before), _numbers(found)
     unlike = [
-        f"{name} {before[name]:.4g} is now {now[name]:.4g}"
-        for name in sorted(before.keys() & now.keys())
-        if before[name] != now[name] and not name.endswith((".lo", ".hi"))
+        f"{name} {then[name]:.4g} is now {now[name]:.4g}"
+        for name in sorted(then.keys() & now.keys())
+        if then[name] != now[name] and not name.endswith((".lo", ".hi"))
     ]
     if not unlike:
         return ""
     more = f" and {len(unlike) - 3} more" if len(unlike) > 3 else ""
+    place = f"{found.hash} in {file_of(boards, found)}"
     return f"{place} is replaced by another run of the same settings: {', '.join(unlike[:3])}{more}"
 
 
@@ -184,103 +184,79 @@ def _contradiction(record: Record) -> str:
     return ""
 
 
-def rebuild(boards: Path, published: Published | None = None) -> list[Path]:
-    """Write every data set's CSV from `boards/records/` and `boards/audits/`, and what audits say into the records."""
-    released, paths = by_release(read_audits((boards / "audits").glob("*.json"))), []
-    for place in (boards / "records").glob("*.json") if released else ():
-        note(Record.read(place), released, place)
-    for name, text in expected(boards, published).items():
-        paths.append(boards / f"{name}.csv")
-        write_atomically(paths[-1], text)
-    return paths
+def rebuild(boards: Path) -> list[Path]:
+    """Write every data set's tables from the records and audits of a folder of boards, and what audits show into the
+    records.
+
+    Returns:
+        The tables of releases.
+    """
+    with locked(boards):
+        migrate(boards)
+        return _rebuild(boards)
 
 
-def expected(boards: Path, published: Published | None = None) -> dict[str, str]:
-    """Data set to the CSV text that the committed records and audits give.
+def _rebuild(boards: Path) -> list[Path]:
+    released = by_release(read_audits(boards))
+    news = [noted(record, released) for record in read_records(boards)] if released else []
+    add(boards, [record for record in news if record is not None])
+    found = expected(boards)
+    for board in found:
+        _write(boards, board)
+    return [boards / RELEASES / f"{board.dataset}.csv" for board in found]
 
-    Many records are read by several processes, which then share the lines among them.
+
+def expected(boards: Path, *, strict: bool = True) -> list[Board]:
+    """The boards that the committed records and audits give, by name of the data set.
+
+    Args:
+        strict: as of `read_records`.
 
     Raises:
-        ValueError: a file that is not a record or an audit; it is named.
+        ValueError: a record or an audit is damaged; it is named.
     """
-    audits = read_audits((boards / "audits").glob("*.json"))
-    paths = list((boards / "records").glob("*.json"))
-    parts = [paths[start : start + PART] for start in range(0, len(paths), PART)]
-    jobs = min(len(parts), os.cpu_count() or 1)
-    board: dict[str, list[Line]] = defaultdict(list)
-    filled: dict[str, set[str]] = defaultdict(set)
-    with _no_collection(), _mapping(jobs) as each:
-        read = list(each(_shares, parts, repeat(audits), repeat(jobs), repeat(published)))
-        for _, some in read:
-            for name, columns in some.items():
-                filled[name] |= columns
-        heads = {name: keys(columns) for name, columns in filled.items()}
-        for found in each(_lines, zip(*(shares for shares, _ in read), strict=True), repeat(heads)):
-            for name, part in found.items():
-                board[name] += part
-        return {name: to_csv(whole, heads[name]) for name, whole in sorted(board.items())}
+    with without_collection():  # and what was read is dropped before it is switched on again
+        return _expected(boards, strict)
 
 
-def _shares(
-    paths: list[Path], audits: list[Audit], number: int, published: Published | None
-) -> tuple[list[bytes], dict[str, set[str]]]:
-    """What some records give: data set to `Rows`, pickled, a share for each of `number` processes; data set to the
-    plug-ins' columns that are filled."""
-    found: dict[str, Rows] = {}
-    for path in paths:
-        record = Record.read(path)
-        name = dataset(record)
-        if name not in found:
-            found[name] = Rows((audit for audit in audits if dataset(audit) == name), published)
-        found[name].add(record)
-    split = {name: rows.split(number) for name, rows in found.items()}
-    shares = [pickle.dumps({name: of[one] for name, of in split.items()}) for one in range(number)]
-    return shares, {name: rows.filled for name, rows in found.items()}
+def _expected(boards: Path, strict: bool) -> list[Board]:
+    records: dict[str, list[Record]] = defaultdict(list)
+    audits: dict[str, list[Audit]] = defaultdict(list)
+    for audit in read_audits(boards, strict=strict):
+        audits[dataset(audit)].append(audit)
+    for record in read_records(boards, strict=strict):
+        records[dataset(record)].append(record)
+    return [build(of, audits[name], noted=True) for name, of in sorted(records.items())]
 
 
-def _lines(shares: tuple[bytes, ...], heads: dict[str, list[str]]) -> dict[str, list[Line]]:
-    """Data set to the lines of what one process got from all parts."""
-    found: dict[str, Rows] = {}
-    for share in shares:
-        for name, rows in pickle.loads(share).items():
-            if name in found:
-                found[name].merge(rows)
-            else:
-                found[name] = rows
-    return {name: lines(rows.rows(), heads[name]) for name, rows in found.items()}
+def differences(boards: Path) -> list[str]:
+    """One line per committed table that is not exactly what the records give; empty when all is well.
 
+    Checking every field of every record takes as long as building the tables. So records are first read without; where
+    a table differs then, or cannot be built, they are read strictly, and a damaged one is named.
 
-@contextmanager
-def _mapping(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """`map`, by several processes if there are to be several."""
-    if jobs < 2:
-        yield map
-        return
-    with ProcessPoolExecutor(jobs, initializer=gc.disable) as pool:
-        yield pool.map
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Without the garbage collector, which would look for cycles among a million dictionaries that have none."""
-    was = gc.isenabled()
-    gc.disable()
+    Raises:
+        ValueError: as `expected`.
+    """
     try:
-        yield
-    finally:
-        if was:
-            gc.enable()
+        if not _compare(boards, expected(boards, strict=False)):
+            return []
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        pass  # the strict reader says which record it is
+    return _compare(boards, expected(boards))
 
 
-def differences(boards: Path, published: Published | None = None) -> list[str]:
-    """One line per committed CSV that is not exactly what the records give; empty when all is well."""
-    wanted = expected(boards, published)
-    there = {p.stem: p.read_text(encoding="utf-8") for p in boards.glob("*.csv")}
-    lines = [f"{boards}/{name}.csv is missing" for name in wanted if name not in there]
-    lines += [f"{boards}/{name}.csv has no records" for name in there if name not in wanted]
+def _compare(boards: Path, found: list[Board]) -> list[str]:
+    """The lines of `differences`."""
+    wanted = {
+        boards / folder / f"{board.dataset}.csv": text for board in found for folder, text in board.texts().items()
+    }
+    there = [path for folder in (RELEASES, ATTACKS, RUNS) for path in sorted((boards / folder).glob("*.csv"))]
+    lines = [f"{path} is missing" for path in wanted if path not in there]
+    lines += [f"{path} has no records" for path in there if path not in wanted]
     lines += [
-        f"{boards}/{name}.csv is not what its records give"
-        for name in wanted
-        if name in there and wanted[name] != there[name]
+        f"{path} is not what its records give"
+        for path in there
+        if path in wanted and path.read_bytes() != wanted[path].encode()
     ]
     return lines

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.boards.records import has_records, read_records
 from bench.bundle import files
 from bench.bundle.account import ledger_of
 from bench.bundle.schema import PRIVACY
@@ -106,24 +107,23 @@ def read(folder: Path) -> list[Released]:
     """
     if not folder.is_dir():
         raise NotFound(f"--releases {folder}: no such folder; give the --out of runs, a run's folder or a bundle")
-    records, bundles = record_files(folder), sorted(path.parent for path in _either(folder, PRIVACY))
-    if not records and not bundles:
+    paths, bundles = record_files(folder), sorted(path.parent for path in _either(folder, PRIVACY))
+    if not paths and not has_records(folder) and not bundles:
         raise NotFound(
             f"--releases {folder}: no record and no bundle in it; give the --out of runs, a run's folder or a bundle"
         )
     found = []
-    for path in records:
-        try:
-            found.append(of_record(Record.read(path)))
-        except (BenchError, OSError, ValueError) as error:
-            raise BenchError(f"--releases {path}: {error}; remove it, or make the run again") from None
+    try:
+        for record in (*map(Record.read, paths), *read_records(folder)):
+            found.append(of_record(record))
+    except (BenchError, OSError, ValueError) as error:
+        raise BenchError(f"--releases {folder}: {error}; remove it, or make the run again") from None
     return [release for release in [*found, *map(of_bundle, bundles)] if release is not None]
 
 
 def record_files(folder: Path) -> list[Path]:
-    """The records of runs in a folder, of runs' own folders in it, and of its `records/`."""
-    held = folder / "records"
-    return sorted({*_either(folder, RECORD), *held.glob(f"[!.]*/{RECORD}"), *held.glob("[!.]*.json")})
+    """The records of runs in a folder, of runs' own folders in it, and of those in its `records/`."""
+    return sorted({*_either(folder, RECORD), *(folder / "records").glob(f"[!.]*/{RECORD}")})
 
 
 def _either(folder: Path, name: str) -> list[Path]:

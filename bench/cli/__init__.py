@@ -19,6 +19,7 @@ from bench.cli import (
     doctor,
     export,
     listing,
+    records,
     report,
     run,
     show,
@@ -40,7 +41,7 @@ GROUPS: dict[str, dict[str, Any]] = {
         "account": account,
     },
     "release": {"canaries": canaries, "assess": assess, "export": export, "verify": verify},
-    "boards": {"leaderboard": boards, "choose": choose, "report": report},
+    "boards": {"leaderboard": boards, "choose": choose, "report": report, "records": records},
     "methods, data and machines": {"list": listing.LIST, "show": show.SHOW, "doctor": doctor},
 }
 """The task of a user to its commands, in the order of `bench --help`."""

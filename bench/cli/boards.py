@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from bench import extensions
 from bench.cli import paths
 from bench.errors import BadOption, BenchError, NotFound, disk_is_full
 from bench.progress import Screen, complain, out, plain_text, tell
 
 if TYPE_CHECKING:
-    from bench.boards.columns import Column
-    from bench.boards.rows import Published
+    from bench.boards.attacked import Attacked
+    from bench.boards.tables import Board, ReleaseRow
 
 HELP = "show the boards, publish records, check the committed CSV files"
 DESCRIPTION = (
-    "Without options: print the boards of the runs in --out. With --publish: copy runs to boards of your own, apart "
-    "from the published boards of this project. "
+    "Without options: print the releases on the boards of the runs in --out. With --publish: copy runs to boards of "
+    "your own, apart from the published boards of this project. "
     "Ranks are only meaningful inside one unit, tier, split and data set."
 )
-WIDTH = 300
-UNITS = {"epsilon_claimed": "claim_unit", "epsilon_accounted": "unit"}
-"""An epsilon's column to that of what it protects one of, which stands in the same cell."""
+WIDTH = 120
+"""Letters of a line that a table takes."""
+COLUMNS = {"release": 30, "teacher": 8, "accuracy": 21, "epsilon": 21, "nats ≤": 6, "seeds": 5, "flags": 14}
+"""Columns of the terminal to their least widths."""
+ATTACKS = {"release": 40, "attack on the student": 60}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of `bench leaderboard`."""
     parser.add_argument("--dataset", metavar="NAME", help="one board only")
+    parser.add_argument("--attacks", action="store_true", help="print what attacks on each release achieved, too")
     parser.add_argument(
         "--out", type=paths.named, default=Path("runs"), metavar="DIR", help="where your runs are (default runs)"
     )
@@ -44,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=paths.named,
         metavar="RUN",
-        help="copy these runs' records (none: those there already) into --boards and rebuild its CSV files",
+        help="copy these runs' records (none: those there already) into --boards and rebuild its tables",
     )
     parser.add_argument(
         "--check", action="store_true", help="fail unless every committed CSV is exactly what its records give"
@@ -53,37 +56,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Show, publish or check. Returns the exit status."""
-    from bench.boards import board_files
-
     if given.check and given.publish is not None:
         raise BadOption("--check changes nothing and --publish rebuilds the boards; give one of them")
     if given.dataset is not None and (given.check or given.publish is not None):
         raise BadOption(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
-    if given.publish is not None:
-        return _publish(given.boards or board_files.OWN, given.publish)
-    if given.check:
-        return _check(given.boards or board_files.PUBLISHED)
-    folder = given.out / "leaderboards"
-    found = sorted(folder.glob("*.csv"))
-    if given.dataset is not None:
-        found = [path for path in found if path.stem == given.dataset]
+    if given.attacks and (given.check or given.publish is not None):
+        raise BadOption("--attacks is for printing boards; leave it out with --check and --publish")
+    if given.publish is not None or given.check:
+        from bench.boards.board_files import OWN, PUBLISHED
+
+        if given.check:
+            return _check(given.boards or PUBLISHED)
+        return _publish(given.boards or OWN, given.publish)
+    return _show(given.out / "leaderboards", given.dataset, given.attacks)
+
+
+def _show(folder: Path, dataset: str | None, with_attacks: bool) -> int:
+    """Print the boards of a folder."""
+    from bench.boards.tables import RELEASES, read_boards
+
+    found = [path.stem for path in (folder / RELEASES).glob("*.csv") if dataset in (None, path.stem)]
     if not found:
-        which = f"for data set '{given.dataset}' " if given.dataset else ""
+        which = f"for data set '{dataset}' " if dataset else ""
         raise NotFound(
             f"no board {which}in {folder}; make one with `bench run --method dpsd --attack gmi`, or give --out DIR"
         )
-    for path in found:
-        _print(path)
+    for board in read_boards(folder, found):
+        _print(board, folder / RELEASES / f"{board.dataset}.csv", with_attacks)
     return 0
 
 
 def _publish(boards: Path, runs: list[Path]) -> int:
-    from bench.boards import publish
+    from bench.boards.publish import publish
 
     if not runs:
         expect_boards(boards)
     try:
-        written = publish(boards, runs, _published(boards))
+        written = publish(boards, runs)
     except (ValueError, OSError) as error:
         if disk_is_full(error):
             raise
@@ -91,12 +100,6 @@ def _publish(boards: Path, runs: list[Path]) -> int:
     for path in written:
         out.print(f"wrote {path}", markup=False)
     return 0
-
-
-def _published(boards: Path) -> Published | None:
-    """What fills the columns of published numbers, in a folder that holds such numbers."""
-    found = extensions.load("board columns")
-    return next((found[name] for name in found if (boards / name).is_dir()), None)
 
 
 def expect_boards(boards: Path) -> None:
@@ -108,15 +111,16 @@ def expect_boards(boards: Path) -> None:
 
 
 def _check(boards: Path) -> int:
-    from bench.boards import differences
+    from bench.boards.publish import differences
+    from bench.boards.records import has_records
 
     expect_boards(boards)
-    if not any(boards.glob("*.csv")) and not any(boards.glob("records/*.json")):
+    if not any(boards.glob("*/*.csv")) and not has_records(boards):
         raise NotFound(f"--boards {boards}: neither boards nor records there to check")
     try:
-        lines = differences(boards, _published(boards))
+        lines = differences(boards)
     except (ValueError, OSError) as error:
-        raise BenchError(f"--boards {boards}: {error}; mend or remove it") from None
+        raise BenchError(f"--boards {boards}: {error}; repair or remove it") from None
     for line in lines:
         complain(line)
     tell(
@@ -127,28 +131,67 @@ def _check(boards: Path) -> int:
     return 1 if lines else 0
 
 
-def _print(path: Path) -> None:
+def _print(board: Board, path: Path, with_attacks: bool) -> None:
+    """Print the releases of a board, a table for each tier and split, each with the attacks on them if wanted."""
+    from bench.boards.attacked import attacks
+
+    on = attacks(board) if with_attacks else {}
+    for (tier, split), rows in groupby(board.releases, key=lambda row: (row.tier, row.split)):
+        shown = list(rows)
+        _table(f"{board.dataset}, tier {tier}, split {split}  ({path})", COLUMNS, map(_cells, shown))
+        lines = [((_name(row),), (_attack(each),)) for row in shown for each in on.get(row.release, ())]
+        if lines:
+            _table("attacks on these releases", ATTACKS, lines)
+
+
+def _table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[Sequence[str]]]) -> None:
+    """Print a table of cells of several lines each."""
     from rich.table import Table
 
-    from bench.boards.board_csv import read_board
-    from bench.boards.columns import ALL
-
-    rows = read_board(path)
-    table = Table(title=plain_text(f"{path.stem}  ({path})"), title_justify="left", box=None, header_style="bold")
-    core = [column for column in ALL if (column.core or column.key == "tier") and column.kind != "runs"]
-    shown = [column for column in core if any(row.get(column.key) for row in rows)]
-    for column in shown:
-        table.add_column(column.label)
-    table.add_column("seeds")
-    for row in rows:
-        table.add_row(*[plain_text(_cell(column, row)) for column in shown], plain_text(str(row["seeds"]) or "-"))
-    Screen(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
+    table = Table(title=plain_text(title), title_justify="left", box=None, header_style="bold")
+    for name, width in widths.items():
+        table.add_column(name, min_width=width, overflow="fold")
+    for cells in rows:
+        table.add_row(*(plain_text(*lines) for lines in cells))
+    Screen(width=WIDTH, highlight=False, emoji=False).print(table)
 
 
-def _cell(column: Column, row: Mapping[Any, Any]) -> str:
-    text, unit = str(row[column.key]), str(row.get(UNITS.get(column.key, ""), ""))
-    if text and unit:
-        return f"{float(text):.4g} per {unit}".replace("inf ", "infinite ")
-    if text and column.kind in ("number", "percent", "epsilon"):
-        return f"{float(text):.4g}"
-    return text or "-"
+def _name(row: ReleaseRow) -> str:
+    from bench.boards.board_cells import options
+    from bench.storage.options import described
+
+    return f"{row.method} ({row.variant}) {described(options(row.options))}".strip()
+
+
+def _cells(row: ReleaseRow) -> list[tuple[str, ...]]:
+    """A release as the terminal shows it, under `COLUMNS`."""
+    accuracy = "-" if row.accuracy is None else f"{row.accuracy:.4f}"
+    if row.accuracy_low is not None and row.accuracy_high is not None:
+        accuracy += f" [{row.accuracy_low:.3f}, {row.accuracy_high:.3f}]"
+    claimed, accounted, lower = row.epsilon_claimed, row.epsilon_accounted, row.epsilon_lower
+    epsilons = [] if claimed is None else [f"claimed {_number(claimed)} per {row.claimed_unit}"]
+    epsilons += [] if accounted is None else [f"accounted {_number(accounted)} per {row.unit}"]
+    epsilons += [] if lower is None else [f"at least {_number(lower)} per example"]
+    nats = "-" if row.information is None else _number(row.information)
+    flags = row.flags.split() or ["-"]
+    return [
+        (_name(row),),
+        (row.teacher,),
+        (accuracy,),
+        (*(epsilons or ["-"]),),
+        (nats,),
+        (row.seeds or "-",),
+        (*flags,),
+    ]
+
+
+def _attack(attacked: Attacked) -> str:
+    """An attack as the terminal shows it, with what untrained networks reach."""
+    metric = "attack_accuracy" if "attack_accuracy" in attacked.rows else "auc"
+    row = attacked.rows.get(metric)
+    baseline = "" if row is None or row.untrained is None else f"; untrained network {row.untrained:.3f}"
+    return f"{attacked}{baseline}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}".replace("inf", "infinite")

@@ -10,7 +10,9 @@ from bench.interface.boards import UNITS
 from bench.progress import Screen, out, plain_text
 
 if TYPE_CHECKING:
-    from bench.boards.selection import Candidate, Choice, Constraints, Row
+    from bench.boards.selection import Candidate, Choice, Constraints
+    from bench.boards.tables import ReleaseRow
+    from bench.interface.boards import Chosen
 
 HELP = "which method to take for a privacy budget and an accuracy, from the boards"
 DESCRIPTION = (
@@ -73,27 +75,30 @@ def execute(given: argparse.Namespace) -> int:
         dataset=given.dataset,
         boards=given.boards,
         own=given.own,
+        with_attacks=False,  # they matter only to the answers, which are about few data sets
     )
-    choice, limits = found.choice, Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
+    limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
     _print(f"boards: {', '.join(found.read)}")
     if given.all:
-        _show(choice, limits)
+        _show(found, limits)
     else:
-        _show_briefly(choice, limits, given.dataset is not None)
+        _show_briefly(found, limits, given.dataset is not None)
     return 0
 
 
-def _show(choice: Choice, limits: Constraints) -> None:
+def _show(chosen: Chosen, limits: Constraints) -> None:
     """Print everything: excluded rows, then of each place the table and the answer."""
-    _excluded(choice)
-    _none(choice, limits)
-    for place, found in choice.taken.items():
+    _excluded(chosen.choice, limits)
+    _none(chosen.choice, limits)
+    for place, taken in chosen.choice.taken.items():
+        found = chosen.add_attacks(taken)
         _table(place, found)
         _answer(found, limits)
 
 
-def _show_briefly(choice: Choice, limits: Constraints, one_dataset: bool) -> None:
+def _show_briefly(chosen: Chosen, limits: Constraints, one_dataset: bool) -> None:
     """At most `MOST_LINES` lines: a table, and of one data set the answer of its place with the most accurate row."""
+    choice = chosen.choice
     _none(choice, limits)
     places = sorted(choice.taken.values(), key=lambda found: -(found[0].accuracy or 0.0)) if one_dataset else []
     places = places or list(choice.taken.values())
@@ -104,7 +109,7 @@ def _show_briefly(choice: Choice, limits: Constraints, one_dataset: bool) -> Non
         shown = [found[0] for found in places[: FEW_ROWS if one_dataset else MOST_LINES - 6]]
         _brief_table("the most accurate of each data set, tier and split", shown)
     if len(places) == 1 or (one_dataset and places):
-        _answer(places[0], limits, FEW_LINES)
+        _answer(chosen.add_attacks(places[0]), limits, FEW_LINES)
     elif places:
         _print("cost, attacks and risks: name a data set with --dataset")
     left = len(choice.excluded) + sum(map(len, places)) - len(shown)
@@ -122,12 +127,14 @@ def _none(choice: Choice, limits: Constraints) -> None:
             _print(line)
 
 
-def _excluded(choice: Choice) -> None:
+def _excluded(choice: Choice, limits: Constraints) -> None:
+    from bench.boards.selection import objection
+
     if choice.excluded:
         out.print("excluded")
-    for candidate, reason in choice.excluded:
+    for candidate in choice.excluded:
         where = " ".join(candidate.place)
-        _print(f"  {where}  {candidate.name}{_yours(candidate)}: {reason}")
+        _print(f"  {where}  {candidate.name}{_yours(candidate)}: {objection(candidate, limits)}")
     out.print()
 
 
@@ -140,26 +147,26 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
     from bench.boards.selection import lacking, least_epsilon
     from bench.report.glossary import UNITS as PROTECTED
 
-    best, row, audit = found[0], found[0].row, found[0].audited
+    best, row, lower = found[0], found[0].row, found[0].row.epsilon_lower
     most = f"the most accurate of {len(found)}" if len(found) > 1 else "the only row"
     most += f" whose accounted epsilon per {limits.unit} is at most {limits.epsilon:g}"
     lines = {
         "accuracy": [f"{best.accuracy:.4f} ({best.spread})"],
         "protects": [
-            f"{PROTECTED[limits.unit]}: epsilon {best.epsilon:.4g}, delta {row['delta']}, {row['relation']}",
+            f"{PROTECTED[limits.unit]}: epsilon {best.epsilon:.4g}, delta {row.delta}, {row.relation}",
             "one release; every other one of the same records adds to it",
         ],
         "command": [_command(row)],
         "cost": [_cost(best)],
         "attacks": best.attacks or ["none was run"],
-        "audited": ["no" if audit is None else f"at least {float(audit['epsilon_audited']):.2g} per example"],
+        "audited": ["no" if lower is None else f"at least {lower:.2g} per example"],
         "risks": [_risk(name) for name in sorted(best.flags)] or ["no flag"],
         "not measured": lacking(best) or ["nothing is missing"],
     }
     _print(f"take {best.name}{_yours(best)}: {most}")
     least = least_epsilon(found)
     if limits.accuracy and least is not best:
-        promise = f"{least.epsilon:.4g} at a delta of {least.row['delta']}"
+        promise = f"{least.epsilon:.4g} at a delta of {least.row.delta}"
         _print(f"or {least.name}: the least epsilon, {promise}, with an accuracy of {least.accuracy:.4f}")
     for label, every_line in lines.items():
         shown = list(every_line[:most_lines])
@@ -170,20 +177,19 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
     out.print()
 
 
-def _command(row: Row) -> str:
+def _command(row: ReleaseRow) -> str:
     """What makes the release again, of one seed, with noise that nobody can draw again."""
     from bench.boards.board_cells import options
     from bench.boards.release_command import command
     from bench.config import STUDENT
     from bench.data import typed
 
-    given = options(str(row["options"]))
+    given = options(row.options)
     words = command(
-        method=str(row["method"]), variant=str(row["variant"]), tier=str(row["tier"]), teacher=str(row["teacher"]),
-        options=given, dataset=typed(str(row["dataset"])), budget={"epsilon": 10, **given["budget"]},
+        method=row.method, variant=row.variant, tier=row.tier, teacher=row.teacher,
+        options=given, dataset=typed(row.dataset), budget={"epsilon": 10, **given["budget"]},
     )  # fmt: skip
-    for name, usual in (("student", STUDENT), ("split", "iid")):
-        words += f" --{name} {row[name]}" * (row[name] != usual)
+    words += f" --student {row.student}" * (row.student != STUDENT) + f" --split {row.split}" * (row.split != "iid")
     return f"{words} --noise os"
 
 
@@ -203,7 +209,7 @@ def _print(line: str) -> None:
 
 def _yours(candidate: Candidate) -> str:
     """A mark of a row of a user's boards."""
-    return " (yours)" if candidate.row.get("whose") == "yours" else ""
+    return " (yours)" if candidate.whose == "yours" else ""
 
 
 def _brief_table(title: str, found: list[Candidate]) -> None:
@@ -225,16 +231,15 @@ def _brief_table(title: str, found: list[Candidate]) -> None:
     ):
         table.add_column(column, no_wrap=True)
     for each in found:
-        numbers = f"{each.accuracy:.4f}", each.spread, f"{each.epsilon:.4g} per {each.row['unit']}"
-        cells = (*(each.place if several else ()), each.name, *numbers, str(each.row.get("whose", "")))
+        numbers = f"{each.accuracy:.4f}", each.spread, f"{each.epsilon:.4g} per {each.row.unit}"
+        cells = (*(each.place if several else ()), each.name, *numbers, each.whose)
         table.add_row(*map(Text, cells))
     Screen(width=max(out.width, WIDTH), highlight=False, emoji=False).print(table)
 
 
 def _cost(candidate: Candidate) -> str:
-    seconds, device = candidate.row["seconds"], candidate.row["device"]
-    told = [f"{float(seconds):.0f} s"] if seconds else []
-    return " ".join([*told, *([f"on {device}"] if device else [])]) or "not recorded"
+    told = [] if candidate.seconds is None else [f"{candidate.seconds:.0f} s"]
+    return " ".join([*told, *([f"on {candidate.device}"] if candidate.device else [])]) or "not recorded"
 
 
 def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
@@ -251,10 +256,10 @@ def _table(place: tuple[str, str, str], found: list[Candidate]) -> None:
             f"{candidate.name}{_yours(candidate)}",
             f"{candidate.accuracy:.4f}",
             candidate.spread,
-            plain_text(f"{candidate.epsilon:.4g} per {row['unit']}", str(row["relation"])),
-            str(row["delta"]),
-            f"{float(row['seconds']):.0f}" if row["seconds"] else "-",
-            str(row["device"]) or "-",
+            plain_text(f"{candidate.epsilon:.4g} per {row.unit}", row.relation),
+            str(row.delta),
+            "-" if candidate.seconds is None else f"{candidate.seconds:.0f}",
+            candidate.device or "-",
             plain_text(*candidate.attacks or ["not attacked"]),
             plain_text(*sorted(candidate.flags) or ["-"]),
         )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.boards import flags
+from bench.boards.tables import RELEASES
 from bench.cli.details import doubts
 from bench.core import records
 from bench.core.privacy import Accounted, Claim, LowerBound, PrivacyReport
@@ -47,7 +48,7 @@ def show(outcome: Outcome, out: Path, width: int) -> None:
     name = f"{release.method} on {release.teacher.data.dataset}, tier {record.spec.tier}, seed {release.seed}"
     name += f", {outcome.record.setting}" if outcome.record.setting else ""
     head(f"\n{name}", "  (cached)" if outcome.cached else "")
-    board = out / "leaderboards" / f"{release.teacher.data.dataset}.csv"
+    board = out / "leaderboards" / RELEASES / f"{release.teacher.data.dataset}.csv"
     warnings = flags(outcome.record)
     facts = {
         "release": _release(record),
@@ -55,7 +56,7 @@ def show(outcome: Outcome, out: Path, width: int) -> None:
         "epsilon": list(_epsilons(record)),
         "attack": [*_attack(record), *doubts(outcome.record)],
         "verdict": [decide(record).sentence],
-        "flags": [f"{' '.join(warnings)} (docs/runs.md explains them)"] if warnings else [],
+        "flags": [f"{' '.join(warnings)} (docs/boards.md explains them)"] if warnings else [],
         "files": [f"{outcome.path}/: {', '.join([RECORD, *sorted(record.artifacts.values())])}", f"board: {board}"],
     }
     for label, lines in facts.items():

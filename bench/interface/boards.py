@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.errors import BadOption, UnknownName, unknown
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bench.boards.selection import Choice
+    from bench.boards.selection import Candidate, Choice
 
 UNITS = ("example", "label", "query", "client")
 WHOSE = "whose"
-"""Column of rows: "published", or "yours"."""
+"""Column of chosen rows: "published", or "yours"."""
 
 Folder = str | os.PathLike[str] | None
 
@@ -30,36 +31,21 @@ def leaderboard(name: str | None = None, *, boards: Folder = None) -> pd.DataFra
         boards: a folder of boards; None = `leaderboards` here, else those of the installation.
 
     Returns:
-        A row for each release with an attack or without one. Numbers are floats; infinite epsilons are `math.inf`.
+        The table of releases (docs/boards.md): a row for each, with a column `dataset`. Numbers are floats; infinite
+        epsilons are `math.inf`. `bench.boards.read_attacks` has the attacks on them, joined by the column `release`.
 
     Raises:
         NotFound: no board in the folder.
         UnknownName: no board of that name.
     """
-    rows = _releases(boards)
-    known = sorted({row["dataset"] for row in rows})
+    from bench.boards.board_files import boards_folder
+    from bench.boards.tables import read_releases
+
+    table = read_releases(boards_folder(None if boards is None else Path(boards)))
+    known = sorted(set(table["dataset"]))
     if name is not None and name not in known:
         raise unknown("leaderboard", name, known)
-    import pandas as pd
-
-    table = pd.DataFrame([row for row in rows if name in (None, row["dataset"])])
-    return table.apply(_as_numbers)
-
-
-def _releases(boards: Folder) -> list[dict[str, str]]:
-    """The rows of all boards in a folder."""
-    from bench.boards import board_files
-
-    return board_files.boards(board_files.boards_folder(None if boards is None else Path(boards)))
-
-
-def _as_numbers(column: pd.Series[Any]) -> pd.Series[Any]:
-    """A column of texts as floats where all that are not empty are numbers."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(column.replace("", None), errors="coerce")
-    is_numeric = bool((numbers.notna() | (column == "") | column.isna()).all()) and bool(numbers.notna().any())
-    return numbers.astype(float) if is_numeric else column
+    return table if name is None else table[table["dataset"] == name].reset_index(drop=True)
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,20 +54,32 @@ class Chosen:
 
     Attributes:
         choice: `taken` has, for each (data set, tier, split), the candidates in order, the most accurate first;
-            `excluded` the others, each with the reason; `nearest` sentences where nothing qualifies.
+            `excluded` the others (`bench.boards.selection.objection`); `nearest` sentences where nothing qualifies.
         read: which boards were read, a phrase each.
+        folders: whose boards ("published", "yours") to their folder.
     """
 
     choice: Choice
     read: tuple[str, ...]
+    folders: Mapping[str, Path]
+
+    def add_attacks(self, found: Sequence[Candidate]) -> list[Candidate]:
+        """The same candidates of one data set with what attacks and audits showed, where that was not read."""
+        from bench.boards.selection import candidates
+        from bench.boards.tables import read_board
+
+        name = found[0].row.dataset
+        boards = [read_board(self.folders[whose], name, whose) for whose in sorted({each.whose for each in found})]
+        complete = {(each.whose, each.row.release): each for each in candidates(boards)}
+        return [complete[each.whose, each.row.release] for each in found]
 
     def to_frame(self) -> pd.DataFrame:
         """The candidates as a table, a row each, the most accurate of a data set, tier and split first."""
         import pandas as pd
 
-        columns = ["dataset", "tier", "split", "release", "accuracy", "epsilon", "delta", "unit", WHOSE]
+        columns = ["dataset", "tier", "split", "release", "accuracy", "epsilon", "delta", "unit", "whose"]
         rows = [
-            (*place, each.name, each.accuracy, each.epsilon, each.delta, each.row["unit"], each.row[WHOSE])
+            (*place, each.name, each.accuracy, each.epsilon, each.delta, each.row.unit, each.whose)
             for place, found in self.choice.taken.items()
             for each in found
         ]
@@ -104,6 +102,7 @@ def choose(
     dataset: str | None = None,
     boards: Folder = None,
     own: Folder = None,
+    with_attacks: bool = True,
 ) -> Chosen:
     """Find the most accurate releases whose accounted epsilon keeps a limit, as `bench choose`.
 
@@ -117,6 +116,7 @@ def choose(
         dataset: one board only.
         boards: as of `leaderboard`.
         own: a folder of your own boards, which are read too; None = `boards` here, if it has any.
+        with_attacks: read what attacks on the releases achieved, too, which takes most of the time.
 
     Returns:
         What qualifies, and why the others do not.
@@ -134,21 +134,20 @@ def choose(
         raise BadOption(f"--min-accuracy {min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= max_delta < 1:
         raise BadOption(f"--max-delta {max_delta}: expected a number in [0, 1), below one over the records")
-    from bench.boards import board_files
+    from bench.boards.board_files import boards_folder, own_folder
     from bench.boards.selection import Constraints
     from bench.boards.selection import choose as select
+    from bench.boards.tables import read_boards
 
     given = [None if folder is None else Path(folder) for folder in (boards, own)]
-    places = (("published", board_files.boards_folder(given[0])), ("yours", board_files.own_folder(given[1])))
-    rows: list[dict[str, str]] = []
-    read = []
-    for whose, place in places:
-        if place is not None:
-            found = [row | {WHOSE: whose} for row in _releases(place)]
-            rows += found
-            read.append(f"{whose} {place} ({len(found)} rows)")
-    known = sorted({row["dataset"] for row in rows})
+    places = {"published": boards_folder(given[0]), "yours": own_folder(given[1])}
+    folders = {whose: folder for whose, folder in places.items() if folder is not None}
+    found = [board for whose, folder in folders.items() for board in read_boards(folder, None, whose, with_attacks)]
+    count = {whose: sum(len(board.releases) for board in found if board.whose == whose) for whose in folders}
+    read = [f"{whose} {folder} ({count[whose]} releases)" for whose, folder in folders.items()]
+    known = sorted({board.dataset for board in found})
     if dataset is not None and dataset not in known:
         raise UnknownName(f"--dataset {dataset}: no such board in {' or '.join(read)}; there is {', '.join(known)}")
     limits = Constraints(unit, max_epsilon, min_accuracy, max_delta)
-    return Chosen(select([row for row in rows if dataset in (None, row["dataset"])], limits), tuple(read))
+    choice = select((board for board in found if dataset in (None, board.dataset)), limits)
+    return Chosen(choice, tuple(read), folders)

@@ -16,11 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.metrics.levels import ALPHA
+
 if TYPE_CHECKING:
-    from torch import Tensor  # boards read this file without torch
+    from torch import Tensor
+
+__all__ = ["ALPHA", "AboveFloor", "above_floor", "sign_flip_p"]
 
 FLIPS = 20_000
-ALPHA = 0.05
 GATED_FROM = 50
 """Classes from which the test decides: 62 detect a gain of 20 points, 201 one of 11, 10 only one of about 65."""
 _SEED = 2020

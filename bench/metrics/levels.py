@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+ALPHA = 0.05
+"""Level of the test against retrieval (`bench.metrics.floors`)."""
 LEAST_AUC = 0.6
 """Of a membership attack on the undefended teacher, for a student's 0.5 to say anything."""
 LEAST_SHOWN = 0.25

@@ -90,14 +90,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Compare and print. Returns the exit status."""
-    from bench.boards import board_files
+    from bench.boards.board_files import boards, boards_folder
     from bench.papers.comparison import compare
     from bench.papers.reasons import without_noise
     from bench.papers.results import read_results
 
     entries = _read_entries(given)
-    folder = board_files.boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
-    results = read_results(board_files.boards(folder), given.tier)
+    folder = boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
+    results = read_results(boards(folder), given.tier)
     lines, controls = compare(entries, results), without_noise(results)
     cells = [_cells(line, controls) for line in lines]
     if given.csv:

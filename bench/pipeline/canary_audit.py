@@ -109,7 +109,7 @@ def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
         (work / AUDIT).write_text(canonical(audit.to_plain()), encoding="utf-8")
         publish(work, final)
     board = job.material.data.name
-    if (job.store.root / "leaderboards" / f"{board}.csv").exists():
+    if (job.store.root / "leaderboards" / "releases" / f"{board}.csv").exists():
         boards.refresh(job.store.root, board)
     return AuditOutcome(Audit.of(audit), final, cached=False)
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.one_run import refutes
 from bench.privacy.units import Relation, Unit
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MOST_COUNT = 10**18
 DEFECTS = {
@@ -169,7 +170,8 @@ def _renyi_minimum(slope: float, delta: float) -> float:
         order, *less = _order_and_rest(u, delta)
         return slope * order - less[0] - less[1]
 
-    from scipy.optimize import minimize_scalar  # here, as boards import this module for `defect` alone
+    import numpy as np  # here, as boards import this module for `defect` alone
+    from scipy.optimize import minimize_scalar
 
     grid, order, *less = _scan(delta)
     values = slope * order - less[0] - less[1]
@@ -181,6 +183,8 @@ def _renyi_minimum(slope: float, delta: float) -> float:
 
 def _order_and_rest(u: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Of u = log(q-1): q, and the two terms that do not depend on the slope, both to be taken off."""
+    import numpy as np
+
     excess = np.exp(u)
     return 1 + excess, np.log1p(1 / excess), (np.log1p(excess) + math.log(delta)) / excess
 
@@ -188,6 +192,8 @@ def _order_and_rest(u: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray
 @lru_cache(maxsize=64)
 def _scan(delta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The scanned u, and `_order_and_rest` there: the same for all slopes. Not to be changed."""
+    import numpy as np
+
     grid = np.linspace(-60.0, 60.0, 2401)
     return grid, *_order_and_rest(grid, delta)
 

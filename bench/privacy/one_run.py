@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.units import Relation, Unit
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray  # boards read this file without numpy
 
 CONFIDENCE = 0.95
 LARGEST = 60.0
@@ -38,6 +39,7 @@ def p_value(epsilon: float, guesses: int, correct: int, canaries: int, delta: fl
         canaries: m >= r, those abstained on included.
         delta: in [0, 1).
     """
+    import numpy as np
     from scipy.stats import binom  # here: it takes a second to import, and most commands audit nothing
 
     tail = binom.sf(np.arange(correct + 1) - 1, guesses, 1 / (1 + math.exp(-epsilon)))
@@ -102,6 +104,8 @@ def correct_guesses(scores: NDArray[np.floating[Any]], coins: NDArray[np.bool_],
     Raises:
         ValueError: a score is NaN, or the shapes differ.
     """
+    import numpy as np
+
     if scores.shape != coins.shape or not 1 <= guesses <= len(scores):
         raise ValueError(f"{guesses} guesses, {scores.shape} scores, {coins.shape} coins: expected r <= m and (m,)")
     if np.isnan(scores).any():

@@ -16,7 +16,8 @@ def rows(table: Iterable[Mapping[Any, Any]]) -> list[dict[str, Any]]:
 
 
 def _row(row: Mapping[Any, Any]) -> dict[str, Any]:
-    found = {str(key): INFINITE if value == math.inf else value for key, value in row.items() if not _empty(value)}
+    filled = {str(key): value for key, value in row.items() if not _empty(value) and key != "dataset"}
+    found = {key: INFINITE if value == math.inf else value for key, value in filled.items()}
     for key in ("runs", "flags", "seeds"):
         found[key] = str(found[key]).split() if key in found else []
     return found

@@ -8,7 +8,7 @@ from dataclasses import replace
 from html import escape
 from itertools import pairwise
 
-from bench.boards.selection import percent
+from bench.boards.attacked import percent
 from bench.report import points
 from bench.report.charts import LINE, Chart, Scale, Styles, legend, level_of_the_commonest, promise, tag
 from bench.report.glossary import TIERS, UNITS

@@ -6,43 +6,43 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.boards.board_cells import number
-from bench.boards.selection import Candidate, Constraints, choose, finished
+from bench.boards.selection import Candidate, Constraints, choose
+from bench.boards.tables import Board
 from bench.report.glossary import UNITS
 
 EPSILON = 10.0
 NUMBER = 3
 
 
-def highlights(dataset: str, rows: Iterable[Mapping[Any, Any]]) -> list[dict[str, Any]]:
-    """The `NUMBER` most accurate releases of a board's rows for every unit, tier and split.
+def highlights(board: Board) -> list[dict[str, Any]]:
+    """The `NUMBER` most accurate releases of a board for every unit, tier and split.
 
     Only those count whose accounted epsilon is at most `EPSILON`; what papers claim has no say.
     """
     found = []
-    rows = [{**row, "dataset": dataset} for row in rows]
     for unit in UNITS:
-        taken = choose(rows, Constraints(unit, EPSILON, 0.0)).taken
+        taken = choose([board], Constraints(unit, EPSILON, 0.0)).taken
         for (_, tier, split), candidates in sorted(taken.items(), key=lambda each: each[0][2] != "iid"):
             found += [{"unit": unit, "tier": tier, "split": split} | _line(each) for each in candidates[:NUMBER]]
     return found
 
 
 def _line(candidate: Candidate) -> dict[str, Any]:
-    row, strongest, member = candidate.row, candidate.strongest, candidate.told_apart
+    row, strongest, member = candidate.row, candidate.strongest, candidate.best_membership
     return {
-        "method": row["method"],
-        "variant": row["variant"],
+        "method": row.method,
+        "variant": row.variant,
         "name": candidate.name,
-        "run": str(row["runs"]).split()[0],
+        "run": candidate.counted[0].run,
         "accuracy": candidate.accuracy,
-        "seeds": finished(row),
+        "seeds": candidate.finished,
         "epsilon": candidate.epsilon,
         "attack": None if strongest is None else strongest.attack,
         "success": None if strongest is None else strongest.success,
         "floor": None if strongest is None else strongest.floor,
         "on_teacher": None if strongest is None else strongest.on_teacher,
-        "membership": member and [member["attack"], number(member["auc"]), number(member["teacher_auc"])],
-        "attacks": len(attacks(candidate.attacked)),
+        "membership": member and [member.any.attack, member.value("auc"), member.on_teacher("auc")],
+        "attacks": len({each.any.attack for each in candidate.attacked if each.value("queries") != 0}),
     }
 
 

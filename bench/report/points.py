@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench import boards
-from bench.boards.flags import UNTRUE, installed_version, share_of_commonest
-from bench.boards.standing import standing
+from bench.boards.flags import UNTRUE, installed_version, share_of_commonest, standing
 from bench.privacy.budget import epsilon_from_json
 from bench.report.glossary import UNITS
 from bench.storage.records import Record

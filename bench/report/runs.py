@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench import boards
-from bench.boards.standing import standing
+from bench.boards.flags import standing
 from bench.metrics.metric import SUBJECTS, Metric
 from bench.metrics.table import BOUNDS, entry
 from bench.metrics.table import metrics as known

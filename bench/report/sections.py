@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.boards import Board
 from bench.report.points import Panel
 from bench.report.sources import Sources
 from bench.storage.records import Record
@@ -42,13 +43,15 @@ class Shown:
     """The contents of the report, from which a section makes its pages.
 
     Attributes:
-        rows: of all boards, with "dataset" in each; an empty cell is "".
+        rows: the wide rows (`bench.boards.wide`) of all boards, with "dataset" in each; an empty cell is "".
         pictures: of the runs.
+        boards: of all data sets, in the order of their rows.
     """
 
     sources: Sources
     rows: Sequence[Mapping[str, Any]]
     pictures: Sequence[Picture]
+    boards: Sequence[Board] = ()
 
 
 def _no_curves(dataset: str, methods: Collection[str]) -> list[Panel]:

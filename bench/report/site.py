@@ -12,6 +12,7 @@ from typing import Any
 
 from bench import __version__, extensions
 from bench import boards as board_files
+from bench.boards import Board
 from bench.boards.columns import ALL
 from bench.report import boards, figures, glossary, method_pages, points, releases, runs
 from bench.report.charts import styles, tag
@@ -67,8 +68,9 @@ def show(sources: Sources) -> tuple[Shown, dict[str, bytes]]:
             key = hashlib.sha256(png).hexdigest()[:16]
             images[key] = png
             pictures.append(Picture(known[name], kind, key))
-    rows = [row for name in _names(sources) for row in _table(name, sources)]
-    return Shown(sources, rows, pictures), images
+    built = [_board(name, sources) for name in _names(sources)]
+    rows = [row for board in built for row in _rows(board)]
+    return Shown(sources, rows, pictures, built), images
 
 
 def add_sections(shown: Shown) -> dict[str, Section]:
@@ -79,11 +81,11 @@ def add_sections(shown: Shown) -> dict[str, Section]:
 def parts(shown: Shown, sections: Mapping[str, Section]) -> Parts:
     """Every part of the data."""
     sources, tables = shown.sources, _by_dataset(shown.rows)
-    lines = [line for table in tables.values() for line in releases.lines(table)]
+    lines = releases.lines(shown.boards)
     added = {name: section.methods for name, section in sections.items()}
     methods = method_pages.pages(sources.records, sources.audits, lines, added)
     pages = _runs(shown)
-    datasets = {name: _dataset(name, table, sources) for name, table in tables.items()}
+    datasets = {board.dataset: _dataset(board, tables[board.dataset], sources) for board in shown.boards}
     found: Parts = {}
     for name in tables:
         found[f"board-{slug(name)}"] = datasets[name]
@@ -152,24 +154,26 @@ def _names(sources: Sources) -> list[str]:
     return sorted({board_files.dataset(record) for record in sources.records})
 
 
-def _table(name: str, sources: Sources) -> list[Row]:
-    """The rows of a data set's board, each with the data set; an empty cell is "", as in its CSV file."""
+def _board(name: str, sources: Sources) -> Board:
     records = [record for record in sources.records if board_files.dataset(record) == name]
     audits = [audit for audit in sources.audits if board_files.dataset(audit) == name]
-    rows = board_files.table(records, audits).to_dict("records")
-    return [
-        {str(key): "" if value is None or value != value else value for key, value in row.items()} | {"dataset": name}
-        for row in rows
-    ]
+    return board_files.build(records, audits)
 
 
-def _dataset(name: str, table: Sequence[Row], sources: Sources) -> dict[str, Any]:
+def _rows(board: Board) -> list[Row]:
+    """The wide rows of a board; an empty cell is ""."""
+    rows = board_files.wide_rows(board)
+    return [{key: "" if value is None else value for key, value in row.items()} for row in rows]
+
+
+def _dataset(board: Board, table: Sequence[Row], sources: Sources) -> dict[str, Any]:
+    name = board.dataset
     audits = [audit for audit in sources.audits if board_files.dataset(audit) == name]
-    rows = boards.rows({key: value for key, value in row.items() if key != "dataset"} for row in table)
+    rows = boards.rows(table)
     return {
         "name": name,
         "rows": rows,
-        "best": highlights(name, table),
+        "best": highlights(board),
         "columns": boards.columns(rows),
         "runs": sum(board_files.dataset(record) == name for record in sources.records),
         "audits": runs.audit_lines(audits),

@@ -37,7 +37,7 @@ def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None
     """Read everything. A published record stands before a run's record of the same hash.
 
     Args:
-        boards: a directory with records/*.json and audits/*.json; None for no boards.
+        boards: a folder of boards with records and audits; None for no boards.
         runs: directories as `bench run --out` writes them: records/HASH/record.json beside its pictures.
         dataset: show this data set only.
 
@@ -45,12 +45,11 @@ def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None
         BenchError: a directory that is not what it should be; a published file that is damaged; nothing to show; an
             unknown data set.
     """
-    paths = _published(boards, "records") if boards else []
-    published = _read(board_files.read, paths)
+    published = [] if boards is None else _published(boards, board_files.read_records)
     remarks: list[str] = []
     local = {record.hash: (record, path.parent) for path, record in _readable(Record.read, _below(runs), remarks)}
     records = _unique([*published, *(record for record, _ in local.values())])
-    audited = _read(board_files.read_audits, _published(boards, "audits") if boards else [])
+    audited = [] if boards is None else _published(boards, board_files.read_audits)
     audit_paths = sorted(path for run in runs for path in run.glob(f"audits/[!.]*/{AUDIT}"))
     audits = _unique([*audited, *(audit for _, audit in _readable(Audit.read, audit_paths, remarks))])
     if not records:
@@ -77,13 +76,6 @@ def _unique(kept: Iterable[Kept]) -> list[Kept]:
     return [found[name] for name in sorted(found)]
 
 
-def _read(read: Callable[[Iterable[Path]], list[Kept]], paths: Iterable[Path]) -> list[Kept]:
-    try:
-        return read(paths)
-    except (OSError, ValueError) as error:
-        raise BenchError(f"{error}; remove the file or make it again") from None
-
-
 def _readable(read: Callable[[Path], Kept], paths: Iterable[Path], remarks: list[str]) -> Iterator[tuple[Path, Kept]]:
     """What can be read of one's own runs; a remark for each that is damaged or of an older version of the bench."""
     for path in paths:
@@ -93,10 +85,13 @@ def _readable(read: Callable[[Path], Kept], paths: Iterable[Path], remarks: list
             remarks.append(f"{error}; left out, run it again or remove it")
 
 
-def _published(boards: Path, folder: str) -> list[Path]:
+def _published(boards: Path, read: Callable[[Path], list[Kept]]) -> list[Kept]:
     if not boards.is_dir():
         raise BenchError(f"--boards {boards}: no such directory; run from the project's directory or give --runs DIR")
-    return sorted((boards / folder).glob("*.json"))
+    try:
+        return read(boards)
+    except (OSError, ValueError) as error:
+        raise BenchError(f"{error}; remove it or make it again") from None
 
 
 def _below(runs: Sequence[Path]) -> list[Path]:

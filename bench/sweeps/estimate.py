@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from bench.boards.records import readable
 from bench.pipeline.attacks import attack_specs
 from bench.pipeline.canary_audit import release_of, teachers_of
 from bench.pipeline.components import make_spec
@@ -156,28 +157,35 @@ class _Alike(NamedTuple):
 
 def _known(out: Path) -> dict[Like, float]:
     """The median seconds of like steps in the records and audits below `out`."""
-    return _medians(out, {f"records/*/{RECORD}": Record, f"audits/*/{AUDIT}": Audit}, lambda device: True)
+    kinds: Kinds = {f"records/*/{RECORD}": Record, f"audits/*/{AUDIT}": Audit}
+    return _medians(_readable(out, kinds), lambda device: True)
 
 
 def _published(boards: Path, on_gpu: bool) -> dict[Like, float]:
     """Those of published ones that were made on a GPU, or on CPUs: the two differ by a factor of a hundred."""
-    kinds: Kinds = {"records/*.json": Record, "audits/*.json": Audit}
-    return _medians(boards, kinds, lambda device: ("cpu" not in device) == on_gpu)
+    kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
+    found = [kept for kind in kinds for _, kept in readable(kind, boards)]
+    return _medians(found, lambda device: ("cpu" not in device) == on_gpu)
 
 
-def _medians(folder: Path, kinds: Kinds, counts: Callable[[str], bool]) -> dict[Like, float]:
-    """Of the records and audits of a folder whose device counts."""
-    found: dict[Like, list[float]] = defaultdict(list)
+def _readable(folder: Path, kinds: Kinds) -> Iterator[Record | Audit]:
+    """The records and audits of a folder that can be read."""
     for pattern, kind in kinds.items():
         for path in sorted(folder.glob(pattern)):
             try:
-                record = kind.read(path)
+                yield kind.read(path)
             except (OSError, ValueError):
                 continue
-            counted = all(counts(name) for name in devices(record.provenance) or [""])
-            took = record.provenance.get("seconds", {}) if counted else {}
-            alike = _Alike.read(record.spec) if took else None
-            for name, seconds in took.items():
-                if alike is not None and name != "references":
-                    found[alike.like(name)].append(seconds)
+
+
+def _medians(records: Iterable[Record | Audit], counts: Callable[[str], bool]) -> dict[Like, float]:
+    """Of the records and audits whose device counts."""
+    found: dict[Like, list[float]] = defaultdict(list)
+    for record in records:
+        counted = all(counts(name) for name in devices(record.provenance) or [""])
+        took = record.provenance.get("seconds", {}) if counted else {}
+        alike = _Alike.read(record.spec) if took else None
+        for name, seconds in took.items():
+            if alike is not None and name != "references":
+                found[alike.like(name)].append(seconds)
     return {step: median(seconds) for step, seconds in found.items()}

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from bench import data, registry
 from bench.boards import flags
+from bench.boards.records import readable
 from bench.config import DATASET
 from bench.data.request import Reading
 from bench.errors import BenchError, did_you_mean
@@ -95,6 +96,7 @@ class _Plan:
     def __init__(self, settle: Settle, out: Path, scratch: Path | None, boards: Path | None, on_gpu: bool) -> None:
         self.settle, self.lookup, self.boards = settle, Components(caches=True, scratch=scratch), boards
         self.estimate, self.made = Estimate(out, self.lookup.spec, boards, on_gpu), cache(_names)
+        self.published = cache(_published)
         self.absent, self.is_there = cache(_absent), cache(partial(_is_there, scratch=scratch))
 
     def cells(self, written: RecipeCell, common: Sequence[str]) -> list[Cell]:
@@ -134,8 +136,8 @@ class _Plan:
             if there.name in self.made(there.folder) and there.done(path):
                 return cell("cached", record=path)
             if self.boards is not None:
-                file = self.boards / there.folder.name / f"{there.name}.json"
-                if file.name in self.made(file.parent) and _is_published(file, there.kind):
+                file = self.published(self.boards).get(there.name)
+                if file is not None:
                     return cell("published", record=file)
         return cell("ready", record=path, after=there.shared, seconds=there.seconds())
 
@@ -146,7 +148,6 @@ class _Place:
 
     folder: Path
     name: str
-    kind: type[Record] | type[Audit]
     done: Callable[[Path], bool]
     shared: tuple[tuple[str, str], ...]
     seconds: Callable[[], float | None]
@@ -157,14 +158,14 @@ def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
     steps = (("teacher", spec.release.teacher, job.needs_teacher), ("evaluator", spec.evaluator, job.needs_evaluator))
     shared = tuple((name, step.hash) for name, step, needed in steps if needed)
     seconds = partial(estimate.seconds, job.store, spec, job.goal, job.needs_teacher, job.needs_evaluator)
-    return _Place(job.store.root / "records", spec.hash, Record, _is_done, shared, seconds)
+    return _Place(job.store.root / "records", spec.hash, _is_done, shared, seconds)
 
 
 def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
     spec = canary_audit.audit_spec(job, game, seed)
     shared = tuple((name, teacher.hash) for name, teacher in canary_audit.teachers_of(spec).items())
     seconds = partial(estimate.audit_seconds, job.store, spec)
-    return _Place(job.store.root / "audits", spec.hash, Audit, _is_audited, shared, seconds)
+    return _Place(job.store.root / "audits", spec.hash, _is_audited, shared, seconds)
 
 
 def _is_done(path: Path) -> bool:
@@ -175,13 +176,14 @@ def _is_audited(path: Path) -> bool:
     return canary_audit.published(path) is not None
 
 
-def _is_published(file: Path, kind: type[Record] | type[Audit]) -> bool:
-    """Whether the file is of an audit, or of a run that did not fail and whose flags do not say to run it again."""
-    try:
-        found = kind.read(file)
-    except (OSError, ValueError):
-        return False
-    return isinstance(found, Audit) or (found.status != "failed" and "float32-noise" not in flags(found))
+def _published(boards: Path) -> dict[str, Path]:
+    """Hash to file of the published audits, and of the runs that did not fail and that no flag marks as outdated."""
+    kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
+    return {kept.hash: path for kind in kinds for path, kept in readable(kind, boards) if _is_good(kept)}
+
+
+def _is_good(kept: Record | Audit) -> bool:
+    return isinstance(kept, Audit) or (kept.status != "failed" and "float32-noise" not in flags(kept))
 
 
 def _names(folder: Path) -> set[str]:

@@ -39,7 +39,7 @@ def published() -> list[Row]:
 @cache
 def records() -> dict[str, Record]:
     """Every committed record by its hash."""
-    return {r.hash: r for r in boards.read((ROOT / "leaderboards" / "records").glob("*.json"))}
+    return {record.hash: record for record in boards.read_records(ROOT / "leaderboards")}
 
 
 @cache

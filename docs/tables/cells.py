@@ -9,7 +9,7 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from bench import registry
-from bench.boards.standing import standing
+from bench.boards.flags import standing
 from bench.config import STUDENT
 from bench.escape import visible
 from bench.storage.options import BUDGET, Changed

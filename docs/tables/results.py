@@ -7,7 +7,7 @@ from statistics import mean
 
 from bench import registry
 from bench.boards.board_cells import options
-from bench.boards.selection import released
+from bench.boards.wide import released
 from bench.papers import comparison, printed_numbers
 from bench.papers.effects import read
 from bench.papers.reasons import reason, without_noise

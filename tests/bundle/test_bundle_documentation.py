@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 from bundles import found
 from conftest import ROOT
 
+from bench.boards import read_records
 from bench.bundle import account, network
 from bench.storage.records import Record
 
@@ -31,19 +31,10 @@ def test_every_field_of_a_record_is_in_the_table() -> None:
 def test_every_metric_is_in_the_table() -> None:
     patterns = [name.removeprefix("metrics.") for name in named() if name.startswith("metrics.")]
     records = [found("dpsd data").record, found("class-moments").record]
-    records += [Record.read(path) for path in some_committed()]
+    records += read_records(ROOT / "leaderboards")
     metrics = {name for record in records for name in record.metrics}
     assert {"auc", "knn_gap", "ensemble_accuracy", "control_accuracy", "power_p_teacher"} <= metrics
     assert [name for name in sorted(metrics) if not any(fnmatch(name, pattern) for pattern in patterns)] == []
-
-
-def some_committed() -> list[Path]:
-    """Of the boards' records, the first of every method and attack."""
-    chosen: dict[tuple[str, str], Path] = {}
-    for path in sorted((ROOT / "leaderboards" / "records").glob("*.json")):
-        spec = json.loads(path.read_bytes())["spec"]
-        chosen.setdefault((spec["release"]["method"], (spec["attack"] or {"attack": ""})["attack"]), path)
-    return list(chosen.values())
 
 
 def test_only_accuracy_is_read_of_the_metrics() -> None:

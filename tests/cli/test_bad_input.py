@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -270,8 +271,8 @@ def test_a_damaged_board_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], content: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "runs" / "leaderboards").mkdir(parents=True)
-    (tmp_path / "runs" / "leaderboards" / "digits.csv").write_text(content)
+    (tmp_path / "runs" / "leaderboards" / "releases").mkdir(parents=True)
+    (tmp_path / "runs" / "leaderboards" / "releases" / "digits.csv").write_text(content)
     assert main(["leaderboard"]) == 2
     said = capsys.readouterr().err.strip().splitlines()
     assert len(said) == 1 and "digits.csv: not a" in said[0]
@@ -355,8 +356,8 @@ def test_boards_with_damaged_files_are_one_line(tmp_path: Path, bench: Bench) ->
 @pytest.mark.thorough
 def test_a_board_below_a_name_with_brackets_is_shown(tmp_path: Path, bench: Bench) -> None:
     folder = tmp_path / "M[" / "x]" / "leaderboards"
-    folder.mkdir(parents=True)
-    (folder / "digits.csv").write_bytes((Path(__file__).parents[2] / "leaderboards" / "digits.csv").read_bytes())
+    for table in ("releases", "attacks", "runs"):
+        shutil.copytree(Path(__file__).parents[2] / "leaderboards" / table, folder / table)
     ended = bench("leaderboard", "--out", str(folder.parent))
     assert ended.returncode == 0 and str(folder) in ended.stdout and not ended.stderr
 

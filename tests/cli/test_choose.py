@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import pytest
 from boards_made import cells, execute, write
+from wide_boards import boards_of, heads, spoil
 
-from bench.boards import COLUMNS, selection
+from bench.boards import selection
+from bench.boards.attacked import Inversion
 from bench.boards.selection import Constraints
+from bench.boards.tables import ReleaseRow, read_boards
 from bench.cli import choose, main
 from bench.errors import BenchError
 
@@ -22,7 +24,7 @@ def proved(method: str, epsilon: float, accuracy: float, **more: Any) -> dict[st
 
 def test_a_student_that_was_taught_wrong_labels_is_no_candidate() -> None:
     rows = [proved("pate", 2.0, 0.93, dataset="mnist", split=split) for split in ("iid", "canaries", "few")]
-    assert [found.place[2] for found in selection.candidates(rows)] == ["iid", "few"]
+    assert [found.place[2] for found in selection.candidates(boards_of(rows))] == ["iid", "few"]
 
 
 def test_a_teacher_that_is_not_asked_makes_no_other_release() -> None:
@@ -30,26 +32,28 @@ def test_a_teacher_that_is_not_asked_makes_no_other_release() -> None:
     taught = {"options": '{"teacher": {"epochs": 12}}', "teacher": "datalens", "attack": "loss-threshold", "auc": 0.5}
     rows = [proved("dp-sgd", 8.0, 0.97, dataset="mnist", seeds="0", **taught)]
     rows += [proved("dp-sgd", 8.0, 0.96, dataset="mnist", teacher="resnet18", seeds="0 1 2")]
-    (found,) = selection.candidates(rows)
+    (found,) = selection.candidates(boards_of(rows))
     assert (found.accuracy, found.name, len(found.attacked)) == (0.96, "dp-sgd (printed)", 1)
     for method in ("dpsd", "pate"):
-        assert len(selection.candidates([row | {"method": method} for row in rows])) == 2
+        assert len(selection.candidates(boards_of([row | {"method": method} for row in rows]))) == 2
 
 
 def test_seeds_that_failed_are_no_seeds() -> None:
     rows = [proved("dp-sgd", 8.0, 0.95, dataset="mnist", seeds="0 1 2 3 4", failed=3, accuracy_std=0.001)]
-    (found,) = selection.candidates(rows)
+    (found,) = selection.candidates(boards_of(rows))
     assert found.spread == "sd 0.001, 2 seeds, 3 failed" and "no second seed" not in selection.lacking(found)
-    (found,) = selection.candidates([rows[0] | {"failed": 4, "accuracy_std": ""}])
+    (found,) = selection.candidates(boards_of([rows[0] | {"failed": 4, "accuracy_std": ""}]))
     assert found.spread == "one seed, 4 failed" and "no second seed" in selection.lacking(found)
 
 
 def test_a_large_delta_is_no_promise() -> None:
     rows = [proved("dp-sgd", 0.01, 0.99, dataset="mnist", delta=0.5), proved("gm-dp", 0.9, 0.94, dataset="mnist")]
-    choice = selection.choose(rows, selection.Constraints("example", 1.0, 0.0))
-    assert [c.row["method"] for found in choice.taken.values() for c in found] == ["gm-dp"]
-    assert [reason for _, reason in choice.excluded] == ["accounted 0.01 at a delta of 0.5, above 0.0001"]
-    assert len(selection.choose(rows, selection.Constraints("example", 1.0, 0.0, 0.5)).excluded) == 0
+    limits = selection.Constraints("example", 1.0, 0.0)
+    choice = selection.choose(boards_of(rows), limits)
+    assert [c.row.method for found in choice.taken.values() for c in found] == ["gm-dp"]
+    reasons = [selection.objection(each, limits) for each in choice.excluded]
+    assert reasons == ["accounted 0.01 at a delta of 0.5, above 0.0001"]
+    assert len(selection.choose(boards_of(rows), selection.Constraints("example", 1.0, 0.0, 0.5)).excluded) == 0
 
 
 @pytest.fixture
@@ -72,18 +76,17 @@ def boards(tmp_path: Path) -> Path:
         proved("alibi", 1.0, 0.97, unit="label", epsilon_claimed=1.0, claim_unit="label"),
         proved("gm-dp", 1.0, 0.97, tier="smoke"),
         proved("broken", 1.0, 0.97) | {"accuracy_mean": "", "epsilon_accounted": "", "failed": 2},
-        dict.fromkeys(COLUMNS, "") | {"tier": "quick", "split": "iid", "method": "reference", "kind": "reference"},
     ]  # fmt: skip
     return write(tmp_path / "boards", rows)
 
 
 def test_only_what_is_proved_is_chosen(boards: Path) -> None:
-    rows = [row | {"dataset": "mnist"} for row in csv.DictReader((boards / "mnist.csv").open())]
-    found = selection.choose(rows, selection.Constraints("example", 8, 0.9))
-    assert {place: [c.row["method"] for c in each] for place, each in found.taken.items()} == {
+    limits = selection.Constraints("example", 8, 0.9)
+    found = selection.choose(read_boards(boards), limits)
+    assert {place: [c.row.method for c in each] for place, each in found.taken.items()} == {
         ("mnist", "quick", "iid"): ["dp-sgd", "pate"]
     }
-    reasons = {candidate.row["method"]: reason for candidate, reason in found.excluded}
+    reasons = {candidate.row.method: selection.objection(candidate, limits) for candidate in found.excluded}
     assert reasons == {
         "dpsd": "claimed 10 per query, accounted 7639",
         "dgd": "claimed 10 per example, accounted infinite",
@@ -111,14 +114,14 @@ def test_a_refutation_in_the_row_of_another_attack_counts() -> None:
             seeds="0",
         ),
     ]
-    assert not selection.choose(rows, selection.Constraints("example", 8, 0.9)).taken
+    assert not selection.choose(boards_of(rows), selection.Constraints("example", 8, 0.9)).taken
 
 
 def test_variants_are_different_releases() -> None:
     rows = [
         proved("pate", 2.0, 0.9 + i / 100, dataset="mnist", variant=v) for i, v in enumerate(("printed", "working"))
     ]
-    (found,) = selection.choose(rows, selection.Constraints("example", 8, 0.0)).taken.values()
+    (found,) = selection.choose(boards_of(rows), selection.Constraints("example", 8, 0.0)).taken.values()
     assert [each.name for each in found] == ["pate (working)", "pate (printed)"]
 
 
@@ -170,8 +173,8 @@ def test_a_promise_of_the_same_epsilon_is_no_other_one_but_by_its_delta() -> Non
 
 
 def least(rows: list[dict[str, Any]]) -> str:
-    (found,) = selection.choose(rows, Constraints("example", 8.0, 0.5)).taken.values()
-    return selection.least_epsilon(found).row["method"]
+    (found,) = selection.choose(boards_of(rows), Constraints("example", 8.0, 0.5)).taken.values()
+    return selection.least_epsilon(found).row.method
 
 
 def test_what_only_its_delta_keeps_out_is_the_nearest(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -199,10 +202,10 @@ def test_nothing_qualifies(boards: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_what_has_no_finite_epsilon_is_near_to_none() -> None:
     rows, wish = [cells("no-defence", accuracy_mean=0.99) | {"dataset": "mnist"}], Constraints("example", 1.0, 0.9)
-    (said,) = selection.choose(rows, wish).nearest
+    (said,) = selection.choose(boards_of(rows), wish).nearest
     assert said == "no row is accounted per example with a finite epsilon that stands"
     huge = proved("dp-merf", 1e300, 0.95) | {"dataset": "mnist"}
-    assert "least epsilon with accuracy 0.9: dp-merf" in selection.choose([*rows, huge], wish).nearest[0]
+    assert "least epsilon with accuracy 0.9: dp-merf" in selection.choose(boards_of([*rows, huge]), wish).nearest[0]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +226,7 @@ def test_choose_refuses_in_one_line(boards: Path, arguments: list[str], words: s
 
 
 def test_where_own_boards_lie_is_named(tmp_path: Path) -> None:
-    (tmp_path / "runs" / "leaderboards").mkdir(parents=True)
+    (tmp_path / "runs" / "leaderboards" / "releases").mkdir(parents=True)
     with pytest.raises(BenchError, match=r"no board in .*runs; give .*runs/leaderboards$"):
         execute(choose, "--max-epsilon", 8, "--boards", tmp_path / "runs")
 
@@ -233,7 +236,8 @@ def test_the_command_of_a_choice_says_its_claim_and_all_that_is_not_usual() -> N
     row = proved(
         "rr", 1.0, 0.9, dataset="celeba-g-subset", split="few", student="dense-cnn", teacher="resnet34", **given
     )
-    assert choose._command(row) == (
+    ((release,),) = [board.releases for board in boards_of([row])]
+    assert choose._command(release) == (
         "bench run --method rr --variant printed --dataset celeba-g --teacher resnet34 --epsilon 1 --unit label "
         "--method.rounds 2 --student dense-cnn --split few --noise os"
     )
@@ -243,15 +247,16 @@ def test_the_command_of_a_choice_says_its_claim_and_all_that_is_not_usual() -> N
     ("content", "words"),
     [
         ("", "not a CSV file"),
-        ("method,kind\ndpsd,methods\n", "no column tier"),
-        (",".join(COLUMNS) + "\n" + ",".join("lots" if c == "epsilon_accounted" else "" for c in COLUMNS) + "\n",
-         "line 2: epsilon_accounted is 'lots', not a number"),
+        ("method,kind\ndpsd,methods\n", "no column release"),
+        (heads(ReleaseRow) + "a,b\n", "line 2: 2 cells, expected 22"),
+        (heads(ReleaseRow).replace("tier,split", "split,tier"), "expected the columns release, tier"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_board_is_one_line_and_status_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str, words: str
 ) -> None:
-    (tmp_path / "mnist.csv").write_text(content)
+    (tmp_path / "releases").mkdir()
+    (tmp_path / "releases" / "mnist.csv").write_text(content)
     assert main(["choose", "--max-epsilon", "8", "--boards", str(tmp_path)]) == 2
     said = capsys.readouterr()
     assert words in said.err and "mnist.csv" in said.err and said.err.count("\n") == 1 and not said.out
@@ -260,16 +265,19 @@ def test_a_file_that_is_no_board_is_one_line_and_status_2(
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
-        ({"epsilon_accounted": "-1"}, "line 2: epsilon_accounted is '-1', which is below 0"),
-        ({"version": "first"}, "line 2: version is 'first', not a number"),
-        ({"tier": "huge"}, "line 2: tier is 'huge', none of smoke, quick, standard, paper"),
-        ({"options": '{"method": 1}'}, "cell of options is damaged"),
+        (("epsilon_accounted", "lots"), "line 2: epsilon_accounted is 'lots', not a number"),
+        (("epsilon_accounted", "-1"), "line 2: epsilon_accounted is '-1', which is below 0"),
+        (("accuracy", "nan"), "line 2: accuracy is 'nan', not a number"),
+        (("version", "first"), "line 2: version is 'first', not a number"),
+        (("tier", "huge"), "line 2: tier is 'huge', none of smoke, quick, standard, paper"),
+        (("options", '{"method": 1}'), "cell of options is damaged"),
     ],
 )
 def test_a_damaged_cell_of_a_board_is_one_line_and_status_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: dict[str, str], words: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong: tuple[str, str], words: str
 ) -> None:
-    write(tmp_path, [cells("dpsd", **{"version": 1, "epsilon_accounted": 1.0} | wrong)])
+    write(tmp_path, [cells("dpsd", version=1, epsilon_accounted=1.0)])
+    spoil(tmp_path / "releases" / "mnist.csv", *wrong)
     for command in (["choose", "--max-epsilon", "8"], ["papers", "compare", "--paper", "dpsd", "--table", "Table I"]):
         assert main([*command, "--boards", str(tmp_path)]) == 2
         said = capsys.readouterr()
@@ -321,18 +329,11 @@ def test_the_answer_as_typed_says_cost_risks_and_what_was_not_measured(
 def test_a_cost_that_no_one_recorded_is_said() -> None:
     told = []
     for seconds, device in ((12.4, "cpu (2 threads)"), ("", "cpu (2 threads)"), (12.4, ""), ("", "")):
-        (found,) = selection.candidates([proved("dp-sgd", 8.0, 0.97, dataset="mnist", seconds=seconds, device=device)])
+        (found,) = selection.candidates(
+            boards_of([proved("dp-sgd", 8.0, 0.97, dataset="mnist", seconds=seconds, device=device)])
+        )
         told.append(choose._cost(found))
     assert told == ["12 s on cpu (2 threads)", "on cpu (2 threads)", "12 s", "not recorded"]
-
-
-def test_cells_that_are_empty_in_any_way_are_no_attack_and_no_number() -> None:
-    rows = [proved("pate", 2.0, 0.93, dataset="mnist")]
-    for empty in (None, float("nan")):
-        blank = [{key: empty if value == "" else value for key, value in row.items()} for row in rows]
-        (found,), (text,) = selection.candidates(blank), selection.candidates(rows)
-        assert found == text and not found.attacked and not found.flags
-        assert selection.lacking(found) == selection.lacking(text)
 
 
 def test_the_strongest_inversion_is_the_one_that_gains_most_on_public_images_by_the_most_independent_judge() -> None:
@@ -340,15 +341,15 @@ def test_the_strongest_inversion_is_the_one_that_gains_most_on_public_images_by_
         scores = {"attack_accuracy": success, "teacher_attack_accuracy": 0.9, "retrieval_accuracy": floor}
         return proved("pate", 2.0, 0.93, dataset="mnist", attack=attack, power="pass", **scores, **more)
 
-    def strongest(*rows: dict[str, Any]) -> selection.Inversion | None:
-        (found,) = selection.candidates(rows)
+    def strongest(*rows: dict[str, Any]) -> Inversion | None:
+        (found,) = selection.candidates(boards_of(rows))
         return found.strongest
 
     high, gaining = row("gmi", 0.8, 0.9), row("pca-mi", 0.5, 0.2)
-    assert strongest(high, gaining) == selection.Inversion("pca-mi", 0.5, 0.9, 0.2, "evaluator")
+    assert strongest(high, gaining) == Inversion("pca-mi", 0.5, 0.9, 0.2, "evaluator")
     assert str(strongest(high)) == "gmi 80.0 % (public images 90.0 %)"
     judged = row("vmi", 0.9, 0.1, judge_accuracy=0.12, teacher_judge_accuracy=0.3, retrieval_judge_accuracy=0.11)
-    assert strongest(judged) == selection.Inversion("vmi", 0.12, 0.3, 0.11, "judge of faces")
+    assert strongest(judged) == Inversion("vmi", 0.12, 0.3, 0.11, "judge of faces")
     assert str(strongest(judged)) == "vmi 12.0 % by the judge of faces (public images 11.0 %)"
     assert strongest(judged, gaining) == strongest(gaining)
     assert strongest(row("ami", 0.99, 0.0) | {"retrieval_accuracy": ""}, high) == strongest(high), "a floor nobody has"
@@ -357,7 +358,7 @@ def test_the_strongest_inversion_is_the_one_that_gains_most_on_public_images_by_
 
 
 def lacks(method: str = "pate", **more: Any) -> list[str]:
-    (found,) = selection.candidates([proved(method, 2.0, 0.93, dataset="mnist", **more)])
+    (found,) = selection.candidates(boards_of([proved(method, 2.0, 0.93, dataset="mnist", **more)]))
     return selection.lacking(found)
 
 
@@ -393,11 +394,12 @@ def test_no_claim_however_small_is_ever_taken(claim: float) -> None:
         proved("float32", 1.0, 0.99, dataset="mnist", flags="float32-noise seeded-noise"),
         proved("proved", 8.0, 0.5, dataset="mnist"),
     ]
-    found = selection.choose(rows, selection.Constraints("example", 8.0, 0.0))
-    assert [[each.row["method"] for each in place] for place in found.taken.values()] == [["proved"]]
+    limits = selection.Constraints("example", 8.0, 0.0)
+    found = selection.choose(boards_of(rows), limits)
+    assert [[each.row.method for each in place] for place in found.taken.values()] == [["proved"]]
     assert (
         "the account of its version was not true"
-        in dict((c.row["method"], r) for c, r in found.excluded)["account-mended"]
+        in {each.row.method: selection.objection(each, limits) for each in found.excluded}["account-mended"]
     )
 
 
@@ -472,7 +474,7 @@ def test_own_rows_are_marked_and_make_no_published_row(
     for own in ([], ["--own", "boards"]):
         assert main(["choose", *typed, *own]) == 0
         head, *lines = capsys.readouterr().out.splitlines()
-        assert head == f"boards: published {published} (1 rows), yours boards (1 rows)"
+        assert head == f"boards: published {published} (1 releases), yours boards (1 releases)"
         rows = [line.split()[-1] for line in lines if line.strip().startswith("gep")]
         assert rows == ["yours", "published"]
         assert any(line.startswith("take gep (printed) (yours): the most accurate of 2") for line in lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 import signal
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import BENCH, ROOT
 
+from bench.boards.wide import wide_texts
 from bench.cli import main
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
@@ -32,8 +32,7 @@ def comparable(path: Path) -> dict[str, object]:
 
 def board(out: Path) -> list[dict[str, str]]:
     """The rows of the board that stand for runs; references are left out."""
-    with (out / "leaderboards" / "digits.csv").open(newline="") as stream:
-        return [row for row in csv.DictReader(stream) if row["kind"] != "reference"]
+    return [row for row in wide_texts(out / "leaderboards") if row["kind"] != "reference"]
 
 
 @pytest.fixture

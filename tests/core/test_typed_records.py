@@ -9,26 +9,57 @@ from typing import Any
 
 import pytest
 
+from bench.boards.records import as_line, file_of, readable
 from bench.core import records
 from bench.core.results import attack_of, utility_of
 from bench.errors import BenchError
+from bench.storage.records import Audit, Record
 from bench.storage.specs import canonical
 
-FILES = sorted((Path(__file__).parents[2] / "leaderboards" / "records").glob("*.json"))
+PUBLISHED = Path(__file__).parents[2] / "leaderboards"
+FILES = sorted((PUBLISHED / "records").glob("*/*.jsonl"))
 
 
 @pytest.fixture(scope="module")
-def plain() -> dict[str, Any]:
-    return json.loads(FILES[0].read_bytes())
+def lines() -> list[bytes]:
+    return [line for file in FILES for line in file.read_bytes().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def plain(lines: list[bytes]) -> dict[str, Any]:
+    return json.loads(lines[0])
 
 
 def decoded(plain: dict[str, Any]) -> records.RunRecord:
     return records.decode(json.dumps(plain).encode(), "record.json")
 
 
-@pytest.mark.parametrize("file", FILES[::400], ids=lambda file: file.stem)
-def test_record_is_decoded_and_encoded_to_the_same_text(file: Path) -> None:
-    assert canonical(records.read(file).to_plain()).encode() == file.read_bytes()
+@pytest.mark.thorough
+def test_every_published_record_is_decoded_and_encoded_to_the_same_text(lines: list[bytes]) -> None:
+    """The typed record, the line that holds it and the canonical text of a run's own file say the same."""
+    assert len(lines) > 3000
+    for line in lines:
+        typed, record = records.decode(line, "line"), Record.decode(line, "line")
+        assert canonical(typed.to_plain()) == record.to_json(), record.hash
+        assert as_line(record).encode() == line, record.hash
+
+
+def test_every_published_audit_is_decoded_and_encoded_to_the_same_text() -> None:
+    audits = [line for file in PUBLISHED.glob("audits/*/*.jsonl") for line in file.read_bytes().splitlines()]
+    assert len(audits) > 500
+    for line in audits:
+        typed = records.validate(records.AuditRecord, json.loads(line))
+        assert as_line(Audit.of(typed)).encode() == line, typed.hash
+
+
+def test_published_records_are_sorted_and_in_the_file_of_their_data_set_and_method() -> None:
+    for kind in (Record, Audit):
+        by_file: dict[Path, list[str]] = {}
+        for path, kept in readable(kind, PUBLISHED):
+            assert path == file_of(PUBLISHED, kept)
+            by_file.setdefault(path, []).append(kept.hash)
+        assert all(hashes == sorted(set(hashes)) for hashes in by_file.values())
+        assert max(path.stat().st_size for path in by_file) < 10_000_000
 
 
 def test_infinite_epsilon_is_math_inf_inside_and_a_word_in_files(plain: dict[str, Any]) -> None:
@@ -69,8 +100,9 @@ def test_text_that_is_no_record_is_refused(text: bytes) -> None:
         records.decode(text, "x.json")
 
 
-def test_results_separate_student_teacher_and_untrained_network() -> None:
-    attacked = next(record for record in map(records.read, FILES) if "random_attack_accuracy" in record.metrics)
+def test_results_separate_student_teacher_and_untrained_network(lines: list[bytes]) -> None:
+    typed = (records.decode(line, "line") for line in lines)
+    attacked = next(record for record in typed if "random_attack_accuracy" in record.metrics)
     attack, utility = attack_of(attacked), utility_of(attacked)
     assert attack is not None and utility is not None and utility.teacher is not None
     assert attack.accuracy is not None and attack.accuracy.value == attacked.metrics["attack_accuracy"]

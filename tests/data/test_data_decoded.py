@@ -203,4 +203,4 @@ def test_the_command_refuses_or_leaves_out_and_says_so(
     assert len(said.strip().splitlines()) <= 2 and str(bad) in said
     assert main([*command, "--skip-broken"]) == 0
     assert "1 broken image files left out: a/0000.png" in capsys.readouterr().err
-    assert list((tmp_path / "runs" / "leaderboards").glob("imagefolder-in-16px.csv"))
+    assert list((tmp_path / "runs" / "leaderboards" / "releases").glob("imagefolder-in-16px.csv"))

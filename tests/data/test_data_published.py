@@ -422,4 +422,4 @@ def test_a_run_on_people_draws_no_image_and_says_what_it_used(tmp_path: Path) ->
     assert outcome.record.spec["release"]["teacher"]["data"]["dataset"] == "celeba-g-subset-16px"
     counted = outcome.record.provenance["images"]
     assert {"private", "aux", "test"} <= set(counted) and sum(counted[part] for part in ("private", "aux")) == 80
-    assert (tmp_path / "runs" / "leaderboards" / "celeba-g-subset-16px.csv").exists()
+    assert (tmp_path / "runs" / "leaderboards" / "releases" / "celeba-g-subset-16px.csv").exists()

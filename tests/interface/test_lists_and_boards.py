@@ -39,18 +39,18 @@ def test_lists_import_no_torch() -> None:
 
 def test_leaderboard_has_the_cells_of_its_file() -> None:
     table = bench.leaderboard("digits", boards=BOARDS)
-    with (BOARDS / "digits.csv").open(newline="", encoding="utf-8") as stream:
+    with (BOARDS / "releases" / "digits.csv").open(newline="", encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
     assert len(table) == len(rows) and set(table["dataset"]) == {"digits"}
     assert list(table["method"]) == [row["method"] for row in rows]
-    for found, row in zip(table["accuracy_mean"], rows, strict=True):
-        assert found == float(row["accuracy_mean"]) if row["accuracy_mean"] else math.isnan(found)
+    for found, row in zip(table["accuracy"], rows, strict=True):
+        assert found == float(row["accuracy"]) if row["accuracy"] else math.isnan(found)
     assert (table["epsilon_accounted"] == math.inf).any()
 
 
 def test_leaderboard_of_all_boards_has_every_data_set() -> None:
     names = set(bench.leaderboard(boards=BOARDS)["dataset"])
-    assert names == {path.stem for path in BOARDS.glob("*.csv") if path.name != "reported.csv"}
+    assert names == {path.stem for path in BOARDS.glob("releases/*.csv")}
 
 
 def test_boards_refuse_bad_input(tmp_path: Path) -> None:
@@ -70,6 +70,14 @@ def test_boards_refuse_bad_input(tmp_path: Path) -> None:
 def test_choose_refuses_limits_out_of_range(given: dict[str, float]) -> None:
     with pytest.raises(BadOption):
         bench.choose(**{"max_epsilon": 1.0} | given)  # type: ignore[arg-type]
+
+
+def test_choose_reads_attacks_where_they_are_asked_for() -> None:
+    chosen = bench.choose(10, dataset="digits", boards=BOARDS, with_attacks=False)
+    (taken, *_) = chosen.choice.taken.values()
+    complete = chosen.add_attacks(taken)
+    assert [each.name for each in complete] == [each.name for each in taken]
+    assert not any(each.attacks for each in taken) and any(each.attacks for each in complete)
 
 
 def test_choose_keeps_the_limits() -> None:

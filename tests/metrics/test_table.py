@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+from bench.boards import read_records
+from bench.boards.tables import AttackRow, read_table
 from bench.errors import BenchError
 from bench.metrics import table
 from bench.metrics.built_in import BUILT_IN
@@ -20,7 +22,7 @@ from bench.metrics.metric import SUBJECTS, Metric
 from bench.metrics.table import check, computed, entry, metrics
 from bench.testing import MetricContract
 
-PUBLISHED = ROOT / "leaderboards" / "records"
+PUBLISHED = ROOT / "leaderboards"
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +34,7 @@ def read_again() -> Any:
 
 
 def test_every_number_of_the_published_records_is_in_the_table_and_none_has_two_meanings() -> None:
-    keys = {key for path in PUBLISHED.glob("*.json") for key in json.loads(path.read_bytes())["metrics"]}
+    keys = {key for record in read_records(PUBLISHED) for key in record.metrics}
     assert len(keys) > 100
     check(keys)
     spelled = [subject.prefix + metric.key for metric in metrics().values() for subject in SUBJECTS[metric.of]]
@@ -197,10 +199,8 @@ def test_a_third_partys_metric_is_in_record_board_page_and_terminal(tmp_path: Pa
     assert all(1000 < value < 1200 for value in values)
     shown = [line.split()[1:] for line in run.stdout.splitlines() if line.split()[:1] == ["contrast"]]
     assert shown == [[f"{value:,.4g}" for value in values]], "in the table at the end of the run"
-    head, *rows = (tmp_path / "runs" / "leaderboards" / "digits.csv").read_text().splitlines()
-    at, (row,) = head.split(","), [line.split(",") for line in rows if ",no-defence," in line]
-    assert float(row[at.index("contrast")]) == pytest.approx(values[0], abs=1e-5)
-    assert float(row[at.index("teacher_contrast")]) == pytest.approx(values[1], abs=1e-5)
-    assert any("contrast" in line and "attack" in line for line in run.stdout.splitlines()), "a head of the board"
+    rows = read_table(AttackRow, tmp_path / "runs" / "leaderboards" / "attacks" / "digits.csv")
+    (row,) = [row for row in rows if row.metric == "contrast" and row.evaluation]
+    assert [row.value, row.teacher, row.untrained] == pytest.approx(values, abs=1e-5)
     site = "".join(path.read_text() for path in (tmp_path / "site" / "data").glob("*.js"))
     assert '"Standard deviation of the pixels, in grey levels."' in site and site.count('"contrast"') > 2

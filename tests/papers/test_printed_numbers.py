@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 from conftest import ROOT
 
 from bench import registry
-from bench.boards.row_members import options_json
 from bench.errors import BenchError
 from bench.papers import comparison, matching, printed_numbers
 from bench.papers.printed_numbers import COLUMNS, FILE, NAMES, PrintedNumber, epsilons_of_table, load, table
@@ -29,7 +29,13 @@ def row(method: str, epsilon: object = "", options: dict[str, Any] | None = None
         given.setdefault(groups.get(name, "method"), {})[name] = value
     usual = {"dataset": "mnist", "split": "iid", "teacher": "resnet34", "accuracy_mean": "0.9", "flags": ""}
     usual |= {"variant": "printed", "tier": "quick"}
-    return {**usual, "method": method, "epsilon_claimed": epsilon, "options": options_json(given), **more}
+    return {
+        **usual,
+        "method": method,
+        "epsilon_claimed": epsilon,
+        "options": json.dumps(given, sort_keys=True) if given else "",
+        **more,
+    }
 
 
 def raw() -> list[dict[str, str]]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from made import board, line, printed, record
 
-from bench.boards.row_members import options_json
 from bench.papers import comparison
 from bench.papers.comparison import Line
 from bench.papers.printed_numbers import table
@@ -55,9 +55,7 @@ def test_a_teacher_that_is_behind_print_explains_a_student_that_learns_from_noth
 
 def test_the_command_of_a_reason_is_that_of_the_row() -> None:
     entry = printed("dpsd", "Table I", "dpdfd", 10.0)
-    options = options_json(
-        {"method": {"teachers": 50.0}, "budget": {"epsilon": 10.0, "unit": "label", "solve": "none"}}
-    )
+    options = json.dumps({"method": {"teachers": 50.0}, "budget": {"epsilon": 10.0, "unit": "label", "solve": "none"}})
     why = [
         reason(line(entry, 0.1, method="dpdfd", options=options, teacher="resnet34", tier=t))
         for t in ("quick", "paper")
@@ -103,7 +101,7 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
     (mine,) = comparison.compare(entries, read_results(rows), lambda *_: True)
     why = reason(mine, without_noise(read_results(rows)))
     assert mine.result is not None and why is not None and why.code == "size"  # nothing is its own control
-    none = {**rows[0], "options": options_json({"budget": {"epsilon": None, "solve": "none"}})}
+    none = {**rows[0], "options": json.dumps({"budget": {"epsilon": None, "solve": "none"}})}
     why = reason(Line(entries[0], Result.of(none)), without_noise(read_results(rows)))
     assert why is not None and why.code == "size"  # no budget decides a noise of it: no more its own control
     assert found("datalens", 0.90, version=0).startswith("size: ")
@@ -111,12 +109,12 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
 
 def test_a_noise_that_was_given_has_the_same_control_as_one_that_was_solved() -> None:
     def options(**method: float) -> str:
-        return options_json({"method": method, "budget": {"epsilon": None, "solve": "none"}})
+        return json.dumps({"method": method, "budget": {"epsilon": None, "solve": "none"}})
 
     entry = next(e for e in table("dpdfd", "Table 5") if (e.dataset, e.ablation) == ("mnist", "sigma=50"))
     same = {"method": "dpdfd", "variant": "working", "dataset": "mnist", "tier": "quick", "split": "iid"}
     same |= {"teacher": "resnet18", "student": "datalens", "flags": ""}
-    control = same | {"options": options_json({"budget": {"epsilon": "inf", "solve": "none"}}), "accuracy_mean": "0.97"}
+    control = same | {"options": json.dumps({"budget": {"epsilon": "inf", "solve": "none"}}), "accuracy_mean": "0.97"}
     for given, code in ((options(sigma=50.0), "noise"), (options(sigma=50.0, iterations=9), "size")):
         row = same | {"options": given, "accuracy_mean": "0.09"}
         why = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
@@ -128,8 +126,8 @@ def test_the_command_of_a_control_names_what_is_not_usual() -> None:
     same = {"method": "lp-2st", "variant": "working", "dataset": "mnist", "tier": "quick", "split": "iid"}
     same |= {"teacher": "resnet34", "student": "datalens", "flags": "", "accuracy_mean": "0.5"}
     budget = {"unit": "label", "epsilon": "inf", "solve": "none"}
-    control = same | {"options": options_json({"method": {"batch": 9}, "budget": budget}), "accuracy_mean": "0.999"}
-    row = same | {"options": options_json({"method": {"batch": 9}, "budget": {"unit": "label", "epsilon": 1.0}})}
+    control = same | {"options": json.dumps({"method": {"batch": 9}, "budget": budget}), "accuracy_mean": "0.999"}
+    row = same | {"options": json.dumps({"method": {"batch": 9}, "budget": {"unit": "label", "epsilon": 1.0}})}
     why = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
     command = (
         "bench run --method lp-2st --variant working --dataset mnist --teacher resnet34 --epsilon inf --unit label"

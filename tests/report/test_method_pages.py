@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from made import board, parts_of, record
+from made import built, parts_of, record
 
 from bench import registry
 from bench.boards.selection import Constraints, choose, objection
@@ -14,7 +14,7 @@ from bench.report import (
 
 
 def test_what_was_not_measured_is_said() -> None:
-    (bare,) = releases.lines(board(record("a", accounted=3.0)))
+    (bare,) = releases.lines(built(record("a", accounted=3.0)))
     assert bare["lacking"] == [
         "no attack that reconstructs records",
         "no attack that guesses members",
@@ -26,21 +26,21 @@ def test_what_was_not_measured_is_said() -> None:
     attacked = [
         record("a", seed, accounted=3.0, attack="gmi", status=status) for seed, status in ((0, "ok"), (1, "ok"))
     ]
-    (more,) = releases.lines(board(*attacked))
+    (more,) = releases.lines(built(*attacked))
     assert more["lacking"][0] == "no attack that guesses members" and "no second seed" not in more["lacking"]
     weak = [record("a", 0, accounted=3.0, attack="gmi", status="inconclusive")]
-    assert releases.lines(board(*weak))[0]["lacking"][0] == "no attack with proved power that reconstructs records"
+    assert releases.lines(built(*weak))[0]["lacking"][0] == "no attack with proved power that reconstructs records"
 
 
 def test_releases_are_those_of_the_command_and_infinity_is_said() -> None:
     records = [record("a", 0, accounted=3.0, attack=name) for name in ("gmi", "ami")] + [record("b", accounted=None)]
-    rows = board(*records)
-    lines = releases.lines(rows)
+    boards = built(*records)
+    lines = releases.lines(boards)
     assert [(one["method"], one["epsilon"], len(one["attacks"])) for one in lines] == [("a", 3.0, 2), ("b", "inf", 0)]
     limits = Constraints("example", 10.0, 0.0)
-    taken = [c.name for found in choose(rows, limits).taken.values() for c in found]
+    taken = [c.name for found in choose(boards, limits).taken.values() for c in found]
     assert taken == [lines[0]["name"]]
-    assert [bool(objection(c, limits)) for c in releases.candidates(rows)] == [False, True]
+    assert [bool(objection(c, limits)) for c in releases.candidates(boards)] == [False, True]
 
 
 def test_methods_are_ranked_by_what_is_proved_in_one_place_and_unit() -> None:
@@ -51,7 +51,7 @@ def test_methods_are_ranked_by_what_is_proved_in_one_place_and_unit() -> None:
     ]
     for found, (_, _, epsilon) in zip(records, made, strict=True):
         found.spec["release"]["options"] = {"n": epsilon}
-    lines = releases.lines(board(*records))
+    lines = releases.lines(built(*records))
     told = {
         name: [(one["accuracy"], one["rank"], one["of"]) for one in method_pages.standings(name, lines)]
         for name in "abcd"
@@ -106,12 +106,14 @@ def test_releases_of_one_name_are_told_apart_by_what_differs() -> None:
     runs[2].spec["release"]["version"], runs[2].student = 0, "resnet10t"
     runs[3].spec["release"] |= {"options": {"mode": "label"}}
     runs[3].options = {"method": {"mode": "label"}}
-    found = releases.lines([row for run in runs for row in board(run)])
+    found = releases.lines([board for run in runs for board in built(run)])
     assert len({line["name"] for line in found}) == 2
     assert [line["apart"] for line in found] == [
         *("teacher=resnet18, student=datalens", "teacher=resnet34, student=datalens"),
         *("teacher=resnet18, student=resnet10t, version 0", ""),
     ]
-    rows = [row for _ in range(2) for row in board(record("dpsd", accounted=3.0))]
-    rows[0]["flags"] += " float32-noise"
-    assert [line["apart"] for line in releases.lines(rows)] == ["float32 noise", ""]
+    coarse, fine = record("dpsd", 0, accounted=3.0), record("dpsd", 0, accounted=3.0)
+    coarse.privacy.pop("noise_version", None)
+    fine.privacy["noise_version"] = 2
+    found = releases.lines([*built(coarse), *built(fine)])
+    assert [line["apart"] for line in found] == ["float32 noise", ""]

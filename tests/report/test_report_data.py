@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made import png, record, value_of
@@ -14,7 +16,7 @@ from made import png, record, value_of
 from bench import boards as board_files
 from bench import cli, registry
 from bench.boards import board_files as folders
-from bench.boards.columns import ALL
+from bench.boards.columns import ALL, WIDE
 from bench.boards.flags import flags_of_row
 from bench.cli import report as report_command
 from bench.errors import BenchError
@@ -32,6 +34,10 @@ from bench.report.site import parts, show
 from bench.storage.records import Audit, Record
 
 SCORED = ("student", "teacher", "null")
+
+
+def wide(records: list[Record], audits: Sequence[Audit] = ()) -> list[dict[str, Any]]:
+    return board_files.wide_rows(board_files.build(records, audits))
 
 
 def test_every_flag_has_a_sentence() -> None:
@@ -67,15 +73,15 @@ def test_tiers_are_named_from_the_largest_to_the_smallest() -> None:
 
 
 def test_every_column_of_the_boards_has_a_name_and_sorts_within_columns_that_there_are() -> None:
-    assert set(board_files.COLUMNS) <= {column.key for column in ALL} and all(column.label for column in ALL)
-    assert {key for column in ALL for key in column.within} <= set(board_files.COLUMNS)
-    shown = boards.columns(boards.rows(board_files.table([record(attack="gmi")]).to_dict("records")))
+    assert all(column.label for column in ALL) and set(WIDE) <= {column.key for column in ALL}
+    assert {key for column in ALL for key in column.within} <= set(WIDE)
+    shown = boards.columns(boards.rows(wide([record(attack="gmi")])))
     assert shown[:2] == ["method", "variant"] and "attack_variant" in shown and "claim_unit" not in shown
 
 
 def test_an_infinite_epsilon_is_not_an_empty_cell() -> None:
     records = [record(accounted=None), record("failing", status="failed"), record("none", claim="none")]
-    found = boards.rows(board_files.table(records).to_dict("records"))
+    found = boards.rows(wide(records))
     rows = {row["method"]: row for row in found}
     assert rows["dpsd"]["epsilon_accounted"] == "inf" and rows["dpsd"]["epsilon_claimed"] == 10.0
     assert "epsilon_accounted" not in rows["failing"] and "epsilon_claimed" not in rows["none"]
@@ -110,8 +116,9 @@ def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_att
 
 
 def test_flags_of_rows_are_explained_as_those_of_runs_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = board_files.table
-    monkeypatch.setattr(board_files, "table", lambda *given: made(*given).assign(flags="reported-differs reported:x-1"))
+    made = board_files.wide_rows
+    flags = {"flags": "other-unit reported-differs reported:x-1"}
+    monkeypatch.setattr(board_files, "wide_rows", lambda board: [row | flags for row in made(board)])
     found = parts(show(Sources([record()]))[0], {})["index"]
     assert {"reported-differs", "reported:x-1", "other-unit"} <= set(found["flags"])
 
@@ -279,7 +286,7 @@ def test_the_page_of_a_run_has_the_audits_of_its_row_and_none_of_a_game_that_was
     new = replace(old, hash="b" * 16, spec=spec | {"version": 2}, lines=right)
     for audits, flags in (([old], ["refuted"]), ([old, new], [])):
         page = value_of(render(Sources([run], audits))[f"data/runs-{run.hash[:2]}.js"])[run.hash]
-        (row,) = board_files.table([run], audits).to_dict("records")
+        (row,) = wide([run], audits)
         assert (page["flags"], len(page["audits"])) == (row["flags"].split(), 1) == (flags, 1)
 
 

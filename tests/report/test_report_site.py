@@ -311,16 +311,14 @@ def of_the_page(page: Browser, unit: str, epsilon: float, accuracy: float) -> tu
 def test_the_page_chooses_what_the_command_chooses(
     page: Browser, sources: Sources, unit: str, epsilon: float, accuracy: float
 ) -> None:
-    rows = [row for name in ("mnist", "digits") for row in rows_of(sources, name)]
-    wanted = choose(rows, Constraints(unit, epsilon, accuracy))
+    built = [
+        boards.build(record for record in sources.records if boards.dataset(record) == name)
+        for name in ("mnist", "digits")
+    ]
+    wanted = choose(built, Constraints(unit, epsilon, accuracy))
     names = [" ".join([*place, one.name]) for place, found in wanted.taken.items() for one in found]
     least = [" ".join([*place, least_epsilon(found).name]) for place, found in wanted.taken.items()]
     assert of_the_page(page, unit, epsilon, accuracy) == (names, least, len(wanted.excluded))
-
-
-def rows_of(sources: Sources, name: str) -> list[dict[str, Any]]:
-    table = boards.table([r for r in sources.records if boards.dataset(r) == name]).to_dict("records")
-    return [{k: "" if v is None or v != v else v for k, v in row.items()} | {"dataset": name} for row in table]
 
 
 def test_a_claimed_epsilon_never_recommends(page: Browser) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from functools import partial
 
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import data, plugins, registry, teachers, testing
+from bench.boards import read_records
 from bench.config import EVALUATOR, TIERS, describe, options
 from bench.errors import BenchError
 from bench.nets import check
@@ -84,11 +84,10 @@ def test_the_evaluators_of_all_other_data_sets_keep_their_keys(tier: str) -> Non
 @pytest.mark.thorough
 def test_the_evaluators_of_the_published_records_are_those_of_today() -> None:
     seen = set()
-    for path in (ROOT / "leaderboards" / "records").glob("*.json"):
-        record = json.loads(path.read_bytes())
-        spec = record["spec"]
+    for record in read_records(ROOT / "leaderboards"):
+        spec = record.spec
         used, where = spec["evaluator"], spec["evaluator"]["data"]["dataset"]
-        asked = {name: str(value) for name, value in record["options"].get("evaluator", {}).items()}
+        asked = {name: str(value) for name, value in record.options.get("evaluator", {}).items()}
         network = asked.pop("network", EVALUATOR)
         assert used["recipe"] == recipe_for(spec["tier"], where, asked).settings() and used["arch"] == network
         seen.add(where)

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.boards.selection import percent
+from bench.boards.attacked import percent
 from bench.papers.figures.sweep_points import OTHERS, Picture
 from bench.report.charts import Chart, Kind, Scale, Styles, account, legend, level_of_the_commonest, styles, tag
 from bench.report.points import Point, largest, reach

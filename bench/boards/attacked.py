@@ -1,0 +1,148 @@
+"""Attacks on a release: the rows of the table of attacks, an attack at a time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bench.boards.flags import installed_version
+from bench.boards.tables import AttackRow, Board, RunRow
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """One attack on a release: the numbers of an evaluation, by metric.
+
+    Attributes:
+        rows: of the table of attacks, by metric; of one attack.
+        runs: hashes of the records.
+    """
+
+    rows: Mapping[str, AttackRow]
+    runs: tuple[str, ...]
+
+    @property
+    def any(self) -> AttackRow:
+        """A row of it: they share attack, variant, version, access, options, power and reason."""
+        return next(iter(self.rows.values()))
+
+    @property
+    def has_power(self) -> bool:
+        """Whether the attack works on the unprotected teacher."""
+        return self.any.power == "pass"
+
+    @property
+    def is_older(self) -> bool:
+        """Whether the attack has changed since."""
+        row = self.any
+        return row.version is not None and row.version < installed_version("attack", row.attack, row.variant)
+
+    def value(self, metric: str) -> float | None:
+        """The student's number; None where it was not measured."""
+        return self.rows[metric].value if metric in self.rows else None
+
+    def on_teacher(self, metric: str) -> float | None:
+        """The unprotected teacher's number; None where it was not measured."""
+        return self.rows[metric].teacher if metric in self.rows else None
+
+    def public(self, metric: str) -> float | None:
+        """What images that the attacker has anyway score; None where they were not judged."""
+        return self.rows[metric].public_images if metric in self.rows else None
+
+    def __str__(self) -> str:
+        """Such as "gmi (printed) 81.0 % (teacher 84.0 %), public images 94.0 %"; power that passed is not named."""
+        student, teacher = self.value("attack_accuracy"), self.on_teacher("attack_accuracy")
+        auc, teacher_auc = self.value("auc"), self.on_teacher("auc")
+        if student is not None:
+            floor = self.public("attack_accuracy")
+            found = percent(student) + ("" if teacher is None else f" (teacher {percent(teacher)})")
+            found += "" if floor is None else f", public images {percent(floor)}"
+            found += self._judged()
+        elif auc is not None:
+            found = f"AUC {auc:.3f}" + ("" if teacher_auc is None else f" (teacher {teacher_auc:.3f})")
+        else:
+            found = "no score"
+        row = self.any
+        power = "" if self.has_power else f", {row.power or 'power not shown'}"
+        return f"{row.attack} ({row.variant}) {found}{power}" + (", older version" if self.is_older else "")
+
+    def _judged(self) -> str:
+        """The result of the independent judge of faces, on boards of people."""
+        judge, floor = self.value("judge_accuracy"), self.public("judge_accuracy")
+        if judge is None:
+            return ""
+        said = f"; by the judge of faces {percent(judge)}"
+        return said + ("" if floor is None else f", public images {percent(floor)}")
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """What an attack reconstructed of a student, by the most independent judge that its row has.
+
+    Args:
+        attack: its name.
+        success: share of its images that the judge takes for their class, in [0, 1].
+        on_teacher: the same of the teacher; None where it was not attacked.
+        floor: the same of the public images that the student knows best; None where they were not judged.
+        judge: "judge of faces" or "evaluator".
+    """
+
+    attack: str
+    success: float
+    on_teacher: float | None
+    floor: float | None
+    judge: str
+
+    @property
+    def gain(self) -> float:
+        """Success beyond what public images reach alone, or success where they were not judged."""
+        return self.success - (self.floor or 0.0)
+
+    def __str__(self) -> str:
+        by = "" if self.judge == "evaluator" else f" by the {self.judge}"
+        beside = "" if self.floor is None else f" (public images {percent(self.floor)})"
+        return f"{self.attack} {percent(self.success)}{by}{beside}"
+
+
+def inversion(attacked: Attacked) -> Inversion | None:
+    """What an attack reconstructed; None of an attack that reconstructs nothing."""
+    for judge, metric in (("judge of faces", "judge_accuracy"), ("evaluator", "attack_accuracy")):
+        found = attacked.value(metric)
+        if found is not None:
+            return Inversion(attacked.any.attack, found, attacked.on_teacher(metric), attacked.public(metric), judge)
+    return None
+
+
+def percent(share: float) -> str:
+    """A share as it is written wherever results are told, as in "81.0 %"."""
+    return f"{100 * share:.1f} %"
+
+
+def attacks(board: Board) -> dict[str, list[Attacked]]:
+    """The attacks on each release of a board, by the key of the release's row."""
+    runs, measured = group_rows(board)
+    return {row.release: attacked(runs[row.release], measured) for row in board.releases}
+
+
+def group_rows(board: Board) -> tuple[dict[str, list[RunRow]], dict[str, list[AttackRow]]]:
+    """The runs by release, and the rows of attacks by evaluation."""
+    runs: dict[str, list[RunRow]] = defaultdict(list)
+    measured: dict[str, list[AttackRow]] = defaultdict(list)
+    for run in board.runs:
+        runs[run.release].append(run)
+    for row in board.attacks:
+        measured[row.evaluation].append(row)
+    return runs, measured
+
+
+def attacked(runs: Sequence[RunRow], measured: Mapping[str, list[AttackRow]]) -> list[Attacked]:
+    """The attacks on a release, an evaluation each."""
+    by_evaluation: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        by_evaluation[run.evaluation].append(run.run)
+    found = []
+    for evaluation, names in by_evaluation.items():
+        rows = {row.metric: row for row in measured.get(evaluation, ()) if row.attack}
+        found += [Attacked(rows, tuple(names))] if rows else []
+    return found

@@ -1,0 +1,350 @@
+"""The tables of a board as typed rows, and how they are written as CSV and read back.
+
+A board is what is known of one data set, in three tables: releases (one row a setting), attacks (one row a measured
+number) and runs (one row a run). `docs/boards.md` describes every column.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cache
+from operator import attrgetter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bench.config import TIERS
+from bench.errors import BenchError, NotFound
+from bench.escape import csv_cell, csv_value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RELEASES, ATTACKS, RUNS = "releases", "attacks", "runs"
+"""Folders of a folder of boards, with a file DATASET.csv each."""
+ACCURACY = "accuracy"
+LOWER, LOWER_NULL, LOWER_CEILING = "epsilon_lower", "epsilon_lower_null", "epsilon_lower_ceiling"
+OF_RELEASE = ("epsilon_claimed", "epsilon_accounted", "information")
+"""Numbers of a row of releases that an evaluation repeats in the table of attacks where its runs have another."""
+
+
+@dataclass(frozen=True)
+class ReleaseRow:
+    """One setting of one method: everything but the seed is the same.
+
+    Attributes:
+        release: key of the row, which rows of attacks and runs refer to.
+        version: of the method.
+        options: what differs from the defaults of variant and tier, as JSON: group to option to value.
+        epsilon_claimed, claimed_unit: promise of the method's own paper, mean over seeds; empty where there is none.
+        epsilon_accounted, unit, relation, delta: computed by the accountant, the largest of the seeds.
+        epsilon_lower: empirical lower bound per example, of the audit that shows most; empty without an audit.
+        information: upper bound in nats on what all responses carry; empty where it is not known.
+        accuracy, accuracy_low, accuracy_high: share of test images, mean over seeds, with the mean bounds of the 95 %
+            intervals of the test images.
+        seeds: of the runs that these numbers are of, joined by spaces; failed runs included.
+        flags: what must be known before the row is used, joined by spaces.
+        dataset: of the file; not a column.
+    """
+
+    release: str
+    tier: str
+    split: str
+    method: str
+    variant: str
+    version: int
+    teacher: str
+    student: str
+    options: str
+    epsilon_claimed: float | None
+    claimed_unit: str
+    epsilon_accounted: float | None
+    unit: str
+    relation: str
+    delta: float | None
+    epsilon_lower: float | None
+    information: float | None
+    accuracy: float | None
+    accuracy_low: float | None
+    accuracy_high: float | None
+    seeds: str
+    flags: str
+    dataset: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class AttackRow:
+    """One number that was measured of a release, by an attack or without one.
+
+    Attributes:
+        release: key in the table of releases; `reference/TIER/SPLIT/KIND` of reference images, which are of no release.
+        evaluation: key of the runs that the number is of: a release with one attack, over its seeds.
+        attack, variant, version, access, options: of the attack; empty for numbers without one.
+        metric: name of the number; empty where the attack was skipped or failed, for `reason`.
+        value, low, high, deviation: mean over seeds, mean bounds of the 95 % intervals, standard deviation over seeds.
+        teacher: the same number of the unprotected teacher.
+        untrained: the same of a network with random weights: the baseline of an attack.
+        public_images: the same of images that the attacker has anyway: the other baseline of an attack.
+        power: "pass" or "inconclusive": whether the attack works on the unprotected teacher.
+        reason: why it is inconclusive or was skipped.
+        seeds: of the runs, joined by spaces.
+        dataset: of the file; not a column.
+    """
+
+    release: str
+    evaluation: str
+    attack: str
+    variant: str
+    version: int | None
+    access: str
+    options: str
+    metric: str
+    value: float | None
+    low: float | None
+    high: float | None
+    deviation: float | None
+    teacher: float | None
+    untrained: float | None
+    public_images: float | None
+    power: str
+    reason: str
+    seeds: str
+    dataset: str = field(default="", kw_only=True)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """One run.
+
+    Attributes:
+        run: hash of its record.
+        release, evaluation: keys of the other tables.
+        counted: "yes" where the numbers of the release's row are of this run.
+        seed: of the release.
+        status: "ok", "skipped", "inconclusive" or "failed".
+        accuracy: of the released student; empty where the run failed.
+        seconds: what all its steps took.
+        device: what made it.
+        flags: of its evaluation, joined by spaces.
+        dataset: of the file; not a column.
+    """
+
+    run: str
+    release: str
+    evaluation: str
+    counted: str
+    seed: int
+    status: str
+    accuracy: float | None
+    seconds: float | None
+    device: str
+    flags: str
+    dataset: str = field(default="", kw_only=True)
+
+
+Row = TypeVar("Row", ReleaseRow, AttackRow, RunRow)
+
+
+@dataclass(frozen=True)
+class Board:
+    """The three tables of a data set, each in its own order; `whose` is "" or whose board it is, for people."""
+
+    dataset: str
+    releases: list[ReleaseRow]
+    attacks: list[AttackRow]
+    runs: list[RunRow]
+    whose: str = ""
+
+    def texts(self) -> dict[str, str]:
+        """Folder to the text of the CSV file."""
+        return {
+            RELEASES: to_csv(ReleaseRow, self.releases),
+            ATTACKS: to_csv(AttackRow, self.attacks),
+            RUNS: to_csv(RunRow, self.runs),
+        }
+
+
+def read_boards(
+    folder: Path, only: Collection[str] | None = None, whose: str = "", with_attacks: bool = True
+) -> list[Board]:
+    """The boards of a folder, by name of the data set.
+
+    Args:
+        only: data sets to read; None = all.
+        with_attacks: read the table of attacks, too, which is most of a board.
+
+    Raises:
+        NotFound: no such folder, or no board in it.
+        BenchError: a file in it is not a table of a board.
+    """
+    names = [name for name in data_sets(folder) if only is None or name in only]
+    return [read_board(folder, name, whose, with_attacks) for name in names]
+
+
+def data_sets(folder: Path) -> list[str]:
+    """The names of the boards in a folder, sorted. Raises NotFound for no such folder, or none in it."""
+    found = sorted(path.stem for path in (folder / RELEASES).glob("*.csv"))
+    if not found:
+        raise NotFound(f"no board in {folder}; {_nearest(folder)}")
+    return found
+
+
+def read_board(folder: Path, name: str, whose: str = "", with_attacks: bool = True) -> Board:
+    """The board of one data set. Raises BenchError as `read_boards`."""
+    releases = read_table(ReleaseRow, folder / RELEASES / f"{name}.csv")
+    attacks = read_table(AttackRow, folder / ATTACKS / f"{name}.csv") if with_attacks else []
+    return Board(name, releases, attacks, read_table(RunRow, folder / RUNS / f"{name}.csv"), whose)
+
+
+def _nearest(folder: Path) -> str:
+    inside = folder / "leaderboards"
+    if (inside / RELEASES).is_dir():
+        return f"give {inside}"
+    if any(folder.glob("*.csv")):
+        return f"its tables are of an older version: rebuild them with `bench leaderboard --publish --boards {folder}`"
+    return "run from the project's directory, or give a folder of boards"
+
+
+def read_releases(path: str | Path) -> pd.DataFrame:
+    """The table of releases as pandas has it: `path` is a file, or a folder of boards, whose data sets are joined.
+
+    Raises:
+        NotFound: no board in the folder.
+        BenchError: no such file, or none of releases.
+    """
+    return _frame(ReleaseRow, RELEASES, Path(path))
+
+
+def read_attacks(path: str | Path) -> pd.DataFrame:
+    """The table of attacks as pandas has it, as `read_releases`; both are joined by the column `release`."""
+    return _frame(AttackRow, ATTACKS, Path(path))
+
+
+def _frame(kind: type[Row], table: str, path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    paths = [path / table / f"{name}.csv" for name in data_sets(path)] if path.is_dir() else [path]
+    rows = [row for each in paths for row in read_table(kind, each)]
+    frame = pd.DataFrame([vars(row) for row in rows], columns=[each.name for each in fields(kind)])
+    frame.insert(0, "dataset", frame.pop("dataset"))
+    numbers = [each.name for each in fields(kind) if each.type == "float | None"]
+    return frame.astype(dict.fromkeys(numbers, float))
+
+
+def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
+    """The CSV text of a table: numbers as Python writes them, nothing for None."""
+    texts: list[str] = []
+    writer = csv.writer(SimpleNamespace(write=texts.append), lineterminator="\n")
+    heads = columns(kind)
+    writer.writerow(heads)
+    cells = attrgetter(*heads)
+    # The same few words are in most cells, and are made safe once
+    safe = cache(csv_cell)
+    writer.writerows([safe(cell) if type(cell) is str else cell for cell in cells(row)] for row in rows)
+    return "".join(texts)
+
+
+def columns(kind: type[Any]) -> tuple[str, ...]:
+    """The columns of a table, in order."""
+    return tuple(each.name for each in fields(kind) if each.name != "dataset")
+
+
+def read_table(kind: type[Row], path: Path) -> list[Row]:
+    """The rows of a table's file, each with the data set that the file is named after.
+
+    Raises:
+        BenchError: it is not a CSV file, has other columns, has a word where a number belongs, an epsilon below 0, or
+            an unknown tier; the line and the column are named.
+    """
+    try:
+        with path.open(newline="", encoding="utf-8") as stream:
+            heads, *lines = list(csv.reader(stream))
+    except OSError as error:
+        raise BenchError(f"{path}: cannot be read ({error.strerror}); rebuild the boards") from None
+    except (csv.Error, ValueError) as error:  # empty, or no text in UTF-8
+        raise BenchError(f"{path}: not a CSV file: {error}") from None
+    wanted = columns(kind)
+    if tuple(heads) != wanted:
+        missing = next((name for name in wanted if name not in heads), "")
+        why = f"it has no column {missing}" if missing else f"expected the columns {', '.join(wanted)}"
+        raise BenchError(f"{path}: not a board of this version: {why}")
+    readers = _readers(kind)
+    found = []
+    for number, line in enumerate(lines, 2):
+        try:
+            cells = [read(cell) for read, cell in zip(readers, line, strict=True)]
+        except ValueError:
+            raise BenchError(f"{path}: line {number}: {_damage(wanted, readers, line)}") from None
+        found.append(kind(*cells, dataset=path.stem))
+    return found
+
+
+Reader = Callable[[str], Any]
+
+
+def _readers(kind: type[Any]) -> tuple[Reader, ...]:
+    """What turns the cell of each column into a value; it raises ValueError for a damaged cell."""
+    by_type: dict[str, Reader] = {"str": _text, "int": int, "float | None": _number, "int | None": _whole}
+    found = {each.name: by_type[str(each.type)] for each in fields(kind)}
+    found |= {name: _epsilon for name in found if name.startswith("epsilon")}
+    found |= {"tier": _tier} if "tier" in found else {}
+    return tuple(found[name] for name in columns(kind))
+
+
+def _text(cell: str) -> str:
+    return csv_value(cell) if cell[:1] == "'" else cell
+
+
+def _number(cell: str) -> float | None:
+    if not cell:
+        return None
+    found = float(cell)
+    if math.isnan(found):
+        raise ValueError("not a number")
+    return found
+
+
+def _whole(cell: str) -> int | None:
+    return int(cell) if cell else None
+
+
+def _epsilon(cell: str) -> float | None:
+    found = _number(cell)
+    if found is not None and found < 0:
+        raise ValueError("below 0")
+    return found
+
+
+def _tier(cell: str) -> str:
+    if cell not in TIERS:
+        raise ValueError("unknown tier")
+    return cell
+
+
+def _damage(heads: Sequence[str], readers: Sequence[Reader], line: Sequence[str]) -> str:
+    """A description of the first damaged cell of a line."""
+    if len(line) != len(heads):
+        return f"{len(line)} cells, expected {len(heads)}"
+    for head, read, cell in zip(heads, readers, line, strict=True):
+        try:
+            read(cell)
+        except ValueError:
+            is_number = _is_number(cell)
+            expected = f"none of {', '.join(TIERS)}" if read is _tier else "not a number"
+            return f"{head} is '{cell}', " + ("which is below 0" if is_number and read is _epsilon else expected)
+    return "damaged"
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        return not math.isnan(float(cell))
+    except ValueError:
+        return False
+
+
+def joined(words: Iterable[str]) -> str:
+    """Words in one cell, each once, sorted."""
+    return " ".join(sorted(set(words)))
