@@ -43,7 +43,7 @@ def assess_images(n: int, folder: Path) -> None:
     images, labels = made_images(n, 0)
     model = nets.build("resnet18", (3, 32, 32), 10)
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
-    fit(model, pixels, torch.from_numpy(labels), Recipe(epochs=2, batch=64, shift=0), torch.device("cpu"), 0)
+    fit(model, pixels, torch.from_numpy(labels), Recipe(epochs=3, batch=64, shift=0), torch.device("cpu"), 0)
     save(folder / "model.safetensors", model)
     start, used = time.perf_counter(), time.process_time()
     found = bench.assess(folder / "model.safetensors", *paths, network="resnet18", report=folder / "report")

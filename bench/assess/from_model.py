@@ -20,7 +20,7 @@ from bench.assess.assembly import Material, accuracies, accuracy_line, refuse_ch
 from bench.assess.attacks import Scene, confidences, play, reserve
 from bench.assess.canaries import audit, read_canaries
 from bench.assess.limits import limit_lines, limits_of
-from bench.assess.models import Loaded, ModelGiven, load_model, refuse_wrong_normalisation
+from bench.assess.models import Loaded, ModelGiven, check_normalisation, load_model
 from bench.assess.policy import ATTACKS
 from bench.assess.records import ReadAs, Records, read_records
 from bench.assess.schema import Skipped
@@ -141,7 +141,8 @@ def _measure_accuracy(material: Material, loaded: Loaded, members: Records, othe
     """Print the accuracy first; refuse a model that was loaded wrongly."""
     rows = np.random.default_rng(0).permutation(len(members))[:TRIED]
     some = members.take(np.sort(rows))
-    refuse_wrong_normalisation(loaded, some.images, some.labels)
+    said = check_normalisation(loaded, some.images, some.labels)
+    material.notes += [said] if said else []
     inside, outside = (confidences(loaded.module, each, loaded.classes) for each in (members, others))
     right, theirs = inside.correct, outside.correct
     if right is None or theirs is None:

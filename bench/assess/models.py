@@ -37,6 +37,8 @@ NORMALISATIONS: dict[str, Normalisation] = {
     "0.5,0.5 (pixels in [-1, 1])": (0.5, 0.5),
     "0.485/0.456/0.406,0.229/0.224/0.225 (ImageNet)": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
+WEIGHTS, ASSUMED = "weights of", "no mean and std are known"
+"""How the kind of weights begins, and what reading weights says where it assumes a normalisation."""
 BETTER = 0.1
 """A rise of the accuracy from which on another normalisation is taken for the right one."""
 
@@ -71,12 +73,14 @@ class Loaded:
         classes: its number of outputs.
         kind: in words.
         said: how it was read, a sentence each.
+        is_assumed: whether its normalisation was assumed: neither the user nor the file gave one.
     """
 
     module: nn.Module
     classes: int
     kind: str
     said: tuple[str, ...] = ()
+    is_assumed: bool = True
 
 
 class _Notices:
@@ -138,7 +142,9 @@ def load_model(given: ModelGiven, shape: Shape, labels: Tensor) -> Loaded:
         said = (*said, "the outputs are probabilities; their logarithms are taken as logits")
     if int(labels.max()) >= outputs.shape[1]:
         raise BenchError(f"the model has {outputs.shape[1]} outputs, and the largest label is {int(labels.max())}")
-    return Loaded(module, int(outputs.shape[1]), kind, said)
+    is_known = given.normalise is not None or given.is_bundle
+    is_known |= kind.startswith(WEIGHTS) and not any(ASSUMED in line for line in said)
+    return Loaded(module, int(outputs.shape[1]), kind, said, not is_known)
 
 
 def _open(given: ModelGiven, shape: Shape, classes: int) -> tuple[nn.Module, str, tuple[str, ...]]:
@@ -229,7 +235,7 @@ def _weights(given: ModelGiven, path: Path, shape: Shape, classes: int) -> tuple
         raise BenchError(_own_options(str(error))) from error
     finally:
         reporter.reset(token)
-    return module, f"weights of {visible(given.network)}", tuple(notices.lines)
+    return module, f"{WEIGHTS} {visible(given.network)}", tuple(notices.lines)
 
 
 def _own_options(text: str) -> str:
@@ -279,18 +285,24 @@ def query(
     return logits
 
 
-def refuse_wrong_normalisation(loaded: Loaded, images: Tensor, labels: Tensor) -> None:
-    """Refuse a model that is right more often, by 10 points and more, with another normalisation.
+def check_normalisation(loaded: Loaded, images: Tensor, labels: Tensor) -> str:
+    """Refuse a model that is right more often, by 10 points and more, with another normalisation than the assumed one.
+
+    A network that was trained for a short time may be right more often with another normalisation than its own: where
+    the user or the file gives one, the other one is only named.
 
     Args:
         images: (n, c, h, w) uint8 members, some hundred.
 
+    Returns:
+        A sentence on a better normalisation than the given one; "" without.
+
     Raises:
-        BenchError: with the better normalisation.
+        BenchError: with the better normalisation than the assumed one.
     """
     inner = loaded.module.body if isinstance(loaded.module, _Logits) else loaded.module
     if not isinstance(inner, Classifier):
-        return
+        return ""
     mean, std = inner.mean, inner.std
     right = _accuracy(inner, images, labels)
     for name, (other_mean, other_std) in NORMALISATIONS.items():
@@ -300,10 +312,11 @@ def refuse_wrong_normalisation(loaded: Loaded, images: Tensor, labels: Tensor) -
         better = _accuracy(inner, images, labels)
         inner.mean, inner.std = mean, std
         if better > right + BETTER:
-            raise BenchError(
-                f"the model's accuracy on members is {right:.1%}, and {better:.1%} with --normalise {name}: its images "
-                "were probably normalised in this way; give the right --normalise"
-            )
+            said = f"the model's accuracy on members is {right:.1%}, and {better:.1%} with --normalise {name}"
+            if not loaded.is_assumed:
+                return f"Of {len(labels)} members, {said}."
+            raise BenchError(f"{said}: its images were probably normalised in this way; give the right --normalise")
+    return ""
 
 
 def _accuracy(module: nn.Module, images: Tensor, labels: Tensor) -> float:

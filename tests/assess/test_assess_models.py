@@ -13,7 +13,7 @@ from models_made import CLASSES, SHAPE, images, trained
 from torch import nn
 
 import bench
-from bench.assess.models import Loaded, ModelGiven, load_model, query, refuse_wrong_normalisation
+from bench.assess.models import Loaded, ModelGiven, check_normalisation, load_model, query
 from bench.assess.pictures import find_copies
 from bench.assess.records import ReadAs, read_records
 from bench.cli import main
@@ -40,6 +40,8 @@ def test_weights_of_a_classifier_and_of_its_body(tmp_path: Path) -> None:
     bare = load(tmp_path / "a.pt", network="dense-cnn", normalise=(0.5, 0.5))
     assert same_outputs(whole) and same_outputs(bare)
     assert any("prefix 'module.'" in line for line in bare.said)
+    assumed = load(tmp_path / "a.pt", network="dense-cnn")
+    assert [each.is_assumed for each in (whole, bare, assumed)] == [False, False, True]
 
 
 def test_programs_run_with_permission_only(tmp_path: Path) -> None:
@@ -146,10 +148,12 @@ def test_wrong_normalisation_is_named() -> None:
     data = images(150, 0)
     body = trained().body
     found = load_model(ModelGiven(lambda x: body((x - 0.5) / 0.5)), SHAPE, LABELS)
-    refuse_wrong_normalisation(found, data.images, data.labels)
+    assert check_normalisation(found, data.images, data.labels) == ""
     raw = load_model(ModelGiven(lambda x: body(x)), SHAPE, LABELS)
     with pytest.raises(BenchError, match=r"--normalise 0\.5,0\.5"):
-        refuse_wrong_normalisation(raw, data.images, data.labels)
+        check_normalisation(raw, data.images, data.labels)
+    given = load_model(ModelGiven(lambda x: body(x), normalise=(0.0, 1.0)), SHAPE, LABELS)
+    assert "--normalise 0.5,0.5" in check_normalisation(given, data.images, data.labels), "named, and not refused"
 
 
 def test_folders_and_archives_hold_the_same_images(tmp_path: Path) -> None:

@@ -148,14 +148,14 @@ REPORTED = [
     Planted("exact parity beside the arg-max", parity_beside_argmax, ONE, DELTA, "infinite: x1 is exact"),
     Planted("noise in multiples of 2", in_multiples_of_2, ONE, DELTA, "infinite: x0 is odd or even"),
     Planted("noise in multiples of 0.75", in_multiples_of_three_quarters, ONE, DELTA,
-            "infinite: x0 is a multiple of 0.75, or lies a quarter above one"),
+            "infinite: x0 is a multiple of 0.75, or is a quarter above one"),
 ]  # fmt: skip
 
 ADDED = [
     Planted("randomised response kept with e/(e+1) whatever k", kept_whatever_k, 1.0, 0.0,
             "1.69: 1 + log(k - 1), k = 3; class 0"),
     Planted("response over all classes, uniform over candidates", over_all_classes, 1.0, 0.0,
-            "infinite: an answer that is no candidate"),
+            "infinite: a response outside the candidates"),
     Planted("soft answers", soft_answers, 1.0, 0.0, "infinite: the soft vector is the teacher's"),
     Planted("rounded before the noise", rounded_before_noise, 1.0, 0.0, "10: moved by 1 at Laplace scale 0.1"),
     Planted("no noise for an empty batch", no_noise_for_empty_batch, sampled_promise(RATE, SAMPLED_MU), DELTA,
