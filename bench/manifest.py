@@ -67,7 +67,7 @@ def made() -> dict[str, dict[str, Any]]:
 
 def write() -> None:
     """Write the manifest."""
-    PATH.write_text(json.dumps(made(), indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+    PATH.write_text(json.dumps(made(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def is_plugin(cls: type) -> bool:

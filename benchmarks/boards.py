@@ -40,9 +40,11 @@ def record(number: int) -> Record:
     made.metrics = {f"{p}{key}": 0.5 for p in ("", "teacher_", "random_") for key in KEYS}
     made.metrics |= {"accuracy": 0.7, "teacher_accuracy": 0.9, "attack_accuracy": 0.5}
     accounted = {"epsilon": 7639.0, "unit": "example", "relation": "add-or-remove", "delta": 1e-5}
+    accounted |= {"accountant": "pld", "version": "2"}
     claimed = {"epsilon": 10.0, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1"}
     units = {"example": accounted, "query": accounted | {"unit": "query"}}
     made.privacy = {"claimed": claimed, "accounted": accounted, "accounted_units": units, "audited": None}
+    made.privacy |= {"events": [], "noise": "seeded", "solved": {}}
     seconds = {"teacher": 1.5, "release": 20.0}
     made.provenance = {"device": "cpu (2 threads)", "seconds": seconds, "git": {"clean": True}}
     return made

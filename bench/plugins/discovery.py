@@ -87,13 +87,12 @@ def _first_line(file: Path) -> str:
 
 
 def entries(kind: str, folder: str | None = None) -> dict[str, Entry]:
-    """All plug-ins of a kind, sorted by name.
+    """All plug-ins of a kind, sorted by name; classes that a user passed from Python are found by `find` only.
 
     Raises:
         BenchError: two plug-ins have the same name; both places are named.
     """
     known = _all(kind, ROOT, tuple(map(_changed, KINDS[kind].folders)), tuple(sys.path))
-    known = known | GIVEN[kind] if kind in GIVEN else known
     return {name: entry for name, entry in known.items() if folder in (None, entry.folder)}
 
 
@@ -127,7 +126,7 @@ def _all(kind: str, root: Path, changed: tuple[tuple[int, ...], ...], path: tupl
 
 def find(kind: str, name: str) -> Entry:
     """The plug-in called `name`. Raises BenchError with suggestions."""
-    known = entries(kind)
+    known = entries(kind) | GIVEN.get(kind, {})
     if name not in known:
         raise unknown(kind, name, known)
     return known[name]
