@@ -164,7 +164,7 @@ def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored 
     chosen = scene.members.take(rows[0]), scene.others.take(rows[1])
     population = scene.population or scene.others.take(scene.reserved)
     shape = _shape(scene.members)
-    reason = attack.applicable(shape, classes, len(population))
+    reason = attack.skip_reason(shape, classes, len(population))
     if reason is not None:
         return str(reason)
     images = torch.cat([to_float(each.images) for each in chosen])
