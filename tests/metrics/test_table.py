@@ -174,7 +174,7 @@ from pathlib import Path
 from bench.cli import main
 said = io.StringIO()
 with contextlib.redirect_stdout(said):
-    line = "run --method no-defence --attack gmi --tier smoke --teacher datalens --out runs"
+    line = "run --method no-defence --attack gmi --tier smoke --teacher datalens --out runs --details"
     assert main(line.split()) == 0
     assert main(["leaderboard", "--out", "runs"]) == 0
     assert main(["report", "--runs", "runs", "--out", "site"]) == 0
