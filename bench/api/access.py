@@ -1,5 +1,4 @@
-"""Views of a network and of released images or generators that an attack gets: limited to the declared access level,
-with counted queries."""
+"""An attack's views of a network, and of released images or generators, by access level, with counted queries."""
 
 from __future__ import annotations
 
@@ -59,8 +58,9 @@ class Target:
         return self.__ask(images, "scores").softmax(1)
 
     def victim_scores(self) -> Tensor:
-        """Return (m, classes) softmax probabilities of the victims' images; these do not count as the attacker's
-        queries.
+        """Return (m, classes) softmax probabilities of the victims' images.
+
+        These do not count as the attacker's queries.
 
         Raises:
             AccessDenied: the access is `label`, or the target has no victims.
@@ -72,8 +72,7 @@ class Target:
             return torch.cat([self.__model(part).softmax(1) for part in self.__victims.split(512)])
 
     def corrupted_victims(self, how: str) -> Tensor:
-        """Return the victims' images (m, c, h, w), corrupted (`bench.data.corrupted`), for attacks that assume such
-        images.
+        """Return the victims' images (m, c, h, w), corrupted (`bench.data.corrupted`), for attacks that assume this.
 
         Raises:
             AccessDenied: the target has no victims.
@@ -105,8 +104,7 @@ class Target:
 
 
 class ReleasedImages:
-    """Released images or a released generator behind one access level: counts the images and refuses calls above that
-    level.
+    """Released images or a released generator behind one access level; counts the images, refuses calls above it.
 
     Args:
         access: `samples` returns images; `generator` also decodes chosen latents, with gradients.
@@ -126,8 +124,7 @@ class ReleasedImages:
         self.__sampler = sampler
 
     def samples(self, count: int, rng: torch.Generator) -> Tensor:
-        """Return up to `count` images rounded to 8 bits: drawn from the generator, cycling through the classes, or the
-        released ones."""
+        """Return up to `count` 8-bit images: generated, cycling through the classes, or the released ones."""
         sampler = self.__sampler
         if sampler is None:
             found = present(self.__images, "released image and no generator")[:count]
@@ -142,8 +139,10 @@ class ReleasedImages:
         return self.__generator().latents(count, rng)
 
     def decode(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Map (n, latent) latents and (n,) labels to (n, c, h, w) images, differentiably. Raises AccessDenied as
-        `latents`."""
+        """Map (n, latent) latents and (n,) labels to (n, c, h, w) images, differentiably.
+
+        Raises AccessDenied as `latents`.
+        """
         self.queries += len(z)
         return self.__generator().decode(z, labels)
 

@@ -79,8 +79,7 @@ class AttackerKnowledge:
 
     @cached_property
     def population(self) -> tuple[Tensor, Tensor]:
-        """Return (images, labels) from the same distribution that are in no training records, nor in those of the
-        references.
+        """Return (images, labels) from the same distribution that no training set contains, the references' included.
 
         Labels are -1 for images of no private class; only attacks with `labelled` False receive such images.
         """
@@ -124,8 +123,7 @@ class Attack(Protocol):
 
 @runtime_checkable
 class GenerativeAttack(Attack, Protocol):
-    """An inversion attack with a generator: its images of random latents, made without a target, are shown as a
-    reference next to the attack's result."""
+    """An inversion attack with a generator, whose images of random latents are shown as a reference next to the result."""
 
     def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
         """Generate (count, c, h, w) images in [0, 1] from random latents; `aux` as in `run`."""
@@ -134,12 +132,16 @@ class GenerativeAttack(Attack, Protocol):
 
 @runtime_checkable
 class DecodingAttack(GenerativeAttack, Protocol):
-    """An attack whose generator can reconstruct a given image; tested on unseen images, this shows the limit of the
-    generator."""
+    """An attack whose generator can reconstruct a given image.
+
+    Tested on unseen images, this shows the limit of the generator.
+    """
 
     def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
-        """Return (n, c, h, w) in [0, 1], the closest image that the generator finds to each of `images`; `aux` as in
-        `run`."""
+        """Return (n, c, h, w) in [0, 1], the closest image that the generator finds to each of `images`.
+
+        `aux` as in `run`.
+        """
         ...
 
 
@@ -194,6 +196,8 @@ class ReleaseAttack(Protocol):
         ...
 
     def compare(self, released: ReleasedImages, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Return a score for every suspect. There are no reference models; all of the attacker's images form the
-        population."""
+        """Return a score for every suspect. There are no reference models.
+
+        All of the attacker's images form the population.
+        """
         ...

@@ -166,14 +166,17 @@ class Method(Protocol):
         ...
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Convert the teacher within `budget` and return the release; `student` is a network name for
-        `bench.nets.build`."""
+        """Convert the teacher within `budget` and return the release.
+
+        `student` is a network name for `bench.nets.build`.
+        """
         ...
 
 
 def trains_student(method: Method) -> bool:
-    """Return whether the method builds the network of `--student`; if so, images that this network cannot take are
-    refused early.
+    """Return whether the method builds the network of `--student`.
+
+    If so, images that this network cannot take are refused early.
 
     A method that releases another network sets the attribute `trains_student` to False.
     """
@@ -214,8 +217,7 @@ class SamplingMethod(Method, Protocol):
 
 @runtime_checkable
 class AuditableMethod(Protocol):
-    """Interface for `bench audit mechanism`: a check of the settings, and a distinguishing game against the
-    mechanism."""
+    """Interface for `bench audit mechanism`: a check of the settings, and a distinguishing game."""
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """As for every method."""

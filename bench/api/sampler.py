@@ -39,7 +39,9 @@ class Sampler(Generic[Drawing]):
     classes: int = 0
 
     def decode(self, z: Tensor, labels: Tensor) -> Tensor:
-        """Map (n, latent) latents and (n,) labels to (n, c, h, w) images; an unconditional generator ignores the
-        labels."""
+        """Map (n, latent) latents and (n,) labels to (n, c, h, w) images.
+
+        An unconditional generator ignores the labels.
+        """
         images: Tensor = self.generator(z, labels) if self.classes else self.generator(z)
         return images

@@ -100,8 +100,7 @@ def response_game(
 def ensemble_game(
     step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, flat: bool = False
 ) -> DistinguishingGame:
-    """Build the game of many teachers: two ensembles of two teachers, one of which has opposite gradients in the two
-    worlds.
+    """Build the game of many teachers: two ensembles of two, one of whose teachers has opposite gradients.
 
     Unit `example`: the other teacher responds the same in both worlds.
     """
@@ -111,8 +110,7 @@ def ensemble_game(
 def client_game(
     step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, clients: int
 ) -> DistinguishingGame:
-    """Build the game of a federation's gradients: one client has opposite gradients in the two worlds, another the
-    same.
+    """Build the game of a federation's gradients: one client's are opposite in the two worlds, another's the same.
 
     Args:
         clients: number of clients played, 1 or 2; the ledger is that of one client's response to one image.
@@ -181,8 +179,7 @@ def _beside_others(table: Tensor, members: int) -> nn.Module:
 
 
 def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
-    """Return a student, and (3, c) logits: of two teachers with opposite gradients at its output, and of the
-    student."""
+    """Return a student, and (3, c) logits: of two teachers with opposite gradients at its output, and its own."""
     if not flat:
         undecided = torch.tensor([0.0, 0.0] + [-FAR] * (classes - 2))  # (1/2, 1/2, 0, 0, ...)
         return TableNetwork(undecided.expand(3, -1)), torch.cat([_sure(classes, 0, 1), undecided[None]])

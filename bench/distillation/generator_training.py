@@ -88,8 +88,10 @@ def pretrain(
 
 @contextmanager
 def fixed(model: nn.Module) -> Iterator[nn.Module]:
-    """Context manager: evaluation mode and no parameter gradients for `model`; restores every module's state on
-    exit."""
+    """Context manager: evaluation mode and no parameter gradients for `model`.
+
+    Restores every module's state on exit.
+    """
     modes = [(module, module.training) for module in model.modules()]
     needed = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
@@ -102,8 +104,7 @@ def fixed(model: nn.Module) -> Iterator[nn.Module]:
 
 
 class BatchStatistics:
-    """N(phi, x) of DP-DFD's Eq. 2: distance of a batch's statistics from the running statistics of phi's BatchNorm
-    layers.
+    """N(phi, x) of DP-DFD's Eq. 2: distance of a batch's statistics from phi's BatchNorm running statistics.
 
     `with BatchStatistics(phi) as statistics:` hooks the layers; after a forward pass of phi, `distance()` is
 

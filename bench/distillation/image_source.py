@@ -85,8 +85,7 @@ class HalfAndHalf:
 
 
 class JudgedGenerator:
-    """An upsampling generator trained by the student's outputs on its images (DPSD Eq. 8, DPDFD Eq. 5), with new
-    latents z in each step."""
+    """An upsampling generator trained by the student's outputs on images of new latents (DPSD Eq. 8, DPDFD Eq. 5)."""
 
     def __init__(self, shape: tuple[int, int, int], ctx: Context) -> None:
         self._ctx, self._rng = ctx, ctx.generator("generator")

@@ -94,8 +94,7 @@ def activation_loss(features: Tensor, up: bool) -> Tensor:
 
 
 def total_variation(x: Tensor) -> Tensor:
-    """R_TV of DeepInversion: norms of the differences to the right, lower and both diagonal neighbours of (n, c, h,
-    w)."""
+    """R_TV of DeepInversion: norms of differences of (n, c, h, w) to the right, lower and diagonal neighbours."""
     right, down = x[..., :, 1:] - x[..., :, :-1], x[..., 1:, :] - x[..., :-1, :]
     falling, rising = x[..., 1:, 1:] - x[..., :-1, :-1], x[..., 1:, :-1] - x[..., :-1, 1:]
     return right.norm() + down.norm() + falling.norm() + rising.norm()

@@ -140,8 +140,10 @@ class AnnotationMechanism:
         return ledger
 
     def _spend_gradients(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Sensitivity 2 beta per row: a query is one row, a changed teacher changes all b rows; the noise is sigma
-        beta."""
+        """Sensitivity 2 beta per row: a query is one row, a changed teacher changes all b rows.
+
+        The noise is sigma beta.
+        """
         if parameters.sigma == 0:
             for unit in (Unit.EXAMPLE, Unit.QUERY):
                 ledger.spend(unprotected_event(), unit=unit, why="gradients without noise")
@@ -153,8 +155,7 @@ class AnnotationMechanism:
         ledger.spend(gaussian_event(parameters.sigma / 2), unit=Unit.QUERY, why="one row's normalised gradient")
 
     def _carried_by_gradients(self, parameters: AnnotationParameters) -> float:
-        """Return the nats of all T batches: a row has norm beta, a batch sum b beta, each coordinate noise sigma
-        beta."""
+        """Return the nats of T batches: a row has norm beta, a batch sum b beta, each coordinate noise sigma beta."""
         if self.per_row:
             return parameters.iterations * self.batch * gaussian_capacity(parameters.sigma, self.classes)
         return parameters.iterations * gaussian_capacity(parameters.sigma / self.batch, self.classes)
@@ -183,8 +184,7 @@ class AnnotationMechanism:
                 ledger.spend(event, count=count, unit=unit, why=what, carries=carries)
 
     def _spend_responses(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Add randomised responses: with clients, every client responds to every image, and a removed record changes
-        one."""
+        """Add randomised responses; with clients, each responds to every image, and a removed record changes one."""
         if self.response_as_printed or math.isinf(parameters.answer_epsilon):
             self._spend_unprotected_labels(ledger, parameters)
             return
@@ -201,8 +201,10 @@ class AnnotationMechanism:
         ledger.spend(event, count=answers, unit=Unit.QUERY, why="the randomised responses to one image")
 
     def _spend_unprotected_labels(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Add responses without finite epsilon; each still carries at most log k nats, or log c for Eq. 5 as
-        published."""
+        """Add responses without finite epsilon.
+
+        Each still carries at most log k nats, or log c for Eq. 5 as published.
+        """
         why = "randomised response as printed in Eq. 5" if self.response_as_printed else "labels without noise"
         carries = max(self.clients, 1) * math.fsum(
             images * math.log(self.classes if self.response_as_printed else k)

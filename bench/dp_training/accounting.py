@@ -54,8 +54,10 @@ class DpSgdParameters:
         return [self.multiplier * self.schedule(step, self.steps) for step in range(self.steps)]
 
     def ledger(self) -> Ledger:
-        """Return a ledger of the T steps, with steps of equal noise in one entry; without noise they are unprotected
-        uses."""
+        """Return a ledger of the T steps, with steps of equal noise in one entry.
+
+        Without noise they are unprotected uses.
+        """
         ledger = Ledger()
         for z, run in groupby(sorted(self.multipliers())):
             count = len(list(run))

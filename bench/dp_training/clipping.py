@@ -1,5 +1,6 @@
-"""Clipped sums of per-sample gradients, and the Gaussian noise added to them; used by every DP-SGD variant of the
-bench.
+"""Clipped sums of per-sample gradients, and the Gaussian noise added to them.
+
+Used by every DP-SGD variant of the bench.
 
 With Poisson sampling at rate q, the noisy mean is one Poisson-sampled Gaussian mechanism of multiplier z for one added
 or removed record, for any number of separately clipped parameter groups.

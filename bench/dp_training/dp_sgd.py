@@ -166,8 +166,7 @@ class NoisyGradients:
 
 
 def secret_moves(count: int, noise: Noise) -> Tensor:
-    """Return (5, count) float32 augmentation parameters, as `bench.data.affine.draw_affine`, drawn from privacy
-    noise."""
+    """Return (5, count) float32 parameters, as `bench.data.affine.draw_affine`, drawn from privacy noise."""
     return torch.cat([noise.normal(2, count), noise.uniform(3, count) * 2 - 1]).float()
 
 

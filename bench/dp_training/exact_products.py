@@ -47,8 +47,7 @@ def exact_products(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _cudnn_without_tf32() -> Iterator[None]:
-    """Switch TF32 off by torch's older switch and per operator, as the switch leaves operators on the global
-    setting."""
+    """Switch TF32 off globally and per operator, as operators otherwise keep the setting of `torch.backends`."""
     cudnn: Any = torch.backends.cudnn
     kinds: list[Any] = [getattr(cudnn, name) for name in CUDNN if hasattr(getattr(cudnn, name, None), "fp32_precision")]
     precisions = [kind.fp32_precision for kind in kinds]

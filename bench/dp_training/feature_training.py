@@ -110,8 +110,9 @@ class FeatureTraining:
         return calibrated(Spending(self.steps, self.multiplier, share, self.neighbours, images), budget)
 
     def head(self, records: int, steps: int, mu: float) -> HeadSettings:
-        """Return the training settings of the head whose T steps together are one Gaussian of `mu`; infinite = no
-        noise.
+        """Return the training settings of the head whose T steps together are one Gaussian of `mu`.
+
+        An infinite `mu` means no noise.
 
         A step's noise z C / n enters the weights multiplied by rate / (1 - momentum). Over T steps of multiplier z =
         sqrt(T) / mu this is rate C T / (n mu (1 - momentum)) on every weight, and on the logit of every row of norm 1.

@@ -47,8 +47,10 @@ def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context) 
 
 @torch.no_grad()
 def features_of(network: Classifier, images: Tensor, ctx: Context) -> Tensor:
-    """Return (n, d) float16 on the CPU, computed in float32 on the context's device; images uint8, or float32 in [0,
-    1]."""
+    """Return (n, d) float16 on the CPU, computed in float32 on the context's device.
+
+    Images uint8, or float32 in [0, 1].
+    """
     network = network.to(ctx.device).eval()
     found = []
     with exact_products(ctx.device), ctx.track("features", len(images)) as advance:
@@ -69,7 +71,9 @@ def unit_rows(features: Tensor, device: torch.device) -> Tensor:
 
 
 def normalised(rows: Tensor) -> Tensor:
-    """Return (n, d) float32 rows of norm 1, to 2^-23; a float32 norm would lose many small numbers next to a large
-    one."""
+    """Return (n, d) float32 rows of norm 1, to 2^-23.
+
+    A float32 norm would lose many small numbers next to a large one.
+    """
     norm = rows.double().norm(dim=1, keepdim=True)
     return (rows / norm.clamp_min(LEAST_NORM)).float()

@@ -49,8 +49,7 @@ class Lanes:
 
     @classmethod
     def rows(cls, lanes: int = LANES, width: int = 2, last: bool = True) -> Lanes:
-        """Build lanes that are each a row of the first layer, `width` numbers, and (with `last`) a column of the
-        last."""
+        """Build lanes: each is a row of the first layer, `width` numbers, and (with `last`) a column of the last."""
         places = torch.arange(lanes)
         of_first, of_last = torch.zeros(lanes, lanes, width), torch.zeros(lanes, 2, lanes)
         of_first[places, places] = 1 - 1.5 * torch.linspace(0, 1, width)
@@ -103,8 +102,9 @@ def gradient_game(
     coding: PlayedCoding | None = None,
     gradients: dict[str, Tensor] | None = None,
 ) -> DistinguishingGame:
-    """Build the game of one `NoisyGradients` step: world 1 has a private record, in half of the samples; world 0 has
-    not.
+    """Build the game of one `NoisyGradients` step.
+
+    In world 1 a private record is in half of the samples; in world 0 it is absent.
 
     Args:
         settings: of the training; its clipping is played.

@@ -66,14 +66,18 @@ class Spending:
         return math.sqrt(self.steps / self.of_steps) / self.multiplier if self.multiplier else math.inf
 
     def gradient_noise(self, clip: float) -> float:
-        """Return the noise's standard deviation on a sum of gradients clipped to C; replacing a record changes it by 2
-        C."""
+        """Return the noise's standard deviation on a sum of gradients clipped to C.
+
+        Replacing a record changes it by 2 C.
+        """
         return self.multiplier * clip * (2 if self.neighbours == "replace" else 1)
 
     @property
     def moment_noise(self) -> float:
-        """Return the noise's standard deviation on the second moment's diagonal; replacing a record changes it by
-        sqrt(2)."""
+        """Return the noise's standard deviation on the second moment's diagonal.
+
+        Replacing a record changes it by sqrt(2).
+        """
         return self.moment_multiplier * (REPLACED if self.neighbours == "replace" else 1)
 
     @property
@@ -82,8 +86,10 @@ class Spending:
         return self.images_multiplier * (REPLACED if self.neighbours == "replace" else 1)
 
     def ledger(self, steps: int = 0) -> Ledger:
-        """Return the ledger for an added or removed record, for either adjacency; with only `steps` of the steps, 0 =
-        all."""
+        """Return the ledger for an added or removed record, for either adjacency.
+
+        It contains only the first `steps` gradient steps; 0 = all.
+        """
         return self._written(self.gradient_noise(1.0), self.moment_noise, self.images_noise, steps or self.steps)
 
     def _written(self, gradient: float, moment: float, images: float, steps: int) -> Ledger:
@@ -106,8 +112,10 @@ class Spending:
         return self._written(self.multiplier, self.moment_multiplier, self.images_multiplier, self.steps)
 
     def claim(self, delta: float) -> Claim:
-        """Return the accounted epsilon as a claim; for replaced records, which the ledger does not cover, it is the
-        only number."""
+        """Return the accounted epsilon as a claim.
+
+        For replaced records, which the ledger does not cover, it is the only number.
+        """
         relation = "a record replaced" if self.neighbours == "replace" else "a record added or removed"
         return Claim(self.epsilon(delta), delta, Unit.EXAMPLE, f"this project: Gaussians alone, {relation}")
 

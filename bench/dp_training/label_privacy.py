@@ -110,8 +110,7 @@ def label_claim(epsilon: float, source: str, delta: float = 0.0) -> Claim:
 def label_game(
     answer: Answer, pairs: list[tuple[int, int]], ledger: Ledger, claim: Claim, delta: float
 ) -> DistinguishingGame:
-    """Build the game of one label's randomised response for the pair of labels that is easiest to distinguish in a
-    short trial.
+    """Build the game of one label's randomised response, for the most distinguishable pair of labels.
 
     Args:
         answer: the mechanism, for (n,) labels.

@@ -108,8 +108,7 @@ class LabelPrivate:
             check_response_epsilon(epsilon, 2)
 
     def epsilon_of(self, budget: Budget) -> float:
-        """Return the epsilon of one label's randomisation within `budget`
-        (`bench.dp_training.label_privacy.label_epsilon`)."""
+        """Return the epsilon of one label's randomisation within `budget`, as `label_privacy.label_epsilon`."""
         return label_epsilon(budget, self.label_epsilon)
 
     def network(self, teacher: Teacher, student: str, ctx: Context) -> Classifier:

@@ -20,8 +20,9 @@ ROUNDED = 1e-3
 
 
 def views(images: Tensor, count: int, records: Tensor, drawn: Tensor | None) -> Tensor:
-    """Return (n * count, c, h, w): `count` augmented copies of each image, adjacent; the images themselves if count is
-    1.
+    """Return (n * count, c, h, w): `count` augmented copies of each image, adjacent.
+
+    If count is 1, return the images themselves.
 
     Args:
         records: (n,) int64 indices of the records.
@@ -38,8 +39,7 @@ class PerSampleGradients(Protocol):
     """Callable that computes per-sample gradients."""
 
     def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """Map (n * views, c, h, w), (n,) to {parameter name: (n, *shape)}: each record's mean gradient over its
-        views."""
+        """Map (n * views, c, h, w), (n,) to {parameter name: (n, *shape)}: mean gradients over each record's views."""
         ...
 
     def close(self) -> None:

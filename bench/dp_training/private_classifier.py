@@ -172,8 +172,10 @@ class PrivateTraining:
         return parameters.solved()
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding | None:
-        """Return the transform of the gradients before clipping, for the noise of `parameters`; None = the
-        gradients."""
+        """Return the transform of the gradients before clipping, for the noise of `parameters`.
+
+        None = no transform.
+        """
         return None
 
     def _finish(self, network: Classifier) -> None:

@@ -112,8 +112,10 @@ class PrivateGenerator(ABC):
 
 @torch.no_grad()
 def sample(draw: Draw, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draw (count, c, h, w) float32 images in [0, 1] and (count,) labels. Raises RuntimeError for pixels outside [0,
-    1]."""
+    """Draw (count, c, h, w) float32 images in [0, 1] and (count,) labels.
+
+    Raises RuntimeError for pixels outside [0, 1].
+    """
     parts = [draw(min(CHUNK, count - start), rng) for start in range(0, count, CHUNK)]
     images, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
     if not bool(((images >= 0) & (images <= 1)).all()):
@@ -122,8 +124,7 @@ def sample(draw: Draw, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor
 
 
 def conditional(generator: nn.Module, classes: int, latents: Callable[[int, torch.Generator], Tensor]) -> Draw:
-    """Return a `Draw` from `generator(z, y)`, with (n, latent) z and (n,) int64 labels y that cycle through the
-    classes."""
+    """Return a `Draw` from `generator(z, y)`, (n, latent) z and (n,) int64 labels y that cycle through the classes."""
 
     def draw(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         labels = torch.arange(count, device=rng.device) % classes

@@ -1,5 +1,4 @@
-"""Typicality of an image among the private records: a Mahalanobis length from the released second moment of their
-features.
+"""Typicality of an image among the private records, by a released second moment of their features.
 
 It is the root of u (S + shift)^-1 u^T, with u the features of an image as a row of norm 1 and S the noisy second
 moment: small in directions that are common among the records, large in directions that are rare. For long rows

@@ -143,11 +143,10 @@ def played_moments(std: float, world: bool, n: int, generator: torch.Generator) 
 
 
 def private_whitening(rows: Tensor, places: int, std: float, kappa: float, source: Source) -> Whitening:
-    """Return the whitening by (S + E + kappa std sqrt(2 k) I)^-1, E the noise, whose largest eigenvalue is about std
-    sqrt(2 k).
+    """Return the whitening by (S + E + kappa std sqrt(2 k) I)^-1, E the noise.
 
-    Without noise the shift is that of noise 1. If kappa is too small for a positive definite result, it is doubled
-    until it suffices, which uses the released matrix only.
+    The noise's largest eigenvalue is about std sqrt(2 k). Without noise the shift is that of noise 1. If kappa is
+    too small for a positive definite result, it is doubled until it suffices, which uses the released matrix only.
     """
     moment = noisy_second_moment(rows, places, std, source)
     shift = kappa * (std or 1.0) * math.sqrt(2 * len(moment))

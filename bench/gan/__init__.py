@@ -1,2 +1,1 @@
-"""GAN losses, training steps and batches; the attackers' GANs and latent-space searches; private records per
-teacher."""
+"""GAN losses, training steps and batches; the attackers' GANs and latent-space searches."""

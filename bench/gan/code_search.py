@@ -102,8 +102,11 @@ class CodeSearch(ABC):
         return AttackResult(torch.cat(found), targets, draws.repeat_interleave(len(classes)))
 
     def _moves(self, count: int, shape: tuple[int, int, int], ctx: Context) -> tuple[Tensor, Tensor]:
-        """Draw the augmentation of every step: (steps, 3, count) shift down and right in pixels, and 1 to mirror; and
-        (steps, 5, count) in [-1, 1]: angle, unused, size and two shifts."""
+        """Draw the augmentation of every step: two tensors.
+
+        (steps, 3, count): shift down and right in pixels, and 1 to mirror; and (steps, 5, count) in [-1, 1]: angle,
+        unused, size and two shifts.
+        """
         rng = ctx.generator("pca-mi/moves")
         size = (self.steps, 2, count)
         shifts = torch.randint(-self.shift, self.shift + 1, size, generator=rng, device=ctx.device)

@@ -12,8 +12,7 @@ from bench.errors import Incompatible
 
 @contextmanager
 def recorded_features(module: nn.Module) -> Iterator[list[Tensor]]:
-    """Context manager: returns a list to which every forward pass appends the (n, d) differentiable input of the last
-    layer.
+    """Context manager: returns a list to which forward passes append the (n, d) differentiable input of the last layer.
 
     That layer is the last linear one, or in a network without any the last convolution, whose input is averaged over
     its positions. Raises BenchError if there is neither.

@@ -81,8 +81,9 @@ class GanPrior:
     def gan(
         self, aux: Tensor, ctx: Context, diversity: Diversity | None = None, trained_with: dict[str, Any] | None = None
     ) -> tuple[DeconvGenerator, Critic]:
-        """Return generator and critic, frozen, in eval mode; from the store if already trained on these images and
-        settings.
+        """Return generator and critic, frozen, in eval mode.
+
+        They are loaded from the store if already trained on these images and settings.
 
         Args:
             aux: (n, c, h, w) in [0, 1] on the context's device.

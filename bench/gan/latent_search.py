@@ -1,6 +1,4 @@
-"""Latent-space searches with independent rows: Nesterov momentum for any loss (GMI, Zhang et al., CVPR 2020, stage 2),
-and Adam for the generated image nearest to a given one.
-"""
+"""Latent-space searches: Nesterov momentum for any loss (GMI, stage 2), Adam for the nearest generated image."""
 
 from __future__ import annotations
 

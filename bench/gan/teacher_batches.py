@@ -39,8 +39,10 @@ class TeacherBatches:
         self.sizes = torch.tensor([len(part) for part in parts], device=images.device)
 
     def draw(self, count: int, source: Source) -> Tensor:
-        """Draw (k, count) int64 record indices, row i uniform over part i with replacement; arbitrary where a part is
-        empty."""
+        """Draw (k, count) int64 record indices, row i uniform over part i with replacement.
+
+        Arbitrary where a part is empty.
+        """
         u = Noise.of(source).uniform(len(self.rows), count)
         return self.rows.gather(1, (u * self.sizes[:, None]).long())
 

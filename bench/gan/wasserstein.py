@@ -108,8 +108,10 @@ def train_wgan_gp(
 def build_gan(
     shape: tuple[int, int, int], latent: int, width: int, seed: int, device: torch.device
 ) -> tuple[DeconvGenerator, Critic]:
-    """Build a generator and a critic with weights that depend only on `seed`; torch's global random state is
-    unchanged."""
+    """Build a generator and a critic with weights that depend only on `seed`.
+
+    Torch's global random state is unchanged.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return DeconvGenerator(shape, latent, width).to(device), Critic(shape, width).to(device)
@@ -121,8 +123,10 @@ def pack(**modules: nn.Module) -> Tensors:
 
 
 def unpack(state: Tensors, **modules: nn.Module) -> None:
-    """Load a state made by `pack`; sets eval mode and freezes the weights. Raises RuntimeError if a tensor is
-    missing."""
+    """Load a state made by `pack`; sets eval mode and freezes the weights.
+
+    Raises RuntimeError if a tensor is missing.
+    """
     for name, module in modules.items():
         prefix = f"{name}."
         module.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})

@@ -96,8 +96,10 @@ def scaled_confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def views(images: Tensor, kind: Views) -> list[Tensor]:
-    """Return the query views of each image: "none" only the image; "mirror" also its mirror image; "shifts" also its
-    four shifts by one pixel, up, down, left and right, the border filled by reflection.
+    """Return the query views of each image.
+
+    "none" is only the image; "mirror" adds its mirror image; "shifts" adds its four shifts by one pixel, up,
+    down, left and right, the border filled by reflection.
 
     Args:
         images: (n, c, h, w), h and w at least 2.

@@ -76,15 +76,16 @@ def pixels(images: Tensor) -> Tensor:
 
 
 def nearest(points: Tensor, among: Tensor, k: int = 1) -> Tensor:
-    """Return the (n,) float64 distance of each of (n, d) points to the k-th nearest of (m, d), or the farthest if m <
-    k."""
+    """Return (n,) float64 distances of (n, d) points to the k-th nearest of (m, d), or the farthest if m < k."""
     rank = min(k, len(among))
     return torch.cat([torch.cdist(part, among).kthvalue(rank, dim=1).values for part in points.split(CHUNK)])
 
 
 def log_density(points: Tensor, among: Tensor, bandwidth: float) -> Tensor:
-    """Return the (n,) log Gaussian kernel density of (m, d) at the points, up to a constant; computed without
-    underflow."""
+    """Return the (n,) log Gaussian kernel density of (m, d) at the points, up to a constant.
+
+    Computed without underflow.
+    """
     parts = [
         torch.logsumexp(torch.cdist(part, among).square() / (-2 * bandwidth**2), 1) for part in points.split(CHUNK)
     ]

@@ -41,8 +41,7 @@ class Prdc:
 
 
 def images_needed(dimension: int) -> int:
-    """Return the number of images per side for a reliable Fréchet distance of features of this dimension: two per
-    feature.
+    """Return the number of images per side for a reliable Fréchet distance: two per feature dimension.
 
     >>> images_needed(256)
     512
@@ -170,8 +169,7 @@ def _squared(x: Tensor, y: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def matched_subset(labels: Tensor, targets: Tensor, seed: int) -> Tensor:
-    """Draw (n,) int64 ascending indices of private images, with the same number per class as the reconstructions'
-    targets.
+    """Draw (n,) int64 ascending indices of private images, with the class counts of the reconstructions' targets.
 
     The draw for a class depends only on the seed and on the order of that class's images.
 

@@ -39,8 +39,7 @@ def confusion(evaluator_logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor) -> float:
-    """Return the mean over reconstructions of the smallest *squared* L2 distance to a private image of the target
-    class.
+    """Return the mean *squared* L2 distance of reconstructions to the nearest private image of the target class.
 
     Args:
         features: (n, f) penultimate features of the evaluator for the reconstructions. targets: (n,) int64.

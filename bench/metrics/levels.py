@@ -1,5 +1,7 @@
-"""Thresholds that an attack must reach on the undefended teacher; no imports of libraries, as boards load this
-early."""
+"""Thresholds that an attack must reach on the undefended teacher.
+
+No imports of libraries, as boards load this early.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,7 @@ level, so the threshold has no effect."""
 
 
 def shown(metrics: Mapping[str, float | None]) -> float | None:
-    """Return the share of the undefended teacher's reconstructions that show their class, by the face judge if
-    available, else by the evaluator."""
+    """Return the share of the teacher's reconstructions that show their class, by the face judge, else the evaluator."""
     judged = metrics.get("teacher_judge_accuracy")
     return metrics.get("teacher_attack_accuracy") if judged is None else judged
 

@@ -117,8 +117,10 @@ class MlpGenerator(nn.Module):
 
 
 class MlpCritic(nn.Module):
-    """A dense critic: hidden layers of `width` and half of it, then one output per class; the label selects the
-    output."""
+    """A dense critic: hidden layers of `width` and half of it, then one output per class.
+
+    The label selects the output.
+    """
 
     def __init__(self, shape: Shape, classes: int, width: int) -> None:
         super().__init__()

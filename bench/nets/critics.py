@@ -40,6 +40,8 @@ class Critic(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Conv2d(inputs, outputs, size), nn.Flatten(0 if outputs == 1 else 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (n, c, h, w) to (n,) scores, higher for images that look real; (n, outputs) if there are several
-        outputs."""
+        """Map (n, c, h, w) to (n,) scores, higher for images that look real.
+
+        (n, outputs) if there are several outputs.
+        """
         return self.layers(x)

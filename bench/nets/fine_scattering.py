@@ -137,8 +137,10 @@ def _morlet(p: int, q: int, scale: int, angle: int) -> Tensor:
 
 
 def _gabor(p: int, q: int, sigma: float, theta: float, frequency: float) -> Tensor:
-    """Return a (p, q) complex128 plane wave under a Gaussian of norm 1, summed over the periods; rows are the first
-    axis."""
+    """Return a (p, q) complex128 plane wave under a Gaussian of norm 1, summed over the periods.
+
+    Rows are the first axis.
+    """
     y, x = (torch.arange(-REACH * side, (REACH + 1) * side, dtype=torch.float64) for side in (p, q))
     along = y[:, None] * math.cos(theta) + x * math.sin(theta)
     across = x * math.cos(theta) - y[:, None] * math.sin(theta)
@@ -149,8 +151,7 @@ def _gabor(p: int, q: int, sigma: float, theta: float, frequency: float) -> Tens
 
 
 def _averages(side: int, halved: bool) -> Tensor:
-    """Return (side // 4 - 2, side) float64 Gaussian averages around every fourth pixel of a padded side, without its
-    ends.
+    """Return (side // 4 - 2, side) float64 Gaussian averages around every fourth pixel of a padded side.
 
     Args:
         halved: for maps of half the resolution, (side // 4 - 2, side / 2): phi's spectrum is folded like theirs.

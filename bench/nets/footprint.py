@@ -30,8 +30,7 @@ class Footprint:
     live: int
 
     def training(self, batch: int) -> int:
-        """Return the bytes of a training step with Adam: weights, gradients, moments, and saved tensors of the
-        batch."""
+        """Return the bytes of a training step with Adam: weights, gradients, moments, saved tensors of the batch."""
         return OF_ADAM * self.weights + batch * (self.kept + self.live)
 
     def querying(self, batch: int) -> int:

@@ -28,8 +28,7 @@ def check_square(shape: Shape) -> None:
 
 
 def doublings(size: int) -> int:
-    """Return how often a square map is doubled to reach `size`: as often as an integer start of at least 4 pixels
-    allows.
+    """Return how often a square map is doubled to reach `size` from an integer start of at least 4 pixels.
 
     >>> {size: (size >> doublings(size), doublings(size)) for size in (8, 12, 16, 28, 32, 64)}
     {8: (4, 1), 12: (6, 1), 16: (4, 2), 28: (7, 2), 32: (4, 3), 64: (4, 4)}

@@ -79,8 +79,10 @@ def _candidates(given: Sizes) -> Iterator[str]:
 
 
 def _sizes(arch: str, shape: Shape) -> Sizes:
-    """Return {name: shape} of a network's tensors; empty if it cannot take such images or be built on the meta
-    device."""
+    """Return {name: shape} of a network's tensors.
+
+    Empty if it cannot take such images or be built on the meta device.
+    """
     for images in (shape, USUAL):
         try:
             with torch.device("meta"):

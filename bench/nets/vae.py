@@ -90,8 +90,7 @@ def sample(mean: Tensor, log_variance: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def elbo(x: Tensor, logits: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Return the mean evidence lower bound in nats per image: log p(x | code) - KL(N(mean, exp(log_variance)) || N(0,
-    I)).
+    """Return the mean evidence lower bound in nats: log p(x | code) - KL(N(mean, exp(log_variance)) || N(0, I)).
 
     log p is the sum over pixels of x log s + (1 - x) log(1 - s), s = sigmoid(logits): the Bernoulli likelihood, which
     for x strictly between 0 and 1 is a loss, not a density.

@@ -178,8 +178,10 @@ def _is_network(cls: type) -> bool:
 
 @cache
 def _written_in_timm() -> frozenset[str]:
-    """Return the names that timm's source registers, read without the import, which takes seconds; empty if the files
-    have another form, and then timm itself is used."""
+    """Return the names that timm's source registers, read without the import, which takes seconds.
+
+    Empty if the files have another form, and then timm itself is used.
+    """
     timm = importlib.util.find_spec("timm")
     folders = (timm.submodule_search_locations or []) if timm else []
     files = [file for folder in folders for file in Path(folder, "models").glob("*.py")]
@@ -328,8 +330,10 @@ def _last_layer(body: nn.Module) -> nn.Module:
 
 
 def _input_of(layer: nn.Module, body: nn.Module, x: Tensor) -> Tensor:
-    """Return (n, d), the input of `layer` in a forward pass of `body` on `x`; maps are averaged over their
-    positions."""
+    """Return (n, d), the input of `layer` in a forward pass of `body` on `x`.
+
+    Maps are averaged over their positions.
+    """
     seen: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
     try:

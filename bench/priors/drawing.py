@@ -43,8 +43,7 @@ class Draws:
 
 
 def pixel_places(height: int, width: int, device: torch.device) -> Tensor:
-    """Return (h w, 2): x (right) and y (down) of every pixel's centre from the middle, in halves of the shorter
-    side."""
+    """Return (h w, 2): x (right) and y (down) of pixel centres from the middle, in halves of the shorter side."""
     short = min(height, width)
     x = (torch.arange(width, device=device) * 2 + 1 - width) / short
     y = (torch.arange(height, device=device) * 2 + 1 - height) / short
@@ -54,8 +53,7 @@ def pixel_places(height: int, width: int, device: torch.device) -> Tensor:
 def texture(
     count: int, shape: tuple[int, int, int], draws: Draws, exponents: tuple[float, float] = (0.5, 3.0)
 ) -> Tensor:
-    """Draw (n, c, h, w) textures in [0, 1]: Gaussian noise with a power-law spectrum, random contrast, lightness and
-    tint.
+    """Draw (n, c, h, w) textures in [0, 1]: power-law Gaussian noise of random contrast, lightness and tint.
 
     Args:
         exponents: range of the random exponent of the spectrum; 0 is white noise, 3 resembles clouds.

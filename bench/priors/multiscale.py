@@ -65,8 +65,7 @@ def _field(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
 
 
 def _push(images: Tensor, times: Tensor, most: int) -> Tensor:
-    """Push values in [0, 1] to the nearer end by a smooth step, applied `times` (n,) times, at most `most` times
-    each."""
+    """Push values in [0, 1] to the nearer end by `times` (n,) smooth steps, at most `most` each."""
     for done in range(most):
         stepped = torch.where(images < 0.5, 2 * images.square(), 1 - 2 * (1 - images).square())
         images = torch.where((times > done).view(-1, 1, 1, 1), stepped, images)

@@ -42,8 +42,9 @@ def _log_delta(mu: float, a: float) -> float:
 
 
 def _small_log_delta(mu: float, s: float) -> float:
-    """Return an upper bound on log delta of mu-Gaussian privacy at epsilon = -mu s, s <= 0; relative error at most mu^2
-    / 8.
+    """Return an upper bound on log delta of mu-Gaussian privacy at epsilon = -mu s, s <= 0.
+
+    Relative error at most mu^2 / 8.
 
     As for an option's price and its vega, d delta / d mu = phi(mu/2 - epsilon/mu), and the integral over mu is
     at most e^(epsilon/2) mu g(s), g(s) = int_0^1 phi(s/t) dt = phi(s) + s Phi(s) = phi(s) (1 + s M(-s)).
@@ -54,8 +55,10 @@ def _small_log_delta(mu: float, s: float) -> float:
 
 
 def _root(rising: Callable[[float], float], target: float, low: float, most: float) -> float | None:
-    """Return where an increasing function reaches `target`, above `low`; None if it is still at most `target` at
-    `most`."""
+    """Return where an increasing function reaches `target`, above `low`.
+
+    None if it is still at most `target` at `most`.
+    """
     if rising(most) <= target:
         return None
     high = min(low + 2.0, most)

@@ -190,8 +190,7 @@ def _norms(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
 
 
 def _pairs(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
-    """Yield differences and sums of coordinates, rounded so that shared noise gives equal values despite float
-    errors."""
+    """Yield differences and sums of coordinates, rounded so that shared noise cancels to equal values."""
     chosen = interesting(x0, x1, MOST_PAIRED)
     columns = len(chosen) * (len(chosen) - 1)
     rows = PAIR_NUMBERS // max(columns, 1)

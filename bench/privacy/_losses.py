@@ -95,8 +95,10 @@ def _read_epsilon(losses: pld.PrivacyLossDistribution, delta: float) -> float:
 
 
 def _reach(parts: Composition) -> float:
-    """Return roughly the largest relevant privacy loss; it sets only the grid's width, not the validity of the
-    bound."""
+    """Return roughly the largest relevant privacy loss.
+
+    It sets only the grid's width, not the validity of the bound.
+    """
     mu = parts.mu()
     reach = mu * mu / 2 + 10 * mu
     for (probability, multiplier), count in parts.sampled.items():

@@ -53,8 +53,7 @@ def renyi_epsilon(parts: Composition, delta: float) -> float:
 
 
 def _excess(scale: float, delta: float, sampled: bool) -> Array:
-    """Return orders minus 1: around the best order of a Gaussian of mu = `scale`, and those at which sampling is
-    evaluated."""
+    """Return orders minus 1: near the best one of a Gaussian of mu = `scale`, and those for sampling."""
     best = math.log(math.sqrt(-2 * math.log(delta)) / scale)
     orders = np.exp(np.linspace(best - 10, best + 10, 4001))
     return np.concatenate([orders, WHOLE - 1, np.geomspace(1e-4, 4095, 2000)]) if sampled else orders
@@ -100,8 +99,7 @@ def _response(epsilon: float, choices: int, excess: Array) -> Array:
 
 
 def _sampled(probability: float, multiplier: float, excess: Array) -> Array:
-    """Return the sum over k of C(a, k) q^k (1 - q)^(a - k) e^(k (k - 1) / (2 z^2)), minus 1 per term: two terms
-    vanish."""
+    """Return sum over k of C(a, k) q^k (1 - q)^(a - k) e^(k (k - 1) / (2 z^2)), less 1 term by term: two vanish."""
     rare, common, spread = math.log(probability), math.log1p(-probability), 1 / multiplier / math.sqrt(2)
     values = [0.0]
     for order in WHOLE:

@@ -21,8 +21,7 @@ Array = NDArray[np.floating[Any]]
 
 
 def sampled_gaussian(probability: float, multiplier: float, step: float) -> pld.PrivacyLossDistribution:
-    """Return the losses of noise `multiplier` times the sensitivity on a Poisson sample, for one added or removed
-    record.
+    """Return the losses of noise `multiplier` on a Poisson sample, for one added or removed record.
 
     Args:
         probability: in (0, 1), the sampling probability of every record.

@@ -21,8 +21,10 @@ FEW_ANSWERS = 64
 
 
 def fit(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
-    """Return every applicable scorer by name, the simplest first. With few outputs, each scorer is tested
-    separately."""
+    """Return every applicable scorer by name, the simplest first.
+
+    With few outputs, each scorer is tested separately.
+    """
     discriminants = {"mean difference": mean_difference(x0, x1), "linear discriminant": linear(x0, x1)}
     repeats = {"category": category(x0, x1), "support": support(x0, x1)}
     if len(row_keys(torch.cat([x0, x1])).unique()) <= FEW_ANSWERS:
@@ -66,8 +68,10 @@ def quadratic(x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def cubic(x0: Tensor, x1: Tensor) -> Scorer:
-    """Fisher's discriminant on all products of up to three coordinates; detects differences in signs or orders of
-    noise."""
+    """Fisher's discriminant on all products of up to three coordinates.
+
+    Detects differences in signs or orders of noise.
+    """
     chosen = interesting(x0, x1, MOST_CUBED)
     centre, scale = _standard(x0[:, chosen], x1[:, chosen])
     each = torch.arange(len(chosen))

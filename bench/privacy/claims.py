@@ -47,8 +47,9 @@ def defect(source: str) -> str:
 
 
 def dispute(privacy: Mapping[str, Any]) -> str:
-    """Return why the claim of a record is disputed, in a few words joined by "-"; "" if it is not, or there is no
-    claim.
+    """Return why the claim of a record is disputed, in a few words joined by "-".
+
+    Return "" if it is not disputed, or there is no claim.
 
     The first applicable reason: the plug-in's statement (`Claim.disputed`); a known defect of the theorem (`defect`); a
     larger exact account of the same unit (`BELOW_ACCOUNT`); a larger lower bound of an audit (`BELOW_AUDIT`). An
@@ -87,8 +88,7 @@ def _exceeds_exactly(privacy: Mapping[str, Any], claim: Mapping[str, Any]) -> bo
 
 
 def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: float, delta: float) -> float:
-    """Return epsilon of T noisy annotation steps: DPSD, Theorem 1, and DPDFD, Theorem 3 (which writes C for B, n for
-    c).
+    """Return epsilon of T noisy annotation steps: DPSD, Theorem 1, and DPDFD, Theorem 3 (with C for B, n for c).
 
     epsilon = min over q > 1 of 2 B^2 c b T q / s^2 + log((q-1)/q) - log(q d)/(q-1), for unit `query`.
 
@@ -127,8 +127,9 @@ def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: f
 
 
 def dpsd_theorem2(epsilon: float) -> float:
-    """Return epsilon of one response in label mode (DPSD, Theorem 2; DP-DFD): the mechanism's own, delta 0, unit
-    `query`.
+    """Return epsilon of one response in label mode (DPSD, Theorem 2, and DP-DFD), for unit `query`.
+
+    It is the mechanism's own epsilon, with delta 0.
 
     Known defects: N responses compose to N epsilon for one private record; DPSD's Eq. 5 as published (randomised
     response over all c classes, yet uniform over the candidates when the label is not among them) and DP-DFD's soft
@@ -169,8 +170,7 @@ def dgd_composition(queries: int, scale_epsilon: float, delta: float, latent_eps
 
 
 def _renyi_minimum(slope: float, delta: float) -> float:
-    """Return min over q > 1 of slope q + log((q-1)/q) - log(q delta)/(q-1), at least 0, by a scan of log(q-1),
-    refined."""
+    """Return min over q > 1 of slope q + log((q-1)/q) - log(q delta)/(q-1), at least 0, by a refined scan."""
 
     def objective(u: np.ndarray) -> np.ndarray:
         order, *less = _order_and_rest(u, delta)
@@ -197,8 +197,10 @@ def _order_and_rest(u: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray
 
 @lru_cache(maxsize=64)
 def _scan(delta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return the scanned u and its `_order_and_rest`; cached and shared by all slopes, so callers must not modify
-    it."""
+    """Return the scanned u and its `_order_and_rest`.
+
+    Cached and shared by all slopes, so callers must not modify it.
+    """
     import numpy as np
 
     grid = np.linspace(-60.0, 60.0, 2401)

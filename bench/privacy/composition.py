@@ -76,8 +76,10 @@ class Composition:
 
     @property
     def pure_sum(self) -> float:
-        """Return the sum of the pure epsilons of Laplace and randomised responses (basic composition); may be
-        infinite."""
+        """Return the sum of the pure epsilons of Laplace and randomised responses (basic composition).
+
+        May be infinite.
+        """
         costs = [epsilon * count for epsilon, count in self.laplace.items()]
         costs += [epsilon * count for (epsilon, _), count in self.response.items()]
         return math.fsum(costs) if sum(costs) < math.inf else math.inf

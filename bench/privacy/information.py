@@ -71,8 +71,7 @@ def laplace_capacity(noise: float, coordinates: int = 0) -> float:
 
 
 def response_capacity(epsilon: float, choices: int) -> float:
-    """Return the exact capacity, in nats, of one randomised response over k candidates: log k minus its noise's
-    entropy.
+    """Return the exact capacity, in nats, of a randomised response over k candidates: log k minus its noise entropy.
 
     The channel is symmetric, so uniform inputs are optimal. A label that is not a candidate, for which the response is
     uniform over the candidates, is one more input whose output equals the uniform mixture: it adds nothing
@@ -114,8 +113,7 @@ def selective_capacity(epsilon: float, classes: int) -> float:
 
 
 def noise_over_radius(multiplier: float) -> float:
-    """Convert noise relative to the largest distance between vectors into noise relative to the radius of a ball around
-    them.
+    """Convert noise relative to the largest distance of vectors to noise relative to the radius of their ball.
 
     Vectors with pairwise distances of at most D are in a ball of radius D sqrt(n / (2 (n + 1))) < D / sqrt(2) in n
     dimensions (Jung 1901). The sensitivity is such a D only if the neighbours of a ledger's event are *any* two states
@@ -242,8 +240,7 @@ def _derangements(count: int) -> int:
 
 
 def even_accuracy(accuracy: float, smallest_share: float, classes: int) -> float:
-    """Return the smallest class-balanced accuracy that is consistent with a test accuracy, by the smallest class's
-    share.
+    """Return the smallest class-balanced accuracy consistent with a test accuracy, by the smallest class's share.
 
     1 - (1 - a) / (c w): all errors may be in the class that has the smallest share w of the test set.
 
@@ -290,8 +287,7 @@ class Information:
 
 
 def of_ledger(ledger: Ledger, classes: int = 0) -> Information:
-    """Return the information of a release from its ledger: the sum over the entries of unit `example`, which list every
-    use.
+    """Return the information of a release: the sum over its ledger entries of unit `example`, which list every use.
 
     An entry with a `carries` value adds that; an unprotected use without one is infinite; any other use without one
     (private training, moments) makes the sum unknown. The other units describe the same uses again.

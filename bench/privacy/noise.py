@@ -126,8 +126,10 @@ class Noise:
         return (self.bits(count) >> 1) < below
 
     def sample(self, records: int, probability: float) -> Tensor:
-        """Draw a Poisson sample: (m,) int64 ascending indices, each included independently with `probability`; m may be
-        0."""
+        """Draw a Poisson sample: (m,) int64 ascending indices, each included independently with `probability`.
+
+        The number m of indices may be 0.
+        """
         return (self.uniform(records) < probability).nonzero().flatten()
 
     def gaussian(self, values: Tensor, std: float) -> Tensor:
@@ -161,8 +163,10 @@ class Noise:
         return values
 
     def released(self, answer: Tensor) -> Tensor:
-        """Hook: a mechanism's output, the only thing released about its input; a witness overrides it. Returns
-        `answer`."""
+        """Hook: a mechanism's output, the only thing released about its input; a witness overrides it.
+
+        Returns `answer`.
+        """
         return answer
 
     def _two_sided(self, *shape: int) -> Tensor:

@@ -31,8 +31,7 @@ _HALVINGS = 60
 
 
 def p_value(epsilon: float, guesses: int, correct: int, canaries: int, delta: float) -> float:
-    """Return an upper bound, in [0, 1], on the probability of at least `correct` right guesses under (epsilon,
-    delta)-DP.
+    """Return a bound, in [0, 1], on the probability of `correct` or more right guesses under (epsilon, delta)-DP.
 
     Args:
         epsilon: >= 0.
@@ -93,8 +92,7 @@ def ceiling(guesses: int, canaries: int, delta: float = 0.0, confidence: float =
 
 
 def correct_guesses(scores: NDArray[np.floating[Any]], coins: NDArray[np.bool_], guesses: int) -> int:
-    """Count the right guesses: the highest scores are guessed as members, the lowest as non-members, half of `guesses`
-    each.
+    """Count the right guesses: half of `guesses` are members (highest scores), half non-members (lowest scores).
 
     For an odd number there is one more member guess. Equal scores keep the canaries' order, which is independent of the
     coins.

@@ -50,8 +50,7 @@ def play_of_rows(answers: Answers, shared: int = 0) -> Play:
 
 
 def play_of_batches(answers: Answers, batch: int, shared: int = 0) -> Play:
-    """Return the plays of a step with one output per batch: two calls are one play, which shows the first of their
-    rows."""
+    """Return the plays of a step with one output per batch: a play is two calls, and shows their first rows."""
 
     def one(world: bool, generator: torch.Generator) -> Tensor:
         numbers = torch.full((batch,), shared)

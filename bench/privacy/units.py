@@ -28,6 +28,8 @@ class Unit(StrEnum):
 
     @property
     def relation(self) -> Relation:
-        """Return the default relation: a label or a response always exists, so it is replaced; records and clients are
-        removed."""
+        """Return the default relation: a label or a response always exists, so it is replaced.
+
+        Records and clients are removed.
+        """
         return Relation.REPLACE_ONE if self in (Unit.LABEL, Unit.QUERY) else Relation.ADD_OR_REMOVE_ONE

@@ -23,8 +23,7 @@ from bench.validate import present
 
 
 class Diverged(Exception):
-    """Raised if the second run's steps differ from the first's: their number, kind, shape or noise depends on a
-    record."""
+    """Raised if the second run's steps differ from the first's: number, kind, shape or noise depends on a record."""
 
 
 @dataclass

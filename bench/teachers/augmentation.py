@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 
 def augmented(images: Tensor, shift: int, flip: bool, generator: torch.Generator) -> Tensor:
-    """Shift each image by a random integer number of pixels, filled with 0, and mirror it with probability 1/2 if
-    `flip`.
+    """Shift each image by random integer numbers of pixels, filled with 0, and mirror it at random if `flip`.
 
     Args:
         images: (n, c, h, w), any dtype and device.

@@ -190,8 +190,7 @@ class _Batches:
         return torch.where(held[:, None, None, None, None], x, 0.0), torch.where(held[:, None], y, 0)
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the sum over members of each one's mean cross-entropy, so that the members' gradients are
-        independent."""
+        """Return the sum of the members' mean cross-entropies, so that their gradients are independent."""
         each = F.cross_entropy(logits.float().flatten(0, 1), y.flatten(), reduction="none").view_as(y).mean(1)
         return (each * self.weight).sum()
 

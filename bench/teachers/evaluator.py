@@ -1,5 +1,4 @@
-"""The evaluator, a network that scores reconstructions: its architecture and seed differ from the teacher's, and no
-attack has access to it.
+"""The evaluator, which scores reconstructions: of another architecture and seed, and hidden from attacks.
 
 It is trained on the labelled training set of the run's classes; on splits where the attacker has other records of these
 classes, on private and auxiliary images together. If the standard recipe is too weak, as with about 40 images per

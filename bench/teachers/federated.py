@@ -170,8 +170,10 @@ class Clients:
         return self.w0[k]
 
     def update(self, k: int, w: State, advance: Advance) -> State:
-        """Run ClientUpdate(k, w): train client k from w and return its weights. Raises RunFailed if training
-        diverged."""
+        """Run ClientUpdate(k, w): train client k from w and return its weights.
+
+        Raises RunFailed if training diverged.
+        """
         s, (images, labels) = self.settings, self.parts[k]
         network = self.own[k]
         call = self.call if network is self.network else self.ctx.compiled(network)
@@ -239,8 +241,7 @@ class ClientEnsemble(nn.Module):
 
 @dataclass(frozen=True)
 class ServerDistillation(Federation, ABC):
-    """Options of a federation whose server generates images and distils the clients' ensemble into one model on
-    them."""
+    """Options of a federation whose server generates images and distils the clients' ensemble on them."""
 
     only_with: ClassVar[dict[str, str]] = {"weighting": "start=average clients>1", "momentum": "optimizer=sgd"}
 

@@ -17,8 +17,9 @@ def recipe_class(name: str) -> type[Recipe]:
 
 
 def make_recipe(tier: str, given: Mapping[str, str]) -> Recipe:
-    """Build the recipe from the options `--teacher.NAME VALUE`; `--teacher.recipe` selects it, the others are its
-    fields.
+    """Build the recipe from the options `--teacher.NAME VALUE`.
+
+    `--teacher.recipe` selects it, the others are its fields.
 
     Raises:
             BenchError: an unknown recipe or option, or an invalid value.

@@ -30,8 +30,10 @@ class SharedBatches:
                 weight.register_post_accumulate_grad_hook(_sum_gradient)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """Map (n, c, h, w) to (n, classes). Raises BenchError for images with gradients, which would omit other ranks'
-        parts."""
+        """Map (n, c, h, w) to (n, classes).
+
+        Raises BenchError for images with gradients, which would omit other ranks' parts.
+        """
         count = self._rank.count
         if images.requires_grad:
             raise BenchError(f"--devices {count}: the teacher's recipe needs gradients of images; use one")
@@ -114,8 +116,9 @@ def _batch_norm(
 
 
 def share(things: int, rank: int, count: int) -> range:
-    """Return the indices, in 0 to `things` - 1, of share number `rank` of `count`; the first shares may be longer by
-    one.
+    """Return the indices, in 0 to `things` - 1, of share number `rank` of `count`.
+
+    The first shares may be longer by one.
 
     >>> [share(7, rank, 3) for rank in range(3)]
     [range(0, 3), range(3, 5), range(5, 7)]

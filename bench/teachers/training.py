@@ -87,8 +87,10 @@ def _train(
     advance: Callable[[int], object],
     rank: int = 0,
 ) -> None:
-    """Train the model in place through `network`, its forward function. Ranks differ in random draws inside the
-    network."""
+    """Train the model in place through `network`, its forward function.
+
+    Ranks differ in random draws inside the network.
+    """
     recipe, total = given.recipe, given.recipe.steps(len(given.images))
     given.model.train()
     optimizer = _optimizer(given.model, recipe)

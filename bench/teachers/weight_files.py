@@ -198,8 +198,7 @@ def _prefixes(state: Weights, module: Classifier) -> list[str]:
 
 
 def _fits_below(prefix: str, state: Weights, module: Classifier) -> Iterator[Fit]:
-    """Yield fits of the names below a prefix to the bare network and, if mean and std are present, to the
-    `Classifier`."""
+    """Yield fits of the names below a prefix to the bare network and, with mean and std, to the `Classifier`."""
     whole = prefix.removesuffix("body.")
     if prefix.endswith("body.") and {f"{whole}mean", f"{whole}std"} <= state.keys():
         yield _fit(whole, state, module)

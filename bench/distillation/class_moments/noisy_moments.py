@@ -85,8 +85,7 @@ def noisy_moments(
 def played_moments(
     multiplier: float, weight: float, pooled: bool, world: bool, n: int, generator: torch.Generator
 ) -> Tensor:
-    """Return (n, 5): n plays of `noisy_moments` with a record, or with a black image in its position, which adds
-    nothing.
+    """Return (n, 5): n plays of `noisy_moments` with a record, or with a black image, which adds nothing.
 
     The records have different classes and different bright patches, which form the basis, so that one release of PLAYED
     records contains PLAYED independent plays. A row is its record's contribution: two first and three second moments.
@@ -106,8 +105,7 @@ def played_moments(
 
 
 def coordinates(first: Tensor, second: Tensor, weight: float) -> Tensor:
-    """Return the released sums as one vector, in which a record of unit vector u contributes (a u, b u u^T), of length
-    1.
+    """Return the released sums as one vector; a record of unit vector u contributes (a u, b u u^T), of length 1.
 
     Args:
         first: (classes, d).
@@ -119,8 +117,7 @@ def coordinates(first: Tensor, second: Tensor, weight: float) -> Tensor:
 
 
 def _upper(d: int, weight: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return row and column indices of the upper triangle with diagonal, and the factor of each entry: b, or b
-    sqrt(2)."""
+    """Return row and column indices of the upper triangle with diagonal, and each entry's factor: b, or b sqrt(2)."""
     row, column = torch.triu_indices(d, d, device=device)
     twice = torch.where(row == column, 1.0, math.sqrt(2)).double()
     return row, column, math.sqrt(1 - weight) * twice
@@ -204,8 +201,10 @@ def _per_class(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _shrunk_means(means: Tensor, noise: float) -> Tensor:
-    """Shrink (classes, d) means towards their mean; `noise` is the expected squared norm of the noise on one of
-    them."""
+    """Shrink (classes, d) means towards their mean.
+
+    `noise` is the expected squared norm of the noise on one of them.
+    """
     centre = means.mean(0)
     away = means - centre
     return centre + away * (1 - noise / away.square().sum(1, keepdim=True).clamp_min(1e-20)).clamp_min(0.3)
@@ -222,8 +221,7 @@ def _without_noise(covariance: Tensor, edge: Tensor) -> Tensor:
 
 
 def to_stroke_image(projections: Tensor) -> Tensor:
-    """Map projections to images of pen strokes in [0, 1]: scale each to its brightest ink and remove the dim
-    background."""
+    """Map projections to pen-stroke images in [0, 1]: scale to the brightest ink, remove the dim background."""
     bright = projections.flatten(1).quantile(0.97, dim=1).clamp_min(1e-3)[:, None, None, None]
     return ((projections / bright - 0.15) / 0.7).clamp(0, 1)
 

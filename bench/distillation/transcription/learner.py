@@ -104,8 +104,7 @@ def evenly(readings: Tensor) -> Tensor:
 
 
 def one_cycle(step: int, steps: int) -> float:
-    """Return the learning rate of step 0, 1, ... over the largest: linear increase for a tenth, then a cosine
-    decrease."""
+    """Return step 0, 1, ...'s share of the largest learning rate: linear increase for a tenth, then cosine decrease."""
     rise = max(steps // 10, 1)
     if step < rise:
         return (step + 1) / rise

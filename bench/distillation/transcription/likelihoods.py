@@ -39,8 +39,7 @@ def response_log_likelihood(answers: Tensor, allowed: Tensor, epsilon: float) ->
 
 
 def more_often_wrong(epsilon: float, candidates: int) -> bool:
-    """Return whether randomised response at that epsilon over k candidates is wrong more often than right: e^eps < k -
-    1."""
+    """Return whether randomised response over k candidates is more often wrong than right: e^eps < k - 1."""
     return epsilon < math.log(max(candidates - 1, 1))
 
 

@@ -207,8 +207,7 @@ class Transcription:
         return [after - before for before, after in itertools.pairwise(edges)]
 
     def _readings(self, ask: Ask, questions: Tensor, phi_s: nn.Module, rng: torch.Generator) -> Tensor:
-        """Return (n, classes): the reading of each image's response, or the sum of the readings of its copies'
-        responses."""
+        """Return (n, classes): the reading of each image's response, or the sum over its copies' responses."""
         logits = logits_of(phi_s, questions)
         found = []
         for part, ours in zip(questions.split(self.batch), logits.split(self.batch), strict=True):

@@ -54,8 +54,7 @@ def reink(images: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def crossover(images: Tensor, rng: torch.Generator) -> Tensor:
-    """Combine each image with another of the batch: overlay (30 %), upper half of one and lower half of the other (50
-    %), or mean (20 %)."""
+    """Combine each image with another: overlay (30 %), upper and lower half (50 %), or mean (20 %)."""
     n = len(images)
     partner = images[torch.randperm(n, generator=rng, device=images.device)]
     kind = _uniform(n, rng).view(-1, 1, 1, 1)

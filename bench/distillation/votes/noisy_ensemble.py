@@ -10,8 +10,9 @@ from bench.privacy.noise import Noise
 
 
 class NoisyEnsemble(nn.Module):
-    """An ensemble whose vote counts get new noise of the release's scale; no threshold is used, every image gets a
-    label.
+    """An ensemble whose vote counts get new noise of the release's scale.
+
+    No threshold is used, every image gets a label.
 
     It is only measured, never released, so its responses are not charged.
     """

@@ -61,8 +61,10 @@ class Aggregation:
         return noisy_counts(votes, self.law, self.scale, noise)
 
     def confident(self, votes: Tensor, noise: Source) -> Tensor:
-        """Return (n,) booleans, True for queries that pass the threshold; without a threshold all do, and no noise is
-        drawn."""
+        """Return (n,) booleans, True for queries that pass the threshold.
+
+        Without a threshold all do, and no noise is drawn.
+        """
         if self.threshold <= 0:
             return torch.ones(len(votes), dtype=torch.bool, device=votes.device)
         return noisy_counts(votes.amax(1), "gaussian", self.threshold_scale, noise) >= self.threshold
@@ -87,8 +89,7 @@ class Aggregation:
                 ledger.spend(event, count=asked, unit=unit, why=why, carries=carries)
 
     def capacity(self, teachers: int) -> float:
-        """Return an upper bound on the nats of one image's noisy counts: n votes have L1 norm n, and L2 norm at most
-        n."""
+        """Return a bound on the nats of one image's noisy counts: n votes have L1 norm n, and L2 norm at most n."""
         channel = gaussian_capacity if self.law == "gaussian" else laplace_capacity
         return channel(self.scale / teachers)
 
@@ -248,8 +249,7 @@ def put_to_vote(images: Tensor, members: Ensemble) -> Tensor:
 
 
 def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
-    """Apply the threshold to (candidates, classes) votes and release noisy counts of the first `plan.queries` that
-    pass.
+    """Apply the threshold to (candidates, classes) votes; release noisy counts of the first `plan.queries` that pass.
 
     Returns:
             (m,) int64 indices of released rows, m <= plan.queries, and their (m, classes) noisy counts, float64.

@@ -35,8 +35,7 @@ def epsilon_of(renyi: Values, orders: Values, delta: float) -> float:
 
 
 def laplace_renyi(scale: float, orders: Values) -> Values:
-    """Return (k,) divergences of one query with Laplace noise of `scale` b on every count, (2 / b)-differentially
-    private.
+    """Return (k,) divergences of one query with Laplace noise of `scale` b per count, which is (2 / b)-DP.
 
     The smaller of e0^2 alpha / 2 (2017, Theorem 2: log moment at lambda at most 2 gamma^2 lambda (lambda + 1), with
     e0 = 2 gamma) and e0.
@@ -46,8 +45,7 @@ def laplace_renyi(scale: float, orders: Values) -> Values:
 
 
 def gaussian_claim(squares: float, delta: float) -> float:
-    """Return epsilon of composed Gaussians: the minimum over all orders, rho + 2 sqrt(rho log(1 / delta)), rho =
-    `squares` / 2.
+    """Return epsilon of composed Gaussians over all orders: rho + 2 sqrt(rho log(1 / delta)), rho = `squares` / 2.
 
     GNMax has 1 / z^2 = 2 / sigma^2 per query (2018, Proposition 8), the threshold 1 / sigma_1^2. The paper's MNIST:
 

@@ -66,8 +66,10 @@ def class_vote_game(plan: VotePlan, claimed: float, delta: float, step: VoteStep
 
 
 def released_counts(plan: VotePlan, answered: Tensor, counts: Tensor) -> Tensor:
-    """Return (n, classes) noisy counts; with a threshold (n, classes + 1): counts and 1, or zeros for a failed
-    image."""
+    """Return (n, classes) noisy counts.
+
+    With a threshold (n, classes + 1): counts and 1, or zeros for a failed image.
+    """
     if plan.aggregation.threshold <= 0:
         return counts
     shown = counts.new_zeros(plan.candidates, counts.shape[1] + 1)

@@ -201,8 +201,7 @@ class VotedStudent(ABC):
     def _own_answers(
         self, made: nn.Module, call: Callable[[Tensor], Tensor], images: Tensor, rng: torch.Generator
     ) -> Tensor:
-        """Return the mean cross-entropy of augmented images to the student's own predictions, where these are
-        confident."""
+        """Return the mean cross-entropy of augmented images to the student's own confident predictions."""
         made.eval()
         with torch.no_grad():
             largest, answer = call(images).float().softmax(1).max(1)

@@ -88,8 +88,9 @@ def rate_at(members: Floats, others: Floats, limit: float, confidence: float) ->
 
 
 def _rate_interval(members: Floats, others: Floats, limit: float, confidence: float) -> tuple[float, float]:
-    """Return the interval of P(member > t), t the smallest with P(other > t) <= limit; each of t and P has half the
-    error.
+    """Return the interval of P(member > t), t the smallest with P(other > t) <= limit.
+
+    Each of t and P has half the error.
 
     Of n others, Binomial(n, at most limit) are above t and Binomial(n, at least limit) are at t or above. So t is
     between two of their order statistics, and the members' share is counted at both.

@@ -15,8 +15,7 @@ from bench.nets.small_net import SmallNet
 
 
 class ConvNet(SmallNet):
-    """`depth` times [3x3 convolution, group normalisation with one channel per group, ReLU, 2x2 average-pooling];
-    linear.
+    """`depth` blocks of 3x3 convolution, per-channel group normalisation, ReLU and average-pooling; one linear layer.
 
     The first convolution pads the image so that every pooling halves it exactly: 28x28 becomes 32x32 for three blocks.
     317,706 parameters for 1x28x28 and 10 classes.

@@ -143,8 +143,7 @@ def _box(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _placed(lines: Tensor, middle: Tensor, scale: Tensor, slant: float, draws: Draws) -> Tensor:
-    """Scale lines (n, 2, points, 2) around their middle, slant them, and shift them slightly from the image's
-    middle."""
+    """Scale lines (n, 2, points, 2) around their middle, slant them, and shift them slightly off the centre."""
     count = len(lines)
     x, y = ((lines - middle[:, None, None]) * scale[:, None, None]).unbind(-1)
     x = x + slant * draws.normal(count, 1, 1) * y
@@ -167,8 +166,7 @@ def _distance(lines: Tensor, pixels: Tensor) -> Tensor:
 
 
 def _nearest(dots: Tensor, pixels: Tensor) -> Tensor:
-    """Return (n, pixels): the maximum of 2 <d, p> - |d|^2 over dots d (n, points, 2): |p|^2 minus the squared
-    distance."""
+    """Return (n, pixels): max of 2 <d, p> - |d|^2 over dots d (n, points, 2): |p|^2 minus the squared distance."""
     rows = torch.cat([2 * dots, -dots.square().sum(-1, keepdim=True)], -1)
     columns = torch.cat([pixels, torch.ones_like(pixels[:, :1])], 1).T
     return torch.cat([(part @ columns).amax(1) for part in rows.split(AT_ONCE)])

@@ -96,8 +96,10 @@ class Recipe:
         return F.cross_entropy(ask(images), labels, label_smoothing=self.label_smoothing)
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as plain data, for the record and the hash; with the recipe's name unless it is this
-        one."""
+        """Return the fields as plain data, for the record and the hash.
+
+        With the recipe's name unless it is this one.
+        """
         if type(self) is Recipe:
             return asdict(self)
         return {**asdict(self), "recipe": _name(type(self)), "recipe_version": self.version}
@@ -112,8 +114,10 @@ class Recipe:
         return min(total, self.max_steps) if self.max_steps else total
 
     def steps_per_epoch(self, images: int) -> int:
-        """Return the batches in one pass; a last batch of a single image is dropped, as BatchNorm has no variance for
-        it."""
+        """Return the batches in one pass.
+
+        A last batch of a single image is dropped, as BatchNorm has no variance for it.
+        """
         full, rest = divmod(images, self.batch)
         return full + (rest > 1)
 
