@@ -123,7 +123,7 @@ class Attack(Protocol):
 
 @runtime_checkable
 class GenerativeAttack(Attack, Protocol):
-    """An inversion attack with a generator, whose images of random latents are shown as a reference next to the result."""
+    """An inversion attack with a generator, whose images of random latents are a reference for the result."""
 
     def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
         """Generate (count, c, h, w) images in [0, 1] from random latents; `aux` as in `run`."""

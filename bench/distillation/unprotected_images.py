@@ -98,7 +98,7 @@ class UnprotectedImages(VotedStudent):
         return VotePlan(Aggregation(self.aggregation, self.scale), self.query_count, self.query_count, teachers)
 
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
-        """Return the noise, or the number, of votes at which DGD would claim the budget's epsilon for the votes only."""
+        """Return the noise, or the number, of votes at which DGD claims the budget's epsilon for the votes only."""
         return calibrate(self.asked(self._k(dataset)), partial(votes_epsilon, delta=budget.delta), budget)
 
     def ledger(self, plan: VotePlan) -> Ledger:

@@ -98,8 +98,8 @@ def scaled_confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
 def views(images: Tensor, kind: Views) -> list[Tensor]:
     """Return the query views of each image.
 
-    "none" is only the image; "mirror" adds its mirror image; "shifts" adds its four shifts by one pixel, up,
-    down, left and right, the border filled by reflection.
+    "none" is only the image; "mirror" is the image and its mirror image; "shifts" is the image and its four shifts by
+    one pixel, up, down, left and right, with the border filled by reflection.
 
     Args:
         images: (n, c, h, w), h and w at least 2.

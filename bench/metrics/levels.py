@@ -19,7 +19,7 @@ level, so the threshold has no effect."""
 
 
 def shown(metrics: Mapping[str, float | None]) -> float | None:
-    """Return the share of the teacher's reconstructions that show their class, by the face judge, else the evaluator."""
+    """Return the share of the teacher's reconstructions that show their class, by face judge or evaluator."""
     judged = metrics.get("teacher_judge_accuracy")
     return metrics.get("teacher_attack_accuracy") if judged is None else judged
 

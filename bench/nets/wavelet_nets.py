@@ -95,7 +95,7 @@ class WaveletFeatures(nn.Module):
 
 
 class EqualRows(nn.Module):
-    """Scales rows of d numbers, (n, d) or (n, c, h, w), to norm sqrt(d), a public bound for a linear layer's gradient."""
+    """Scales rows of d numbers, (n, d) or (n, c, h, w), to norm sqrt(d), which bounds a linear layer's gradient."""
 
     def forward(self, rows: Tensor) -> Tensor:
         """Scale the rows; rows of zeros stay zero."""

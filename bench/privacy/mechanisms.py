@@ -44,8 +44,7 @@ def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
 
 
 def clip_rows(grads: Tensor, bound: float) -> Tensor:
-    """Scale each row of `grads` down to L2 norm at most `bound`; shorter rows are unchanged (Abadi et al. 2016, Alg.
-    1).
+    """Scale each row of `grads` down to L2 norm at most `bound`; others are unchanged (Abadi et al. 2016, Alg. 1).
 
     Args:
         grads: (n, p), one row per example, any float dtype.

@@ -211,8 +211,7 @@ def _shrunk_means(means: Tensor, noise: float) -> Tensor:
 
 
 def _without_noise(covariance: Tensor, edge: Tensor) -> Tensor:
-    """Return (k, d, d) factors L with L L^T the denoised covariance (k, d, d); only eigenvalues above `edge` (k,)
-    remain."""
+    """Return (k, d, d) factors L with L L^T the denoised covariance (k, d, d), of its eigenvalues above `edge`."""
     values, vectors = torch.linalg.eigh(covariance)
     edge = edge[:, None]
     kept = (values + (values.square() - edge.square()).clamp_min(0).sqrt()) / 2

@@ -104,8 +104,7 @@ class Aggregation:
 
 
 def posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
-    """Return each class's posterior probability of being the teachers' plurality, given the noisy counts:
-    post-processing.
+    """Return each class's posterior probability of being the teachers' plurality, given the noisy counts.
 
     Classes are equally likely a priori. If k is the plurality, a share a of the teachers votes for k and the others are
     spread evenly over the other classes; a is one of `AGREEMENTS`. The likelihood of the counts is that of the noise,

@@ -69,7 +69,7 @@ class NoisyVotes(VotedStudent):
 
     @abstractmethod
     def formula_of_votes(self, plan: VotePlan, votes: Values, answered: Values, delta: float) -> float:
-        """Return epsilon by the paper's data-dependent theorem, from (n, classes) votes of all and of labelled images."""
+        """Return epsilon by the paper's data-dependent theorem, from (n, classes) votes of all and labelled images."""
 
     @property
     @abstractmethod
