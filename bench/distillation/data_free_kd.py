@@ -4,7 +4,7 @@ After Chen et al., "Data-Free Learning of Student Networks" (DAFL), ICCV 2019. N
 Every round:
 
 1. the generator descends L_oh + alpha L_a + beta L_ie on images of new latents z, by the teacher's output: confident
-(one-hot), large features, all classes equally often;
+   (one-hot), large features, all classes equally often;
 2. a batch of new images, chosen so that the teacher's classes are balanced, is added to the replay buffer;
 3. the student descends KL(N_T(x) || N_S(x)) on augmented images of the buffer; the teacher is queried on every x.
 
@@ -98,7 +98,7 @@ def distil(
         student_arch: a network name for `bench.nets.build`.
 
     Returns:
-            The student in eval mode, the generator, and (at most 60, c, h, w) generated images in [0, 1].
+        The student in eval mode, the generator, and (at most 60, c, h, w) generated images in [0, 1].
 
     Raises:
         BenchError: a student or generator that cannot take images of this shape.

@@ -32,7 +32,7 @@ def make_generator(kind: str, dataset: str, shape: tuple[int, int, int], latent:
     "auto" is "strokes" for data sets of glyphs, for which pen strokes are a prior, and "upsample" otherwise.
 
     Raises:
-            BenchError: the generator cannot make images of this size.
+        BenchError: the generator cannot make images of this size.
     """
     if not (kind == "strokes" or (kind == "auto" and data.facts(dataset).prior == "pen")):
         return xavier(UpsampleGenerator(shape, latent, width))

@@ -101,7 +101,7 @@ def calibrate(
         cost: the epsilon that is compared with the budget; None = the bench's accountant.
 
     Raises:
-            BenchError: the unit is not example, or no parameter meets the budget.
+        BenchError: the unit is not example, or no parameter meets the budget.
     """
     require_unit_example(budget)
     return noise_or_steps(parameters, budget, cost or (lambda p: p.epsilon(budget.delta)), "multiplier", MOST_STEPS)

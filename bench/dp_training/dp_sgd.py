@@ -7,7 +7,7 @@ expected batch, C clipping norm, z noise multiplier, T steps. Every step:
 2. g_i = gradient of record i's loss, by opacus' hooks or by torch.func;
 3. g_i <- g_i min(1, C / ||g_i||), over all parameters jointly or layer by layer;
 4. g = (sum_i g_i + N(0, z^2 C^2)) / B, with one draw per step; B is the expected size, so an empty batch yields noise
-only;
+   only;
 5. an optimiser's step along g.
 
 A variant may clip and noise another quantity than g_i: between steps 2 and 3 it maps each record's gradient to a row by
@@ -188,7 +188,7 @@ def train_without_dropout(model: nn.Module, arch: str, shape: Sequence[int]) -> 
     """Set training mode in place with dropout-like layers off: their masks would depend on a record's batch position.
 
     Raises:
-            BenchError: the network still responds differently to the same image, because of random draws outside such
+        BenchError: the network still responds differently to the same image, because of random draws outside such
             layers.
     """
     for layer in model.modules():

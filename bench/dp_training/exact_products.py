@@ -37,7 +37,7 @@ def exact_products(device: torch.device) -> Iterator[None]:
     """Context manager: no autocast on the device, and no TF32 in cuDNN's convolutions (torch's default).
 
     Raises:
-            BenchError: float32 products or convolutions are set to a lower precision, as by
+        BenchError: float32 products or convolutions are set to a lower precision, as by
             `torch.set_float32_matmul_precision`, `torch.backends.mkldnn.conv.fp32_precision` or the environment.
     """
     _check_products()

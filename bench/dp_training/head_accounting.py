@@ -130,7 +130,7 @@ def calibrated(fields: Spending, budget: Budget) -> Spending:
     """Return `fields` with the noise, or the number of steps, that just meets the budget.
 
     Raises:
-            BenchError: the unit is not example, or no parameter meets the budget.
+        BenchError: the unit is not example, or no parameter meets the budget.
     """
     require_unit_example(budget)
     return noise_or_steps(fields, budget, lambda trial: trial.epsilon(budget.delta), "multiplier", MOST_STEPS)

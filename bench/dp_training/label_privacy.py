@@ -45,8 +45,8 @@ def label_epsilon(budget: Budget, own: float) -> float:
         own: the method's option, used if no budget determines epsilon.
 
     Raises:
-            BenchError: a unit other than label and example, an account for examples, a budget solved by steps, or an
-            option above the budget.
+        BenchError: a unit other than label and example, an account for examples, a budget solved by steps, or an option
+            above the budget.
     """
     if budget.unit not in UNITS:
         raise BenchError(f"--unit {budget.unit}: labels are protected and images are not; use --unit label")

@@ -69,7 +69,7 @@ def clipped_sum(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Te
         clip: C > 0.
 
     Guarantees:
-            If one record is removed (row zero, or label -1), the sum changes by a norm of at most C.
+        If one record is removed (row zero, or label -1), the sum changes by a norm of at most C.
     """
     total = torch.zeros(weight.shape, dtype=torch.float64, device=weight.device)
     places = torch.arange(len(weight), device=labels.device)

@@ -12,7 +12,7 @@ def private_records(teacher: Teacher, device: torch.device | None = None) -> tup
     """Return the private images (n, c, h, w) uint8 and labels (n,) int64, moved to `device` if one is given.
 
     Raises:
-            RuntimeError: the method's `needs` do not include them.
+        RuntimeError: the method's `needs` do not include them.
     """
     if teacher.private is None:
         raise RuntimeError('private training uses the private records; the method\'s `needs` must name "private_data"')

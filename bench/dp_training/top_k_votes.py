@@ -37,8 +37,8 @@ def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: T
         of_columns: (d,) offsets t_j in [0, 1), float64; or (m, d), one row per image.
 
     Returns:
-            Same shape as `rows`, values -1, 0 and 1, with exactly k nonzero in each finite row and none in others;
-            float32 or the rows' wider dtype, so that sums of fewer than 2^24 rows are exact.
+        Same shape as `rows`, values -1, 0 and 1, with exactly k nonzero in each finite row and none in others; float32
+        or the rows' wider dtype, so that sums of fewer than 2^24 rows are exact.
     """
     finite = rows.isfinite().all(-1, keepdim=True)
     clean = torch.where(finite, rows, 0.0)

@@ -48,7 +48,7 @@ class ReferenceAttack:
         """Return the references, and (references, n) bool: which suspects are in each reference's training records.
 
         Raises:
-                RunFailed: the number of references is wrong, or a suspect is not a member of exactly half of them.
+            RunFailed: the number of references is wrong, or a suspect is not a member of exactly half of them.
         """
         found = knowledge.references(self.references, self.reference_kind)
         if len(found) != self.references:

@@ -43,7 +43,7 @@ class Components:
         """Compute up to `most` components of (n, c, h, w) images, at most n / 5 and at least 1.
 
         Raises:
-                ValueError: fewer than two images, or all images are equal.
+            ValueError: fewer than two images, or all images are equal.
         """
         rows = images[:MOST_FITTED].flatten(1).double()
         if len(rows) < 2 or bool((rows == rows[0]).all()):

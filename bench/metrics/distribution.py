@@ -66,7 +66,7 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
         features: (n, f), n >= 2, any float type. private_features: (m, f), m >= 2; use m = n, see `matched_subset`.
 
     Raises:
-            ValueError: mismatched shapes, or a value that is NaN or infinite.
+        ValueError: mismatched shapes, or a value that is NaN or infinite.
     """
     from torchmetrics.image.fid import FrechetInceptionDistance  # slow to import, so only when needed
 
@@ -116,7 +116,7 @@ def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_la
         k: at least 1.
 
     Raises:
-            ValueError: a target class with k + 1 or fewer images on a side, mismatched shapes, or a value that is not
+        ValueError: a target class with k + 1 or fewer images on a side, mismatched shapes, or a value that is not
             finite.
     """
     if k < 1:
@@ -177,7 +177,7 @@ def matched_subset(labels: Tensor, targets: Tensor, seed: int) -> Tensor:
         labels: (m,) int64 of the private images. targets: (n,) int64 of the reconstructions, n >= 1.
 
     Raises:
-            ValueError: a class with fewer private images than reconstructions, or labels or targets of a wrong shape.
+        ValueError: a class with fewer private images than reconstructions, or labels or targets of a wrong shape.
     """
     if labels.ndim != 1 or targets.ndim != 1 or not len(targets):
         raise ValueError(
@@ -200,7 +200,7 @@ def equal_parts(private_labels: Tensor, held_out_labels: Tensor, seed: int) -> t
         private_labels: (m,) int64. held_out_labels: (h,) int64.
 
     Raises:
-            ValueError: no class is on both sides, or labels of a wrong shape.
+        ValueError: no class is on both sides, or labels of a wrong shape.
     """
     if private_labels.ndim != 1 or held_out_labels.ndim != 1:
         raise ValueError(
@@ -236,8 +236,8 @@ def knn_gap(
         seed: of the draw from the side with more images of a class.
 
     Raises:
-            ValueError: a target class without private or without held-out images, mismatched shapes, or a value that is
-            not finite.
+        ValueError: a target class without private or without held-out images, mismatched shapes, or a value that is not
+            finite.
     """
     check_classes(features, targets, private_features, private_labels)
     absent = sorted(set(targets.tolist()) - set(held_out_labels.tolist()))

@@ -65,7 +65,7 @@ def check() -> None:
     """Refuse model files with a wrong hash; missing files are ignored.
 
     Raises:
-            BenchError: names the wrong file.
+        BenchError: names the wrong file.
     """
     for path in _paths():
         if path.is_file():
@@ -83,8 +83,8 @@ def describe(images: Tensor, advance: Callable[[int], object] = lambda _images: 
         (n, 128) float32 on the CPU.
 
     Raises:
-            BenchError: the extra is not installed, or a model file has a wrong hash.
-            TypeError, ValueError: images of a wrong type or shape.
+        BenchError: the extra is not installed, or a model file has a wrong hash.
+        TypeError, ValueError: images of a wrong type or shape.
     """
     import numpy as np
     import torch

@@ -44,7 +44,7 @@ def class_means(descriptors: Tensor, labels: Tensor, classes: int) -> Tensor:
         descriptors: (m, d) finite. labels: (m,) int64, each in [0, classes).
 
     Raises:
-            ValueError: a class without images, mismatched shapes, or a value that is not finite.
+        ValueError: a class without images, mismatched shapes, or a value that is not finite.
     """
     _check(descriptors, labels)
     counts = labels.bincount(minlength=classes)
@@ -63,7 +63,7 @@ def identified(descriptors: Tensor, targets: Tensor, means: Tensor, near: float)
         near: distance below which an image counts as showing the person.
 
     Raises:
-            ValueError: mismatched shapes, a target out of range, or a value that is not finite.
+        ValueError: mismatched shapes, a target out of range, or a value that is not finite.
     """
     _check(descriptors, targets)
     people, means = len(means), means.double()

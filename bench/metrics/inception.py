@@ -60,7 +60,7 @@ def inception(logits: Tensor, targets: Tensor, splits: int = 10, seed: int = 202
         seed: of the shuffle within a class.
 
     Raises:
-            ValueError: mismatched shapes, `splits` out of range, or a logit that is NaN or infinite.
+        ValueError: mismatched shapes, `splits` out of range, or a logit that is NaN or infinite.
     """
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ValueError(f"logits {tuple(logits.shape)} and targets {tuple(targets.shape)}: expected (n, k) and (n,)")

@@ -17,7 +17,7 @@ def attack_accuracy(evaluator_logits: Tensor, targets: Tensor) -> float:
         evaluator_logits: (n, classes) of a classifier that the attack had no access to. targets: (n,) int64.
 
     Raises:
-            ValueError: mismatched shapes, or a logit that is NaN or infinite.
+        ValueError: mismatched shapes, or a logit that is NaN or infinite.
     """
     return accuracy(evaluator_logits, targets)
 
@@ -29,7 +29,7 @@ def confusion(evaluator_logits: Tensor, targets: Tensor) -> Tensor:
         evaluator_logits: (n, classes). targets: (n,) int64, each in [0, classes).
 
     Raises:
-            ValueError: mismatched shapes, a target out of range, or a logit that is NaN or infinite.
+        ValueError: mismatched shapes, a target out of range, or a logit that is NaN or infinite.
     """
     accuracy(evaluator_logits, targets)
     classes = evaluator_logits.shape[1]
@@ -46,7 +46,7 @@ def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, pr
         private_features: (m, f) of the private images. private_labels: (m,) int64.
 
     Raises:
-            ValueError: a target class without private images, mismatched shapes, or a value that is not finite.
+        ValueError: a target class without private images, mismatched shapes, or a value that is not finite.
     """
     check_classes(features, targets, private_features, private_labels)
     nearest = torch.empty(len(features), dtype=torch.float64, device=features.device)
@@ -66,7 +66,7 @@ def nearest_private(images: Tensor, targets: Tensor, private_images: Tensor, pri
         private_images: (m, c, h, w), uint8 or float in [0, 1]. private_labels: (m,) int64.
 
     Raises:
-            ValueError: as `knn_distance`.
+        ValueError: as `knn_distance`.
     """
     check_classes(images, targets, private_images, private_labels)
     nearest = torch.empty(len(images), dtype=torch.int64, device=images.device)

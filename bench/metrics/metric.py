@@ -46,8 +46,7 @@ class Metric:
             is none.
 
     Raises:
-            ValueError: a key that is not a lower-case name or begins with a prefix, or an explanation without a full
-            stop.
+        ValueError: a key that is not a lower-case name or begins with a prefix, or an explanation without a full stop.
     """
 
     key: str

@@ -68,7 +68,7 @@ def ssim_pairs(images: Tensor, originals: Tensor) -> Tensor:
         images, originals: (n, c, h, w), n >= 1, each uint8, or float in [0, 1].
 
     Raises:
-            ValueError: mismatched shapes, a wrong type, or a pixel outside [0, 1].
+        ValueError: mismatched shapes, a wrong type, or a pixel outside [0, 1].
     """
     x, y = _in_pairs(images, originals)
     rows = max(1, _PIXELS // x[0].numel())
@@ -99,8 +99,8 @@ def best_match(
             class if it has fewer.
 
     Raises:
-            ValueError: a target class without private images, mismatched shapes, a wrong type, a pixel outside [0, 1],
-            or a count below 1.
+        ValueError: a target class without private images, mismatched shapes, a wrong type, a pixel outside [0, 1], or a
+            count below 1.
     """
     if count < 1:
         raise ValueError(f"count is {count}; expected at least 1")

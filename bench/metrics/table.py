@@ -43,8 +43,8 @@ def metrics() -> dict[str, Metric]:
     """Return all metrics by key: the built-in ones, then the plug-ins, sorted by key.
 
     Raises:
-            BenchError: a plug-in that cannot be loaded, is not a metric, or has the key of another; the message names
-            its location.
+        BenchError: a plug-in that cannot be loaded, is not a metric, or has the key of another; the message names its
+            location.
     """
     known = {metric.key: (metric, built_in.__name__) for metric in built_in.BUILT_IN}
     for place, name, load in sorted([*_files(), *_entry_points()], key=lambda found: found[1]):

@@ -12,7 +12,7 @@ def hits(logits: Tensor, labels: Tensor) -> int:
         logits: (n, classes). labels: (n,) int64.
 
     Raises:
-            ValueError: mismatched shapes, or a logit that is NaN or infinite.
+        ValueError: mismatched shapes, or a logit that is NaN or infinite.
     """
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or not len(labels):
         raise ValueError(

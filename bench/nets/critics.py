@@ -22,7 +22,7 @@ class Critic(nn.Module):
         outputs: numbers per image; more than one for a discriminator with further outputs than real or generated.
 
     Raises:
-            BenchError: an unsupported image size.
+        BenchError: an unsupported image size.
     """
 
     def __init__(self, shape: Shape, width: int = 64, outputs: int = 1) -> None:

@@ -58,7 +58,7 @@ class PrivateNet(SmallNet):
         classes: number of classes.
 
     Raises:
-            BenchError: image shapes it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     activation: ClassVar[Callable[[], nn.Module]] = TemperedSigmoid
@@ -98,7 +98,7 @@ class PrivateVgg(SmallNet):
         classes: number of classes.
 
     Raises:
-            BenchError: image shapes it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     activation: ClassVar[Callable[[], nn.Module]] = TemperedSigmoid

@@ -99,9 +99,9 @@ def stacked(members: Sequence[nn.Module]) -> tuple[State, State, Callable[[State
     """Stack equal networks: parameters and buffers with a leading member axis, and one function that evaluates all.
 
     Returns:
-            parameters, buffers, and call(parameters, buffers, (m, n, c, h, w) images) -> (m, n, classes) logits, where
-            member j processes images[j]. In training mode the buffers are updated in place; dropout differs between
-            members.
+        parameters, buffers, and call(parameters, buffers, (m, n, c, h, w) images) -> (m, n, classes) logits, where
+        member j processes images[j]. In training mode the buffers are updated in place; dropout differs between
+        members.
     """
     parameters, buffers = stack_module_state(list(members))
     shell = members[0]

@@ -59,7 +59,7 @@ class DeconvGenerator(nn.Module):
         width: d, channels of the last hidden map.
 
     Raises:
-            BenchError: an unsupported image size.
+        BenchError: an unsupported image size.
     """
 
     def __init__(self, shape: Shape, latent: int = 100, width: int = 64) -> None:
@@ -103,7 +103,7 @@ class UpsampleGenerator(nn.Module):
         width: d.
 
     Raises:
-            BenchError: an unsupported image size.
+        BenchError: an unsupported image size.
     """
 
     def __init__(self, shape: Shape, latent: int = 100, width: int = 32) -> None:

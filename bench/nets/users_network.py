@@ -62,8 +62,8 @@ def identified(name: str) -> str:
     Any other name is returned unchanged.
 
     Raises:
-            BenchError: an unknown module or function, a module that cannot be imported or has no source, or a source
-            that does not match the hash in the name.
+        BenchError: an unknown module or function, a module that cannot be imported or has no source, or a source that
+            does not match the hash in the name.
     """
     match = _NAME.fullmatch(name)
     if match is None or name in _values or not is_users_network(name):
@@ -122,7 +122,7 @@ def make(name: str, shape: Shape, classes: int) -> nn.Module:
     """Build a new network with the user's function.
 
     Raises:
-            BenchError: the user has not named it; the function fails, does not return a network, or returns the same
+        BenchError: the user has not named it; the function fails, does not return a network, or returns the same
             network or the same weights at each call.
     """
     check_named(name)

@@ -29,7 +29,7 @@ class VAE(nn.Module):
         width: channels of the first convolution, >= 1.
 
     Raises:
-            BenchError: an unsupported image size.
+        BenchError: an unsupported image size.
     """
 
     def __init__(self, shape: Shape, code: int = 32, width: int = 32) -> None:

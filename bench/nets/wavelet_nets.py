@@ -38,7 +38,7 @@ class WaveletNet(SmallNet):
         classes: number of classes.
 
     Raises:
-            BenchError: image shapes it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     mirrored: ClassVar[bool] = False

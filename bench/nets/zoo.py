@@ -98,7 +98,7 @@ def build(arch: str, shape: Shape, classes: int) -> Classifier:
         classes: number of classes, at least 2.
 
     Raises:
-            BenchError: an unknown name, a name that would require a download or a file, or a network that cannot take
+        BenchError: an unknown name, a name that would require a download or a file, or a network that cannot take
             images of this size (tested with two black images).
     """
     if is_users_network(arch):
@@ -266,7 +266,7 @@ def _with_small_stem(make: Callable[[Shape, int], nn.Module], shape: Shape, clas
     If the images are so small that later maps would be empty, the last max-pooling is removed too.
 
     Raises:
-            ValueError: its first convolution is a patch embedding.
+        ValueError: its first convolution is a patch embedding.
     """
     body = make(shape, classes)
     path, first = _first_convolution(body)

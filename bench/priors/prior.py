@@ -45,7 +45,7 @@ class Prior(ABC):
             rng: source of all randomness.
 
         Raises:
-                BenchError: an unsupported shape.
+            BenchError: an unsupported shape.
         """
         channels, height, width = shape
         if channels not in CHANNELS or min(height, width) < SMALLEST:
@@ -82,7 +82,7 @@ def load(name: str) -> Prior:
     """Return the prior called `name`, or the mixture of the priors joined by `+` in it.
 
     Raises:
-            BenchError: an unknown name.
+        BenchError: an unknown name.
     """
     if AND in name:
         return Mixture([load(part) for part in name.split(AND)])

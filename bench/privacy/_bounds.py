@@ -86,8 +86,8 @@ def response_losses(epsilon: float, counts: Mapping[int, int]) -> tuple[int, np.
         counts: {k: number of responses over k choices}, k >= 2.
 
     Returns:
-            (first, probabilities): `probabilities[i]` is the probability of the loss `(first + i) * epsilon`. Mass of
-            at most `DROPPED_MASS` is left out (Hoeffding's tails).
+        (first, probabilities): `probabilities[i]` is the probability of the loss `(first + i) * epsilon`. Mass of at
+        most `DROPPED_MASS` is left out (Hoeffding's tails).
     """
     total = sum(counts.values())
     length = 1 << (2 * total).bit_length()

@@ -22,7 +22,7 @@ def event_to_json(event: DpEvent, depth: int = 1) -> dict[str, Any]:
     Raises:
         ValueError: events nested more than `DEEPEST` deep, a number that is NaN or infinite, or a whole number of more
             than `WIDEST_INT` bits.
-            TypeError: a parameter that is not a plain Python value.
+        TypeError: a parameter that is not a plain Python value.
     """
     if depth > DEEPEST:
         raise ValueError(f"events are nested more than {DEEPEST} deep")
@@ -48,7 +48,7 @@ def event_from_json(item: Any, depth: int = 1) -> DpEvent:
     """Rebuild the event that `event_to_json` wrote.
 
     Raises:
-            BenchError: not an object with a name, a name that dp_accounting has no event for, a missing, additional or
+        BenchError: not an object with a name, a name that dp_accounting has no event for, a missing, additional or
             wrongly typed parameter, or events nested more than `DEEPEST` deep.
     """
     from dp_accounting import dp_event

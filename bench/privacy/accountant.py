@@ -104,7 +104,7 @@ def account(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
 
     Raises:
         EmptyLedger: no entry for `unit`.
-            BenchError: `delta` is not a number in (0, 1).
+        BenchError: `delta` is not a number in (0, 1).
 
     >>> from dp_accounting import GaussianDpEvent
     >>> ledger = Ledger()
@@ -145,8 +145,8 @@ def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
     A budget without epsilon refuses nothing, nor does account "claimed" if there is no claim.
 
     Raises:
-            Overspent: the claim (account "claimed"), or the accounted epsilon for the budget's unit ("accounted"),
-            exceeds the budget's epsilon; or the claim holds only at a larger delta than the budget's.
+        Overspent: the claim (account "claimed"), or the accounted epsilon for the budget's unit ("accounted"), exceeds
+            the budget's epsilon; or the claim holds only at a larger delta than the budget's.
         EmptyLedger: account "accounted" and no entry for the budget's unit.
     """
     if budget.epsilon is None:

@@ -44,7 +44,7 @@ class Budget:
         unit: the unit of the "accounted" epsilon.
 
     Raises:
-            BenchError: a value outside these ranges, including NaN, or a parameter to solve for without a budget.
+        BenchError: a value outside these ranges, including NaN, or a parameter to solve for without a budget.
     """
 
     epsilon: float | None = 10.0
@@ -85,7 +85,7 @@ class Claim:
             "per-image-composition"; boards flag it. "" if no defect is known.
 
     Raises:
-            BenchError: a value outside these ranges, including NaN, or a reason of another form.
+        BenchError: a value outside these ranges, including NaN, or a reason of another form.
     """
 
     epsilon: float

@@ -38,8 +38,8 @@ def calibrate_noise(
         rtol: relative width at which the search stops.
 
     Returns:
-            x with `cost(x) <= budget`, as evaluated, and `cost(y) > budget` for some y >= x / (1 + rtol); or the lowest
-            parameter tried, if that also meets the budget.
+        x with `cost(x) <= budget`, as evaluated, and `cost(y) > budget` for some y >= x / (1 + rtol); or the lowest
+        parameter tried, if that also meets the budget.
 
     Raises:
         Unreachable: the highest parameter tried still costs more than the budget.
@@ -119,7 +119,7 @@ def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int
         n in [1, high] with `cost(n) <= budget`, as evaluated, and `cost(n + 1) > budget` unless n is `high`.
 
     Raises:
-            Unreachable: a count of 1 already exceeds the budget.
+        Unreachable: a count of 1 already exceeds the budget.
 
     >>> largest_count(lambda steps: 0.1 * steps, 1.05, 100)
     10

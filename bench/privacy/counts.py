@@ -44,7 +44,7 @@ def require_count_scale(name: str, scale: float) -> None:
     Callers that know the scale before training call this early; `noisy_counts` always does.
 
     Raises:
-            BenchError: `scale` is neither 0 nor in [2^-100, 2^30].
+        BenchError: `scale` is neither 0 nor in [2^-100, 2^30].
     """
     if not (scale == 0 or SMALLEST_SCALE <= scale <= MOST_SCALE):
         raise BenchError(
@@ -62,11 +62,11 @@ def noisy_counts(counts: Tensor, law: Law, scale: float, source: Source) -> Tens
         scale: sigma or b, in counts; 0 adds no noise and gives no protection.
 
     Returns:
-            float64, same shape and device: integers, each plus its draw from [-1/2, 1/2) if there is noise.
+        float64, same shape and device: integers, each plus its draw from [-1/2, 1/2) if there is noise.
 
     Raises:
         BenchError: a scale that `require_count_scale` refuses.
-            RuntimeError: a count that is not an integer.
+        RuntimeError: a count that is not an integer.
     """
     require_count_scale("the noise's scale in counts", scale)
     noise, wide = Noise.of(source), counts.double()

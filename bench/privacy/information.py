@@ -38,7 +38,7 @@ def gaussian_capacity(noise: float, coordinates: int = 0) -> float:
         coordinates: c >= 1, or 0 if the number is not known: then 1/(2 s^2).
 
     Raises:
-            BenchError: a value outside these ranges, including NaN.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> gaussian_capacity(100.0), round(gaussian_capacity(100.0, 10) / 5e-5, 6)
     (5e-05, 0.999995)
@@ -60,7 +60,7 @@ def laplace_capacity(noise: float, coordinates: int = 0) -> float:
         coordinates: as in `gaussian_capacity`.
 
     Raises:
-            BenchError: a value outside these ranges, including NaN.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> laplace_capacity(0.5), round(laplace_capacity(0.5, 1), 6)
     (2.0, 1.098612)
@@ -82,7 +82,7 @@ def response_capacity(epsilon: float, choices: int) -> float:
         choices: k >= 1.
 
     Raises:
-            BenchError: a value outside these ranges, including NaN.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(response_capacity(1.0, 10), 4), round(response_capacity(1.0, 3), 3), response_capacity(math.inf, 1)
     (0.0734, 0.123, 0.0)
@@ -103,7 +103,7 @@ def selective_capacity(epsilon: float, classes: int) -> float:
         classes: c >= 2.
 
     Raises:
-            BenchError: a value outside these ranges, including NaN.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(selective_capacity(1.0, 10), 4), round(selective_capacity(math.inf, 10), 4)
     (0.1233, 2.3026)
@@ -140,7 +140,7 @@ def needed(accuracy: float, classes: int) -> float:
         >= 0; 0 up to an accuracy of 1/c, log c! at 1.
 
     Raises:
-            BenchError: a value outside these ranges, including NaN.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(needed(0.9785, 10), 4), round(needed(1.0, 10), 4), needed(0.1, 10)
     (13.7449, 15.1044, 0.0)
@@ -173,10 +173,10 @@ def most_accuracy(nats: float, classes: int) -> float:
         classes: c >= 2.
 
     Returns:
-            From 1/c at 0 nats to 1 at log c!, with equal weight of every class.
+        From 1/c at 0 nats to 1 at log c!, with equal weight of every class.
 
     Raises:
-            BenchError: a value outside these ranges, including NaN.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(most_accuracy(2.56, 10), 4), most_accuracy(0.0, 2), most_accuracy(math.inf, 10)
     (0.5965, 0.5, 1.0)
@@ -211,7 +211,7 @@ def most_chance(accuracy: float, nats: float, classes: int) -> float:
         A probability, rounded up.
 
     Raises:
-            BenchError: a value outside these ranges, including NaN.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(most_chance(0.9785, 2.56, 10), 3), most_chance(0.5, 2.56, 2)
     (0.203, 1.0)

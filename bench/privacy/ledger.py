@@ -79,11 +79,11 @@ class Ledger:
             relation: as in `Entry`.
 
         Raises:
-                TypeError: `event` is not a DpEvent, `count` not an int, or a parameter of the event not a plain Python
+            TypeError: `event` is not a DpEvent, `count` not an int, or a parameter of the event not a plain Python
                 value.
             ValueError: `count` is below 1 or has more than 4,000 bits, a parameter of the event is NaN or infinite,
                 events are nested more than 20 deep, or `carries` is negative or NaN.
-                BenchError: an unknown unit.
+            BenchError: an unknown unit.
         """
         from dp_accounting import DpEvent
 
@@ -113,8 +113,7 @@ class Ledger:
         """Rebuild the ledger that `to_json` wrote. The input may be untrusted, so everything is checked.
 
         Raises:
-                BenchError: not a list of entries as `to_json` writes them, an event that dp_accounting does not define,
-                a
+            BenchError: not a list of entries as `to_json` writes them, an event that dp_accounting does not define, a
                 parameter of the wrong kind, a number that is not finite, or events nested more than 20 deep.
         """
         if not isinstance(items, list):
@@ -154,7 +153,7 @@ def randomised_response_event(epsilon: float, choices: int) -> DpEvent:
         choices: k >= 1.
 
     Raises:
-            BenchError: a value outside these ranges, including NaN.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(randomised_response_event(math.log(7), 4).noise_parameter, 12)
     0.4

@@ -34,7 +34,7 @@ def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
             Replacing one row changes the stack, or the sum over rows, by less than `2 * bound`.
 
     Raises:
-            BenchError: `bound` or `h` is outside [2^-100, 2^100].
+        BenchError: `bound` or `h` is outside [2^-100, 2^100].
     """
     _require_positive("bound", bound)
     _require_positive("h", h)
@@ -59,7 +59,7 @@ def clip_rows(grads: Tensor, bound: float) -> Tensor:
         The sum over rows has sensitivity `bound` (add or remove one), `2 * bound` (replace one).
 
     Raises:
-            BenchError: `bound` is outside [2^-100, 2^100].
+        BenchError: `bound` is outside [2^-100, 2^100].
     """
     _require_positive("bound", bound)
     return _scaled(grads, (bound / _norms(grads)).clamp(max=1.0))
@@ -78,7 +78,7 @@ def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tens
         (n, c), same dtype and device.
 
     Raises:
-            BenchError: `k` is outside [1, c], or `by` is unknown.
+        BenchError: `k` is outside [1, c], or `by` is unknown.
     """
     if by not in ("magnitude", "value"):
         raise BenchError(f"top-k is by '{by}'; expected 'magnitude' or 'value'")
@@ -99,8 +99,7 @@ def gaussian_rows(values: Tensor, std: float, source: Source) -> Tensor:
         (n, c), same dtype and device.
 
     Raises:
-            BenchError: a std, a dtype or values outside the range that floating point can protect
-            (`bench.privacy.noise`).
+        BenchError: a std, a dtype or values outside the range that floating point can protect (`bench.privacy.noise`).
     """
     return Noise.of(source).gaussian(values, std)
 
@@ -140,7 +139,7 @@ def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, sour
         (n,) int64 on the labels' device.
 
     Raises:
-            BenchError: `flip_probability` refuses the `epsilon`.
+        BenchError: `flip_probability` refuses the `epsilon`.
         ValueError: shapes that do not match, or a row with a candidate twice.
     """
     noise = Noise.of(source)
@@ -173,7 +172,7 @@ def randomised_response_as_printed(
         (n,) int64 on the labels' device.
 
     Raises:
-            BenchError: `flip_probability` refuses the `epsilon`.
+        BenchError: `flip_probability` refuses the `epsilon`.
         ValueError: shapes that do not match, or a row with a candidate twice.
     """
     noise = Noise.of(source)
@@ -215,7 +214,7 @@ def flip_probability(epsilon: float, choices: int | Tensor) -> Tensor:
     """Return (k - 1) / (e^epsilon + k - 1), the probability that a response over k choices changes its label; float64.
 
     Raises:
-            BenchError: `limits.check_response_epsilon` refuses the epsilon; for varying choices it is checked with two.
+        BenchError: `limits.check_response_epsilon` refuses the epsilon; for varying choices it is checked with two.
     """
     check_response_epsilon(epsilon, 2 if isinstance(choices, Tensor) else choices)
     others = (torch.as_tensor(choices).double() - 1).clamp_min(0) * math.exp(-epsilon)
@@ -249,7 +248,7 @@ def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, source: 
         (n,) int64 on the labels' device.
 
     Raises:
-            BenchError: `flip_probability` refuses the `epsilon`.
+        BenchError: `flip_probability` refuses the `epsilon`.
         ValueError: shapes that do not match, or `allowed` not of type bool.
     """
     if allowed.ndim != 2 or allowed.dtype != torch.bool or labels.shape != allowed.shape[:1]:

@@ -143,9 +143,8 @@ class Noise:
             Same shape, dtype and device; rounded to the grid of the scale, then to the dtype.
 
         Raises:
-                BenchError: a std or a dtype outside the range that floating point can protect; see the module.
-                RuntimeError: values too large for the noise, or NaN; on an accelerator it may be raised by a later
-                call.
+            BenchError: a std or a dtype outside the range that floating point can protect; see the module.
+            RuntimeError: values too large for the noise, or NaN; on an accelerator it may be raised by a later call.
         """
         require_scale("the noise's standard deviation", std)
         return self.released(self._noised(self.entering("gaussian", values, std), std, self.normal))
@@ -210,7 +209,7 @@ def require_room(name: str, scale: float, dtype: torch.dtype) -> None:
         dtype: of the values, in `MOST_OVER_SCALE`.
 
     Raises:
-            BenchError: the bound is more than `MOST_OVER_SCALE` scales, or `require_scale` refuses the scale.
+        BenchError: the bound is more than `MOST_OVER_SCALE` scales, or `require_scale` refuses the scale.
     """
     require_scale(name, scale)
     least = 1 / MOST_OVER_SCALE[dtype]
@@ -225,7 +224,7 @@ def require_scale(name: str, scale: float) -> None:
     """Raise BenchError for a noise scale whose guarantee floating point cannot keep; 0 = no noise, and no guarantee.
 
     Raises:
-            BenchError: `scale` is neither 0 nor in [2^-100, 2^100].
+        BenchError: `scale` is neither 0 nor in [2^-100, 2^100].
     """
     if not (scale == 0 or SMALLEST_SCALE <= scale <= LARGEST_SCALE):
         raise BenchError(

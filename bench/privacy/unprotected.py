@@ -12,7 +12,7 @@ def refuse_proof(budget: Budget, units: tuple[Unit, ...], why: str) -> None:
     """Raise BenchError, before any training, for a unit that the ledger does not cover or a finite accounted budget.
 
     Raises:
-            BenchError: one line that also says what to change.
+        BenchError: one line that also says what to change.
     """
     if budget.unit not in units:
         raise BudgetError(f"--unit {budget.unit}: accounted per {' or '.join(units)}; name one of them")

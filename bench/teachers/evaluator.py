@@ -34,7 +34,7 @@ def recipe_for(tier: str, dataset: str, given: Mapping[str, str] | None = None) 
             number of passes; other options change their own fields only.
 
     Raises:
-            BenchError: an unknown tier, recipe or option, or an invalid value.
+        BenchError: an unknown tier, recipe or option, or an invalid value.
     """
     options = dict(given or {})
     named = options.pop("recipe", None)

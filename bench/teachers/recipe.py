@@ -22,7 +22,7 @@ def make_recipe(tier: str, given: Mapping[str, str]) -> Recipe:
     `--teacher.recipe` selects it, the others are its fields.
 
     Raises:
-            BenchError: an unknown recipe or option, or an invalid value.
+        BenchError: an unknown recipe or option, or an invalid value.
     """
     options = {name: text for name, text in given.items() if name != "recipe"}
     return configure(recipe_class(given.get("recipe", STANDARD)), tier, options, "teacher")

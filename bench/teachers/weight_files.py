@@ -156,7 +156,7 @@ def best_fit(path: Path, state: Weights, module: Classifier) -> Fit:
     """Return the part of a state dict that fits the `Classifier` or its bare network; else the closest part.
 
     Raises:
-            BenchError: several parts fit, and none is clearly intended.
+        BenchError: several parts fit, and none is clearly intended.
     """
     fits = [
         fit

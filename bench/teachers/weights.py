@@ -29,7 +29,7 @@ def load(path: Path, module: nn.Module) -> None:
     """Load weights written by `save` into a module of the same architecture, in place.
 
     Raises:
-            BenchError: a missing file, not safetensors, or other names or shapes than the module's.
+        BenchError: a missing file, not safetensors, or other names or shapes than the module's.
     """
     state = checkpoint(path, read_file(path, safetensors=True)).weights
     fit = Fit(module, state, "", (), *differences(module, state))
@@ -55,8 +55,8 @@ def load_user(
         shape: (c, h, w) of one image, used in the error message to name the weights' likely network.
 
     Raises:
-            BenchError: a missing file, not a weights file, a pickle that would run code, other names or shapes, values
-            that are not finite, or an invalid normalisation.
+        BenchError: a missing file, not a weights file, a pickle that would run code, other names or shapes, values that
+            are not finite, or an invalid normalisation.
     """
     found = checkpoint(path, read_file(path, safetensors=path.suffix.lower() == ".safetensors"))
     fit = best_fit(path, found.weights, module)

@@ -103,7 +103,7 @@ class Transcription:
             doubtful: True if single responses are more often wrong than right.
 
         Raises:
-                BenchError: more copies of an image than queries.
+            BenchError: more copies of an image than queries.
         """
         if options.copies > questions:
             raise BenchError(

@@ -183,7 +183,7 @@ def calibrate(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budge
         cost: the epsilon of a plan that is compared with `budget`, at its delta and for its unit.
 
     Raises:
-            BenchError: the budget cannot be met, or only by noise that cannot be drawn; the message has the reason.
+        BenchError: the budget cannot be met, or only by noise that cannot be drawn; the message has the reason.
     """
     found = _calibrated(fields, cost, budget)
     for name, scale in (("votes", found.aggregation.scale), ("threshold", found.aggregation.threshold_scale)):
@@ -237,7 +237,7 @@ def noisy_votes(plan: VotePlan, images: Tensor, members: Ensemble, noise: Source
         images: (n, c, h, w), at most `plan.candidates` of them.
 
     Returns:
-            As returned by `ask`.
+        As returned by `ask`.
     """
     return ask(plan, put_to_vote(images, members), noise)
 
@@ -251,7 +251,7 @@ def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
     """Apply the threshold to (candidates, classes) votes; release noisy counts of the first `plan.queries` that pass.
 
     Returns:
-            (m,) int64 indices of released rows, m <= plan.queries, and their (m, classes) noisy counts, float64.
+        (m,) int64 indices of released rows, m <= plan.queries, and their (m, classes) noisy counts, float64.
     """
     if len(votes) > plan.candidates:
         raise ValueError(f"{len(votes)} images for {plan.candidates} candidates, which is what the ledger is told")

@@ -59,7 +59,7 @@ def membership(scores: Tensor, is_member: Tensor, seed: int = 0, confidence: flo
         confidence: in (0, 1), of each interval separately.
 
     Raises:
-            ValueError: wrong shapes or types, too few records on a side, or a score that is NaN or infinite.
+        ValueError: wrong shapes or types, too few records on a side, or a score that is NaN or infinite.
     """
     members, others = sides(scores, is_member)
     auc, low, high = area(members, others, confidence)

@@ -28,7 +28,7 @@ class ConvNet(SmallNet):
         norm: True = with the normalisation, which has a scale and a shift per channel.
 
     Raises:
-            BenchError: image shapes it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class WaveletCnn(SmallNet):
         classes: number of classes.
 
     Raises:
-            BenchError: image shapes it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:

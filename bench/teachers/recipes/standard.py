@@ -78,7 +78,7 @@ class Recipe:
             generator: on the CPU; the source of all random draws.
 
         Returns:
-                Images of the same shape and type.
+            Images of the same shape and type.
         """
         return augmented(images, self.shift, self.flip, generator)
 
