@@ -68,7 +68,7 @@ class Context:
         return torch.Generator(self.device).manual_seed(derive(self.seed, name))
 
     def privacy_noise(self, name: str) -> Noise:
-        """Return the privacy noise: the source of all draws per private record that are not indexed by the record.
+        """Return the source of privacy noise, and of draws per private record that are not indexed by the record.
 
         Seeded like any other randomness, or taken from the system's entropy (`--noise os`).
         """

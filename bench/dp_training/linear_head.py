@@ -38,8 +38,8 @@ class HeadSettings:
 
     Attributes:
         steps: T.
+        clip: C.
         rate: learning rate, on gradients averaged over the records.
-        rate: of descent, on gradients that are a mean over the records.
         momentum: in [0, 1).
         average: fraction of the last steps whose weights are averaged; 0 = the last weights.
     """

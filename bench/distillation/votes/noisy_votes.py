@@ -45,8 +45,8 @@ class Aggregation:
     Attributes:
         law: "laplace" (PATE 2017; DGD Eq. 3) or "gaussian" (GNMax, PATE 2018; DGD+).
         scale: the Laplace distribution's scale b = 2 / epsilon_0, or the Gaussian's standard deviation sigma, in votes;
-            threshold: in votes; 0 = every query gets a label. Above 0 (confident GNMax), a query gets a label only if
-                the
+            0 = no noise.
+        threshold: in votes; 0 = every query gets a label. Above 0 (confident GNMax), a query gets a label only if the
             largest count plus N(0, threshold_scale^2) is at least this.
         threshold_scale: standard deviation of that noise, in votes; 0 = no noise.
     """
