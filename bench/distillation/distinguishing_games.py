@@ -189,7 +189,7 @@ def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
 
 
 def _sure(classes: int, one: int, other: int) -> Tensor:
-    """Return (2, c) logits of two teachers: each is sure of its own class, with the other's class second."""
+    """Return (2, c) logits of two teachers: each is sure of one class, and has the other's class second."""
     both = torch.full((2, classes), -2 * FAR)
     both[0, one] = both[1, other] = FAR
     both[0, other] = both[1, one] = 0.0

@@ -46,7 +46,7 @@ def image_source(name: str, teacher: Teacher, ctx: Context) -> Source:
 
 
 def check_source(name: str, dataset: str) -> None:
-    """Raise BenchError if there is no source of this name."""
+    """Raise BenchError for an unknown source name."""
     if name != GENERATOR:
         priors.for_dataset(name, dataset)
 

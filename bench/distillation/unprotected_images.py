@@ -6,7 +6,7 @@ The teachers' noisy votes label the few images D^_s of D^; all others, D^_u, are
 
 Privacy. None: neither the generator's training nor the private images are protected, and the ledger lists them so. The
 votes have noise as in DGD: `--epsilon 10` sets the noise at which DGD claims 10 for the votes, `--epsilon inf` sets
-none, and `--epsilon none` uses the fields. There is no claim, as the figure has no epsilon.
+none, and `--epsilon none` uses the fields. Nothing is claimed, as the figure has no epsilon.
 
 Differs from the paper (DGD), for all of them:
 - D^_u teaches by the student's own confident predictions (`bench/distillation/votes/voted_student.py`), not by the

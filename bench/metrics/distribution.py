@@ -87,7 +87,7 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
 
 
 class _Given(nn.Module):
-    """Identity network in place of Inception; its inputs are the features of our own evaluator."""
+    """Identity network in place of Inception; its inputs are features of the project's evaluator."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

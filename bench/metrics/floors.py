@@ -56,7 +56,7 @@ def above_floor(attack: Tensor, floor: Tensor) -> AboveFloor:
             row.
 
     Raises:
-        ValueError: counts of different shapes, or a class that is no image's target.
+        ValueError: counts of different shapes, or a class that no image is aimed at.
     """
     if attack.shape != floor.shape or attack.ndim != 2 or len(attack) < 2:
         raise ValueError(f"counts of {tuple(attack.shape)} and {tuple(floor.shape)}: expected (c, c) twice, c >= 2")

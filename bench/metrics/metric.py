@@ -17,7 +17,7 @@ from bench.validate import present
 Kind = Literal["share", "score", "distance", "epsilon", "count", "p-value"]
 """Format of a number: a share is shown in percent, all others as they are."""
 Of = Literal["classifier", "reconstructions", "floor", "membership", "run"]
-"""What a metric measures; "floor": the score of public images on a target, and an attack's gain over it."""
+"""Quantity measured by a metric; "floor": the score of public images on a target, and an attack's gain over it."""
 Better = Literal["up", "down", "neither"]
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -34,7 +34,7 @@ class Metric:
         better: the direction that is better for the owner who releases the student; for attack metrics, worse for the
             attacker.
         unit: of the number, such as "dB"; "" for none.
-        of: what it measures, which determines the possible subjects.
+        of: the measured quantity, which determines the possible subjects.
         averaged: True if boards have a column with its mean over seeds and the terminal a line; the report has all
             metrics.
         deviation: True if boards also have its standard deviation over seeds, as `<key>_std`.

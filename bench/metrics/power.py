@@ -52,7 +52,7 @@ def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = 0.05) -> Pow
         alpha: level of both tests, in (0, 1).
 
     Raises:
-        ValueError: counts of a wrong shape, negative counts, or a class that is no reconstruction's target.
+        ValueError: counts of a wrong shape, negative counts, or a class that no reconstruction is aimed at.
     """
     teacher, random = _counts(hits_teacher), _counts(hits_random)
     if teacher.shape != random.shape:

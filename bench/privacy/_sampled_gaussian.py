@@ -47,7 +47,7 @@ def _deltas(loss: GaussianPrivacyLoss, q: float, multiplier: float, epsilons: Ar
     for a removed record, and its negative at -x for an added one.
     """
     sign = 1.0 if kind is AdjacencyType.REMOVE else -1.0
-    edge = math.log1p(-q)  # below it, or above its negative, there is no such x
+    edge = math.log1p(-q)  # no such x exists below it, or above its negative
     inner = sign * epsilons > edge
     # Epsilons outside are negative, for a removed record; for the others e^eps cannot overflow
     deltas = np.where(inner, 0.0, -np.expm1(np.minimum(epsilons, 0.0)) if kind is AdjacencyType.REMOVE else 0.0)

@@ -142,7 +142,7 @@ def accounted_curve(ledger: Ledger, unit: Unit) -> Callable[[float], float]:
 def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
     """Raise an error if a release spent more than its budget.
 
-    A budget without epsilon refuses nothing, nor does account "claimed" if there is no claim.
+    A budget without epsilon refuses nothing, nor does account "claimed" without a claim.
 
     Raises:
         Overspent: the claim (account "claimed"), or the accounted epsilon for the budget's unit ("accounted"), exceeds

@@ -176,7 +176,7 @@ def _renyi_minimum(slope: float, delta: float) -> float:
         order, *less = _order_and_rest(u, delta)
         return slope * order - less[0] - less[1]
 
-    import numpy as np  # here, as boards import this module for `defect` alone
+    import numpy as np  # imported here, as boards only need `defect` of this module
     from scipy.optimize import minimize_scalar
 
     grid, order, *less = _scan(delta)

@@ -60,7 +60,7 @@ class Composition:
 
     @property
     def gaussian_only(self) -> bool:
-        """Return whether there are no mechanisms other than plain Gaussians."""
+        """Return whether all mechanisms are plain Gaussians."""
         return not (self.sampled or self.laplace or self.response)
 
     @property

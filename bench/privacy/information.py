@@ -261,7 +261,7 @@ class Information:
 
     Attributes:
         nats: the upper bound; infinity if unbounded, None if unknown.
-        why: description of the sum, or why there is no number.
+        why: description of the sum, or the reason for a missing number.
         classes: c of the private data; 0 if unknown.
     """
 

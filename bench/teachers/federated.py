@@ -47,7 +47,7 @@ Together = Literal["logits", "probabilities"]
 
 @dataclass(frozen=True)
 class Federation:
-    """Options of the clients and of the rounds, with DENSE's settings; there is no privacy guarantee."""
+    """Options of the clients and of the rounds, with DENSE's settings; without any privacy guarantee."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.NONE)

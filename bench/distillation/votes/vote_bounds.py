@@ -26,7 +26,7 @@ ORDERS = 1 + np.logspace(-1.5, 3, 300)
 
 
 def epsilon_of(renyi: Values, orders: Values, delta: float) -> float:
-    """The smallest epsilon over the orders (Papernot et al. 2017, Theorem 2, the tail bound; 2018, Theorem 5).
+    """Return the smallest epsilon over orders (Papernot et al. 2017, Theorem 2, the tail bound; 2018, Theorem 5).
 
     Args:
         renyi: (k,) total divergence at each of the (k,) orders, > 1.
