@@ -83,7 +83,7 @@ def membership_power(
 
     Args:
         teacher, random: the same attack's metrics on both networks.
-        gain_low: lower end of `auc_gain` of the teacher; None without such a network.
+        gain_low: lower end of `auc_gain` of the teacher; None without a network that saw no suspect.
         names: names of the two networks for the message.
     """
     target = names[0].removeprefix("undefended ")
