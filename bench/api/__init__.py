@@ -1,12 +1,13 @@
-"""All that the author of a plug-in reads: what a method or an attack is given, and what it must return.
+"""The plug-in interface: the inputs of a method or an attack, and the results that it must return.
 
-A plug-in is one frozen dataclass in one file. Its fields are public hyper-parameters, shown by `--help`, written into
-the record and hashed; the string under a field is its help line. Private data, devices and random generators come
-only as arguments. Images are (n, c, h, w) float32 in [0, 1] everywhere; a model's own normalisation lives inside
-the model.
+A plug-in is one frozen dataclass in one file. Its fields are public hyper-parameters: `--help` shows them, the record
+stores them, and they are hashed. The string under a field is its help line. Private data, devices and random generators
+are passed only as arguments. Images are (n, c, h, w) float32 in [0, 1] everywhere; a model contains its own
+normalisation.
 
-`methods` has what a method is given and returns, `attacks` the same of an attack, `access` what an attack sees of its
-target, `sampler` how a generator is drawn from, `context` how a step runs. All of it is imported from here.
+`methods` holds the inputs and results of a method, `attacks` those of an attack, `access` the views that an attack has
+of its target, `sampler` the way to draw from a generator, and `context` the device, seeds and precision of a step.
+Import all of them from here.
 """
 
 from bench.api.access import ACCESS_LEVELS, RELEASE_LEVELS, Access, AccessDenied, ReleasedImages, Target

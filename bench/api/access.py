@@ -1,4 +1,4 @@
-"""What an attack sees of a network and of what is released besides it: as much as it declared, counted."""
+"""An attack's views of a network, and of released images or generators, by access level, with counted queries."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from bench.validate import present
 
 Access = Literal["label", "scores", "weights", "samples", "generator"]
 ACCESS_LEVELS: tuple[Access, ...] = ("label", "scores", "weights")
-"""What may be seen of a network, each more than the one before."""
+"""Access levels to a network, from least to most; each includes the ones before it."""
 RELEASE_LEVELS: tuple[Access, ...] = ("samples", "generator")
-"""What may be seen of the release besides the student: images; and the generator that draws them, with gradients."""
+"""Access levels to a release: its images only, or also the generator that draws them, with gradients."""
 
 
 class AccessDenied(Exception):
-    """An attack asked its target for more than it declared."""
+    """Raised when an attack uses more access than it declared."""
 
 
 class Target:
-    """A model seen through one access level; counts queries; refuses what is not granted.
+    """A model behind one access level: counts the queries and refuses calls above that level.
 
-    One query is one image put through the model. `label` answers class indices, `scores` adds softmax probabilities,
-    `weights` adds logits that gradients flow through and the module itself.
+    One query is one image passed through the model. `label` returns class indices, `scores` adds softmax probabilities,
+    `weights` adds differentiable logits and the module itself.
 
     Args:
         model: in eval mode, frozen.
-        victims: (m, c, h, w) images that another user puts to the model; an attack may be shown the answers to them
-            (`victim_scores`), or the images corrupted (`corrupted_victims`), never the images.
+        victims: (m, c, h, w) images that another user sends to the model; an attack may receive the model's responses
+            to them (`victim_scores`) or corrupted copies of them (`corrupted_victims`), never the images.
     """
 
     def __init__(
@@ -50,18 +50,20 @@ class Target:
         self.__victims = victims
 
     def labels(self, images: Tensor) -> Tensor:
-        """(n,) int64 argmax classes."""
+        """Return the (n,) int64 argmax classes."""
         return self.__ask(images, "label").argmax(1)
 
     def scores(self, images: Tensor) -> Tensor:
-        """(n, classes) softmax probabilities. Raises AccessDenied below access `scores`."""
+        """Return (n, classes) softmax probabilities. Raises AccessDenied below access `scores`."""
         return self.__ask(images, "scores").softmax(1)
 
     def victim_scores(self) -> Tensor:
-        """(m, classes) softmax probabilities that the victims' images are answered with; not the attacker's queries.
+        """Return (m, classes) softmax probabilities of the victims' images.
+
+        These do not count as the attacker's queries.
 
         Raises:
-            AccessDenied: access `label`, or a target that no one else uses.
+            AccessDenied: the access is `label`, or the target has no victims.
         """
         self.__require("scores")
         if self.__victims is None:
@@ -70,23 +72,23 @@ class Target:
             return torch.cat([self.__model(part).softmax(1) for part in self.__victims.split(512)])
 
     def corrupted_victims(self, how: str) -> Tensor:
-        """(m, c, h, w) the victims' images, corrupted (`bench.data.corrupted`): given to attacks that assume as much.
+        """Return the victims' images (m, c, h, w), corrupted (`bench.data.corrupted`), for attacks that assume this.
 
         Raises:
-            AccessDenied: a target that no one else uses.
+            AccessDenied: the target has no victims.
         """
         if self.__victims is None:
             raise AccessDenied("the target has no victims; the attack's `observes` must be True")
         return corrupted(self.__victims, how)
 
     def logits(self, images: Tensor) -> Tensor:
-        """(n, classes), differentiable in `images`. Raises AccessDenied below access `weights`."""
+        """Return (n, classes) logits, differentiable in `images`. Raises AccessDenied below access `weights`."""
         self.__require("weights")
         self.queries += len(images)
         return self.__model(images)
 
     def module(self) -> nn.Module:
-        """The network itself, in eval mode. Raises AccessDenied below access `weights`."""
+        """Return the network itself, in eval mode. Raises AccessDenied below access `weights`."""
         self.__require("weights")
         return self.__model
 
@@ -102,16 +104,16 @@ class Target:
 
 
 class ReleasedImages:
-    """What is released besides a student, seen through one access level; counts images; refuses what is not granted.
+    """Released images or a released generator behind one access level; counts the images, refuses calls above it.
 
     Args:
-        access: `samples` gives images; `generator` also their generator's answers to chosen latents, with gradients.
-        images: (m, c, h, w) in [0, 1] that were released; None where a generator is there to draw from.
-        sampler: the released generator, frozen and in eval mode, if there is one.
+        access: `samples` returns images; `generator` also decodes chosen latents, with gradients.
+        images: the released (m, c, h, w) images in [0, 1]; None if a generator can draw them.
+        sampler: the released generator, frozen and in eval mode; None if no generator is released.
 
     Attributes:
-        queries: images seen so far.
-        most: how many images there are; None where a generator draws as many as are asked for.
+        queries: number of images seen so far.
+        most: number of available images; None if a generator draws any number.
     """
 
     def __init__(self, access: Access, images: Tensor | None, sampler: Sampler | None) -> None:
@@ -122,7 +124,7 @@ class ReleasedImages:
         self.__sampler = sampler
 
     def samples(self, count: int, rng: torch.Generator) -> Tensor:
-        """Up to `count` images, as 8 bits hold them: draws of the generator, classes in turn; else those released."""
+        """Return up to `count` 8-bit images: generated, cycling through the classes, or the released ones."""
         sampler = self.__sampler
         if sampler is None:
             found = present(self.__images, "released image and no generator")[:count]
@@ -133,11 +135,14 @@ class ReleasedImages:
         return found
 
     def latents(self, count: int, rng: torch.Generator) -> Tensor:
-        """(count, latent) as they are drawn. Raises AccessDenied below access `generator`."""
+        """Draw (count, latent) latents as the release does. Raises AccessDenied below access `generator`."""
         return self.__generator().latents(count, rng)
 
     def decode(self, z: Tensor, labels: Tensor) -> Tensor:
-        """(n, c, h, w) of (n, latent), differentiable in them, and (n,) labels. Raises AccessDenied as `latents`."""
+        """Map (n, latent) latents and (n,) labels to (n, c, h, w) images, differentiably.
+
+        Raises AccessDenied as `latents`.
+        """
         self.queries += len(z)
         return self.__generator().decode(z, labels)
 
@@ -149,6 +154,6 @@ class ReleasedImages:
 
 @torch.no_grad()
 def _draw(sampler: Sampler, start: int, stop: int, rng: torch.Generator) -> Tensor:
-    """The samples of these numbers, so that the classes go on in turn from one part to the next."""
+    """Draw the samples numbered `start` to `stop`; consecutive parts continue the cycle through the classes."""
     labels = torch.arange(start, stop, device=rng.device) % max(1, sampler.classes)
     return sampler.decode(sampler.latents(len(labels), rng), labels)

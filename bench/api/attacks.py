@@ -1,4 +1,4 @@
-"""What an attack is given besides its target, and what it brings back."""
+"""Interfaces of attacks: the attacker's knowledge, the results, and the protocol of each kind of attack."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bench.api.sampler import Shape
 
 @dataclass
 class AttackResult:
-    """What an inversion attack brings back. It never scores itself.
+    """Images reconstructed by an inversion attack. The attack never scores itself.
 
     Attributes:
         images: (n, c, h, w) float32 in [0, 1].
-        targets: (n,) int64, the class each image was aimed at.
-        draws: (n,) int64, which independent attack seed made the image.
-        victims: (n,) int64, which of the victims (`Target.victim_scores`) each image reconstructs; None for an attack
-            on classes.
-        facts: finite numbers of the attack's own that a reader of its result must know; the record has them among its
-            metrics, under the same names.
+        targets: (n,) int64, the class that each image is meant to show.
+        draws: (n,) int64, index of the independent attack seed that made the image.
+        victims: (n,) int64, index of the victim (`Target.victim_scores`) that each image reconstructs; None for an
+            attack on classes.
+        facts: finite numbers specific to this attack that its result needs for interpretation; stored among the
+            record's metrics under the same names.
     """
 
     images: Tensor
@@ -37,10 +37,10 @@ class AttackResult:
 
 @dataclass
 class MembershipResult:
-    """What a membership attack thinks of its suspects. It never learns who is a member.
+    """Membership scores of the suspects. The attack never learns which suspects are members.
 
     Attributes:
-        scores: (n,) one finite number per suspect, in their order; larger = more likely a member.
+        scores: (n,) one finite number per suspect, in the suspects' order; larger means more likely a member.
     """
 
     scores: Tensor
@@ -48,11 +48,11 @@ class MembershipResult:
 
 @dataclass(frozen=True)
 class Reference:
-    """A model that the attacker had made as the target was, on records that the attacker knows.
+    """A reference model, made by the same process as the target from records that the attacker knows.
 
     Attributes:
-        target: with the attack's own access.
-        members: (n,) bool, the suspects among its training records.
+        target: the reference model, behind the attack's own access level.
+        members: (n,) bool, True for suspects in its training records.
     """
 
     target: Target
@@ -61,15 +61,15 @@ class Reference:
 
 @dataclass(frozen=True)
 class AttackerKnowledge:
-    """What a membership attacker holds besides the target.
+    """Knowledge of a membership attacker apart from the target.
 
     Attributes:
-        images: (n, c, h, w) float32 in [0, 1], the suspects, members and others in no particular order.
-        labels: (n,) int64, their classes, as the training data have them if they are there: wrong ones under split
-            canaries.
-        load_population: makes `population`, which may be large, for those who look at it.
-        references: (count, kind) to so many references, count even; every suspect is in exactly half of them. Kind
-            "teacher": networks trained like the undefended teacher; "student": those converted as the target was.
+        images: (n, c, h, w) float32 in [0, 1], the suspects; members and non-members in random order.
+        labels: (n,) int64, the suspects' classes as in the training data; under split canaries they are wrong.
+        load_population: loads `population`, which may be large, on first use.
+        references: function (count, kind) -> `count` reference models, count even; every suspect is in the training
+            records of exactly half of them. Kind "teacher": networks trained like the undefended teacher; "student":
+            networks converted like the target.
     """
 
     images: Tensor
@@ -79,27 +79,27 @@ class AttackerKnowledge:
 
     @cached_property
     def population(self) -> tuple[Tensor, Tensor]:
-        """(images, labels) of the same distribution, in no training records, those of the references included.
+        """Return (images, labels) from the same distribution that no training set contains, the references' included.
 
-        Labels are -1 where the images are of no private class; only attacks that are not `labelled` see such.
+        Labels are -1 for images of no private class; only attacks with `labelled` False receive such images.
         """
         return self.load_population()
 
 
 @runtime_checkable
 class Attack(Protocol):
-    """An inversion attack on one target: images of its classes, or of its victims, are brought back.
+    """An inversion attack on one target: reconstructs images of the target's classes or of its victims.
 
     Class variables:
         version, reference, tiers: as for a method.
         goal: "inversion".
-        access: the least access the attack needs; what it is given.
-        observes: whether it is shown the target's answers to victims, or the victims' images corrupted
+        access: the least access level that the attack needs; it gets exactly this level.
+        observes: True if the attack needs the target's responses to the victims, or corrupted victims
             (`Target.victim_scores`, `corrupted_victims`); may depend on the settings (a property).
-        is_null: whether it asks its target nothing, so that what it brings back is the floor that the others are
-            measured from.
+        is_null: True if the attack sends no query to its target; its result is then the baseline that other attacks are
+            compared with.
 
-    An attack with a generator that is trained without the target is a `GenerativeAttack` besides.
+    An attack whose generator is trained without the target also implements `GenerativeAttack`.
     """
 
     version: ClassVar[int]
@@ -113,43 +113,48 @@ class Attack(Protocol):
     def observes(self) -> bool: ...
 
     def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
-        """A reason not to run on images of `shape` with `aux` auxiliary images, or None."""
+        """Return a reason not to run on images of `shape` with `aux` auxiliary images, or None."""
         ...
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Attack `target` with the help of `aux`, (n, c, h, w) unlabelled images in [0, 1] on the context's device."""
+        """Attack `target` using `aux`, (n, c, h, w) unlabelled images in [0, 1] on the context's device."""
         ...
 
 
 @runtime_checkable
 class GenerativeAttack(Attack, Protocol):
-    """An inversion attack with a generator whose images of random latents, made without any target, are reference
-    images beside its row."""
+    """An inversion attack with a generator, whose images of random latents are a reference for the result."""
 
     def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
-        """(count, c, h, w) images in [0, 1] of random latents, with the help of `aux` as in `run`."""
+        """Generate (count, c, h, w) images in [0, 1] from random latents; `aux` as in `run`."""
         ...
 
 
 @runtime_checkable
 class DecodingAttack(GenerativeAttack, Protocol):
-    """An attack whose generator can redraw a given image: what it can draw at all is seen by unseen images."""
+    """An attack whose generator can reconstruct a given image.
+
+    Tested on unseen images, this shows the limit of the generator.
+    """
 
     def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
-        """(n, c, h, w) in [0, 1]: each of `images` as its generator comes nearest to it; `aux` as in `run`."""
+        """Return (n, c, h, w) in [0, 1], the closest image that the generator finds to each of `images`.
+
+        `aux` as in `run`.
+        """
         ...
 
 
 @runtime_checkable
 class MembershipAttack(Protocol):
-    """An attack that tells the target's private training records from others.
+    """An attack that separates the target's private training records from other records.
 
     Class variables:
         version, reference, tiers: as for a method.
         goal: "membership".
-        access: the least access the attack needs; what it is given.
-        labelled: optional, False where it needs no labels of the attacker's images, neither to learn from nor for
-            reference models, so that it can be played where they are of other people (split identity).
+        access: the least access level that the attack needs; it gets exactly this level.
+        labelled: optional; False if the attack needs no labels of the attacker's images, neither for learning nor for
+            reference models, so that it also runs where those images show other people (split identity).
     """
 
     version: ClassVar[int]
@@ -159,23 +164,23 @@ class MembershipAttack(Protocol):
     tiers: ClassVar[dict[str, dict[str, Any]]]
 
     def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
-        """A reason not to run with `aux` labelled images that are no one's training records, or None."""
+        """Return a reason not to run with `aux` labelled images that are in no training records, or None."""
         ...
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Score every suspect."""
+        """Return a score for every suspect."""
         ...
 
 
 @runtime_checkable
 class ReleaseAttack(Protocol):
-    """An attack that tells the private records from others by what is released besides the student.
+    """An attack that separates private records from other records by the released images or generator.
 
     Class variables:
         version, reference, tiers: as for a method.
         goal: "membership".
         access: "samples" or "generator"; may depend on the settings (a property).
-        labelled: as of a `MembershipAttack`.
+        labelled: as for a `MembershipAttack`.
     """
 
     version: ClassVar[int]
@@ -187,9 +192,12 @@ class ReleaseAttack(Protocol):
     def access(self) -> Access: ...
 
     def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
-        """A reason not to run with `aux` images that are no one's training records, or None."""
+        """Return a reason not to run with `aux` images that are in no training records, or None."""
         ...
 
     def compare(self, released: ReleasedImages, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Score every suspect; there are no reference models, and all of the attacker's images are the population."""
+        """Return a score for every suspect. There are no reference models.
+
+        All of the attacker's images form the population.
+        """
         ...

@@ -1,4 +1,4 @@
-"""What a method is given, what it returns, and which further questions it may answer."""
+"""Interfaces of methods: the teacher they convert, the release they return, and optional protocols."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shards:
-    """The ensemble a method asks for: teachers on disjoint parts of the private split, trained side by side by Adam.
+    """Settings of a teacher ensemble: networks on disjoint parts of the private split, trained in parallel with Adam.
 
     Attributes:
-        count: n, how many teachers.
-        archs: their networks, names for `bench.nets.build`, taken in turn.
-        partition: who holds which record: "hash" of its pixels, or a federation's "dirichlet(-balanced)" shares.
+        count: n, the number of teachers.
+        archs: names of their networks for `bench.nets.build`, assigned cyclically.
+        partition: assignment of records to teachers: "hash" of the pixels, or the shares of a federation, "dirichlet"
+            or "dirichlet-balanced".
         alpha: concentration of the Dirichlet shares, > 0.
         steps: optimiser steps; the learning rate falls linearly to 0 over them.
-        batch: images of each part per step, drawn with replacement.
+        batch: images per step from each part, drawn with replacement.
         lr: first learning rate.
         weight_decay: decoupled, >= 0.
-        shift: images are moved by up to so many pixels at random.
-        ridge: penalty of the regression that networks of fixed features are solved by, instead of Adam.
+        shift: random translation of the images by up to this many pixels.
+        ridge: penalty of the ridge regression that fits networks with fixed features, in place of Adam.
     """
 
     count: int
@@ -55,22 +56,22 @@ class Shards:
 
 @dataclass(frozen=True)
 class Teacher:
-    """What a method converts: a trained classifier behind the trust boundary.
+    """Input of a method: a trained private classifier, which must not be released itself.
 
     Attributes:
-        model: maps (n, c, h, w) in [0, 1] to (n, classes) logits; in eval mode, on the context's device, frozen. It
-            raises RuntimeError when it is asked, unless the method's `needs` name "teacher".
-        arch: the name `bench.nets.build` knows it by.
+        model: maps (n, c, h, w) in [0, 1] to (n, classes) logits; in eval mode, on the context's device, frozen.
+            Calling it raises RuntimeError unless the method's `needs` include "teacher".
+        arch: its architecture name for `bench.nets.build`.
         shape: (c, h, w) of one image.
         classes: number of classes.
-        dataset: name of the private data set, for the papers' per-data-set settings.
-        private: (images uint8, labels) of the private split; None unless the method's `needs` names "private_data".
-        ensemble: the teachers that the method's `shards` asked for, frozen; None unless its `needs` names
+        dataset: name of the private data set, for settings that a paper chooses per data set.
+        private: (images uint8, labels) of the private split; None unless the method's `needs` include "private_data".
+        ensemble: the teachers requested by the method's `shards`, frozen; None unless its `needs` include
             "teacher_ensemble".
-        public: (n, c, h, w) uint8, unlabelled images of the private data's own distribution, which no teacher was
-            trained on and no attacker has; None unless the method's `needs` names "public_data".
-        guests: how many of `private`, the last ones, are an audit's canaries; who holds another record of a federation
-            must not depend on them (`bench.data.partition.with_guests`).
+        public: (n, c, h, w) uint8, unlabelled images from the private data's distribution, which are in no teacher's
+            training records and which no attacker has; None unless the method's `needs` include "public_data".
+        guests: number of records at the end of `private` that are an audit's canaries; they must not change which
+            client of a federation holds any other record (`bench.data.partition.with_guests`).
     """
 
     model: nn.Module
@@ -84,13 +85,13 @@ class Teacher:
     guests: int = 0
 
     def members(self) -> Ensemble:
-        """The ensemble. Raises RuntimeError if the method did not ask for one."""
+        """Return the ensemble. Raises RuntimeError if the method did not request one."""
         if self.ensemble is None:
             raise RuntimeError('the method uses an ensemble; its `needs` must name "teacher_ensemble"')
         return self.ensemble
 
     def public_images(self) -> Tensor:
-        """The public images. Raises RuntimeError if the method did not ask for them."""
+        """Return the public images. Raises RuntimeError if the method did not request them."""
         if self.public is None:
             raise RuntimeError('the method uses public images; its `needs` must name "public_data"')
         return self.public
@@ -98,20 +99,20 @@ class Teacher:
 
 @dataclass
 class Release:
-    """What leaves the trust boundary.
+    """Result of a method: everything that is released, and its privacy ledger.
 
     Attributes:
-        student: the network to release; (n, c, h, w) in [0, 1] to (n, classes) logits.
-        arch: name that `bench.nets.build(arch, shape, classes)` rebuilds the student from.
-        ledger: every use the method made of the private data, through the teacher or directly.
-        claim: what the method's own paper promises at these settings, or None if it promises nothing.
-        generator: the trained image generator, if one is released too.
-        synthetic: (n, c, h, w) a few generated images in [0, 1], for the picture.
-        solved: parameters the budget determined, such as {"sigma": 5.1}; goes to the record.
-        control: a student of the same making without the teachers' answers, which only its accuracy leaves: what tells
-            whether the teachers added anything. Not released.
-        votes: images to the counts of an ensemble's votes, with noise as in this release, drawn anew; its accuracy
-            alone is taken. Not released, and not in the ledger.
+        student: the network to release; maps (n, c, h, w) in [0, 1] to (n, classes) logits.
+        arch: name with which `bench.nets.build(arch, shape, classes)` rebuilds the student.
+        ledger: every use that the method made of the private data, through the teacher or directly.
+        claim: the guarantee that the method's paper states at these settings; None if it states none.
+        generator: the trained image generator, if it is released too.
+        synthetic: (n, c, h, w) a few generated images in [0, 1], for display.
+        solved: parameters that were calibrated to the budget, such as {"sigma": 5.1}; stored in the record.
+        control: baseline student trained the same way without the teachers' responses; its accuracy shows whether the
+            teachers contributed anything. Only its accuracy is stored; it is not released.
+        votes: function from images to the ensemble's vote counts with new noise of this release's scale. Only its
+            accuracy is measured; it is not released and not in the ledger.
     """
 
     student: nn.Module
@@ -127,27 +128,29 @@ class Release:
 
 @runtime_checkable
 class Method(Protocol):
-    """A conversion of a teacher into a private student. Baselines are methods too.
+    """A conversion of a teacher into a private student. Baselines implement it too.
 
     Class variables:
-        version: bumped when results move; part of the hash.
-        reference: paper, algorithm number.
-        needs: of "teacher", "private_data", "teacher_ensemble", "public_data"; may depend on the settings (a property).
-            "teacher_network" asks for nothing: it says that the release is a network like the teacher's.
-            With "teacher_ensemble" the method is an `EnsembleMethod`, with "public_data" a `PublicDataMethod`.
-        unit: the unit the paper's claim speaks of.
-        tiers: {"smoke": {...}, "quick": {...}} overrides; the field defaults are the paper's (tier `paper`).
-        seen_test_sets: data set to what was chosen by looking at its test accuracy, as "the learning rate was chosen";
-            left out by a method of which nothing was. `bench choose` and the report say it of such a row.
-        trains_student: false (a property, where it depends on the settings) if it builds another network than
-            `student`; left out by all others.
-        releases_images: false if neither a generator nor images are in its release; left out by all others.
+        version: increased when results change; part of the hash.
+        reference: paper and algorithm number.
+        needs: any of "teacher", "private_data", "teacher_ensemble", "public_data"; may depend on the settings (a
+            property). "teacher_network" requests no input: it declares that the released network has the teacher's
+            architecture. With "teacher_ensemble" the method is an `EnsembleMethod`, with "public_data" a
+            `PublicDataMethod`.
+        unit: the privacy unit of the paper's claim.
+        tiers: overrides {"smoke": {...}, "quick": {...}}; the field defaults are the paper's settings (tier `paper`).
+        seen_test_sets: {data set: the choice that was made with its test accuracy}, for example "the learning rate was
+            chosen"; omitted if there was no such choice. `bench choose` and the report show it.
+        trains_student: False (a property, if it depends on the settings) if the method builds another network than
+            `student`; otherwise omitted.
+        releases_images: False if the release has neither a generator nor images; otherwise omitted.
 
-    Further methods that it may have, for checks before anything is trained:
-        networks(shape, student): names of the networks that it builds, where those are others than `student`.
-        check_data(shape, records, dataset): raises BenchError for images, or numbers of records, that it cannot use.
+    Optional methods, for checks before any training:
+        networks(shape, student): names of the networks that it builds, if they differ from `student`.
+        check_data(shape, records, dataset): raises BenchError for image shapes or numbers of records that it cannot
+            use.
         held_bytes(shape, classes, dataset, budget): bytes of the images that it holds at once.
-        gradients_at_once(dataset): records whose separate gradients are in memory at once.
+        gradients_at_once(dataset): number of records whose per-sample gradients are in memory at once.
     """
 
     version: ClassVar[int]
@@ -159,62 +162,67 @@ class Method(Protocol):
     def needs(self) -> frozenset[str]: ...
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Raise BenchError, before anything is trained, if these settings cannot be run within `budget`."""
+        """Raise BenchError, before any training, if these settings cannot run within `budget`."""
         ...
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Make a release within `budget`; `student` is a network name for `bench.nets.build`."""
+        """Convert the teacher within `budget` and return the release.
+
+        `student` is a network name for `bench.nets.build`.
+        """
         ...
 
 
 def trains_student(method: Method) -> bool:
-    """Whether a method builds the network of `--student`, so that images which that cannot take are refused early.
+    """Return whether the method builds the network of `--student`.
 
-    One that releases a network of its own says so by an attribute `trains_student` that is false.
+    If so, images that this network cannot take are refused early.
+
+    A method that releases another network sets the attribute `trains_student` to False.
     """
     return bool(getattr(method, "trains_student", True))
 
 
 def releases_images(method: Method) -> bool:
-    """Whether a method may release a generator or images, on which attacks on the release can be played."""
+    """Return whether the method may release a generator or images; only then can attacks on the release run."""
     return bool(getattr(method, "releases_images", True))
 
 
 @runtime_checkable
 class EnsembleMethod(Method, Protocol):
-    """A method that can ask for an ensemble: it is given one where its `needs` name "teacher_ensemble"."""
+    """A method that can use an ensemble: it receives one if its `needs` include "teacher_ensemble"."""
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
-        """The ensemble that it asks for at its settings; `teacher_arch` is the network of the teacher."""
+        """Return the settings of the ensemble that it needs; `teacher_arch` is the teacher's architecture."""
         ...
 
 
 @runtime_checkable
 class PublicDataMethod(Method, Protocol):
-    """A method that can ask for public images: it is given some where its `needs` name "public_data"."""
+    """A method that can use public images: it receives them if its `needs` include "public_data"."""
 
     def least_public(self) -> int:
-        """The fewest public images that it can do with at its settings."""
+        """Return the smallest number of public images that it needs at its settings."""
         ...
 
 
 @runtime_checkable
 class SamplingMethod(Method, Protocol):
-    """A method whose released generator can be built again, so that attacks can draw from it."""
+    """A method whose released generator can be rebuilt, so that attacks can draw from it."""
 
     def sampler(self, shape: Shape, classes: int, dataset: str) -> Sampler:
-        """The generator that it releases at its settings, untrained: released weights are loaded into it."""
+        """Build the untrained generator of these settings; the released weights are loaded into it."""
         ...
 
 
 @runtime_checkable
 class AuditableMethod(Protocol):
-    """What `bench audit mechanism` needs of a method: settings that can be checked, and a game to play against it."""
+    """Interface for `bench audit mechanism`: a check of the settings, and a distinguishing game."""
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """As of every method."""
+        """As for every method."""
         ...
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The distinguishing game of one of its mechanisms, at the noise calibrated to the budget."""
+        """Return the distinguishing game of one of its mechanisms, with the noise calibrated to the budget."""
         ...

@@ -1,4 +1,4 @@
-"""A generator of images, and how it is drawn from."""
+"""An image generator together with the distribution of its latents."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Latents = Callable[[int, torch.Generator], Tensor]
 
 
 def gaussian_latents(length: int) -> Latents:
-    """z ~ N(0, I), (n, length)."""
+    """Return a function that draws (n, length) latents z ~ N(0, I)."""
     return lambda count, rng: torch.randn(count, length, generator=rng, device=rng.device)
 
 
 def uniform_latents(length: int) -> Latents:
-    """z even in [-1, 1), (n, length)."""
+    """Return a function that draws (n, length) latents z uniformly from [-1, 1)."""
     return lambda count, rng: 2 * torch.rand(count, length, generator=rng, device=rng.device) - 1
 
 
 @dataclass(frozen=True)
 class Sampler(Generic[Drawing]):
-    """A generator, and how images are drawn from it.
+    """A generator, and the way to draw images from it.
 
     Attributes:
-        generator: (n, latent), and (n,) int64 labels if it is conditional, to (n, c, h, w) in [0, 1].
-        latents: (count, generator) to (count, latent), what is put to it.
-        classes: of the labels that it takes too; 0 for a generator without labels.
+        generator: maps (n, latent), and (n,) int64 labels if it is conditional, to (n, c, h, w) in [0, 1].
+        latents: function (count, generator) -> (count, latent), draws the inputs of the generator.
+        classes: number of classes of a conditional generator; 0 for an unconditional one.
     """
 
     generator: Drawing
@@ -39,6 +39,9 @@ class Sampler(Generic[Drawing]):
     classes: int = 0
 
     def decode(self, z: Tensor, labels: Tensor) -> Tensor:
-        """(n, c, h, w) of (n, latent) and (n,) labels, which a generator without labels is not told."""
+        """Map (n, latent) latents and (n,) labels to (n, c, h, w) images.
+
+        An unconditional generator ignores the labels.
+        """
         images: Tensor = self.generator(z, labels) if self.classes else self.generator(z)
         return images

@@ -1,1 +1,1 @@
-"""What distillation methods share: losses, generators, replay, noisy labels and votes, class moments."""
+"""Building blocks of the distillation methods: losses, generators, replay, noisy labels and votes, class moments."""

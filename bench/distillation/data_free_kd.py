@@ -1,19 +1,19 @@
-"""Data-free knowledge distillation without noise, of a classifier that needs no protection or has it already.
+"""Data-free knowledge distillation without noise, from a classifier that is already private or needs no protection.
 
 After Chen et al., "Data-Free Learning of Student Networks" (DAFL), ICCV 2019. N_T teacher, N_S student, G generator.
 Every round:
 
-1. the generator descends L_oh + alpha L_a + beta L_ie on images of fresh latents z, by the teacher's output: confident
-   (one-hot), of large features, all classes equally often;
-2. a batch of new images, drawn so that the teacher's classes are balanced, joins the replay buffer;
-3. the student descends KL(N_T(x) || N_S(x)) on images of the buffer, augmented; the teacher is asked about every x.
+1. the generator descends L_oh + alpha L_a + beta L_ie on images of new latents z, by the teacher's output: confident
+   (one-hot), large features, all classes equally often;
+2. a batch of new images, chosen so that the teacher's classes are balanced, is added to the replay buffer;
+3. the student descends KL(N_T(x) || N_S(x)) on augmented images of the buffer; the teacher is queried on every x.
 
-Privacy. The teacher's answers and gradients are used freely, so the outcome is as private as the teacher's weights and
-costs nothing more: post-processing of a privately trained teacher, no protection at all of any other.
+Privacy. The teacher's responses and gradients are used without noise, so the outcome is as private as the teacher's
+weights: post-processing, at no cost, of a privately trained teacher, and no protection of any other.
 
 Differs from the paper: images come from a replay buffer, can be chosen for balance (`oversample`) and augmented; the
-feature term is an L2 norm; images of digits can be strokes of a pen. With rounds of one generator and one student step,
-`oversample` 1 and no augmentation what is left of the replay is its random draw among the buffered images.
+feature term is an L2 norm; images of digits can be pen strokes. With rounds of one generator and one student step,
+`oversample` 1 and no augmentation, the only remaining difference is the random draw from the buffer.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ SHOWN = 60
 
 @dataclass(frozen=True)
 class DataFreeKDSettings:
-    """How to distil; public.
+    """Public settings of data-free distillation.
 
     Attributes:
-        rounds: batches of new images.
+        rounds: number of batches of new images.
         batch: images per generator step and per round.
-        oversample: images made per image kept; the teacher's classes are balanced among those kept.
-        replay_rounds: rounds whose images are in the replay buffer, the newest ones.
+        oversample: images generated per image kept; the kept ones are balanced over the teacher's classes.
+        replay_rounds: number of newest rounds whose images are in the replay buffer.
         generator_steps, student_steps: per round.
         student_batch: images per student step.
         rate_generator, rate_student: of Adam; the student's falls to 0 along a cosine.
         confidence, balance, activation: weights of L_oh, L_ie and L_a.
         latent, width: of the upsampling generator.
-        generator: "upsample", "strokes", or "auto": strokes where the data set's prior is the pen.
-        augment: images of the buffer are turned, scaled, sheared and moved a little whenever the student sees them.
+        generator: "upsample", "strokes", or "auto": strokes if the data set's prior is the pen.
+        augment: randomly rotate, scale, shear and shift buffer images whenever the student sees them.
     """
 
     rounds: int = 40
@@ -89,16 +89,16 @@ def distil(
     settings: DataFreeKDSettings,
     ctx: Context,
 ) -> tuple[Classifier, nn.Module, Tensor]:
-    """Distil `model` into a new student by generated images alone.
+    """Distil `model` into a new student using only generated images.
 
     Args:
-        model: the teacher, on the context's device; it comes back as it was given.
-        dataset: decides about strokes where `settings.generator` is "auto"; nothing else of the data set is used.
+        model: the teacher, on the context's device; it is returned to its original state.
+        dataset: selects strokes or not if `settings.generator` is "auto"; the data set itself is not used.
         shape: (c, h, w) of an image.
-        student_arch: a name that `bench.nets.build` knows.
+        student_arch: a network name for `bench.nets.build`.
 
     Returns:
-        The student in eval mode, the generator, and (at most 60, c, h, w) of its images in [0, 1].
+        The student in eval mode, the generator, and (at most 60, c, h, w) generated images in [0, 1].
 
     Raises:
         BenchError: a student or generator that cannot take images of this shape.
@@ -116,7 +116,7 @@ def distil(
 
 
 class DataFreeKD:
-    """The networks, their optimisers and the replay buffer, between two steps."""
+    """State of the distillation: the networks, their optimisers and the replay buffer."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class DataFreeKD:
         self.buffer = torch.empty(0, *shape, device=ctx.device)
 
     def train_generator(self) -> None:
-        """Step 1: `generator_steps` steps on L_oh + alpha L_a + beta L_ie."""
+        """Run step 1: `generator_steps` steps on L_oh + alpha L_a + beta L_ie."""
         s = self.settings
         self.generator.train()
         for _ in range(s.generator_steps):
@@ -157,19 +157,19 @@ class DataFreeKD:
             self.step_generator.step()
 
     def extend_buffer(self) -> None:
-        """Step 2; the oldest images go."""
+        """Run step 2: add new images and drop the oldest."""
         new, s = self.balanced_images(), self.settings
         self.buffer = torch.cat([self.buffer, new])[-s.replay_rounds * s.batch :]
 
     @torch.no_grad()
     def balanced_images(self) -> Tensor:
-        """(batch, c, h, w) new images, as many of each of the teacher's classes as there are."""
+        """Generate (batch, c, h, w) new images, balanced over the teacher's classes as far as possible."""
         s = self.settings
         made = torch.cat([self.generator(self.latents(s.batch)) for _ in range(s.oversample)])
         return made if s.oversample == 1 else balanced(made, self.model, s.batch, self.rng)
 
     def train_student(self) -> None:
-        """Step 3, once."""
+        """Run one student step (step 3)."""
         s = self.settings
         chosen = torch.randint(len(self.buffer), (s.student_batch,), generator=self.rng, device=self.rng.device)
         images = self.buffer[chosen]
@@ -186,6 +186,6 @@ class DataFreeKD:
         self.schedule.step()
 
     def latents(self, count: int) -> Tensor:
-        """(count, latent) standard normal."""
+        """Draw (count, latent) standard normal latents."""
         length = cast(int, self.generator.latent)
         return torch.randn(count, length, generator=self.rng, device=self.rng.device)

@@ -1,8 +1,8 @@
-"""Worst pairs of teachers for differentially private annotation (DPSD, DPDFD, FedDPSD), as games that an audit plays.
+"""Distinguishing games for private annotation (DPSD, DPDFD, FedDPSD): the worst-case pairs of teachers, for audits.
 
-A world is a teacher; a play is the target, or the reading, that a method's own step makes of its answer to one
-synthetic image. The student's logits are chosen by the adversary, as
-Theorem 1 and 2 allow. Unit `query`, and for many teachers `example`.
+A world is a teacher. A play is the output of a method's own step for one synthetic image: its target, or its reading of
+the teacher's response. The adversary chooses the student's logits, as Theorems 1 and 2 allow. Unit `query`, and for
+many teachers `example`.
 """
 
 from __future__ import annotations
@@ -24,25 +24,26 @@ from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_batches, play_of_rows
 
 FAR = 30.0
-"""Logits this far below the others have a probability that float32 still tells from 0."""
+"""Logit gap that corresponds to a small probability which float32 can still represent."""
 PLAYS, BATCHES, TRIALS = 100_000, 2_000, 5_000
-"""Plays of rows, plays of whole batches, and plays by which the stronger one of several games is found."""
+"""Plays of row games, of batch games, and of the trial that chooses the strongest of several games."""
 LEAN = 8.0
-"""Of teachers where the student is flat: by how much the logit of one class is above, or below, all others."""
+"""For a flat student: by how much a teacher's logit of one class is above, or below, all others."""
 SHARED = 2
-"""Number of the images that the worlds share: there the teacher is of the student's mind, and its gradient is 0."""
+"""Index of the image that both worlds share: its teacher agrees with the student, so its gradient is 0."""
 Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
-"""(m, c, h, w) images, a student and a teacher (or an ensemble), noise to (m, d): all that is learnt of the teacher."""
+"""A method's step: (m, c, h, w) images, student, teacher (or ensemble), noise -> (m, d), all it learns of the
+teacher."""
 
 
 def gradient_game(
     step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, flat: bool = False
 ) -> DistinguishingGame:
-    """Data mode: two teachers whose gradients are opposite, so that the bounded rows lie 2 beta apart.
+    """Build the game of data mode: two teachers with opposite gradients, so that the bounded rows are 2 beta apart.
 
-    The student is undecided between two classes and each teacher sure of one of them or, where the gradient is taken at
-    a flat output, one teacher leans to a class and the other one away from it. With a noise draw per row a play is a
-    row; with one per batch it is a batch, of which the worlds differ in the first image, and its noisy mean.
+    The student is undecided between two classes and each teacher is sure of one of them. If the gradient is taken at a
+    flat output, one teacher favours a class and the other disfavours it. With noise per row a play is a row; with noise
+    per batch it is a batch, whose first image differs between the worlds, and its noisy mean.
     """
     student, teachers = _gradient_pair(mechanism.classes, flat)
     teacher = TableNetwork(teachers)
@@ -68,12 +69,12 @@ def response_game(
     delta: float,
     clients: tuple[int, ...] = (),
 ) -> DistinguishingGame:
-    """Label mode: two teachers whose classes are both candidates, or one a candidate and the other not.
+    """Build the game of label mode: two teachers whose classes are both candidates, or only one of them is.
 
-    The pair that looks worse in a short trial is returned.
+    The pair that is easier to distinguish in a short trial is returned.
 
     Args:
-        clients: of a federation, numbers of clients to try; all but one answer the same in both worlds. () = none.
+        clients: for a federation, numbers of clients to try; all except one respond the same in both worlds. () = none.
     """
     classes, k = mechanism.classes, parameters.k
     by_number = torch.arange(classes, dtype=torch.float32)
@@ -81,7 +82,7 @@ def response_game(
     outside = [(0, k, "one class is no candidate")] if k < classes else []
 
     def pair(one: int, other: int, what: str, teachers: int) -> DistinguishingGame:
-        table = torch.stack([-by_number, by_number])  # of two minds about all other classes too
+        table = torch.stack([-by_number, by_number])  # undecided about all other classes too
         table[0, one] = table[1, other] = FAR
         teacher = _beside_others(table, teachers)
 
@@ -99,9 +100,9 @@ def response_game(
 def ensemble_game(
     step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, flat: bool = False
 ) -> DistinguishingGame:
-    """Many teachers: two ensembles of two that differ in one teacher, whose gradients are opposite in the two worlds.
+    """Build the game of many teachers: two ensembles of two, one of whose teachers has opposite gradients.
 
-    Unit `example`: the other teacher answers the same under both.
+    Unit `example`: the other teacher responds the same in both worlds.
     """
     return _game_of_sums(step, mechanism, delta, flat, mechanism.answer_ledger(parameters), Unit.EXAMPLE)
 
@@ -109,10 +110,10 @@ def ensemble_game(
 def client_game(
     step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, clients: int
 ) -> DistinguishingGame:
-    """A federation's gradients: one of the clients has opposite gradients in the two worlds, another one the same.
+    """Build the game of a federation's gradients: one client's are opposite in the two worlds, another's the same.
 
     Args:
-        clients: that are played, 1 or 2; the ledger is that of one client's answer to one image.
+        clients: number of clients played, 1 or 2; the ledger is that of one client's response to one image.
     """
     once, alone = replace(parameters, iterations=1), replace(mechanism, clients=1)
     claim = mechanism.claim(once, delta)
@@ -155,7 +156,7 @@ def _game(
     describe: str,
     plays: int,
 ) -> DistinguishingGame:
-    """With what the paper's theorem says of one answered batch, and what the ledger proves of one answer."""
+    """Build a game with the claim of the paper's theorem for one batch, and the ledger of one response."""
     once = replace(parameters, iterations=1)
     claim = mechanism.claim(once, delta) or Claim(math.inf, delta, Unit.QUERY, "none")
     ledger = mechanism.ledger(once)
@@ -166,10 +167,10 @@ def _game(
 
 
 def _beside_others(table: Tensor, members: int) -> nn.Module:
-    """The teacher of a table, or an ensemble of it and of others that always answer by row 0.
+    """Return the teacher of a table, or an ensemble of it and of others that always respond with row 0.
 
     Args:
-        members: of the ensemble; 0 = the teacher alone.
+        members: size of the ensemble; 0 = only the teacher.
     """
     if not members:
         return TableNetwork(table)
@@ -178,7 +179,7 @@ def _beside_others(table: Tensor, members: int) -> nn.Module:
 
 
 def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
-    """A student, and (3, c) logits: of two teachers whose gradients at its output are opposite, and the student's."""
+    """Return a student, and (3, c) logits: of two teachers with opposite gradients at its output, and its own."""
     if not flat:
         undecided = torch.tensor([0.0, 0.0] + [-FAR] * (classes - 2))  # (1/2, 1/2, 0, 0, ...)
         return TableNetwork(undecided.expand(3, -1)), torch.cat([_sure(classes, 0, 1), undecided[None]])
@@ -188,7 +189,7 @@ def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
 
 
 def _sure(classes: int, one: int, other: int) -> Tensor:
-    """(2, c) logits of two teachers, each sure of its own class and next of the other's."""
+    """Return (2, c) logits of two teachers: each is sure of one class, and has the other's class second."""
     both = torch.full((2, classes), -2 * FAR)
     both[0, one] = both[1, other] = FAR
     both[0, other] = both[1, one] = 0.0

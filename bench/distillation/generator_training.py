@@ -1,7 +1,7 @@
-"""Data-free generators, and how they are trained against a fixed, unprotected network (DP-DFD Eq. 2, DGD Eq. 2).
+"""Data-free generators and their training against a fixed, unprotected network (DP-DFD Eq. 2, DGD Eq. 2).
 
-What a discriminator's gradients and statistics teach the generator is a use of the private data if it is a teacher
-that was trained on them: whoever calls this with a teacher writes a `NonPrivateDpEvent` into the ledger.
+If the discriminator is a teacher trained on private data, its gradients and statistics are a use of that data: the
+caller must write a `NonPrivateDpEvent` into the ledger.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ ImageLoss = Callable[[Tensor], Tensor]
 
 
 def make_generator(kind: str, dataset: str, shape: tuple[int, int, int], latent: int, width: int) -> nn.Module:
-    """A fresh generator, Xavier-initialised: "upsample", "strokes", or "auto", which is strokes where the data
-    set is of glyphs, for which they are a prior.
+    """Build an untrained, Xavier-initialised generator: "upsample", "strokes", or "auto".
+
+    "auto" is "strokes" for data sets of glyphs, for which pen strokes are a prior, and "upsample" otherwise.
 
     Raises:
-        BenchError: an image size it cannot make.
+        BenchError: the generator cannot make images of this size.
     """
     if not (kind == "strokes" or (kind == "auto" and data.facts(dataset).prior == "pen")):
         return xavier(UpsampleGenerator(shape, latent, width))
@@ -54,21 +55,21 @@ def pretrain(
     decay_factor: float = 0.1,
     precision: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> None:
-    """Train `generator` with Adam on `loss` of its images, fresh Gaussian vectors z in every step.
+    """Train `generator` with Adam on `loss` of its images, with new Gaussian latents z in every step.
 
-    The discriminator keeps its weights, statistics and gradients; the generator is left in training mode.
+    The discriminator's weights, statistics and gradients do not change; the generator is left in training mode.
 
     Args:
         generator: (n, generator.latent) to (n, c, h, w) in [0, 1], on the device of `rng`.
-        discriminator: what `loss` asks; held in evaluation mode with fixed parameters meanwhile.
+        discriminator: network used by `loss`; kept in evaluation mode with fixed parameters during training.
         steps: Adam steps; 0 trains nothing.
         batch: images per step, at least 2 (the loss terms are statistics of a batch).
         lr: of Adam.
-        loss: (batch, c, h, w) images to a scalar, differentiable in the images.
+        loss: maps (batch, c, h, w) images to a scalar, differentiable in the images.
         rng: draws z.
-        advance: told 1 after every step.
-        decay_every: the learning rate is multiplied by `decay_factor` every so many steps; 0 = never.
-        precision: opens a context for the forward pass, such as `ctx.precision`.
+        advance: called with 1 after every step.
+        decay_every: the learning rate is multiplied by `decay_factor` every this many steps; 0 = never.
+        precision: context manager for the forward pass, such as `ctx.precision`.
     """
     optimizer = torch.optim.Adam(generator.parameters(), lr=lr)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, decay_every or max(steps, 1) + 1, decay_factor)
@@ -87,7 +88,10 @@ def pretrain(
 
 @contextmanager
 def fixed(model: nn.Module) -> Iterator[nn.Module]:
-    """Evaluation mode and no gradients for the parameters of `model`; every module's state comes back afterwards."""
+    """Context manager: evaluation mode and no parameter gradients for `model`.
+
+    Restores every module's state on exit.
+    """
     modes = [(module, module.training) for module in model.modules()]
     needed = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
@@ -100,18 +104,19 @@ def fixed(model: nn.Module) -> Iterator[nn.Module]:
 
 
 class BatchStatistics:
-    """N(phi, x) of DP-DFD's Eq. 2: how far a batch is from what the BatchNorm layers of phi remember of their data.
+    """N(phi, x) of DP-DFD's Eq. 2: distance of a batch's statistics from phi's BatchNorm running statistics.
 
-    `with BatchStatistics(phi) as statistics:` watches the layers; after a forward pass of phi, `distance()` is
+    `with BatchStatistics(phi) as statistics:` hooks the layers; after a forward pass of phi, `distance()` is
 
         sum over the layers of ||mean(a) - running mean||_2 + ||var(a) - running variance||_2,
 
-    a being the layer's input and mean and (biased) variance its statistics per channel over the batch. Leaving the
+    where a is the layer's input and mean and (biased) variance are its statistics per channel over the batch. Leaving
+    the
     block removes the hooks.
 
     Args:
         model: phi, in evaluation mode.
-        required: refuse a phi that stores no statistics; else its distance is 0.
+        required: refuse a phi without stored statistics; if False, its distance is 0.
 
     Raises:
         BenchError: phi has no BatchNorm layer with running statistics, and they are required.
@@ -139,7 +144,7 @@ class BatchStatistics:
         self._hooks, self._terms = [], []
 
     def distance(self) -> Tensor:
-        """The scalar N of the forward passes since the last call, differentiable in the images."""
+        """Return the scalar N of the forward passes since the last call, differentiable in the images."""
         if not self._layers:
             return torch.zeros(())
         if not self._terms:

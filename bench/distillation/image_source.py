@@ -1,4 +1,4 @@
-"""Where the images that a teacher is asked about come from: a data-free prior, or the papers' generator."""
+"""Sources of query images for a teacher: a data-free prior, or the papers' generator."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from bench.nets.initialise import xavier
 GENERATOR = "generator"
 LATENT, WIDTH = 100, 32
 STEPS, BATCH, RATE = 30, 256, 1e-3
-"""Of the generator, between two rounds."""
+"""Generator steps between two rounds, their batch size and learning rate."""
 IE_WEIGHT, NORM_WEIGHT = 5.0, 0.02
-"""Of class balance and of activations in the generator's loss. The papers' are 1, with which the activations, that grow
-without bound, outweigh the other two terms."""
+"""Weights of class balance and of activations in the generator's loss. The papers use 1, with which the unbounded
+activations dominate the other two terms."""
 
 
 class Source(Protocol):
-    """Where fresh images come from."""
+    """A source of new images."""
 
     def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
-        """(count, c, h, w) in [0, 1]."""
+        """Draw (count, c, h, w) images in [0, 1]."""
 
     def learn(self, student: nn.Module) -> None:
-        """Told the student after each round of answers."""
+        """Update the source with the student; called after each round of responses."""
 
 
 def image_source(name: str, teacher: Teacher, ctx: Context) -> Source:
-    """The source called `name`: a prior (`bench list priors`), "auto" for the data set's own, or "generator".
+    """Return the source called `name`: a prior (`bench list priors`), "auto" for the data set's own, or "generator".
 
     Raises:
         BenchError: no such prior.
@@ -46,47 +46,46 @@ def image_source(name: str, teacher: Teacher, ctx: Context) -> Source:
 
 
 def check_source(name: str, dataset: str) -> None:
-    """Raises BenchError where there is no such source."""
+    """Raise BenchError for an unknown source name."""
     if name != GENERATOR:
         priors.for_dataset(name, dataset)
 
 
 class PriorSource:
-    """A prior, which learns nothing."""
+    """A source that draws from a fixed prior."""
 
     def __init__(self, prior: priors.Prior) -> None:
         self._prior = prior
 
     def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
-        """Images of the prior."""
+        """Draw images from the prior."""
         return self._prior.draw(count, shape, rng)
 
     def learn(self, student: nn.Module) -> None:
-        """Nothing."""
+        """Do nothing, as the prior is fixed."""
 
 
 class HalfAndHalf:
-    """Half of the images of one source, half of another's, in turns."""
+    """A source that alternates between images of two sources."""
 
     def __init__(self, first: Source, second: Source) -> None:
         self._sources = first, second
 
     def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
-        """Images of both; one more of the first where the count is odd."""
+        """Draw alternately from both sources; the first draws one more if the count is odd."""
         images = torch.empty(count, *shape, device=rng.device)
-        for place, source in enumerate(self._sources[:count]):  # no source is asked for nothing
+        for place, source in enumerate(self._sources[:count]):  # never request zero images from a source
             images[place::2] = source.draw(len(images[place::2]), shape, rng)
         return images
 
     def learn(self, student: nn.Module) -> None:
-        """Told to both."""
+        """Update both sources."""
         for source in self._sources:
             source.learn(student)
 
 
 class JudgedGenerator:
-    """An upsampling generator that learns from the student's view of its images (DPSD Eq. 8, DPDFD Eq. 5), in fresh
-    vectors z."""
+    """An upsampling generator trained by the student's outputs on images of new latents (DPSD Eq. 8, DPDFD Eq. 5)."""
 
     def __init__(self, shape: tuple[int, int, int], ctx: Context) -> None:
         self._ctx, self._rng = ctx, ctx.generator("generator")
@@ -95,12 +94,12 @@ class JudgedGenerator:
 
     @torch.no_grad()
     def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
-        """Images of fresh vectors."""
+        """Generate images from new latents."""
         z = torch.randn(count, LATENT, generator=rng, device=rng.device)
         return torch.cat([self._phi_g(part).float() for part in z.split(BATCH)])
 
     def learn(self, student: nn.Module) -> None:
-        """Steps on L_g; the student stays as it is."""
+        """Train the generator on L_g; the student does not change."""
         with fixed(student):
             for _ in range(STEPS):
                 z = torch.randn(BATCH, LATENT, generator=self._rng, device=self._rng.device)
@@ -110,7 +109,7 @@ class JudgedGenerator:
 
 
 def generator_loss(student: nn.Module, images: Tensor) -> Tensor:
-    """L_g: confidence, class balance, activations (DPSD Eq. 8; DPDFD Eq. 5)."""
+    """Return L_g: confidence, class balance and activation terms (DPSD Eq. 8; DPDFD Eq. 5)."""
     logits, features = student(images).float(), student.features(images).float()  # type: ignore[operator]
     loss = confidence_loss(logits) + IE_WEIGHT * balance_loss(logits, per_sample=False)
     return loss + NORM_WEIGHT * activation_loss(features, up=True)

@@ -1,4 +1,4 @@
-"""The losses of data-free distillation: of the student and of the generator, on logits; and of images."""
+"""Losses of data-free distillation: student and generator losses on logits, and a loss on images."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def dkd_loss(student: Tensor, teacher: Tensor, weight: float) -> Tensor:
 
 
 def _binary(logits: Tensor, r: Tensor) -> Tensor:
-    """(n, 2): log p_r and log(1 - p_r), without cancellation."""
+    """Return (n, 2): log p_r and log(1 - p_r), computed without cancellation."""
     log_all = logits.logsumexp(1)
     log_target = logits.gather(1, r)[:, 0] - log_all
     log_rest = _without(logits, r).logsumexp(1) - log_all
@@ -52,13 +52,13 @@ def _binary(logits: Tensor, r: Tensor) -> Tensor:
 
 
 def _without(logits: Tensor, r: Tensor) -> Tensor:
-    """(n, c - 1): the logits of the classes other than r (n, 1); their softmax is p_j / (1 - p_r)."""
+    """Return (n, c - 1) logits of the classes other than r (n, 1); their softmax is p_j / (1 - p_r)."""
     others = torch.arange(logits.shape[1] - 1, device=logits.device).expand(len(logits), -1)
     return logits.gather(1, others + (others >= r).long())
 
 
 def gradient_at_output(loss: RowLoss, student: Tensor, teacher: Tensor) -> Tensor:
-    """(n, c): the gradient of each row's loss with respect to the student's logits of that row."""
+    """Return (n, c): the gradient of each row's loss with respect to the student's logits of that row."""
     student = student.detach().requires_grad_()
     with torch.enable_grad():
         (gradient,) = torch.autograd.grad(loss(student, teacher).sum(), student)
@@ -73,8 +73,8 @@ def confidence_loss(logits: Tensor) -> Tensor:
 def balance_loss(logits: Tensor, per_sample: bool) -> Tensor:
     """Second generator term (DPSD Eq. 8, IE): sum_j p_j log p_j, of the batch mean p or of every sample.
 
-    Of the batch mean it is least when all classes are equally frequent, which is what the papers' text asks for; per
-    sample, as printed, it is least when every single output is flat.
+    For the batch mean it is smallest when all classes are equally frequent, which is the aim in the papers' text; per
+    sample, as in the published formula, it is smallest when every single output is flat.
     """
     log_p = logits.log_softmax(1)
     if per_sample:
@@ -86,14 +86,15 @@ def balance_loss(logits: Tensor, per_sample: bool) -> Tensor:
 def activation_loss(features: Tensor, up: bool) -> Tensor:
     """Third generator term (DPSD Eq. 8, NORM): plus or minus the L2 norm of each image's features, batch mean.
 
-    `up` rewards large activations, as real images have (the papers' text); down is the printed sign.
+    `up` rewards large activations, as real images have (the papers' text); False uses the sign of the published
+    formula.
     """
     norm = features.flatten(1).norm(dim=1).mean()
     return -norm if up else norm
 
 
 def total_variation(x: Tensor) -> Tensor:
-    """R_TV of DeepInversion: the norms of the differences to the right, down and on both diagonals of (n, c, h, w)."""
+    """R_TV of DeepInversion: norms of differences of (n, c, h, w) to the right, lower and diagonal neighbours."""
     right, down = x[..., :, 1:] - x[..., :, :-1], x[..., 1:, :] - x[..., :-1, :]
     falling, rising = x[..., 1:, 1:] - x[..., :-1, :-1], x[..., 1:, :-1] - x[..., :-1, 1:]
     return right.norm() + down.norm() + falling.norm() + rising.norm()

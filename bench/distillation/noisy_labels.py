@@ -1,9 +1,9 @@
-"""The privacy side of differentially private annotation (DPSD, DPDFD, FedDPSD): ledger, claim and calibration.
+"""Privacy of differentially private annotation (DPSD, DPDFD, FedDPSD): ledger, claim and calibration.
 
-One teacher: a private record may change it altogether, hence all b rows of all T batches. Many teachers on disjoint
-shards: a record changes one of them, hence in every answer one of n normalised gradients.
+With one teacher, a private record may change it completely, hence all b rows of all T batches. With many teachers on
+disjoint shards, a record changes one of them, hence one of the n normalised gradients in every response.
 
-b batch, T answered batches, sigma noise over beta, k candidates. Units and theorems: `docs/privacy.md`.
+b batch size, T batches, sigma noise over beta, k candidates. Units and theorems: `docs/privacy.md`.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ from bench.privacy.noise import require_room
 
 MOST_ITERATIONS = 10_000_000
 FEWEST = 256
-"""Answers asked for at least, however small the budget."""
+"""Smallest number of queries, for any budget."""
 
 
 def paper_k(dataset: str, classes: int) -> int:
-    """k of DPSD's section IV-A for a data set, at most c."""
+    """Return k of DPSD's section IV-A for a data set, at most c."""
     return min(data.facts(dataset).candidates, classes)
 
 
 def check_candidates(k: int, dataset: str, classes: int) -> int:
-    """`k`. Raises BenchError unless it lies from 2 to c."""
+    """Return `k`. Raises BenchError unless it is in [2, c]."""
     if not 2 <= k <= classes:
         raise BadOption(f"--method.k {k}: expected 2 to {classes}, the number of classes of {dataset}")
     return k
 
 
 def candidates(logits: Tensor, k: int) -> Tensor:
-    """(n, c) bool: the student's k most probable classes, of (n, c) logits."""
+    """Return an (n, c) bool mask of the student's k most probable classes, from (n, c) logits."""
     return torch.zeros_like(logits, dtype=torch.bool).scatter(1, logits.topk(k, 1).indices, True)
 
 
 def paper_beta(dataset: str, epsilon: float | None) -> float:
-    """beta of DPSD's section IV-A for a data set and a budget."""
+    """Return beta of DPSD's section IV-A for a data set and a budget."""
     if data.base_name(dataset) == "imagenet":
         return 1e-4
     return 1e-3 if epsilon is not None and epsilon <= 1 else 5e-3
@@ -66,14 +66,14 @@ def paper_beta(dataset: str, epsilon: float | None) -> float:
 
 @dataclass(frozen=True)
 class AnnotationParameters:
-    """The parameters that enter the mechanism.
+    """Parameters that determine the annotation's privacy cost.
 
     Attributes:
-        k: classes kept of the gradient (data mode) or offered as candidates (label mode).
+        k: number of gradient entries kept (data mode) or of candidate classes (label mode).
         beta: the bound on a normalised gradient, in gradient units; > 0.
         sigma: noise over beta, data mode; 0 = no noise.
         answer_epsilon: epsilon of one randomised response, label mode; infinity = no noise.
-        iterations: T, answered batches.
+        iterations: T, number of annotated batches.
     """
 
     k: int
@@ -83,7 +83,7 @@ class AnnotationParameters:
     iterations: int
 
     def solved(self, mode: str) -> dict[str, float]:
-        """What the budget and the data set determined, for the record."""
+        """Return the parameters that the budget and the data set determined, for the record."""
         found: dict[str, float] = {"k": self.k, "beta": self.beta, "iterations": self.iterations}
         if mode == "data":
             return found | {"sigma": self.sigma}
@@ -92,21 +92,21 @@ class AnnotationParameters:
 
 @dataclass(frozen=True)
 class AnnotationMechanism:
-    """What is done with the teachers' answers.
+    """The mechanism applied to the teachers' responses.
 
     Attributes:
         mode: "data" (noisy gradients) or "label" (randomised response).
-        batch: b, images answered at once.
+        batch: b, number of images per batch.
         classes: c.
-        per_row: a noise draw for each answer, or one on the sum over the batch.
-        full_candidate_batches: batches at the beginning of label mode in which all c classes are candidates.
-        response_as_printed: randomised response as DPSD's Eq. 5 prints it.
+        per_row: True = a noise draw per response, False = one draw on the sum over the batch.
+        full_candidate_batches: number of initial batches of label mode in which all c classes are candidates.
+        response_as_printed: randomised response exactly as in DPSD's published Eq. 5.
         teacher_trains_generator: DPSD-T.
-        theorem: how the claim names the theorem of Eq. 3's mechanism.
+        theorem: name of the theorem of Eq. 3's mechanism, for the claim.
         teachers: n, teachers on disjoint shards whose normalised gradients are summed before the noise (DPDFD, section
             4.4); 0 = one teacher.
-        clients: m, teachers of the clients of a federation (FedDPSD), answering with gradients or each with its own
-            randomised response; 0 = no federation. All data of a client stand behind one teacher.
+        clients: m, teachers of the clients of a federation (FedDPSD), which respond with gradients or each with its own
+            randomised response; 0 = no federation. All data of a client train one teacher.
     """
 
     mode: str
@@ -122,14 +122,14 @@ class AnnotationMechanism:
 
     @property
     def units(self) -> tuple[Unit, ...]:
-        """The units that the ledger speaks of."""
+        """Return the units that the ledger covers."""
         return (Unit.EXAMPLE, Unit.QUERY, Unit.CLIENT) if self.clients else (Unit.EXAMPLE, Unit.QUERY)
 
     def ledger(self, parameters: AnnotationParameters) -> Ledger:
-        """What `parameters.iterations` answered batches take, for one private record and for one answer."""
+        """Return the ledger of `parameters.iterations` annotated batches, for one private record and for one query."""
         ledger = Ledger()
         if self.teacher_trains_generator:
-            for unit in self.units:  # an answered image trains the generator too, by a gradient without noise
+            for unit in self.units:  # an annotated image trains the generator too, by a gradient without noise
                 ledger.spend(unprotected_event(), unit=unit, why="the teacher's gradients train the generator (DPSD-T)")
         if self.teachers or (self.clients and self.mode == "data"):
             self._spend_sums(ledger, parameters)
@@ -140,7 +140,10 @@ class AnnotationMechanism:
         return ledger
 
     def _spend_gradients(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Sensitivity 2 beta a row: one answer is a row, another teacher moves all b rows; the noise is sigma beta."""
+        """Sensitivity 2 beta per row: a query is one row, a changed teacher changes all b rows.
+
+        The noise is sigma beta.
+        """
         if parameters.sigma == 0:
             for unit in (Unit.EXAMPLE, Unit.QUERY):
                 ledger.spend(unprotected_event(), unit=unit, why="gradients without noise")
@@ -152,20 +155,22 @@ class AnnotationMechanism:
         ledger.spend(gaussian_event(parameters.sigma / 2), unit=Unit.QUERY, why="one row's normalised gradient")
 
     def _carried_by_gradients(self, parameters: AnnotationParameters) -> float:
-        """Nats of all T batches: a row has norm beta, the sum of a batch b beta, each coordinate noise sigma beta."""
+        """Return the nats of T batches: a row has norm beta, a batch sum b beta, each coordinate noise sigma beta."""
         if self.per_row:
             return parameters.iterations * self.batch * gaussian_capacity(parameters.sigma, self.classes)
         return parameters.iterations * gaussian_capacity(parameters.sigma / self.batch, self.classes)
 
     def answer_ledger(self, parameters: AnnotationParameters) -> Ledger:
-        """One image's answer by many teachers, for one private record."""
+        """Return the ledger of one image's query to many teachers, for one private record."""
         ledger, once = Ledger(), replace(self, batch=1)
         once._spend_sums(ledger, replace(parameters, iterations=1))
         return ledger
 
     def _spend_sums(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """One teacher moves a row of gradients by at most 2 beta. A record moves one of them, in every answer; another
-        synthetic image may move all of them, in one answer."""
+        """Add the sums' entries. One teacher changes a row of gradients by at most 2 beta.
+
+        A record changes one teacher, in every query; another synthetic image may change all teachers, in one query.
+        """
         summed = self.teachers or self.clients
         what = f"sum of normalised gradients of {summed} teachers"
         # A sum of n rows has norm n beta
@@ -179,7 +184,7 @@ class AnnotationMechanism:
                 ledger.spend(event, count=count, unit=unit, why=what, carries=carries)
 
     def _spend_responses(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Every client answers every image, if there are clients: a record left out changes the answers of one."""
+        """Add randomised responses; with clients, each responds to every image, and a removed record changes one."""
         if self.response_as_printed or math.isinf(parameters.answer_epsilon):
             self._spend_unprotected_labels(ledger, parameters)
             return
@@ -190,13 +195,16 @@ class AnnotationMechanism:
             for unit in self.units:
                 if unit != Unit.QUERY:
                     why = f"randomised response over {k} classes"
-                    # Replacing a record changes the answers of two clients, if the new one is another client's
+                    # Replacing a record changes the responses of two clients, if the new one belongs to another client
                     one = Relation.ADD_OR_REMOVE_ONE if self.clients and unit == Unit.EXAMPLE else None
                     ledger.spend(event, count=images, unit=unit, why=why, carries=carries, relation=one)
         ledger.spend(event, count=answers, unit=Unit.QUERY, why="the randomised responses to one image")
 
     def _spend_unprotected_labels(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """What no epsilon covers; an answer is one of k classes all the same, or as Eq. 5 is printed one of all c."""
+        """Add responses without finite epsilon.
+
+        Each still carries at most log k nats, or log c for Eq. 5 as published.
+        """
         why = "randomised response as printed in Eq. 5" if self.response_as_printed else "labels without noise"
         carries = max(self.clients, 1) * math.fsum(
             images * math.log(self.classes if self.response_as_printed else k)
@@ -206,14 +214,16 @@ class AnnotationMechanism:
             ledger.spend(unprotected_event(), unit=unit, why=why, carries=carries if unit == Unit.EXAMPLE else None)
 
     def _candidates_of_images(self, parameters: AnnotationParameters) -> list[tuple[int, int]]:
-        """How many images are answered with how many candidates: those of the first batches with all c classes."""
+        """Return (number of images, number of candidates) pairs; the first batches have all c classes as candidates."""
         full = min(self.full_candidate_batches, parameters.iterations)
         found = (full, self.classes), (parameters.iterations - full, parameters.k)
         return [(batches * self.batch, k) for batches, k in found if batches]
 
     def claim(self, parameters: AnnotationParameters, delta: float) -> Claim | None:
-        """The paper's theorem at these settings; its proof takes neighbours among synthetic answers. The papers state
-        none for many teachers."""
+        """Return the paper's theorem at these settings, or None; the papers state none for many teachers.
+
+        Its proof takes synthetic responses as neighbours.
+        """
         if self.teachers:
             return None
         if self.mode == "label":
@@ -232,7 +242,7 @@ class AnnotationMechanism:
         return Claim(value, delta, Unit.QUERY, self.theorem)
 
     def cost(self, parameters: AnnotationParameters, budget: Budget) -> float:
-        """The epsilon of `parameters` that `budget` is held against."""
+        """Return the epsilon of `parameters` that is compared with `budget`."""
         claim = self.claim(parameters, budget.delta)
         if budget.account == "claimed" and claim is not None:
             return claim.epsilon
@@ -240,7 +250,7 @@ class AnnotationMechanism:
 
 
 def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget) -> AnnotationParameters:
-    """`fields` with sigma (or the answers' epsilon), or T, calibrated to the budget.
+    """Return `fields` with sigma (or the responses' epsilon), or T, calibrated to the budget.
 
     Raises:
         BenchError: the budget cannot be met, with the reason.
@@ -267,14 +277,13 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
 def few_enough(
     mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, readable: float
 ) -> AnnotationParameters:
-    """`fields` with at most as many answers as the budget allows at a noise of `readable`, but at least FEWEST; with
-    all where more of them cost no more.
+    """Reduce the number of queries to what the budget allows at a noise of `readable`, but to no fewer than FEWEST.
 
-    What all answers can tell grows with their number over sigma^2, which the budget fixes; a student learns more of
-    a few that can be read one by one than of many that cannot.
+    All queries are kept if they cost no more. The information of all responses grows with their number over sigma^2,
+    which the budget fixes; a student learns more from a few readable responses than from many unreadable ones.
 
     Args:
-        readable: sigma at which an answer can be read, >= 0; 0 = any: `fields` as they are.
+        readable: sigma at which a response is readable, >= 0; 0 = any, which returns `fields` unchanged.
     """
     if not readable or budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
         return fields
@@ -285,7 +294,7 @@ def few_enough(
         return mechanism.cost(replace(fields, sigma=readable, iterations=answers), budget)
 
     if cost(1) == cost(fields.iterations) < math.inf:
-        return fields  # each answer is paid for by itself: none is saved by leaving others out
+        return fields  # each response is paid for separately: fewer queries save nothing
     try:
         affordable = largest_count(cost, budget.epsilon, fields.iterations)
     except Unreachable:
@@ -323,7 +332,7 @@ def _refuse_the_impossible(mechanism: AnnotationMechanism, budget: Budget) -> No
 
 
 def _refuse_too_little_noise(mechanism: AnnotationMechanism, parameters: AnnotationParameters) -> None:
-    """Of rows in float32; sums over teachers or clients are float64, and how large they get is known only then."""
+    """Check rows in float32; sums over teachers or clients are in float64, and their size is not known in advance."""
     if mechanism.mode == "data" and not mechanism.teachers and not mechanism.clients:
         require_room("the noise sigma", parameters.sigma, torch.float32)
 

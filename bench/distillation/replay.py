@@ -1,4 +1,4 @@
-"""Answered images, kept to be used again, and images chosen for the balance of their classes."""
+"""A replay buffer of annotated images, and a class-balanced choice of images."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ from torch import Tensor, nn
 
 
 class Answers:
-    """Answered batches, kept to be used again: post-processing, which costs no privacy."""
+    """A replay buffer of annotated batches; reusing them is post-processing and costs no privacy."""
 
     def __init__(self) -> None:
         self.images: list[Tensor] = []
         self.targets: list[Tensor] = []
         self.batches = 0
-        """How often something was added."""
+        """Number of batches added."""
 
     def add(self, images: Tensor, targets: Tensor) -> None:
-        """Keep one answered batch: (n, c, h, w) images, (n, classes) targets."""
+        """Store one annotated batch: (n, c, h, w) images, (n, classes) targets."""
         self.batches += 1
         self.images.append(images.detach())
         self.targets.append(targets.detach())
 
     def sample(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """`count` images with their targets, drawn with replacement from all that were kept."""
+        """Draw `count` images with their targets, with replacement, from the whole buffer."""
         images, targets = self._joined()
         flat = torch.randint(len(images), (count,), generator=rng, device=images.device)
         return images[flat], targets[flat]
 
     def _joined(self) -> tuple[Tensor, Tensor]:
-        """Everything in one tensor each, joined when it is first asked for after an addition."""
+        """Return all images and all targets, concatenated on first use after an addition."""
         if len(self.images) > 1:
             self.images, self.targets = [torch.cat(self.images)], [torch.cat(self.targets)]
         return self.images[0], self.targets[0]
 
 
 def balanced(images: Tensor, student: nn.Module, count: int, rng: torch.Generator) -> Tensor:
-    """`count` of the images, drawn so that the classes the student sees in them are about equally frequent.
+    """Draw `count` of the images so that the student's predicted classes are about equally frequent.
 
     Weighted drawing without replacement by the largest log(u) / weight (Efraimidis and Spirakis, 2006).
 
     Args:
         images: (n, c, h, w), n >= count.
-        student: asked in evaluation mode, `count` images at a time, without gradients.
+        student: called in evaluation mode, `count` images at a time, without gradients.
         rng: on the images' device.
     """
     student.eval()

@@ -1,17 +1,17 @@
-"""Students of DGD's Fig. 4 whose images are the private ones, or come from a generator that learnt from them.
+"""Students of DGD's Fig. 4 that learn from the private images, or from a generator trained on them.
 
 Ge et al., DGD (IEEE TIP 2023), section IV-B, "Generator Learning": the figure keeps DGD's student and changes D^, the
-images that it learns from: the private images themselves (RAW), or those of ACGAN, WGAN and InfoGAN, which were trained
-on them. The teachers' noisy votes label the few images D^_s of D^; all others, D^_u, have no label.
+images that it learns from: the private images themselves (RAW), or those of ACGAN, WGAN and InfoGAN trained on them.
+The teachers' noisy votes label the few images D^_s of D^; all others, D^_u, are unlabelled.
 
-Privacy. None: the generator's training is not protected, and neither are private images, which the ledger says. The
-votes have their noise as in DGD: `--epsilon 10` gives the noise at which DGD claims 10 for the votes, `--epsilon inf`
-none, and `--epsilon none` the fields' own. Nothing is claimed, as the figure has no epsilon.
+Privacy. None: neither the generator's training nor the private images are protected, and the ledger lists them so. The
+votes have noise as in DGD: `--epsilon 10` sets the noise at which DGD claims 10 for the votes, `--epsilon inf` sets
+none, and `--epsilon none` uses the fields. Nothing is claimed, as the figure has no epsilon.
 
 Differs from the paper (DGD), for all of them:
-- D^_u teaches by the student's own confident answers (`bench/distillation/votes/voted_student.py`), not by the VAE's
-  triples and E_u (Eq. 4 and 6).
-- How many of the 60,000 images are put to the vote in this figure is not printed; 1300 are, as at epsilon 10.
+- D^_u teaches by the student's own confident predictions (`bench/distillation/votes/voted_student.py`), not by the
+  VAE's triples and E_u (Eq. 4 and 6).
+- The paper does not state how many of the 60,000 images are voted on in this figure; here 1300, as at epsilon 10.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ DEPARTURES = (
 
 @dataclass(frozen=True)
 class UnprotectedImages(VotedStudent):
-    """Votes on images that nothing protects; the defaults are DGD's for MNIST."""
+    """Options of votes on unprotected images; the defaults are DGD's for MNIST."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data", "teacher_ensemble"})
     unit: ClassVar[str] = str(Unit.NONE)
@@ -85,40 +85,40 @@ class UnprotectedImages(VotedStudent):
 
     @property
     def unprotected(self) -> str:
-        """What is taken from the private data without protection."""
+        """Return a description of the unprotected use of the private data."""
         return "the generator is trained on the private images"
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse a proof of a finite epsilon, and another unit than one record, before anything is trained."""
+        """Raise BenchError, before any training, if a finite epsilon must be accounted or the unit is not example."""
         refuse_proof(budget, UNITS, self.unprotected)
         super().check(budget, dataset, classes)
 
     def asked(self, teachers: int) -> VotePlan:
-        """|D^_s| images, all of which are answered."""
+        """Return the plan: |D^_s| images, all of which get a label."""
         return VotePlan(Aggregation(self.aggregation, self.scale), self.query_count, self.query_count, teachers)
 
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
-        """The votes' noise, or their number, at which DGD would claim the budget's epsilon for them alone."""
+        """Return the noise, or the number, of votes at which DGD claims the budget's epsilon for the votes only."""
         return calibrate(self.asked(self._k(dataset)), partial(votes_epsilon, delta=budget.delta), budget)
 
     def ledger(self, plan: VotePlan) -> Ledger:
-        """The votes, and the private images without protection: nothing is proved."""
+        """Return the ledger of the votes and of the unprotected private images; its epsilon is infinite."""
         ledger = plan.ledger()
         ledger.spend(unprotected_event(), why=self.unprotected)
         return ledger
 
     def claim(self, plan: VotePlan, delta: float) -> Claim | None:
-        """None."""
+        """Return None, as the figure states no epsilon."""
         return None
 
 
 @dataclass(frozen=True)
 class UnprotectedGenerator(UnprotectedImages):
-    """D^ is drawn from a generator that was trained on the private records."""
+    """Options of a student whose images D^ come from a generator trained on the private records."""
 
     @abstractmethod
     def sampler(self, shape: Shape, classes: int, dataset: str) -> Sampler:
-        """The generator, untrained, and how it is drawn from."""
+        """Build the untrained generator with the distribution of its latents."""
 
     @abstractmethod
     def train(self, sampler: Sampler, shape: Shape, images: Tensor, labels: Tensor, ctx: Context) -> None:
@@ -144,7 +144,7 @@ class UnprotectedGenerator(UnprotectedImages):
 
 @torch.no_grad()
 def draw(sampler: Sampler, count: int, rng: torch.Generator) -> Tensor:
-    """(count, c, h, w) images; labels, where the generator takes some, in turn."""
+    """Draw (count, c, h, w) images; a conditional generator cycles through the labels."""
     made = []
     for start in range(0, count, CHUNK):
         labels = torch.arange(start, min(start + CHUNK, count), device=rng.device) % max(1, sampler.classes)

@@ -1,4 +1,4 @@
-"""The two small steps that every distillation loop takes: an optimiser's, and training mode without dropout."""
+"""Two helpers of every distillation loop: an optimiser step, and training mode without dropout."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
 
 
 def train_without_dropout(network: nn.Module) -> None:
-    """Training mode for all layers but dropout.
+    """Set training mode for all layers except dropout.
 
-    For targets that are the network's own output moved by a small step: dropout would move the output much further.
+    It is for targets that are the network's own output plus a small step; dropout would change the output much more.
     """
     network.train()
     for layer in network.modules():

@@ -1,4 +1,4 @@
-"""What T steps of DP-SGD cost, and the calibration of the noise or of the number of steps.
+"""Privacy cost of T steps of DP-SGD, and calibration of the noise or of the number of steps to a budget.
 
 A step is a Poisson-sampled Gaussian of multiplier z, for one added or removed record; the number of records is public.
 """
@@ -18,23 +18,23 @@ from bench.privacy.accountant import account
 MOST_STEPS = 1_000_000
 
 NoiseSchedule = Callable[[int, int], float]
-"""(step from 0, T) to the noise multiplier of the step over sigma_0; piecewise constant, > 0."""
+"""Noise schedule: (step from 0, T) -> noise multiplier of that step divided by sigma_0; piecewise constant, > 0."""
 
 
 def constant(step: int, steps: int) -> float:
-    """The schedule of plain DP-SGD."""
+    """Return 1 for every step: the noise schedule of plain DP-SGD."""
     return 1.0
 
 
 @dataclass(frozen=True)
 class DpSgdParameters:
-    """What enters the mechanism.
+    """Parameters of DP-SGD that determine its privacy cost.
 
     Attributes:
         sampling: q in (0, 1].
         steps: T.
         multiplier: z, noise over the clipping norm; 0 = no noise.
-        schedule: by which z is multiplied.
+        schedule: factor on z per step.
     """
 
     sampling: float
@@ -46,15 +46,18 @@ class DpSgdParameters:
     def of(
         cls, batch: int, records: int, steps: int, multiplier: float, schedule: NoiseSchedule = constant
     ) -> DpSgdParameters:
-        """For an expected batch of B out of n records; at most all of them."""
+        """Build the parameters for an expected batch of `batch` out of `records` records (at most all of them)."""
         return cls(min(1.0, batch / records), steps, multiplier, schedule)
 
     def multipliers(self) -> list[float]:
-        """z of every step."""
+        """Return the noise multiplier of every step."""
         return [self.multiplier * self.schedule(step, self.steps) for step in range(self.steps)]
 
     def ledger(self) -> Ledger:
-        """The T steps, steps of equal noise together; without noise, nothing that can be proved."""
+        """Return a ledger of the T steps, with steps of equal noise in one entry.
+
+        Without noise they are unprotected uses.
+        """
         ledger = Ledger()
         for z, run in groupby(sorted(self.multipliers())):
             count = len(list(run))
@@ -66,25 +69,25 @@ class DpSgdParameters:
         return ledger
 
     def epsilon(self, delta: float) -> float:
-        """What the bench's accountant proves of `ledger`."""
+        """Return the epsilon of `ledger` at `delta` by the bench's accountant."""
         return account(self.ledger(), Unit.EXAMPLE, delta).epsilon
 
     def claim(self, delta: float, source: str) -> Claim:
-        """Claim and account are one number; `source` is whose algorithm it is."""
+        """Return the accounted epsilon as a claim; `source` names the paper of the algorithm."""
         return Claim(self.epsilon(delta), delta, Unit.EXAMPLE, source)
 
     def solved(self) -> dict[str, float]:
-        """For the record."""
+        """Return the calibrated parameters for the record."""
         return {"sigma": self.multiplier, "steps": self.steps, "sampling": self.sampling}
 
 
 def gaussian_event(multiplier: float) -> DpEvent:
-    """A Gaussian of this noise multiplier; without noise, nothing that can be proved."""
+    """Return the Gaussian event of this noise multiplier; without noise, the event of an unprotected use."""
     return GaussianDpEvent(multiplier) if multiplier > 0 else NonPrivateDpEvent()
 
 
 def require_unit_example(budget: Budget) -> None:
-    """Refuse a budget for another unit than one record, before anything is trained."""
+    """Raise BenchError, before any training, if the budget's unit is not `example`."""
     if budget.unit != Unit.EXAMPLE:
         raise BenchError(f"--unit {budget.unit}: private training is accounted per example; use --unit example")
 
@@ -92,13 +95,13 @@ def require_unit_example(budget: Budget) -> None:
 def calibrate(
     parameters: DpSgdParameters, budget: Budget, cost: Callable[[DpSgdParameters], float] | None = None
 ) -> DpSgdParameters:
-    """`parameters` with z, or T, as `budget` determines it.
+    """Return `parameters` with z, or T, calibrated to `budget`.
 
     Args:
-        cost: the epsilon that is held against the budget; None = what the bench's accountant proves.
+        cost: the epsilon that is compared with the budget; None = the bench's accountant.
 
     Raises:
-        BenchError: another unit than example, or a budget that cannot be met.
+        BenchError: the unit is not example, or no parameter meets the budget.
     """
     require_unit_example(budget)
     return noise_or_steps(parameters, budget, cost or (lambda p: p.epsilon(budget.delta)), "multiplier", MOST_STEPS)

@@ -1,8 +1,8 @@
-"""Sums of clipped gradients over the records of a batch: on one device, or each record on the rank that owns it.
+"""Sums of clipped per-sample gradients over a batch: on one device, or distributed over ranks that own the records.
 
-Ranks change only the order of float64 additions. A rank is sent the weights, its own records of the batch, and how each
-is moved; it returns the sum of their clipped gradients. The run's own process makes all draws, adds the ranks' sums,
-and adds the noise, once, to the total.
+Distribution over ranks changes only the order of float64 additions. A rank receives the weights, its own records of the
+batch, and their augmentation parameters; it returns the sum of their clipped gradients. The main process makes all
+random draws, adds the ranks' sums, and adds the noise once, to the total.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ Records = tuple[Tensor, Tensor]
 
 
 class Sums(Protocol):
-    """Sums of clipped gradients at the weights that the network has."""
+    """Callable that returns sums of clipped gradients at the network's current weights."""
 
     def __call__(self, private: Records, chosen: Tensor, drawn: Tensor | None, batch: int) -> dict[str, Tensor]:
-        """Name of a part to the sum over the chosen records, float64, not noised.
+        """Return {part name: sum over the chosen records}, float64, without noise.
 
         Args:
             private: (n, c, h, w) images and (n,) labels.
-            chosen: (m,) int64, the records of the batch.
-            drawn: (5, n * views) of `draw_affine`; None where a record is seen as it is.
-            batch: records that are added up in all, by whomever.
+            chosen: (m,) int64, indices of the batch's records.
+            drawn: (5, n * views) augmentation parameters of `draw_affine`; None without augmentation.
+            batch: number of records summed in total, over all ranks.
         """
         ...
 
 
 class ClippedSums:
-    """On one device.
+    """Sums of clipped gradients, computed on one device.
 
     Args:
-        views: moved copies of each record.
-        chunk: records whose gradients are held at once.
+        views: augmented copies of each record.
+        chunk: number of records whose gradients are in memory at once.
     """
 
     def __init__(self, gradients: PerSampleGradients, coding: Coding, views: int, chunk: int) -> None:
         self.gradients, self.coding, self.views, self.chunk = gradients, coding, views, chunk
 
     def __call__(self, private: Records, chosen: Tensor, drawn: Tensor | None, batch: int) -> dict[str, Tensor]:
-        """As `Sums`."""
+        """Implement `Sums`."""
         total, (images, labels) = self.coding.zeros(), private
         for part in chosen.split(self.chunk):
             with exact_products(images.device):
@@ -65,12 +65,12 @@ class ClippedSums:
 
 
 class SharedClippedSums:
-    """On several ranks, each with the records that it owns (`owned`).
+    """Sums of clipped gradients, computed by several ranks, each for the records that it owns (`owned`).
 
     Args:
-        model: the network in training, whose weights the ranks are sent for every sum.
-        plain: a copy of it before anything was hooked onto it.
-        coding: of the total.
+        model: the network in training; its weights are sent to the ranks for every sum.
+        plain: a copy of it made before any hooks were attached.
+        coding: transform of the gradients, used here for the parts of the total.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class SharedClippedSums:
         ranks.run(prepare_sums, [PrivateNetwork(plain.cpu(), settings)] * ranks.count)
 
     def __call__(self, private: Records, chosen: Tensor, drawn: Tensor | None, batch: int) -> dict[str, Tensor]:
-        """As `Sums`."""
+        """Implement `Sums`."""
         weights = {name: weight.detach().cpu() for name, weight in self.model.named_parameters()}
         shares = [owned(chosen, rank, self.ranks.count) for rank in range(self.ranks.count)]
         total = self.coding.zeros()
@@ -103,7 +103,7 @@ class SharedClippedSums:
 
 @dataclass(frozen=True)
 class PrivateNetwork:
-    """A network, in the mode that it is trained in, and the settings of its private training."""
+    """A network in its training mode, and the settings of its private training; sent to a rank."""
 
     model: Classifier
     settings: DpSgdSettings
@@ -111,7 +111,7 @@ class PrivateNetwork:
 
 @dataclass(frozen=True)
 class PrivateShare:
-    """The records of a batch that one rank owns, how they are moved, and the weights of this step."""
+    """A rank's part of one step: its own records of the batch, their augmentation, and the current weights."""
 
     weights: dict[str, Tensor]
     images: Tensor
@@ -121,11 +121,11 @@ class PrivateShare:
 
 
 _sums: tuple[Classifier, ClippedSums] | None = None
-"""In a rank's process: the network of its current private training, with its sums."""
+"""State of a rank's process: the network of the current private training, and its `ClippedSums`."""
 
 
 def prepare_sums(rank: Rank, given: PrivateNetwork) -> None:
-    """Keep a network in this process until the next training."""
+    """Store the network and its sums in this rank's process until the next training."""
     global _sums
     model, settings = given.model.to(rank.device), given.settings
     gradients = GRADIENTS[settings.gradients](model, settings.views)
@@ -134,7 +134,7 @@ def prepare_sums(rank: Rank, given: PrivateNetwork) -> None:
 
 
 def clipped_sum(rank: Rank, given: PrivateShare) -> dict[str, Tensor]:
-    """The sum of clipped gradients of this rank's records, on the CPU. It has no source of noise."""
+    """Return the sum of clipped gradients of this rank's records, on the CPU. No noise is added here."""
     model, sums = present(_sums, "network of a private training")
     with torch.no_grad():
         for name, weight in model.named_parameters():
@@ -146,9 +146,10 @@ def clipped_sum(rank: Rank, given: PrivateShare) -> dict[str, Tensor]:
 
 
 def owned(records: Tensor, rank: int, count: int) -> Tensor:
-    """The record numbers, of (m,) int64, that one of `count` ranks processes: the same rank in every batch.
+    """Return those of the (m,) int64 record numbers that rank `rank` of `count` processes.
 
-    So a record that is left out moves no other record to another device, whose kernels may round differently.
+    A record has the same rank in every batch. Removing one record therefore moves no other record to another device,
+    whose kernels may round differently.
 
     >>> [owned(torch.tensor([2, 3, 5, 8]), rank, 2).tolist() for rank in range(2)]
     [[2, 8], [3, 5]]
@@ -157,5 +158,5 @@ def owned(records: Tensor, rank: int, count: int) -> Tensor:
 
 
 def as_seen(images: Tensor) -> Tensor:
-    """Images as the network takes them."""
+    """Convert images to the network's input format."""
     return to_float(images) if images.dtype == torch.uint8 else images.float()

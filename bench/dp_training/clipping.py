@@ -1,15 +1,17 @@
-"""Clipped sums of single records' gradients, and the Gaussian noise on them: what every DP-SGD of the bench shares.
+"""Clipped sums of per-sample gradients, and the Gaussian noise added to them.
 
-For one added or removed record, a Poisson sample of rate q and noise of `multiplier` z make the noisy mean one
-Poisson-sampled Gaussian of multiplier z, however many groups of parameters were clipped on their own.
+Used by every DP-SGD variant of the bench.
 
-Rounding. Rows are clipped to C (1 - 2^-7), which leaves room for it. Let u = 2^-24. A norm is taken of pieces of at
-most 2^16 coordinates: off by 2^15 u = 2^-9 of itself. Of a batch of n records, m are added in float32 and those sums in
-float64, m n <= 2^15: off by m n u C <= 2^-9 C, and neighbours have a sum each. So 2^-9 C is left for what no proof
-bounds: a record that leaves the batch moves all later ones to other places in their chunks, where a network's float32
-kernels may round their gradients otherwise, and switch units that are within rounding of 0. That they move by less is
-measured (tests/baselines/test_dp_sgd_gradients.py): by 7e-5 C at most in 20 batches of 1,024 of a trained network on
-MNIST.
+With Poisson sampling at rate q, the noisy mean is one Poisson-sampled Gaussian mechanism of multiplier z for one added
+or removed record, for any number of separately clipped parameter groups.
+
+Rounding. Rows are clipped to C (1 - 2^-7); the rest is the allowance for rounding errors. Let u = 2^-24. A norm is
+computed in pieces of at most 2^16 coordinates, with a relative error of 2^15 u = 2^-9. In a batch of n records, m rows
+at a time are added in float32 and these sums in float64, with m n <= 2^15: the error is m n u C <= 2^-9 C, once for
+each of two neighbours. This leaves 2^-9 C for an effect without a proven bound: removing a record shifts all later
+records within their chunks, where the network's float32 kernels may round their gradients differently, and flip units
+that are within rounding of 0. That effect is measured (tests/baselines/test_dp_sgd_gradients.py): at most 7e-5 C in 20
+batches of 1,024 of a trained network on MNIST.
 """
 
 from __future__ import annotations
@@ -26,29 +28,29 @@ from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Noise, Source
 
 ROOM = 1 - 2.0**-7
-"""Of the clipping norm, for rounding errors."""
+"""Factor on the clipping norm that leaves an allowance for rounding errors."""
 MOST_CHUNK = 256
-"""Records whose gradients are held at once; rows in a float32 sum for which `ROOM` is enough."""
+"""Most records whose gradients are in memory at once; float32 sums of this many rows are within `ROOM`."""
 COLUMNS = 1 << 16
-"""Coordinates whose squares are added in float32."""
+"""Number of coordinates whose squares are added in float32."""
 TOGETHER, MOST_PRODUCT = 8, 1 << 15
-"""Rows that are added in float32 at most, and at most how many of them times the batch."""
+"""Most rows added in float32, and the largest product of that number and the batch size."""
 LEAST_CLIP, LARGEST_CLIP = 1e-10, 1e10
-"""Clipping norms within which float32's gradients neither underflow nor overflow when they are squared."""
+"""Range of clipping norms in which squared float32 gradients neither underflow nor overflow."""
 
 Clipping = Literal["flat", "layer"]
-"""Over all parameters jointly, or layer by layer."""
+"""Clip the gradient over all parameters jointly ("flat"), or per layer ("layer")."""
 
 
 @dataclass(frozen=True)
 class ClippingGroup:
-    """Parameters that are clipped together.
+    """A group of parameters whose joint gradient norm is clipped.
 
     Attributes:
-        names: of the parameters.
+        names: parameter names.
         bound: C_g, the largest norm of one record's gradient over these parameters.
-        share: of the step's privacy loss; the noise's deviation is z C_g / sqrt(share). All shares sum to 1, so that
-            all groups together are one Gaussian of multiplier z (McMahan et al. 2018).
+        share: fraction of the step's privacy loss; the noise's standard deviation is z C_g / sqrt(share). The shares
+            sum to 1, so that all groups together are one Gaussian of multiplier z (McMahan et al. 2018).
     """
 
     names: tuple[str, ...]
@@ -57,7 +59,7 @@ class ClippingGroup:
 
 
 def clipping_groups(names: Sequence[str], clip: float, clipping: Clipping = "flat") -> list[ClippingGroup]:
-    """One group of all parameters, or one per layer (a weight and its bias) with C / sqrt(m) and a share of 1 / m."""
+    """Return one group of all parameters, or one per layer (weight and bias) with bound C / sqrt(m) and share 1 / m."""
     if clipping == "flat":
         return [ClippingGroup(tuple(names), clip, 1.0)]
     layers: dict[str, list[str]] = {}
@@ -68,19 +70,19 @@ def clipping_groups(names: Sequence[str], clip: float, clipping: Clipping = "fla
 
 
 def poisson_sample(records: int, probability: float, source: Source) -> Tensor:
-    """(m,) int64 ascending: each record's number with `probability`, independently; m is binomial and may be 0."""
+    """Draw a Poisson sample: (m,) int64 ascending indices, each included independently; m is binomial and may be 0."""
     return Noise.of(source).sample(records, probability)
 
 
 def add_clipped(
     total: dict[str, Tensor], gradients: dict[str, Tensor], groups: list[ClippingGroup], batch: int
 ) -> None:
-    """Add the records' clipped gradients to `total`; a record whose gradient holds NaN or infinity counts as zero.
+    """Clip the records' gradients and add them to `total`; a gradient with NaN or infinity counts as zero.
 
     Args:
-        total: parameter name to a tensor of the parameter's shape, float64 best; changed in place.
-        gradients: parameter name to (n, *shape), one row per record.
-        batch: records that are added to this total in all, these among them.
+        total: {parameter name: tensor of the parameter's shape}, preferably float64; changed in place.
+        gradients: {parameter name: (n, *shape)}, one row per record.
+        batch: number of records added to this total over all calls, including these.
     """
     together = max(min(TOGETHER, MOST_PRODUCT // max(batch, 1)), 1)
     for group in groups:
@@ -89,7 +91,7 @@ def add_clipped(
         factor = (ROOM * group.bound / norms.clamp_min(1e-30)).clamp(max=1.0)
         broken = ~norms.isfinite()
         factor = factor.masked_fill(broken, 0.0)
-        # Copying all rows is a tenth of a step; but to ask an accelerator whether any is broken is to wait for it.
+        # Copying all rows costs a tenth of a step, but checking for broken rows would synchronise with an accelerator.
         whole = broken.device.type == "cpu" and not bool(broken.any())
         for name, row in zip(group.names, rows, strict=True):
             clean = row if whole else row.masked_fill(broken[:, None], 0.0)
@@ -97,7 +99,7 @@ def add_clipped(
 
 
 def _sum(factor: Tensor, rows: Tensor, together: int) -> Tensor:
-    """(d,) float64: the sum of the (n, d) rows times their factors, so many added in float32 at a time."""
+    """Return (d,) float64: the sum of the (n, d) rows times their factors, `together` rows at a time in float32."""
     whole = len(rows) - len(rows) % together
     with exact_products(rows.device):
         few = factor[:whole].view(-1, 1, together) @ rows[:whole].unflatten(0, (-1, together))
@@ -105,7 +107,7 @@ def _sum(factor: Tensor, rows: Tensor, together: int) -> Tensor:
 
 
 def add_noise(total: dict[str, Tensor], groups: list[ClippingGroup], z: float, source: Source) -> None:
-    """Replace every group's sums by those with N(0, z^2 C_g^2 / share_g) on every coordinate; z = 0 adds nothing."""
+    """Add N(0, z^2 C_g^2 / share_g) to every coordinate of every group's sums, in place; z = 0 adds nothing."""
     noise = Noise.of(source)
     for group in groups:
         flat = torch.cat([total[name].flatten() for name in group.names]).double()
@@ -122,13 +124,14 @@ def noisy_mean(
     source: Source,
     like: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
-    """Parameter name to (clipped sum + noise) / (q n).
+    """Return {parameter name: (clipped sum + noise) / (q n)}.
 
     Args:
-        total: clipped sums, as `add_clipped` makes them; noise is added in place.
+        total: clipped sums made by `add_clipped`; noise is added in place.
         multiplier: z >= 0; 0 = no noise.
-        expected: q n, the expected size of the batch. The size drawn would tell whether a record is there.
-        like: parameter name to a tensor of the dtype wanted.
+        expected: q n, the expected batch size. Dividing by the actual size would reveal whether a record is in the
+            data.
+        like: {parameter name: tensor of the wanted dtype}.
     """
     add_noise(total, groups, multiplier, source)
     return {name: (value / expected).to(like[name].dtype) for name, value in total.items()}

@@ -1,4 +1,4 @@
-"""What DP-SGD clips and noises: each record's gradient as it is, or rows that a public map makes of it."""
+"""Transforms applied to per-sample gradients before clipping and noise (codings); the identity is plain DP-SGD."""
 
 from __future__ import annotations
 
@@ -14,70 +14,70 @@ from bench.nets import Classifier
 
 
 class Coding(Protocol):
-    """What is clipped and noised instead of gradients: rows that a public map makes of one record's gradient each.
+    """A public map from each per-sample gradient to a row; the rows are clipped and noised in place of the gradients.
 
-    The map may depend on the weights, which are releases, and on public data; a row depends on one record alone.
+    The map may depend on the released weights and on public data; each row must depend on one record only.
     """
 
     def begin(self, step: int) -> None:
-        """Before a step."""
+        """Prepare for a step."""
         ...
 
     def groups(self) -> list[ClippingGroup]:
-        """Of the rows' parts, by name."""
+        """Return the clipping groups over the row's named parts."""
         ...
 
     def zeros(self) -> dict[str, Tensor]:
-        """Part of a row by name: float64, one record's shape."""
+        """Return zeros: {part name: float64 tensor of one record's shape}."""
         ...
 
     def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-        """{parameter: (n, *shape)} to {part: (n, *shape)}, row by row."""
+        """Map {parameter: (n, *shape)} gradients to {part: (n, *shape)} rows, each row separately."""
         ...
 
     def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
-        """{part: noisy mean} to {parameter: the gradient to step along}; post-processing."""
+        """Map {part: noisy mean} to {parameter: gradient for the optimiser}; this is post-processing."""
         ...
 
 
 @runtime_checkable
 class DrawsByRecord(Protocol):
-    """A `Coding` that draws at random for each record: it is told which records the rows are that it gets next.
+    """A `Coding` that makes random draws per record: it is given the indices of the records before their gradients.
 
-    What it draws must belong to the record, not to the record's place in the batch.
+    A draw must belong to the record, not to the record's position in the batch.
     """
 
     def of(self, records: Tensor) -> None:
-        """(n,) int64: the records' numbers."""
+        """Set the (n,) int64 indices of the records that are encoded next."""
         ...
 
 
 class Uncoded:
-    """Gradients as they are."""
+    """The identity coding: gradients are clipped and noised unchanged."""
 
     def __init__(self, weights: dict[str, nn.Parameter], clip: float, clipping: Clipping) -> None:
         self.weights = weights
         self.clipped = clipping_groups(list(weights), clip, clipping)
 
     def begin(self, step: int) -> None:
-        """Nothing changes."""
+        """Do nothing."""
 
     def groups(self) -> list[ClippingGroup]:
-        """All parameters, or layers."""
+        """Return one group of all parameters, or one per layer."""
         return self.clipped
 
     def zeros(self) -> dict[str, Tensor]:
-        """As the parameters."""
+        """Return zeros of the parameters' shapes."""
         return {name: torch.zeros_like(w, dtype=torch.float64) for name, w in self.weights.items()}
 
     def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Gradients."""
+        """Return the gradients unchanged."""
         return gradients
 
     def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Gradients."""
+        """Return the mean gradients unchanged."""
         return mean
 
 
 MakeCoding = Callable[[Classifier, PerSampleGradients], Coding]
-"""The coding for a network, and what gives its per-sample gradients (of public images, if it needs them)."""
+"""Factory: (network, its per-sample gradients) -> coding; a coding may use the gradients of public images."""

@@ -1,4 +1,4 @@
-"""Differentially private stochastic gradient descent, as the baselines that train a classifier on private data share.
+"""DP-SGD (differentially private stochastic gradient descent), shared by the baselines that train a classifier.
 
 Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1. N records, q sampling rate, B = q N
 expected batch, C clipping norm, z noise multiplier, T steps. Every step:
@@ -6,14 +6,15 @@ expected batch, C clipping norm, z noise multiplier, T steps. Every step:
 1. every record is in the batch with probability q, independently of the others;
 2. g_i = gradient of record i's loss, by opacus' hooks or by torch.func;
 3. g_i <- g_i min(1, C / ||g_i||), over all parameters jointly or layer by layer;
-4. g = (sum_i g_i + N(0, z^2 C^2)) / B, one draw a step, B being the expected size, an empty batch noise alone;
+4. g = (sum_i g_i + N(0, z^2 C^2)) / B, with one draw per step; B is the expected size, so an empty batch yields noise
+   only;
 5. an optimiser's step along g.
 
-A relative may clip and noise something else than g_i: rows that a public map makes of each record's gradient alone
-between steps 2 and 3 (`Coding`), which it maps back after step 4.
+A variant may clip and noise another quantity than g_i: between steps 2 and 3 it maps each record's gradient to a row by
+a public map (`Coding`), and after step 4 it maps the result back.
 
-Privacy. A step is a Poisson-sampled Gaussian of multiplier z, for one added or removed record, and that is what the
-ledger says (`accounting.py`); N is taken as public. Averages of the weights, and whatever is made of the weights, are
+Privacy. A step is a Poisson-sampled Gaussian mechanism of multiplier z for one added or removed record; the ledger
+stores exactly this (`accounting.py`). N is public. Averages of the weights, and anything computed from the weights, are
 post-processing.
 """
 
@@ -38,7 +39,7 @@ from bench.nets import Classifier
 from bench.privacy.noise import Noise
 
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
-"""Layers that mix the images of a batch, or may keep statistics of them in buffers that are never clipped or noised."""
+"""Layers that mix the images of a batch, or may store unclipped, noiseless statistics of them in buffers."""
 
 
 def train(
@@ -51,15 +52,15 @@ def train(
     stage: str,
     coding: MakeCoding | None = None,
 ) -> None:
-    """Train `model` in place by T private steps; it ends on the context's device, in eval mode.
+    """Train `model` in place with T steps of DP-SGD; it ends on the context's device, in eval mode.
 
     Args:
         model: only its weights are trained; buffers must be public constants.
-        arch: its name, for messages.
-        private: (n, c, h, w) images, uint8 or what the network takes in a floating-point type, and (n,) int64 labels.
-        parameters: the mechanism's, for n records.
-        stage: what the progress bar says, and the name of the randomness.
-        coding: of what is clipped; None = the gradients.
+        arch: its architecture name, for messages.
+        private: (n, c, h, w) images, uint8 or a floating-point type that the network takes, and (n,) int64 labels.
+        parameters: the mechanism's parameters, for n records.
+        stage: label of the progress bar and of the random generators.
+        coding: transform of the gradients before clipping; None = the gradients themselves.
 
     Raises:
         BenchError: the network mixes the images of a batch.
@@ -79,7 +80,7 @@ def train(
         for step, z in enumerate(parameters.multipliers()):
             for name, gradient in noisy(step, z, parameters.sampling).items():  # 1 to 4
                 weights[name].grad = gradient
-            # 5: a step along it
+            # 5: an optimiser step along the noisy gradient
             for group in optimizer.param_groups:
                 group["lr"] = settings.rate_at(step, parameters.steps)
             optimizer.step()
@@ -90,11 +91,12 @@ def train(
 
 
 class NoisyGradients:
-    """Steps 1 to 4: noisy gradients at the weights that a network has when it is asked for one.
+    """Steps 1 to 4 of DP-SGD: computes a noisy gradient at the network's current weights on each call.
 
     Args:
-        as of `train`, and
-        gradients: of single records; None = the network's, as the settings say. An audit chooses its own.
+        Those of `train`, and
+        gradients: per-sample gradients; None = computed by the network as the settings say. An audit passes chosen
+        ones.
 
     Raises:
         BenchError: the network mixes the images of a batch.
@@ -116,11 +118,11 @@ class NoisyGradients:
         train_without_dropout(model.to(ctx.device), arch, shape)
         self.model, self.settings = model, settings
         self.images, self.labels = private[0].to(ctx.device), private[1].to(ctx.device)
-        # Sampling is a source of privacy noise too: amplification needs samples that stay secret
+        # The sampling needs privacy noise too: amplification by sampling requires that samples stay secret
         self.sampling, self.noise = ctx.privacy_noise(f"{stage}/sampling"), ctx.privacy_noise(f"{stage}/noise")
         self.moves = ctx.privacy_noise(f"{stage}/views")
         self.weights = dict(model.named_parameters())
-        # A coding may draw, or look at public images: what is made of it on another device need not be the same
+        # A coding may draw or use public images: the same coding built on another device might differ
         ranks = ctx.ranks if coding is None else None
         plain = copy.deepcopy(model) if ranks else None
         self.gradients = gradients or GRADIENTS[settings.gradients](model, settings.views)
@@ -132,29 +134,29 @@ class NoisyGradients:
         self.sums: Sums = SharedClippedSums(ranks, model, plain, settings, self.coding) if ranks and plain else alone
 
     def __call__(self, step: int, z: float, q: float) -> dict[str, Tensor]:
-        """Parameter name to its noisy mean gradient; post-processing of `noisy_mean`."""
+        """Return {parameter name: noisy mean gradient}; post-processing of `noisy_mean`."""
         mean = self.noisy_mean(step, z, q)
         return {name: found.to(self.weights[name].dtype) for name, found in self.coding.decode(mean).items()}
 
     def noisy_mean(self, step: int, z: float, q: float) -> dict[str, Tensor]:
-        """Part of the coding to its noisy mean, float64: one sampled Gaussian of multiplier z at rate q.
+        """Return {part of the coding: noisy mean}, float64: one sampled Gaussian of multiplier z at rate q.
 
-        Training and `gradient_game` call this one function, the only one that private records go through.
+        Training and `gradient_game` both call this function; private records are used nowhere else.
         """
         self.coding.begin(step)
         # 1: a Poisson sample
         chosen = poisson_sample(len(self.images), q, self.sampling)
-        # Drawn for every record, sampled or not, and from the source of the noise: a record that is left out moves the
-        # places of the others, and by a seed that is known their views with them.
+        # Drawn for every record, sampled or not, and from the privacy noise. Otherwise removing a record would shift
+        # the others' draws, and anyone who knows the seed would know their views.
         views_each = self.settings.views
         drawn = secret_moves(len(self.images) * views_each, self.moves) if views_each > 1 else None
         # 2, 3: each record's gradient, clipped
         total = self.sums((self.images, self.labels), chosen, drawn, len(chosen))
-        # 4: noise, over the expected size of the batch: the size drawn would tell whether a record is there
+        # 4: noise, divided by the expected batch size, as the actual size would reveal whether a record is in the data
         return noisy_mean(total, self.coding.groups(), z, q * len(self.images), self.noise, total)
 
     def close(self, stage: str) -> None:
-        """Leave the network in eval mode. Raises RuntimeError if its weights became NaN or infinite."""
+        """Put the network into eval mode. Raises RuntimeError if its weights became NaN or infinite."""
         self.gradients.close()
         for weight in self.weights.values():
             weight.grad = None
@@ -164,12 +166,12 @@ class NoisyGradients:
 
 
 def secret_moves(count: int, noise: Noise) -> Tensor:
-    """(5, count) float32 as `bench.data.affine.draw_affine` has them, from a source of privacy noise."""
+    """Return (5, count) float32 parameters, as `bench.data.affine.draw_affine`, drawn from privacy noise."""
     return torch.cat([noise.normal(2, count), noise.uniform(3, count) * 2 - 1]).float()
 
 
 def refuse_mixing(model: nn.Module, arch: str) -> None:
-    """Refuse a network in which records have no gradient of their own, or which keeps statistics of them in buffers.
+    """Refuse a network that mixes the records of a batch or keeps statistics of them in buffers.
 
     Raises:
         BenchError: one line that names the layer.
@@ -183,10 +185,11 @@ def refuse_mixing(model: nn.Module, arch: str) -> None:
 
 
 def train_without_dropout(model: nn.Module, arch: str, shape: Sequence[int]) -> None:
-    """Training mode, in place, with dropout and its like off: their masks would depend on a record's place in a batch.
+    """Set training mode in place with dropout-like layers off: their masks would depend on a record's batch position.
 
     Raises:
-        BenchError: the network still answers the same image differently, by draws that are in no layer of their own.
+        BenchError: the network still responds differently to the same image, because of random draws outside such
+            layers.
     """
     for layer in model.modules():
         layer.train(any(True for _ in layer.parameters()))

@@ -1,4 +1,4 @@
-"""How a network is trained by DP-SGD: public, and the same whatever the data."""
+"""Public settings of a DP-SGD training run; they do not depend on the data."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, Cli
 
 @dataclass(frozen=True)
 class DpSgdSettings:
-    """The letters are those of `dp_sgd.py`.
+    """Settings of DP-SGD; symbols as in `dp_sgd.py`.
 
     Attributes:
-        batch: B, records expected in a batch; at most N are.
+        batch: B, expected records per batch; at most N.
         steps: T.
-        multiplier: z, used where no budget determines it; 0 = no noise.
+        multiplier: z, used if no budget determines it; 0 = no noise.
         clip: C, in gradient units.
         clipping: "flat" over all parameters jointly, or "layer": each of the m layers clipped to C / sqrt(m).
         rate, momentum: of SGD.
-        decay: the rate falls to 0 linearly.
-        falls: (share of the steps, factor) pairs: from that share on the rate is multiplied by that factor.
+        decay: True = the learning rate falls to 0 linearly.
+        falls: (fraction of the steps, factor) pairs; from that fraction on the rate is multiplied by the factor.
         nesterov, weight_decay: of SGD.
-        views: jittered copies of each record, whose mean gradient is clipped (De et al. 2022); 1 = the record itself.
+        views: augmented copies of each record, whose mean gradient is clipped (De et al. 2022); 1 = the record itself.
         average: decay of an exponential average of the weights, which is returned; 0 = the last weights.
-        gradients: "opacus" hooks or "func", torch.func's vmap. They give the same.
-        chunk: records whose gradients are held in memory at once, at most 256.
+        gradients: "opacus" hooks or "func" (vmap of torch.func); both compute the same gradients.
+        chunk: records whose gradients are in memory at once, at most 256.
     """
 
     batch: int
@@ -56,10 +56,10 @@ class DpSgdSettings:
         validate.between(self, 1, MOST_CHUNK, "chunk")
 
     def parameters(self, records: int) -> DpSgdParameters:
-        """What enters the mechanism, for so many private records, before anything is calibrated."""
+        """Return the mechanism's parameters for this many private records, before calibration."""
         return DpSgdParameters.of(self.batch, records, self.steps, self.multiplier)
 
     def rate_at(self, step: int, steps: int) -> float:
-        """The learning rate of a step, from 0, of so many."""
+        """Return the learning rate of step `step` (from 0) out of `steps`."""
         fallen = math.prod(factor for share, factor in self.falls if step >= share * steps)
         return self.rate * fallen * (1 - step / steps if self.decay else 1.0)

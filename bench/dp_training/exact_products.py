@@ -1,8 +1,9 @@
-"""Float32 products and convolutions as such: what the room for rounding in a sensitivity is computed for.
+"""Full-precision float32 products and convolutions, which the rounding allowance of the sensitivity assumes.
 
-Under autocast, or where a GPU multiplies in TF32, factors are rounded to 8 or 11 bits first, and one record moves a sum
-of clipped gradients by more than the clipping norm. That goes for the kernels that a gradient comes from, too: which of
-them runs may depend on the size of a chunk, and so a record that leaves would move the gradients of all others in it.
+Under autocast, or where a GPU multiplies in TF32, factors are rounded to 8 or 11 bits first, and one record changes a
+sum of clipped gradients by more than the clipping norm. The same applies to the kernels that compute gradients: the
+choice of kernel may depend on the size of a chunk, so that removing a record would change the gradients of all others
+in it.
 """
 
 from __future__ import annotations
@@ -17,26 +18,26 @@ import torch
 from bench.errors import BenchError
 
 EXACT = ("ieee", "none")
-"""Values of `fp32_precision` that leave float32 as it is."""
+"""Values of `fp32_precision` that keep float32 products exact."""
 BACKENDS = (("mkldnn", "conv"), ("mkldnn", "matmul"), ("cuda", "matmul"))
-"""Whose `fp32_precision` may be lowered since torch 2.9."""
+"""Backends and operators whose `fp32_precision` may be lowered since torch 2.9."""
 CUDNN = ("conv", "rnn")
-"""What cuDNN does in TF32 unless it is told not to; that is done here, as it is torch's default."""
+"""Operators that cuDNN computes in TF32 by torch's default; `exact_products` switches this off."""
 ENVIRONMENT = {
     "ONEDNN_DEFAULT_FPMATH_MODE": "strict",
     "DNNL_DEFAULT_FPMATH_MODE": "strict",
     "NVIDIA_TF32_OVERRIDE": "0",
 }
-"""What oneDNN and NVIDIA's libraries are told behind torch's back, by which CPUs round to bfloat16, and the value that
-leaves float32 as it is."""
+"""Environment variables of oneDNN and NVIDIA's libraries that lower the precision without torch's knowledge, and the
+value of each that keeps float32 exact."""
 
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[None]:
-    """Without autocast on the device, and without cuDNN's convolutions in TF32, which are torch's default.
+    """Context manager: no autocast on the device, and no TF32 in cuDNN's convolutions (torch's default).
 
     Raises:
-        BenchError: float32 products or convolutions are set to be less exact, as by
+        BenchError: float32 products or convolutions are set to a lower precision, as by
             `torch.set_float32_matmul_precision`, `torch.backends.mkldnn.conv.fp32_precision` or the environment.
     """
     _check_products()
@@ -46,13 +47,13 @@ def exact_products(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def _cudnn_without_tf32() -> Iterator[None]:
-    """By torch's older switch and kind by kind, which the switch alone leaves to what `torch.backends` has for all."""
+    """Switch TF32 off globally and per operator, as operators otherwise keep the setting of `torch.backends`."""
     cudnn: Any = torch.backends.cudnn
     kinds: list[Any] = [getattr(cudnn, name) for name in CUDNN if hasattr(getattr(cudnn, name, None), "fp32_precision")]
     precisions = [kind.fp32_precision for kind in kinds]
     try:
         switch = cudnn.allow_tf32
-    except RuntimeError:  # torch names none where the kinds were set unlike each other; nothing reads it then
+    except RuntimeError:  # torch raises if the operators' settings differ; nothing reads the switch then
         switch = None
     try:
         if switch is not None:
@@ -70,7 +71,7 @@ def _cudnn_without_tf32() -> Iterator[None]:
 def _check_products() -> None:
     try:
         setting = torch.get_float32_matmul_precision()
-    except RuntimeError:  # torch names no common one where they were set backend by backend
+    except RuntimeError:  # torch raises if the backends' settings differ
         setting = "highest"
     if setting != "highest":
         raise BenchError(

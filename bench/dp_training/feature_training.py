@@ -1,6 +1,6 @@
-"""A linear layer on fixed wavelet features, whitened and trained with noise: what baselines that release it share.
+"""Noisy training of a linear layer on whitened, fixed wavelet features; shared by the baselines that release it.
 
-The algorithm, its steps and its privacy are told in `baselines/private_features.py`.
+`baselines/private_features.py` describes the algorithm, its steps and its privacy.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from bench.validate import at_least, below, between, inside, positive
 
 SMOKE: dict[str, Any] = {"steps": 3, "drawings": 64}
 LONG = 5000
-"""Features of a row above which its maps are whitened instead of the row."""
+"""Number of features above which the maps are whitened instead of the whole row."""
 FASTEST = 400.0
-"""Rate times C at the most, where there is little noise or none."""
+"""Largest rate times C, reached with little or no noise."""
 
 
 @dataclass(frozen=True)
 class FeatureTraining:
-    """Options of the private head, and how it is trained and released; the defaults are for two CPU cores."""
+    """Options of the private linear head, with its training and release; the defaults are for two CPU cores."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     releases_images: ClassVar[bool] = False
@@ -97,23 +97,26 @@ class FeatureTraining:
         below(self, 1, "momentum")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse another unit and a budget that no noise meets, before anything is trained."""
+        """Raise BenchError, before any training, for a unit other than example or a budget that no noise meets."""
         self.spending(self.whitening, budget)
 
     def spending(self, kind: str, budget: Budget, images: float = 0.0) -> Spending:
-        """What is taken from the private data within `budget`, where rows are whitened in that way.
+        """Calibrate the mechanism parameters to `budget` for this kind of whitening.
 
         Args:
-            images: the share of mu^2 that is left to class moments, in [0, 1).
+            images: fraction of mu^2 reserved for class moments, in [0, 1).
         """
         share = self.share * (1 - images) if kind in ("auto", "private") else 0.0
         return calibrated(Spending(self.steps, self.multiplier, share, self.neighbours, images), budget)
 
     def head(self, records: int, steps: int, mu: float) -> HeadSettings:
-        """How the head is trained whose T steps are together one Gaussian of that mu; infinite without noise.
+        """Return the training settings of the head whose T steps together are one Gaussian of `mu`.
 
-        A step's noise z C / n ends in the weights rate / (1 - momentum) times as large: over T steps of multiplier z =
-        sqrt(T) / mu, rate C T / (n mu (1 - momentum)) on every weight, and on the logit of every row of norm 1. It is
+        An infinite `mu` means no noise.
+
+        A step's noise z C / n enters the weights multiplied by rate / (1 - momentum). Over T steps of multiplier z =
+        sqrt(T) / mu this is rate C T / (n mu (1 - momentum)) on every weight, and on the logit of every row of norm 1.
+        It is twice that if a record is replaced, which changes a sum by 2 C.
         twice that where a record is replaced, which moves a sum by 2 C.
         """
         quiet = self.logit_noise * records * mu * (1 - self.momentum) / steps
@@ -123,21 +126,21 @@ class FeatureTraining:
         return HeadSettings(steps, self.clip, rate / self.clip, self.momentum, self.average)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
-        """The networks that are built besides the teacher's."""
+        """Return the names of the networks that are built in addition to the teacher's."""
         return (f"wavelet-linear{'-mirrored' if self._mirrors(shape) else ''}",)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Steps 1 to 4; `teacher.model` is used for nothing."""
+        """Run steps 1 to 4 and return the release; `teacher.model` is not used."""
         return self.train(teacher, self.spending(self.kind(teacher.shape), budget), budget.delta, ctx)
 
     def train(self, teacher: Teacher, spending: Spending, delta: float, ctx: Context) -> Release:
-        """Steps 1 to 4 with that noise; class moments that are in `spending` are left to the caller to take."""
+        """Run steps 1 to 4 with the given noise; any class moments in `spending` must be released by the caller."""
         return self.train_and_whiten(teacher, spending, delta, ctx)[0]
 
     def train_and_whiten(
         self, teacher: Teacher, spending: Spending, delta: float, ctx: Context
     ) -> tuple[Release, Whitening | None]:
-        """As `train`; also the whitening, which is as private as the release is: the same account covers both."""
+        """As `train`; also return the whitening, which the same privacy account covers."""
         images, labels = private_records(teacher)
         name = f"wavelet-linear{'-mirrored' if self._mirrors(teacher.shape) else ''}"
         network = nets.build(name, teacher.shape, teacher.classes).to(ctx.device)  # kept features do not move it
@@ -145,7 +148,7 @@ class FeatureTraining:
         white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
         if white is not None:
             rows = white(rows)
-        # As many steps as are in the ledger, which may have been solved from the budget
+        # The number of steps in the ledger, which may have been solved from the budget
         settings = self.head(len(rows), spending.steps, spending.mu * math.sqrt(spending.of_steps))
         noise, std = ctx.privacy_noise("gradients"), spending.gradient_noise(self.clip)
         weight = noisy_descent(
@@ -159,7 +162,7 @@ class FeatureTraining:
         return shape[0] == 3 if self.mirrored == "auto" else self.mirrored == "yes"
 
     def kind(self, shape: tuple[int, int, int]) -> str:
-        """Of whitening, for images of that (c, h, w)."""
+        """Return the kind of whitening for images of shape (c, h, w)."""
         if self.whitening != "auto":
             return self.whitening
         return "public" if shape[0] == 3 else "private"
@@ -167,7 +170,7 @@ class FeatureTraining:
     def _whitening(
         self, kind: str, rows: Tensor, network: Classifier, teacher: Teacher, spending: Spending, ctx: Context
     ) -> Whitening | None:
-        """Step 2."""
+        """Compute the whitening (step 2)."""
         _, height, width = teacher.shape
         whole = rows.shape[1] <= LONG if self.whitened == "auto" else self.whitened == "rows"
         places = 1 if whole else (height // 4) * (width // 4)
@@ -181,7 +184,7 @@ class FeatureTraining:
         return None
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One step's noisy gradient, and the noisy second moment where there is one: what an audit plays."""
+        """Return the audit's game: one step's noisy gradient, and the noisy second moment if there is one."""
         shape = data.facts(dataset).shape
         spending = self.spending(self.whitening if shape is None else self.kind(shape), budget)
         describe = "one step's noisy gradient, and a noisy second moment if there is one, with a record and without"
@@ -192,7 +195,7 @@ class FeatureTraining:
         return accounted_game(play, spending.ledger(steps=1), budget.delta, describe)
 
     def play(self, spending: Spending, classes: int, world: bool, n: int, generator: torch.Generator) -> Tensor:
-        """n plays of the releases that `spending` has, class moments apart."""
+        """Return n plays of the releases in `spending`, without class moments."""
         std = spending.gradient_noise(self.clip)
         found = [played_gradients(classes, self.clip, std, world, n, generator)]
         if spending.share:
@@ -202,7 +205,7 @@ class FeatureTraining:
 
 @torch.no_grad()
 def assign_head(network: Classifier, weight: Tensor, white: Whitening | None) -> None:
-    """Give a network, whose features have norm sqrt(d), the head that was trained on whitened rows, in place."""
+    """Install a head trained on whitened rows into a network whose features have norm sqrt(d), in place."""
     folded, bias = (weight, torch.zeros(len(weight))) if white is None else white.folded(weight)
     head = cast(nn.Linear, network.body.head)
     head.weight.copy_(folded / math.sqrt(head.in_features))

@@ -1,8 +1,9 @@
-"""Features that no data went into, of private records: computed once, kept, and made rows of norm 1.
+"""Data-independent features of private records: computed once, cached, and normalised to rows of norm 1.
 
-A record's row depends on that record and on public constants alone, but for rounding: networks take images in parts,
-and where in its part an image lies moves its row by 1e-7 of itself, or by a unit of float16's last place where that
-turns the rounding. A record that leaves keeps its place in the bench's account (their number is public).
+A record's row depends only on that record and on public constants, up to rounding: networks process images in parts,
+and an image's position in its part changes its row by a relative 1e-7, or by one unit in the last place of float16
+where this flips the rounding. In the bench's account a removed record keeps its position (the number of records is
+public).
 """
 
 from __future__ import annotations
@@ -19,19 +20,19 @@ from bench.nets import Classifier
 from bench.nets.wavelet_nets import VERSION
 
 PART = 256
-"""Images that a network sees at once."""
+"""Number of images that the network processes at once."""
 LEAST_NORM = 1e-12
-"""Of a row that is scaled to norm 1; shorter ones stay shorter."""
+"""Rows shorter than this are not scaled up to norm 1."""
 
 
 def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context) -> Tensor:
-    """(n, d) float16 on the CPU: `network.features` of uint8 images (n, c, h, w), from the store if they are there.
+    """Return (n, d) float16 on the CPU: `network.features` of uint8 images (n, c, h, w), from the cache if present.
 
-    They are named by the network, the version of its features and the images' bytes, so that runs of other seeds and
-    budgets share them; a step that is killed leaves nothing half done. What is read back is mapped, not copied.
+    The cache key is the network, the version of its features and the images' bytes, so that runs with other seeds and
+    budgets share them. An interrupted step leaves no partial file. Cached features are memory-mapped, not copied.
 
     Args:
-        network: whose features are fixed: neither weights nor data enter them.
+        network: must have fixed features, which depend on neither trained weights nor data.
         name: of the network.
     """
     pixels = images.cpu().contiguous()
@@ -46,7 +47,10 @@ def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context) 
 
 @torch.no_grad()
 def features_of(network: Classifier, images: Tensor, ctx: Context) -> Tensor:
-    """(n, d) float16 on the CPU, computed in float32 on the context's device; images uint8, or float32 in [0, 1]."""
+    """Return (n, d) float16 on the CPU, computed in float32 on the context's device.
+
+    Images uint8, or float32 in [0, 1].
+    """
     network = network.to(ctx.device).eval()
     found = []
     with exact_products(ctx.device), ctx.track("features", len(images)) as advance:
@@ -59,7 +63,7 @@ def features_of(network: Classifier, images: Tensor, ctx: Context) -> Tensor:
 
 
 def unit_rows(features: Tensor, device: torch.device) -> Tensor:
-    """(n, d) float32 rows of norm 1 on the device, up to 1e-6; a row of zeros stays."""
+    """Return (n, d) float32 rows scaled to norm 1 (to 1e-6) on the device; a row of zeros stays zero."""
     rows = torch.empty(features.shape, device=device)
     for place, part in zip(rows.split(PART), features.split(PART), strict=True):
         place.copy_(normalised(part.to(device, torch.float32)))
@@ -67,6 +71,9 @@ def unit_rows(features: Tensor, device: torch.device) -> Tensor:
 
 
 def normalised(rows: Tensor) -> Tensor:
-    """(n, d) float32 rows of norm 1, up to 2^-23: a float32 norm of one large and many small numbers loses these."""
+    """Return (n, d) float32 rows of norm 1, to 2^-23.
+
+    A float32 norm would lose many small numbers next to a large one.
+    """
     norm = rows.double().norm(dim=1, keepdim=True)
     return (rows / norm.clamp_min(LEAST_NORM)).float()

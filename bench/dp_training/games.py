@@ -1,7 +1,7 @@
-"""Distinguishing games of private training: what an audit needs to call the very function that training calls.
+"""Distinguishing games of private training; an audit plays the same functions that training calls.
 
-A world is a data set with a record or without it. The number of records is public, so that both worlds have as many
-places: an absent record is in no sample, and its values are NaN, which every clipped sum counts as zero.
+The two worlds are data sets with and without one record. The number of records is public, so both worlds have the same
+number of positions: an absent record is in no sample, and its values are NaN, which every clipped sum counts as zero.
 """
 
 from __future__ import annotations
@@ -24,34 +24,35 @@ from bench.privacy.ledger import Entry
 from bench.privacy.noise import Noise
 
 PLAYS = 4000
-"""What a game suggests whose play costs about a millisecond."""
+"""Suggested number of plays for a game whose play takes about a millisecond."""
 SAMPLING = 0.5
-"""q of a played step: as often with a record as without it, so that a sample that is none shows."""
+"""Sampling rate q of a played step; at 1/2 the record is absent as often as present, so missing sampling is
+detected."""
 RECORDS = 50_000
-"""Private records that noise is calibrated for in a game, where the real number is not known."""
+"""Number of private records for which a game calibrates the noise; the real number is not known then."""
 
 
 class PlayedNoise(Noise):
-    """Privacy noise from an audit's generator; records from number `present` on are in no sample."""
+    """Privacy noise drawn from an audit's generator; records numbered `present` and above are in no sample."""
 
     present: int | None = None
 
     @classmethod
     def drawing(cls, generator: torch.Generator, present: int | None = None) -> PlayedNoise:
-        """A source on the generator; None = all records are present."""
+        """Return a noise source on the generator; None = all records are present."""
         noise = validate.instance(cls.of(generator), PlayedNoise, "the source of a play")
         noise.present = present
         return noise
 
     def sample(self, records: int, probability: float) -> Tensor:
-        """As `Noise.sample`, of the records that are present."""
+        """As `Noise.sample`, restricted to the present records."""
         drawn = super().sample(records, probability)
         return drawn if self.present is None else drawn[drawn < self.present]
 
 
 @dataclass(frozen=True)
 class PlayedContext(Context):
-    """A context whose privacy noise is an audit's; all else is seeded, and so the same in every play.
+    """A context whose privacy noise comes from an audit; all other randomness is seeded and the same in every play.
 
     Attributes:
         source: of all privacy noise.
@@ -60,12 +61,12 @@ class PlayedContext(Context):
     source: Noise | None = None
 
     def privacy_noise(self, name: str) -> Noise:
-        """The audit's."""
+        """Return the audit's noise source."""
         return validate.present(self.source, "source of the audit's noise")
 
 
 class _NothingKept:
-    """Artifacts that are made whenever they are asked for."""
+    """An artifact store that caches nothing."""
 
     def get(self, kind: str, key: dict[str, Any], make: Any) -> Any:
         return make()
@@ -77,7 +78,7 @@ def _silent(stage: str, total: int) -> Iterator[Any]:
 
 
 def played_context(generator: torch.Generator, present: int | None = None) -> PlayedContext:
-    """The context of plays: on the CPU, without a progress bar; `present` as of `PlayedNoise`."""
+    """Return the context of plays: on the CPU, without a progress bar; `present` as in `PlayedNoise`."""
     source = PlayedNoise.drawing(generator, present)
     return PlayedContext(torch.device("cpu"), 0, _silent, _NothingKept(), source=source)
 
@@ -91,11 +92,11 @@ def accounted_game(
     claimed: float | None = None,
     plays: int = PLAYS,
 ) -> DistinguishingGame:
-    """A game that is held to what the accountant proves of one play, at every delta.
+    """Build a game whose audit is compared with the accounted epsilon of one play, at every delta.
 
     Args:
         ledger: of one play.
-        claimed: the epsilon that the paper says a play costs; None = claim and account are one number.
+        claimed: the epsilon of a play according to the paper; None = the accounted epsilon.
     """
     entries = ledger.entries(unit)
     proved = _accounted(entries, unit, delta)
@@ -109,7 +110,7 @@ def accounted_game(
 
 @lru_cache(maxsize=1024)
 def _accounted(entries: tuple[Entry, ...], unit: Unit, delta: float) -> Accounted:
-    """What is proved of these entries; a sampled Gaussian takes half a second at each delta."""
+    """Account these entries; cached, as a sampled Gaussian takes half a second at each delta."""
     ledger = Ledger()
     for entry in entries:
         ledger.spend(entry.event, count=entry.count, unit=unit, why=entry.why, relation=entry.relation)

@@ -1,9 +1,9 @@
-"""The distinguishing game of a step of DP-SGD, or of a relative that clips and noises something else.
+"""The distinguishing game of one step of DP-SGD, or of a variant that clips and noises coded gradients.
 
-The adversary chooses the network, and so each record's gradient. Here gradients of different records lie in parts of
-the weights, *lanes*, that do not overlap: clipping, coding and noise treat every lane as if it were alone, so that one
-step with or without all records is an independent play for each of them. All records' gradients are longer than the
-clipping norm, by different factors.
+The adversary chooses the network, and so each record's gradient. Here the gradients of different records are in
+disjoint parts of the weights, called *lanes*. Clipping, coding and noise treat every lane independently, so that one
+step is an independent play for each record. Every record's gradient is longer than the clipping norm, by various
+factors.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from bench.nets import Classifier
 from bench.privacy.audit import DistinguishingGame
 
 FIRST, LAST = "body.1.weight", "body.2.weight"
-"""The weights of the network that is played with."""
+"""Weights of the network in the game."""
 SHORT, LONG = 3.0, 100.0
-"""Norms of the records' gradients over the clipping norm: a quarter of them is long, so that a bound on their mean is
-none."""
+"""Norms of the records' gradients divided by the clipping norm. A quarter of them is long, so that a mechanism that
+bounds only their mean is refuted."""
 LANES = 256
 
 PlayedCoding = Callable[[Teacher, Context], MakeCoding | None]
-"""The coding of a step for toy records; None = gradients as they are."""
+"""Factory of the coding for toy records; returns None for uncoded gradients."""
 
 
 @dataclass(frozen=True)
 class Lanes:
-    """One gradient for each record; those of different records do not overlap.
+    """One gradient per record, in disjoint parts of the weights.
 
     Attributes:
-        first: (lanes, outputs, inputs), of the first layer's weight.
-        last: (lanes, classes, outputs), of the last layer's.
+        first: (lanes, outputs, inputs), gradients of the first layer's weight.
+        last: (lanes, classes, outputs), gradients of the last layer's weight.
     """
 
     first: Tensor
@@ -49,7 +49,7 @@ class Lanes:
 
     @classmethod
     def rows(cls, lanes: int = LANES, width: int = 2, last: bool = True) -> Lanes:
-        """A row of the first layer, of `width` numbers, and (with `last`) a column of the last one each."""
+        """Build lanes: each is a row of the first layer, `width` numbers, and (with `last`) a column of the last."""
         places = torch.arange(lanes)
         of_first, of_last = torch.zeros(lanes, lanes, width), torch.zeros(lanes, 2, lanes)
         of_first[places, places] = 1 - 1.5 * torch.linspace(0, 1, width)
@@ -61,13 +61,13 @@ class Lanes:
         return len(self.first)
 
     def gradients(self, clip: float) -> dict[str, Tensor]:
-        """{weight: (lanes, *shape)}, longer than any norm that a record is clipped to."""
+        """Return {weight: (lanes, *shape)}, with norms above the clipping norm."""
         lengths = clip * torch.tensor([LONG if i % 4 == 0 else SHORT for i in range(len(self))])[:, None, None]
         norms = [each.flatten(1).norm(dim=1)[:, None, None].clamp_min(1e-30) for each in (self.first, self.last)]
         return {FIRST: lengths * self.first / norms[0], LAST: lengths * self.last / norms[1]}
 
     def network(self) -> Classifier:
-        """Two linear layers of the lanes' shapes."""
+        """Build two linear layers of the lanes' shapes."""
         layers = [
             nn.Linear(each.shape[2], each.shape[1], bias=False, dtype=torch.float32) for each in (self.first, self.last)
         ]
@@ -79,18 +79,18 @@ class Lanes:
 
 
 class ChosenGradients:
-    """Per-sample gradients that the adversary chose: record i's is number `labels[i]`; NaN where its image is NaN."""
+    """Per-sample gradients chosen by the adversary: record i's is row `labels[i]`; NaN if its image is NaN."""
 
     def __init__(self, chosen: dict[str, Tensor]) -> None:
         self.chosen = chosen
 
     def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """As `PerSampleGradients`."""
+        """Implement `PerSampleGradients`."""
         present = 1 + 0 * images.flatten(1).sum(1)
         return {name: rows[labels] * present[:, None, None] for name, rows in self.chosen.items()}
 
     def close(self) -> None:
-        """Nothing was changed."""
+        """Do nothing, as the network was not changed."""
 
 
 def gradient_game(
@@ -102,13 +102,15 @@ def gradient_game(
     coding: PlayedCoding | None = None,
     gradients: dict[str, Tensor] | None = None,
 ) -> DistinguishingGame:
-    """One noisy gradient, `NoisyGradients`, with a private record in half of the samples, and without it.
+    """Build the game of one `NoisyGradients` step.
+
+    In world 1 a private record is in half of the samples; in world 0 it is absent.
 
     Args:
-        settings: how the network is trained; its clipping and coding are played.
-        parameters: the mechanism's; the step with the least noise is played.
-        claim: the epsilon that the paper says such a step costs; None = claim and account are one number.
-        gradients: {weight: (lanes, *shape)} of the records; more may follow, which belong to no record.
+        settings: of the training; its clipping is played.
+        parameters: of the mechanism; the step with the least noise is played.
+        claim: the epsilon of such a step according to the paper; None = the accounted epsilon.
+        gradients: {weight: (lanes, *shape)} of the records; further rows belong to no record.
     """
     lanes = lanes or Lanes.rows()
     z = min(parameters.multipliers())
@@ -133,7 +135,7 @@ def gradient_game(
 
 
 def _along_lanes(coding: Coding, mean: dict[str, Tensor], gradients: dict[str, Tensor]) -> Tensor:
-    """(lanes, parts): of each part of the release, its length along what each record's gradient adds to it.
+    """Return (lanes, parts): projections of each released part on the contribution of each record's gradient.
 
     Args:
         gradients: {weight: (lanes, *shape)}.

@@ -1,13 +1,13 @@
-"""Label differential privacy: randomised responses on private labels, and what they cost.
+"""Label differential privacy: randomised responses on private labels, and their privacy cost.
 
 Neighbours differ in one private record's label, which is replaced; the images are public in this model. Most methods
-here randomise a label once, before any training, and use nothing else of it, so that whatever is trained on the noisy
-labels, for however many passes, is post-processing (`noisy_label_training.py`). Where labels are randomised in disjoint
-parts, one after the other, a label is still used once (parallel composition). `cluster-rr` uses it twice, in a count
-and in an answer, and `label-protocol` in every pass: their ledgers have each use.
+here randomise a label once, before any training, and do not use the original again, so that any training on the noisy
+labels, for any number of passes, is post-processing (`noisy_label_training.py`). Where labels are randomised in
+disjoint parts, one after the other, a label is still used once (parallel composition). `cluster-rr` uses it twice, in a
+count and in a response, and `label-protocol` in every pass: their ledgers list each use.
 
-Privacy. Unit `label`: every use of a label, pure where it is a randomised response or Laplace noise. Unit
-`example`: infinite, as the private images train the student unprotected. The two are never comparable.
+Privacy. Unit `label`: every use of a label, with delta = 0 for a randomised response or Laplace noise. Unit `example`:
+infinite, as the private images train the student unprotected. The two units are not comparable.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 
 Answer = Callable[[Tensor, torch.Generator], Tensor]
-"""(n,) labels and a generator to (n, d): all that is released of them."""
+"""Label mechanism: (n,) labels and a generator -> (n, d), everything that is released about the labels."""
 
 UNITS = (Unit.LABEL, Unit.EXAMPLE)
 CHUNK = 8192
 PLAYS, TRIALS = 100_000, 5_000
-"""Of the game of an audit, and those by which the stronger one of several is found."""
+"""Plays of an audit's game, and plays of the trial that chooses the strongest of several games."""
 
 
 def label_epsilon(budget: Budget, own: float) -> float:
-    """epsilon of one label's randomisation within `budget`, > 0; infinity = no noise.
+    """Return the epsilon of one label's randomisation within `budget`, > 0; infinity = no noise.
 
     Args:
-        own: the method's option, where no budget determines it.
+        own: the method's option, used if no budget determines epsilon.
 
     Raises:
-        BenchError: a unit other than label and example, an account of examples, steps to solve for, or an option over
-            the budget.
+        BenchError: a unit other than label and example, an account for examples, a budget solved by steps, or an option
+            above the budget.
     """
     if budget.unit not in UNITS:
         raise BenchError(f"--unit {budget.unit}: labels are protected and images are not; use --unit label")
@@ -72,14 +72,14 @@ def label_epsilon(budget: Budget, own: float) -> float:
 
 
 def respond(labels: Tensor, classes: int, epsilon: float, source: Source) -> Tensor:
-    """(n,) labels kept with probability e^epsilon / (e^epsilon + K - 1), else another class, evenly."""
+    """Randomise (n,) labels: keep with probability e^epsilon / (e^epsilon + K - 1), else another class, uniformly."""
     every = torch.arange(classes, device=labels.device)
     parts = labels.split(CHUNK)
     return torch.cat([randomised_response(part, every.expand(len(part), -1), epsilon, source) for part in parts])
 
 
 def response_probabilities(classes: int, epsilon: float) -> tuple[float, float]:
-    """Chance of the own class, and of each other one, as an answer of `respond`.
+    """Return the probabilities that `respond` returns the true class, and each other class.
 
     >>> [round(p, 4) for p in response_probabilities(10, math.log(11))]
     [0.55, 0.05]
@@ -90,12 +90,12 @@ def response_probabilities(classes: int, epsilon: float) -> tuple[float, float]:
 
 
 def response_event(epsilon: float, choices: int) -> DpEvent:
-    """The event of one randomised response; without noise, nothing that can be proved."""
+    """Return the event of one randomised response; without noise, the event of an unprotected use."""
     return NonPrivateDpEvent() if math.isinf(epsilon) else randomised_response_event(epsilon, choices)
 
 
 def label_ledger(event: DpEvent, why: str, count: int = 1) -> Ledger:
-    """What the randomisation of one label takes, and that the images are not protected at all."""
+    """Return the ledger of one label's randomisation, with the images as an unprotected use."""
     ledger = Ledger()
     ledger.spend(event, count=count, unit=Unit.LABEL, why=why)
     ledger.spend(NonPrivateDpEvent(), unit=Unit.EXAMPLE, why="the private images train the student unprotected")
@@ -103,18 +103,18 @@ def label_ledger(event: DpEvent, why: str, count: int = 1) -> Ledger:
 
 
 def label_claim(epsilon: float, source: str, delta: float = 0.0) -> Claim:
-    """The paper's promise for one label."""
+    """Return the paper's claim for one label."""
     return Claim(epsilon, delta, Unit.LABEL, source)
 
 
 def label_game(
     answer: Answer, pairs: list[tuple[int, int]], ledger: Ledger, claim: Claim, delta: float
 ) -> DistinguishingGame:
-    """One label's randomised answer, the label being one of two; the pair that looks worst in a short trial.
+    """Build the game of one label's randomised response, for the most distinguishable pair of labels.
 
     Args:
         answer: the mechanism, for (n,) labels.
-        pairs: classes that a label may have under the two hypotheses.
+        pairs: pairs of classes, one per world.
     """
     proved, curve = account(ledger, Unit.LABEL, delta), accounted_curve(ledger, Unit.LABEL)
     held = max(claim.delta, proved.delta if proved.finite else 0.0)
@@ -129,7 +129,7 @@ def label_game(
 
 
 def released(model: Classifier, student: str, ledger: Ledger, claim: Claim, epsilon: float, **solved: float) -> Release:
-    """The trained student with its ledger; what the budget determined is written down where it is finite."""
+    """Build the release of a trained student with its ledger; finite calibrated values go into the record."""
     if math.isfinite(epsilon):
         solved["label_epsilon"] = epsilon
     return Release(model, student, ledger, claim, solved=solved)

@@ -1,17 +1,18 @@
-"""A linear layer trained by gradient descent on all private records at once, with noise: DP-GD, exactly accounted.
+"""DP-GD of a linear layer: full-batch gradient descent with Gaussian noise, exactly accounted.
 
-For a row u of norm at most 1, the gradient of the cross-entropy is (p - y) u^T, p the probabilities and y the label's
-indicator: its norm is |p - y| |u|, so that clipping it to C takes no gradient of its own. Every step:
+For a row u of norm at most 1, the gradient of the cross-entropy is (p - y) u^T, with p the probabilities and y the
+one-hot label. Its norm is |p - y| |u|, so that clipping to C needs no per-sample gradient. Every step:
 
     V <- momentum V + (sum_i min(1, C / |p_i - y_i|) (p_i - y_i) u_i^T + N(0, z^2 C^2)) / n
     W <- W - rate V
 
-Privacy. Each of the T steps is a Gaussian of multiplier z for one record that comes or goes, z / 2 for one that is
-replaced; no record is sampled. Together they are one Gaussian of multiplier z / sqrt(T). n is public.
+Privacy. Each of the T steps is a Gaussian mechanism of multiplier z for one added or removed record, and of z / 2 for a
+replaced one; there is no sampling. Together they are one Gaussian of multiplier z / sqrt(T). n is public.
 
-Precision. Gradients of 256 records are added up in float32 and the sums in float64; they are clipped to C (1 - 2^-7),
-which leaves room for the errors of two such sums (`clipping`). Where a record is missing the others keep their places,
-so that all other sums are the same to the last bit. A sum in 16 bits has no bound: one record may round it up or down.
+Precision. Gradients of 256 records are added in float32 and these sums in float64. Gradients are clipped to C (1 -
+2^-7), which leaves an allowance for the errors of two such sums (`clipping`). If a record is missing, the others keep
+their positions, so that all other sums are bitwise equal. Sums in 16 bits would have no bound: one record may flip
+their rounding.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Noise, Source
 
 PLAYED = 64
-"""Records that are played with at once."""
+"""Number of records per played sum."""
 
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """How to train; public, and the same whatever the data.
+    """Public, data-independent training settings of the head.
 
     Attributes:
         steps: T.
         clip: C.
-        rate: of descent, on gradients that are a mean over the records.
+        rate: learning rate, on gradients averaged over the records.
         momentum: in [0, 1).
-        average: share of the last steps whose weights are averaged; 0 = the last weights.
+        average: fraction of the last steps whose weights are averaged; 0 = the last weights.
     """
 
     steps: int
@@ -59,16 +60,16 @@ class HeadSettings:
 
 
 def clipped_sum(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Tensor:
-    """(classes, d) float64: the sum of the records' clipped gradients.
+    """Return (classes, d) float64: the sum of the records' clipped gradients.
 
     Args:
         rows: (n, d) float32 of norm at most 1 + 1e-6.
-        labels: (n,) int64; those outside of [0, classes) are no record's, and add nothing.
+        labels: (n,) int64; a label outside [0, classes) marks an absent record, which adds nothing.
         weight: (classes, d) float32, W.
         clip: C > 0.
 
     Guarantees:
-        Without one record, its row put to zero or its label to -1, the sum differs by a norm of C at most.
+        If one record is removed (row zero, or label -1), the sum changes by a norm of at most C.
     """
     total = torch.zeros(weight.shape, dtype=torch.float64, device=weight.device)
     places = torch.arange(len(weight), device=labels.device)
@@ -78,31 +79,31 @@ def clipped_sum(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Te
             off = (part @ weight.T).softmax(1) - hits.float()
             norm = off.norm(dim=1, keepdim=True)
             factor = (ROOM * clip / norm.clamp_min(1e-30)).clamp(max=1.0)
-            counted = hits.any(1, keepdim=True) & norm.isfinite()  # one record's overflow must not undo all others
+            counted = hits.any(1, keepdim=True) & norm.isfinite()  # one record's overflow must not cancel all others
             total += (off * factor).masked_fill(~counted, 0.0).T @ part
     return total
 
 
 def noisy_gradient(rows: Tensor, labels: Tensor, weight: Tensor, clip: float, std: float, source: Source) -> Tensor:
-    """(classes, d) float64: the sum of the records' clipped gradients with noise; training and audits call this.
+    """Return (classes, d) float64: the noisy sum of clipped gradients; both training and audits call this.
 
     Args:
-        std: of the noise, z C; 0 = none.
+        std: standard deviation of the noise, z C; 0 = none.
     """
     return Noise.of(source).gaussian(clipped_sum(rows, labels, weight, clip), std)
 
 
 def played_gradients(classes: int, clip: float, std: float, world: bool, n: int, generator: torch.Generator) -> Tensor:
-    """(n, classes): n plays of a first step's `noisy_gradient` with a record or, as its label is -1, without.
+    """Return (n, classes): n plays of a first step's `noisy_gradient`, with a record or without it (label -1).
 
-    Records have features of their own, so that one sum is PLAYED plays.
+    Records have disjoint features, so that one sum contains PLAYED independent plays.
     """
     rows = torch.eye(PLAYED)
     labels = torch.arange(PLAYED) % classes if world else torch.full((PLAYED,), -1)
     weight, found = torch.zeros(classes, PLAYED), []
     for _ in range(-(-n // PLAYED)):
         sums = noisy_gradient(rows, labels, weight, clip, std, generator).T
-        # Each record's own class comes first, as if all were of class 0
+        # Each record's true class comes first, as if all were of class 0
         found.append(torch.stack([row.roll(-(i % classes)) for i, row in enumerate(sums)]))
     return torch.cat(found)[:n]
 
@@ -118,11 +119,11 @@ def noisy_descent(
     ctx: Context,
     stage: str,
 ) -> Tensor:
-    """(classes, d) float32, W after T steps from 0.
+    """Train by noisy gradient descent from zero for T steps; return W, (classes, d) float32.
 
     Args:
-        rows, labels: as of `clipped_sum`, on one device.
-        std: of the noise on the sum of gradients, z C; 0 = none.
+        rows, labels: as in `clipped_sum`, on one device.
+        std: standard deviation of the noise on the gradient sum, z C; 0 = none.
 
     Raises:
         RuntimeError: the weights became NaN or infinite.

@@ -1,7 +1,7 @@
-"""Training on noisy labels, as the baselines of label privacy share it: options, and passes over the private images.
+"""Training on noisy labels, shared by the label-privacy baselines: options, and passes over the private images.
 
-Training is plain: passes over the records in random order, by SGD or Adam; a pass leaves out the records that do not
-fill a batch. Orders, jitter and mixing do not depend on the labels. What the labels cost is `label_privacy.py`.
+Training is standard: passes over the records in random order, with SGD or Adam; each pass drops the last incomplete
+batch. Orders, augmentation and mixup do not depend on the labels. `label_privacy.py` has the labels' privacy cost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bench.privacy.limits import check_response_epsilon
 from bench.seeds import derive
 
 RowLoss = Callable[[Tensor, Tensor, float], Tensor]
-"""(b, c) logits, (b,) numbers of the records, share in [0, 1) of the training that is done, to (b,) losses."""
+"""Loss per record: (b, c) logits, (b,) record indices, fraction of the training done in [0, 1) -> (b,) losses."""
 
 SMOKE = {"epochs": 1, "batch": 32}
 QUICK = {"epochs": 3, "least_steps": 300, "batch": 256}
@@ -58,7 +58,7 @@ NO_AUGMENTATION = Departure(
 
 @dataclass(frozen=True)
 class LabelPrivate:
-    """Training on noisy labels, and what all of these methods promise; the defaults are Ghazi et al.'s (2021)."""
+    """Options of training on noisy labels, and the shared checks; the defaults are Ghazi et al.'s (2021)."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     releases_images: ClassVar[bool] = False
@@ -102,17 +102,17 @@ class LabelPrivate:
             raise ValueError("momentum is 0; expected more, as Nesterov's SGD needs it (or optimizer adam)")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse what label privacy cannot promise, before anything is trained."""
+        """Raise BenchError, before any training, for a budget that label privacy cannot meet."""
         epsilon = self.epsilon_of(budget)
         if self.responds:
             check_response_epsilon(epsilon, 2)
 
     def epsilon_of(self, budget: Budget) -> float:
-        """epsilon of one label's randomisation within `budget`, as `bench.dp_training.label_privacy.label_epsilon`."""
+        """Return the epsilon of one label's randomisation within `budget`, as `label_privacy.label_epsilon`."""
         return label_epsilon(budget, self.label_epsilon)
 
     def network(self, teacher: Teacher, student: str, ctx: Context) -> Classifier:
-        """A fresh student on the context's device."""
+        """Build an untrained student on the context's device."""
         return ctx.prepared(nets.build(student, teacher.shape, teacher.classes))
 
     def train(
@@ -125,14 +125,14 @@ class LabelPrivate:
         stage: str,
         mixup: float = 0.0,
     ) -> None:
-        """Train `model` in place on some of the records; it ends in eval mode.
+        """Train `model` in place on the given records; it ends in eval mode.
 
         Args:
             images: (n, c, h, w) uint8, on the context's device.
-            records: (m,) int64, which of them; m at least 2.
-            loss: from noisy labels alone.
-            stage: what the progress bar says, and the name of the randomness.
-            mixup: alpha of the Beta distribution by which two images, and their losses, are mixed; 0 = none.
+            records: (m,) int64 indices of the training records; m at least 2.
+            loss: must depend on noisy labels only.
+            stage: label of the progress bar and of the random generators.
+            mixup: alpha of the Beta distribution of mixup weights; 0 = no mixup.
 
         Raises:
             BenchError: fewer than 2 records.
@@ -174,7 +174,7 @@ class LabelPrivate:
             raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
 
     def rate_factor(self, step: int, total: int) -> float:
-        """The rate of a step from 0 to total - 1 over the highest one."""
+        """Return the learning rate of step `step` in [0, total - 1], divided by the highest rate."""
         rising = int(self.warmup * total)
         if step < rising:
             return (step + 1) / rising
@@ -193,5 +193,5 @@ class LabelPrivate:
 
 
 def cross_entropy(labels: Tensor) -> RowLoss:
-    """The loss of given labels, one per record: (n,) int64."""
+    """Return the cross-entropy loss for the given labels, (n,) int64, one per record."""
     return lambda logits, chosen, done: F.cross_entropy(logits, labels[chosen], reduction="none")

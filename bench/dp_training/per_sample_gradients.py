@@ -1,4 +1,4 @@
-"""Gradients of single records: by opacus' hooks or by torch.func, which give the same; and a record's moved views."""
+"""Per-sample gradients, by Opacus hooks or by torch.func with equal results, and the augmented views of a record."""
 
 from __future__ import annotations
 
@@ -16,36 +16,39 @@ from bench.errors import BenchError
 from bench.nets import Classifier
 
 ROUNDED = 1e-3
-"""Of a record's whole gradient, what a part may differ by between batches, whose sums are rounded in other orders."""
+"""Allowed relative change of a record's gradient between batches, due to a different order of rounding."""
 
 
 def views(images: Tensor, count: int, records: Tensor, drawn: Tensor | None) -> Tensor:
-    """(n * count, c, h, w): `count` moved copies of each image, next to each other; the images for a count of 1.
+    """Return (n * count, c, h, w): `count` augmented copies of each image, adjacent.
+
+    If count is 1, return the images themselves.
 
     Args:
-        records: (n,) int64, which records the images are.
-        drawn: (5, N * count) of `draw_affine`, those of record i at i * count and after; None for a count of 1.
+        records: (n,) int64 indices of the records.
+        drawn: (5, N * count) parameters of `draw_affine`, those of record i from column i * count on; None if count is
+        1.
     """
-    if drawn is None or not len(images):  # nobody is in some samples, whose sum is noise alone
+    if drawn is None or not len(images):  # an empty sample is possible; its noisy sum is noise only
         return images
     places = records[:, None] * count + torch.arange(count, device=records.device)
     return apply_affine(images.repeat_interleave(count, 0), drawn[:, places.flatten()])
 
 
 class PerSampleGradients(Protocol):
-    """Gradients of single records."""
+    """Callable that computes per-sample gradients."""
 
     def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """(n * views, c, h, w), (n,) to {parameter name: (n, *shape)}: each record's mean over its views."""
+        """Map (n * views, c, h, w), (n,) to {parameter name: (n, *shape)}: mean gradients over each record's views."""
         ...
 
     def close(self) -> None:
-        """Leave the network as it was found."""
+        """Restore the network to its original state."""
         ...
 
 
 class OpacusGradients:
-    """By opacus' hooks on the layers: one backward pass for all records."""
+    """Per-sample gradients by Opacus hooks on the layers: one backward pass for all records."""
 
     def __init__(self, model: Classifier, views: int) -> None:
         try:
@@ -56,7 +59,7 @@ class OpacusGradients:
         self.wrapped = GradSampleModule(model.body, loss_reduction="sum")
 
     def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """As `PerSampleGradients`."""
+        """Implement `PerSampleGradients`."""
         inputs = (images - self.model.mean) / self.model.std
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
@@ -76,12 +79,12 @@ class OpacusGradients:
         return found
 
     def close(self) -> None:
-        """Take the hooks off."""
+        """Remove the hooks."""
         self.wrapped.to_standard_module()
 
 
 class FuncGradients:
-    """By torch.func: the gradient of one record's loss, mapped over the batch."""
+    """Per-sample gradients by torch.func: the gradient of one record's loss, vectorised over the batch."""
 
     def __init__(self, model: Classifier, views: int) -> None:
         self.model, self.views = model, views
@@ -92,20 +95,20 @@ class FuncGradients:
         return F.cross_entropy(logits, label.expand(self.views))
 
     def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-        """As `PerSampleGradients`."""
+        """Implement `PerSampleGradients`."""
         parameters = {name: p.detach() for name, p in self.model.named_parameters()}
         if not len(labels):
             return {name: p.new_zeros(0, *p.shape) for name, p in parameters.items()}
         return self.each(parameters, images.unflatten(0, (len(labels), self.views)), labels)
 
     def close(self) -> None:
-        """Nothing was changed."""
+        """Do nothing, as the network was not changed."""
 
 
 def refuse_shared_rows(
     gradients: PerSampleGradients, model: Classifier, arch: str, shape: Sequence[int], views: int
 ) -> None:
-    """Refuse a network whose record's gradient is not its own: beside another record it must be what it is alone.
+    """Refuse a network in which a record's gradient depends on the other records of the batch.
 
     Raises:
         BenchError: one line that names the parameter.

@@ -1,7 +1,7 @@
-"""What DP-SGD and its relatives share: the options, and that a network is trained privately and released itself.
+"""A classifier trained by DP-SGD and released: the options and the conversion, shared by DP-SGD and its variants.
 
-The algorithm is `dp_sgd.py`. A relative overrides what makes it one: the activation, the groups that are clipped, the
-schedule of the noise, the theorem it claims by, or what is clipped and noised in place of the gradient.
+The algorithm is in `dp_sgd.py`. A variant overrides its specific part: the activation, the clipping groups, the noise
+schedule, the theorem of its claim, or the coding of the gradient.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from bench.privacy.audit import DistinguishingGame
 
 SMOKE: dict[str, Any] = {"batch": 256, "steps": 3}
 QUICK: dict[str, Any] = {"batch": 1024, "steps": 600}
-"""For two CPU cores, with `FALLING_RATE`."""
+"""Settings of tier quick, for two CPU cores, with `FALLING_RATE`."""
 LIGHT: dict[str, Any] = {"batch": 1024, "steps": 300}
-"""The same for relatives whose steps cost more."""
+"""Settings of tier quick for variants with more expensive steps."""
 STANDARD: dict[str, Any] = {"batch": 4096, "steps": 600}
-"""Large batches, as of De et al. (arXiv 2204.13650): less noise for the same epsilon, with `FALLING_RATE`."""
+"""Settings of tier standard: large batches (De et al., arXiv 2204.13650), less noise per epsilon; with
+`FALLING_RATE`."""
 QUIET = 0.02
-"""A falling rate begins at most at QUIET q N / sigma, where a step's noise on a weight is QUIET C."""
+"""A decaying rate starts at no more than QUIET q N / sigma, where a step's noise on a weight is QUIET C."""
 FALLING_RATE = Departure(
     what="a learning rate of 8, or less where noise is strong, that falls linearly to 0, instead of the published "
     "constant one",
@@ -57,7 +58,7 @@ class PrivateTraining:
     clipping: ClassVar[Clipping] = "flat"
     releases_images: ClassVar[bool] = False
     source: ClassVar[str]
-    """Whose algorithm the claim is for."""
+    """Name of the paper whose algorithm the claim refers to."""
 
     network: Size[str] = "auto"
     """Network trained and released: auto = {relu,tanh}-cnn, of colour images -vgg; student = the run's --student; or a
@@ -93,26 +94,26 @@ class PrivateTraining:
 
     @property
     def trains_student(self) -> bool:
-        """Whether it builds the run's network, and no other one."""
+        """Return whether the run's `--student` network is the one that is built."""
         return self.network == "student"
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse another unit and an unknown network, before anything is trained."""
+        """Raise BenchError, before any training, for a unit other than example or an unknown network."""
         require_unit_example(budget)
         if self.network not in ("auto", "student"):
             nets.check(self.network)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
-        """The network that is trained and released."""
+        """Return the name of the network that is trained and released."""
         return (self._name(shape, student),)
 
     def gradients_at_once(self, dataset: str) -> int:
-        """Records whose gradients are held at once."""
+        """Return the number of records whose gradients are in memory at once."""
         settings = self.settings(dataset)
         return min(settings.batch, settings.chunk)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Train privately on `teacher.private` and release; `teacher.model` is used for nothing."""
+        """Train privately on `teacher.private` and return the release; `teacher.model` is not used."""
         private, name = private_records(teacher), self._name(teacher.shape, student)
         network, settings = self._network(name, teacher), self.settings(teacher.dataset)
         parameters = self._calibrate(settings, len(private[0]), budget)
@@ -124,7 +125,7 @@ class PrivateTraining:
         return Release(network, name, parameters.ledger(), claim, solved=self._solved(parameters))
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One noisy gradient of training: what an audit plays."""
+        """Return the audit's game: one noisy gradient of training."""
         settings = self.settings(dataset)
         parameters = self._calibrate(settings, RECORDS, budget)
         return gradient_game(
@@ -138,30 +139,30 @@ class PrivateTraining:
         )
 
     def _played_claim(self, delta: float) -> Callable[[DpSgdParameters], float] | None:
-        """The epsilon that the paper says one step costs; None = claim and account are one number."""
+        """Return the epsilon of one step according to the paper; None = the accounted epsilon."""
         return None
 
     def _played_lanes(self) -> Lanes:
-        """Gradients that the coding does not mix."""
+        """Return game gradients (lanes) that the coding keeps disjoint."""
         return Lanes.rows()
 
     def _played_gradients(self, lanes: Lanes) -> dict[str, Tensor]:
-        """Of the records, long enough to be clipped."""
+        """Return the records' game gradients, longer than the clipping norm."""
         return lanes.gradients(self.clip)
 
     def _played_coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding | None:
-        """As `_coding`, for the toy network of a game."""
+        """Return the coding for the toy network of a game, as `_coding`."""
         return self._coding(teacher, parameters, ctx)
 
     def _quiet(self, settings: DpSgdSettings, parameters: DpSgdParameters, records: int) -> DpSgdSettings:
-        """With a rate at which the first and fastest steps are not lost in their noise."""
+        """Return settings with a learning rate low enough that the first, fastest steps are not dominated by noise."""
         if not self.decay or parameters.multiplier == 0:
             return settings
         expected = min(settings.batch, records)
         return replace(settings, rate=min(settings.rate, QUIET * expected / parameters.multiplier))
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:
-        """q, T and sigma within the budget; claim and account are one number."""
+        """Return q, T and sigma calibrated to the budget; the claim is the accounted epsilon."""
         return calibrate(settings.parameters(records), budget)
 
     def _claim(self, parameters: DpSgdParameters, delta: float) -> Claim:
@@ -171,11 +172,14 @@ class PrivateTraining:
         return parameters.solved()
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding | None:
-        """What is clipped and noised, by the noise that `parameters` have; None = gradients."""
+        """Return the transform of the gradients before clipping, for the noise of `parameters`.
+
+        None = no transform.
+        """
         return None
 
     def _finish(self, network: Classifier) -> None:
-        """What is done to the trained network before it is released."""
+        """Post-process the trained network before it is released; by default nothing."""
 
     def _name(self, shape: tuple[int, int, int], student: str) -> str:
         auto = f"{self.activation}-{'vgg' if shape[0] == 3 else 'cnn'}"
@@ -189,7 +193,7 @@ class PrivateTraining:
         return network
 
     def settings(self, dataset: str) -> DpSgdSettings:
-        """How to train, with the published values of `dataset` where an option is 0."""
+        """Return the training settings, with the published values for `dataset` where an option is 0."""
         batch, steps, rate = data.facts(dataset).dp_sgd
         return DpSgdSettings(
             batch=self.batch or batch,

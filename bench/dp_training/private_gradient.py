@@ -1,8 +1,8 @@
-"""One DP-SGD gradient of any network and any loss of one record: what private critics and gradient matching share.
+"""A single DP-SGD gradient of any network and any per-record loss, for private critics and gradient matching.
 
-Training a classifier by DP-SGD is `dp_sgd.py`. Every call is one Poisson-sampled Gaussian of multiplier z, for one
-added or removed record: (sum over the sampled records of clip(g_i, C) + N(0, z^2 C^2)) / (q n), the batch's expected
-size, whatever was drawn.
+`dp_sgd.py` trains a classifier by DP-SGD. Every call here is one Poisson-sampled Gaussian of multiplier z, for one
+added or removed record: (sum over the sampled records of clip(g_i, C) + N(0, z^2 C^2)) / (q n), divided by the expected
+batch size for any sample.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from bench.privacy.noise import Source
 
 Parameters = dict[str, Tensor]
 RecordLoss = Callable[..., Tensor]
-"""(parameters, *what belongs to one record) to a scalar; the network is called by torch.func.functional_call."""
+"""Loss of one record: (parameters, *data of the record) -> scalar; it calls the network by
+torch.func.functional_call."""
 
 
 @dataclass(frozen=True)
 class PrivateGradient:
-    """The mechanism; its randomness must come from the context's source of privacy noise.
+    """The mechanism of one private gradient; its randomness must come from the context's privacy noise.
 
     Attributes:
         sampling: q in (0, 1].
         multiplier: z >= 0; 0 = no noise.
         clip: C > 0, the bound on the norm of one record's gradient over all parameters jointly.
-        chunk: records whose gradients are held in memory at once, at most 256.
+        chunk: records whose gradients are in memory at once, at most 256.
     """
 
     sampling: float
@@ -39,7 +40,7 @@ class PrivateGradient:
     chunk: int = MOST_CHUNK
 
     def sample(self, records: int, source: Source) -> Tensor:
-        """(m,) int64: the records of a step; m is binomial and may be 0."""
+        """Draw the (m,) int64 record indices of a step; m is binomial and may be 0."""
         return poisson_sample(records, self.sampling, source)
 
     def __call__(
@@ -50,13 +51,13 @@ class PrivateGradient:
         records: int,
         source: Source,
     ) -> Parameters:
-        """Parameter name to the noisy mean gradient.
+        """Return {parameter name: noisy mean gradient}.
 
         Args:
-            parameters: of the network, by name; what the gradient is taken of.
+            parameters: {name: tensor} of the network; the gradient is with respect to these.
             loss: of one record: loss(parameters, *(row[i] for row in rows)).
-            rows: tensors of (m, ...), one row for each record of `sample`; m = 0 gives noise alone.
-            records: n, how many there are in all.
+            rows: tensors (m, ...), one row for each record of `sample`; m = 0 returns noise only.
+            records: n, total number of private records.
             source: of the noise.
         """
         plain = {name: value.detach() for name, value in parameters.items()}
@@ -71,12 +72,12 @@ class PrivateGradient:
         return self.released(total, plain, records, source)
 
     def released(self, total: Parameters, like: Mapping[str, Tensor], records: int, source: Source) -> Parameters:
-        """The noisy mean of the clipped sum `total`, however that was computed, in the dtypes of `like`."""
+        """Return the noisy mean of the given clipped sum `total`, in the dtypes of `like`."""
         groups = clipping_groups(list(like), self.clip)
         return noisy_mean(total, groups, self.multiplier, self.sampling * records, source, like)
 
 
 def assign(network: nn.Module, gradients: Parameters) -> None:
-    """Put gradients where an optimiser looks for them."""
+    """Set the `.grad` of the network's parameters for the optimiser."""
     for name, parameter in network.named_parameters():
         parameter.grad = gradients[name]

@@ -1,4 +1,4 @@
-"""The private records, for methods that train on them."""
+"""Access to the private records, for methods that train on them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bench.api import Teacher
 
 
 def private_records(teacher: Teacher, device: torch.device | None = None) -> tuple[Tensor, Tensor]:
-    """The private images (n, c, h, w) uint8 and labels (n,) int64, moved to `device` if one is given.
+    """Return the private images (n, c, h, w) uint8 and labels (n,) int64, moved to `device` if one is given.
 
     Raises:
-        RuntimeError: the method's `needs` did not ask for them.
+        RuntimeError: the method's `needs` do not include them.
     """
     if teacher.private is None:
         raise RuntimeError('private training uses the private records; the method\'s `needs` must name "private_data"')

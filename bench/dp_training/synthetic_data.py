@@ -1,15 +1,15 @@
-"""Private generators as the bench runs them: a labelled synthetic set, and a classifier trained on nothing else.
+"""Private synthetic data: a generator trained privately, and a classifier trained only on images drawn from it.
 
-A baseline of this family makes a source of labelled images from the private records, once and privately; all that
+A baseline of this family trains a source of labelled images on the private records, once and privately; all that
 follows is post-processing:
 
-1. a set of `samples` images is drawn, classes as even as they come;
-2. the run's `--student` is trained on it from scratch, and released. It sees pixels in [0, 1].
+1. draw a set of `samples` images, with classes as balanced as possible;
+2. train the run's `--student` on it from scratch, on pixels in [0, 1], and release it.
 
 The defaults are the protocol of DataLens (Wang et al., CCS 2021) and G-PATE: 100,000 images, 600 passes of plain SGD,
 2e-3, batches of 512. Tier quick is 30,000 images, 8 passes, batches of 128, with the variant working by Adam, 1e-3
-falling to 0. The student is the one of the last pass: no epoch is chosen, on test images or others, where DataLens and
-G-PATE print the best of 600 epochs on the test set.
+falling to 0. The released student is the one after the last pass: no epoch is chosen, on test images or others.
+DataLens and G-PATE report the best of 600 epochs on the test set.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ CHUNK, SHOWN = 1000, 60
 SGD_RATE, ADAM_RATE = 2e-3, 1e-3
 
 Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
-"""(n, generator) to (n, c, h, w) images in [0, 1] and their (n,) int64 labels; at most CHUNK are asked for at once."""
+"""Source of images: (n, generator) -> (n, c, h, w) in [0, 1] and (n,) int64 labels; called for at most CHUNK at
+once."""
 
 SMOKE: dict[str, Any] = {"samples": 40, "passes": 1, "student_batch": 128}
 QUICK: dict[str, Any] = {"samples": 30_000, "passes": 8, "student_batch": 128}
@@ -51,10 +52,10 @@ class Synthesis:
     """A private source of labelled images.
 
     Attributes:
-        draw: makes images and labels from what was released; never looks at private data (that of `dpgen`, which
-            promises nothing, asks the teacher for the labels).
-        ledger, claim, solved: as of a `Release`.
-        generator: the network behind `draw`, released with the student.
+        draw: makes images and labels from released values only (an exception is `dpgen`, which claims no privacy and
+            takes its labels from the teacher).
+        ledger, claim, solved: as in a `Release`.
+        generator: the network used by `draw`, released with the student.
     """
 
     draw: Draw
@@ -66,7 +67,7 @@ class Synthesis:
 
 @dataclass(frozen=True)
 class PrivateGenerator(ABC):
-    """Options of the downstream classifier, and the conversion; a baseline adds `synthesise`."""
+    """Options of the downstream classifier, and the conversion; a baseline implements `synthesise`."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.EXAMPLE)
@@ -84,22 +85,22 @@ class PrivateGenerator(ABC):
         validate.at_least(self, 1, "samples", "passes", "student_batch")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse another unit than one record, before anything is trained."""
+        """Raise BenchError, before any training, if the budget's unit is not `example`."""
         require_unit_example(budget)
 
     @abstractmethod
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Make the source within `budget` from the private records.
+        """Train the source on the private records within `budget`.
 
         Args:
             images: (n, c, h, w) uint8 on the context's device; n is public.
             labels: (n,) int64.
-            teacher: for its shape, classes and dataset; only a baseline whose `needs` have "teacher" may ask its
+            teacher: for its shape, classes and dataset; only a baseline whose `needs` include "teacher" may query its
                 model, which was trained on the private records.
         """
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Make the source, then train the student; only the source may ask `teacher.model`, where `needs` say so."""
+        """Train the source, then the student; only the source may query `teacher.model`, if `needs` include it."""
         images, labels = private_records(teacher, ctx.device)
         made = self.synthesise(images, labels, teacher, budget, ctx)
         x, y = sample(made.draw, self.samples, ctx.generator("synthetic set"))
@@ -111,7 +112,10 @@ class PrivateGenerator(ABC):
 
 @torch.no_grad()
 def sample(draw: Draw, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """(count, c, h, w) float32 images in [0, 1], (count,) labels. Raises RuntimeError if a pixel is not in [0, 1]."""
+    """Draw (count, c, h, w) float32 images in [0, 1] and (count,) labels.
+
+    Raises RuntimeError for pixels outside [0, 1].
+    """
     parts = [draw(min(CHUNK, count - start), rng) for start in range(0, count, CHUNK)]
     images, labels = torch.cat([x for x, _ in parts]), torch.cat([y for _, y in parts])
     if not bool(((images >= 0) & (images <= 1)).all()):
@@ -120,7 +124,7 @@ def sample(draw: Draw, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor
 
 
 def conditional(generator: nn.Module, classes: int, latents: Callable[[int, torch.Generator], Tensor]) -> Draw:
-    """Draw from `generator(z, y)`, (n, latent) and (n,) int64 to images, with labels in turn: public and even."""
+    """Return a `Draw` from `generator(z, y)`, (n, latent) z and (n,) int64 labels y that cycle through the classes."""
 
     def draw(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         labels = torch.arange(count, device=rng.device) % classes
@@ -130,19 +134,20 @@ def conditional(generator: nn.Module, classes: int, latents: Callable[[int, torc
 
 
 def seeing_pixels(network: Classifier) -> Classifier:
-    """The classifier with pixels in [0, 1] put to it as they are, in place."""
+    """Make the classifier take pixels in [0, 1] without normalisation, in place, and return it."""
     network.mean.fill_(0.0)
     network.std.fill_(1.0)
     return network
 
 
 def fit(network: Classifier, images: Tensor, labels: Tensor, by: PrivateGenerator, ctx: Context, stage: str) -> None:
-    """Train in place by cross-entropy; ends on the context's device in eval mode. Passes are shuffled; the incomplete
-    last batch of a pass is left out where there is a complete one.
+    """Train the network in place by cross-entropy; it ends on the context's device in eval mode.
+
+    Passes are shuffled; the incomplete last batch of a pass is dropped unless it is the only one.
 
     Args:
         images, labels: (n, c, h, w) in [0, 1], (n,) int64.
-        by: whose student it is: passes, batch and optimiser.
+        by: provides the student's passes, batch size and optimiser.
 
     Raises:
         RuntimeError: the weights became NaN or infinite.
@@ -177,7 +182,7 @@ def fit(network: Classifier, images: Tensor, labels: Tensor, by: PrivateGenerato
 
 
 def by_class(images: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Rows of up to 10 images, a class each column where there are 10 classes: the first images of every class."""
+    """Return up to 10 rows of images for display; with 10 classes each column shows one class: its first images."""
     firsts = [(labels == c).nonzero().flatten()[: SHOWN // min(classes, 10)] for c in range(min(classes, 10))]
     rows = min((len(found) for found in firsts), default=0)
     if rows == 0:

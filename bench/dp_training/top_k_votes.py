@@ -1,22 +1,23 @@
-"""TopAgg: every gradient votes with the signs of its k largest coordinates; what leaves is the noisy sum of votes.
+"""TopAgg: every gradient votes with the signs of its k largest coordinates; only the noisy sum of votes is released.
 
 Reference: Wang, Wu, Long, Rimanic, Zhang, Li, "DataLens: Scalable Privacy Preserving Training via Gradient Compression
 and Aggregation", ACM CCS 2021. Of n gradients g_i with d coordinates:
 
 1. J_i are the k coordinates where |g_ij| is largest;
-2. b_i = min(max_j |g_ij|, c), and s_ij is +1 with probability 1/2 + g_ij / (2 b_i), cut to [0, 1], and else -1;
+2. b_i = min(max_j |g_ij|, c), and s_ij is +1 with probability 1/2 + g_ij / (2 b_i), clamped to [0, 1], else -1;
 3. v_ij = s_ij for j in J_i, 0 elsewhere;
 4. V = sum_i v_i + N(0, sigma^2) on each of the d coordinates;
 5. u_j is the sign of V_j where |V_j| > beta n, and 0 elsewhere.
 
-Sensitivity. |v_i| = sqrt(k) in L2 whatever g_i is (0 if it is not finite), as b_i is its own. So V moves by sqrt(k)
-where a voter comes or goes, and by 2 sqrt(k) where it votes otherwise: its k signs turn, or sqrt(2 k) if it names other
-coordinates. Noise is on all d coordinates, so that J_i is protected with the signs; step 5 is post-processing.
+Sensitivity. |v_i| = sqrt(k) in L2 for any g_i (0 if it is not finite), as b_i depends on g_i only. So V changes by
+sqrt(k) if a voter is added or removed, and by at most 2 sqrt(k) if its gradient changes: its k signs flip, or sqrt(2 k)
+if it selects other coordinates. All d coordinates get noise, which protects J_i as well as the signs; step 5 is
+post-processing.
 
-Draws. Voter i has a place r_i and coordinate j a place t_j, evenly from [0, 1); s_ij is +1 where (r_i + t_j) mod 1 is
-below its probability. Of one coordinate the signs of all voters are independent, of one voter those of all coordinates,
-each by its own probability, for n + d draws instead of n d. r_i belongs to the voter: that another one leaves moves
-nothing.
+Draws. Voter i has an offset r_i and coordinate j an offset t_j, uniform in [0, 1); s_ij is +1 where (r_i + t_j) mod 1
+is below its probability. For one coordinate the signs of all voters are independent, for one voter those of all
+coordinates, each with its own probability; this takes n + d draws instead of n d. r_i belongs to the voter: removing
+another voter does not change it.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from torch import Tensor
 
 
 def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: Tensor) -> Tensor:
-    """Steps 1 to 3.
+    """Compute the votes of every gradient (steps 1 to 3).
 
     Args:
         rows: (n, d) gradients, any float dtype; or (n, m, d), n voters on m images.
         k: in [1, d].
-        cap: c > 0; far below the gradients, signs are not random, far above, b_i is the row's largest.
-        of_rows: (n,) places r_i in [0, 1), float64; for images (n, 1).
-        of_columns: (d,) places t_j in [0, 1), float64; or (m, d), those of each image.
+        cap: c > 0; far below the gradients the signs are deterministic, far above b_i is the row's largest entry.
+        of_rows: (n,) offsets r_i in [0, 1), float64; for images (n, 1).
+        of_columns: (d,) offsets t_j in [0, 1), float64; or (m, d), one row per image.
 
     Returns:
-        As the rows, of -1, 0 and 1, k of them not 0 in each row, none in a row that is not finite; in float32 or the
-        rows' wider dtype, so that sums of fewer than 2^24 rows are exact.
+        Same shape as `rows`, values -1, 0 and 1, with exactly k nonzero in each finite row and none in others; float32
+        or the rows' wider dtype, so that sums of fewer than 2^24 rows are exact.
     """
     finite = rows.isfinite().all(-1, keepdim=True)
     clean = torch.where(finite, rows, 0.0)
@@ -51,5 +52,5 @@ def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: T
 
 
 def agreed(mean: Tensor, beta: float) -> Tensor:
-    """Step 5 of V / n: the sign where more than the share `beta` agrees, by the noisy sum, and 0 elsewhere."""
+    """Threshold V / n (step 5): its sign where more than the fraction `beta` agrees by the noisy sum, else 0."""
     return mean.sign() * (mean.abs() > beta)

@@ -7,7 +7,7 @@ from torch import nn
 
 
 class WeightAverage:
-    """An exponential average of the weights that starts as the plain mean: post-processing of the noisy gradients."""
+    """An exponential average of the weights that starts as the plain mean; post-processing of the noisy gradients."""
 
     def __init__(self, parameters: dict[str, nn.Parameter], decay: float) -> None:
         self.parameters, self.decay, self.seen = list(parameters.values()), decay, 0
@@ -15,7 +15,7 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take in the current weights."""
+        """Add the current weights to the average."""
         self.seen += 1
         keep = min(self.decay, 1 - 1 / self.seen)
         for mean, parameter in zip(self.mean, self.parameters, strict=False):

@@ -1,25 +1,27 @@
-"""Whitening rows of norm 1 by their second moments, released with noise or taken of public rows.
+"""Whitening of rows of norm 1 by their second moments, either released with noise or computed from public rows.
 
-Noise is the same in all directions, so that gradient descent is slow along directions in which rows hardly vary;
-whitened rows vary alike in all (Mehta, Krichene, Thakurta, Kurakin, Cutkosky, "Differentially Private Image
+Noise is equal in all directions, so that gradient descent is slow along directions with little variance; whitened rows
+have the same variance in all (Mehta, Krichene, Thakurta, Kurakin, Cutkosky, "Differentially Private Image
 Classification from Features", TMLR 2023, arXiv 2211.13403).
 
-A row u of d features may be looked at as `places` parts u_p of d / places, a map's pixels; the second moment is then
-that of the maps, sum_p u_p u_p^T, and the same whitening is used at all places. One place is the whole row.
+A row u of d features may be split into `places` parts u_p of size d / places, one per pixel of a feature map. The
+second moment is then that of the maps, sum_p u_p u_p^T, and the same whitening is used at all positions. With one place
+the part is the whole row.
 
 Sensitivity, in the Frobenius norm, of S = sum over the records of S_i, S_i = sum_p u_p u_p^T:
 
-- a record that comes or goes: |S_i| <= sum_p |u_p u_p^T| = sum_p |u_p|^2 = |u|^2 <= 1.
-- a record that is replaced: S_i and S_j are positive semidefinite, so that <S_i, S_j> = tr(S_i S_j) >= 0 and
-  |S_i - S_j|^2 = |S_i|^2 + |S_j|^2 - 2 <S_i, S_j> <= 2.
+- added or removed record: |S_i| <= sum_p |u_p u_p^T| = sum_p |u_p|^2 = |u|^2 <= 1.
+- replaced record: S_i and S_j are positive semidefinite, so that <S_i, S_j> = tr(S_i S_j) >= 0 and |S_i - S_j|^2 =
+  |S_i|^2 + |S_j|^2 - 2 <S_i, S_j> <= 2.
 
-The diagonal and sqrt(2) times what is above it are a vector of S's Frobenius norm: noise of standard deviation s on
-its coordinates is s on the diagonal of S and s / sqrt(2) elsewhere.
+The diagonal, and sqrt(2) times the entries above it, form a vector with the Frobenius norm of S. Noise of standard
+deviation s on its coordinates is s on the diagonal of S and s / sqrt(2) elsewhere.
 
-Precision. Products are added up in float32 for few records at a time, and in float64 from there. A float32 sum of k
-products is off by at most k 2^-24 of the sum of their sizes; m records of p places are m p products, whose sizes have
-norm m at most: m^2 p 2^-24, twice over for neighbours. With m^2 p <= 2^16 that is 2^-7, which the noise makes room
-for. Every record keeps its place where another one is missing, so that the other sums are the same to the last bit.
+Precision. Products are added in float32 for a few records at a time, then in float64. A float32 sum of k products has
+an error of at most k 2^-24 of the sum of their absolute values. m records of p places are m p products, whose absolute
+values have norm at most m: the error is m^2 p 2^-24, once for each of two neighbours. With m^2 p <= 2^16 that is 2^-7,
+for which the noise has an allowance. If a record is missing, the others keep their positions, so that the other sums
+are bitwise equal.
 """
 
 from __future__ import annotations
@@ -37,24 +39,24 @@ from bench.dp_training.fixed_features import normalised
 from bench.privacy.noise import Noise, Source
 
 REPLACED = math.sqrt(2)
-"""How far a replaced record moves the second moment; one that comes or goes moves it by 1."""
+"""Change of the second moment by a replaced record; an added or removed one changes it by 1."""
 BLOCKS = 4
-"""Of columns: the second moment is symmetric, and blocks below the diagonal are not computed."""
+"""Number of column blocks: the second moment is symmetric, and blocks below the diagonal are not computed."""
 PLAYED = 32
-"""Records that are played with at once."""
+"""Number of records per played moment."""
 PART = 2048
-"""Rows that are whitened at once."""
+"""Number of rows that are whitened at once."""
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """u -> (u - mean) M at every place, then scaled to norm 1.
+    """The map u -> (u - mean) M at every position, then scaled to norm 1.
 
     Attributes:
-        matrix: M, (features of a place, as many or fewer), float32.
-        mean: (features of a place,) float32, a public constant.
-        places: parts that a row is looked at as; they are the last index of a flattened (maps, places) row.
-        scale: root mean square of what M makes of a row of norm 1 in a random direction; > 0.
+        matrix: M, (features of a position, at most as many outputs), float32.
+        mean: (features of a position,) float32, a public constant.
+        places: number of positions of a row; they are the last index of a flattened (maps, places) row.
+        scale: root mean square of M times a row of norm 1 in a random direction; > 0.
     """
 
     matrix: Tensor
@@ -63,12 +65,12 @@ class Whitening:
     scale: float
 
     def __call__(self, rows: Tensor) -> Tensor:
-        """(n, d) rows to (n, d'), of norm 1."""
+        """Whiten (n, d) rows to (n, d') rows of norm 1."""
         with exact_products(rows.device):
             return torch.cat([normalised(self._mapped(part)) for part in rows.split(PART)])
 
     def lengths(self, rows: Tensor) -> Tensor:
-        """(n,) norms of what M makes of (n, d) rows of norm 1, in units of that of a random direction."""
+        """Return (n,) norms of M times the (n, d) rows of norm 1, in units of the norm for a random direction."""
         return self._mapped(rows).float().norm(dim=1) / self.scale
 
     def _mapped(self, rows: Tensor) -> Tensor:
@@ -76,9 +78,10 @@ class Whitening:
         return (parts @ self.matrix).transpose(1, 2).flatten(1)
 
     def folded(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """A linear layer on unit rows that decides as `weight` (classes, d') does on whitened ones.
+        """Return a linear layer on unit rows with the same decisions as `weight` (classes, d') on whitened rows.
 
-        The last scaling is left out: it multiplies all logits of a row by the same number, and `scale` stands for it.
+        The final normalisation is left out, as it multiplies all logits of a row by the same number; `scale` replaces
+        it.
 
         Returns:
             weight (classes, d) and bias (classes,).
@@ -89,10 +92,10 @@ class Whitening:
 
 
 def second_moment(rows: Tensor, places: int = 1) -> Tensor:
-    """(k, k) float64, k = d / places: the sum over rows and places of u_p u_p^T; exactly symmetric.
+    """Return (k, k) float64, k = d / places: the sum over rows and positions of u_p u_p^T; exactly symmetric.
 
     Args:
-        rows: (n, d) float32 of norm 1 at most.
+        rows: (n, d) float32 of norm at most 1.
     """
     k, few = rows.shape[1] // places, max(int(MOST_CHUNK / math.sqrt(places)), 1)
     total = torch.zeros(k, k, dtype=torch.float64, device=rows.device)
@@ -107,10 +110,10 @@ def second_moment(rows: Tensor, places: int = 1) -> Tensor:
 
 
 def noisy_second_moment(rows: Tensor, places: int, std: float, source: Source) -> Tensor:
-    """The second moment with symmetric noise: standard deviation `std` on the diagonal, `std` / sqrt(2) elsewhere.
+    """Return the second moment with symmetric noise: deviation `std` on the diagonal, `std` / sqrt(2) elsewhere.
 
-    Both are divided by the room that rounding errors are given: noise of multiplier `std` for a record that comes or
-    goes, std / sqrt(2) for one that is replaced. The smallest eigenvalue may be negative.
+    Both deviations include the allowance for rounding errors. The noise multiplier is `std` for an added or removed
+    record, std / sqrt(2) for a replaced one. The smallest eigenvalue may be negative.
 
     Args:
         std: >= 0; 0 adds nothing and protects nothing.
@@ -125,9 +128,9 @@ def noisy_second_moment(rows: Tensor, places: int, std: float, source: Source) -
 
 
 def played_moments(std: float, world: bool, n: int, generator: torch.Generator) -> Tensor:
-    """(n, 3): n plays of `noisy_second_moment` with a record, or with zeros in its place, which add nothing.
+    """Return (n, 3): n plays of `noisy_second_moment` with a record, or with zeros in its position.
 
-    Records have two features of their own each, so that one moment is PLAYED plays.
+    Records have two features each, disjoint from the others', so that one moment contains PLAYED independent plays.
     """
     lanes, found = torch.arange(PLAYED), []
     rows = torch.zeros(PLAYED, PLAYED, 2)
@@ -140,10 +143,10 @@ def played_moments(std: float, world: bool, n: int, generator: torch.Generator) 
 
 
 def private_whitening(rows: Tensor, places: int, std: float, kappa: float, source: Source) -> Whitening:
-    """By (S + E + kappa std sqrt(2 k) I)^-1, E the noise, whose largest eigenvalue is std sqrt(2 k) or so.
+    """Return the whitening by (S + E + kappa std sqrt(2 k) I)^-1, E the noise.
 
-    Without noise the shift is that of noise 1. Where kappa is too small for what is left to be positive, it is doubled
-    until it is, which looks at the release alone.
+    The noise's largest eigenvalue is about std sqrt(2 k). Without noise the shift is that of noise 1. If kappa is
+    too small for a positive definite result, it is doubled until it suffices, which uses the released matrix only.
     """
     moment = noisy_second_moment(rows, places, std, source)
     shift = kappa * (std or 1.0) * math.sqrt(2 * len(moment))
@@ -151,7 +154,7 @@ def private_whitening(rows: Tensor, places: int, std: float, kappa: float, sourc
 
 
 def public_whitening(rows: Tensor, places: int, rho: float) -> Whitening:
-    """By the covariance of public rows, to whose diagonal rho times its mean is added."""
+    """Return the whitening by the covariance of public rows, with rho times its mean diagonal added to the diagonal."""
     mean = rows.unflatten(1, (-1, places)).double().mean((0, 2))
     moment = second_moment(rows, places) / len(rows) - places * mean[:, None] * mean
     shift = rho * float(moment.diagonal().mean())
@@ -159,7 +162,7 @@ def public_whitening(rows: Tensor, places: int, rho: float) -> Whitening:
 
 
 def _whitening(moment: Tensor, mean: Tensor, places: int, shift: float) -> Whitening:
-    """By (moment + shift I)^-1."""
+    """Return the whitening by (moment + shift I)^-1."""
     eye = torch.eye(len(moment), dtype=torch.float64, device=moment.device)
     lower, failed = torch.linalg.cholesky_ex(moment + shift * eye)
     if failed:

@@ -1,1 +1,1 @@
-"""Losses, steps and batches of GANs; the attackers' GANs and searches of their latent spaces; records by teacher."""
+"""GAN losses, training steps and batches; the attackers' GANs and latent-space searches."""

@@ -1,6 +1,6 @@
-"""A search of a decoder's codes for images that the target is sure of, seen moved, mirrored, turned and scaled.
+"""Inversion by searching a decoder's codes for images that the target classifies confidently under augmentation.
 
-What `pca-mi` and `eigen-gan` share: the options, steps 2 and 3 of the one and 3 and 4 of the other.
+It is shared by `pca-mi` and `eigen-gan`: the options, steps 2 and 3 of the former and 3 and 4 of the latter.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from bench.data.affine import apply_affine
 from bench.validate import at_least, positive
 
 FEWEST = 3
-"""Images that have two principal directions."""
+"""Smallest number of images from which two principal directions can be computed."""
 
 
 class Decoder(Protocol):
-    """x(z), and what a search of z needs of it."""
+    """The decoder x(z), with the functions that a search of z needs."""
 
     @property
     def size(self) -> int:
-        """k, the length of a code."""
+        """Return k, the length of a code."""
 
     def __call__(self, z: Tensor) -> Tensor:
-        """(n, c, h, w) in [0, 1] of (n, k) codes, each row by itself."""
+        """Map (n, k) codes to (n, c, h, w) images in [0, 1], each row independently."""
 
     def code(self, images: Tensor) -> Tensor:
-        """(n, k): where the images are."""
+        """Return the (n, k) codes of the images."""
 
     def unlikeliness(self, images: Tensor) -> Tensor | float:
-        """A sum over (n, c, h, w) images, to be added to what the search descends."""
+        """Return the penalty of (n, c, h, w) images, summed over them, which the search adds to its loss."""
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,12 @@ class CodeSearch(ABC):
         positive(self, "lr")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: too few images for principal directions."""
+        """Return a reason not to run, such as too few images for principal directions, or None."""
         return None if aux >= FEWEST else f"{aux} auxiliary images: principal directions need at least {FEWEST}"
 
     @abstractmethod
     def decoder(self, aux: Tensor, ctx: Context) -> Decoder:
-        """x(z), by the attacker's images."""
+        """Return the decoder x(z), fitted on the attacker's images."""
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Reconstruct every class `draws` times."""
@@ -102,8 +102,11 @@ class CodeSearch(ABC):
         return AttackResult(torch.cat(found), targets, draws.repeat_interleave(len(classes)))
 
     def _moves(self, count: int, shape: tuple[int, int, int], ctx: Context) -> tuple[Tensor, Tensor]:
-        """Of a at every step: (steps, 3, count) shift down and right, in pixels, and 1 to mirror; (steps, 5, count) in
-        [-1, 1], angle, none, size and two shifts."""
+        """Draw the augmentation of every step: two tensors.
+
+        (steps, 3, count): shift down and right in pixels, and 1 to mirror; and (steps, 5, count) in [-1, 1]: angle,
+        unused, size and two shifts.
+        """
         rng = ctx.generator("pca-mi/moves")
         size = (self.steps, 2, count)
         shifts = torch.randint(-self.shift, self.shift + 1, size, generator=rng, device=ctx.device)
@@ -113,7 +116,7 @@ class CodeSearch(ABC):
         return torch.cat([shifts, mirrors * int(mirrored)], 1), turns
 
     def _seen(self, images: Tensor, move: Tensor, turn: Tensor) -> Tensor:
-        """a(x): (n, c, h, w), by (3, n) and (5, n) draws of `_moves`."""
+        """Augment (n, c, h, w) images by (3, n) and (5, n) draws of `_moves`."""
         images = moved(images, move.T, self.shift)
         if not self.turn and not self.scale and not self.move:
             return images
@@ -124,14 +127,14 @@ class CodeSearch(ABC):
         self, decoder: Decoder, labels: Tensor, moves: Tensor, turns: Tensor, target: Target, ctx: Context,
         advance: Advance,
     ) -> Tensor:  # fmt: skip
-        """The search, for (n,) labels: (n, c, h, w)."""
+        """Search the codes for (n,) labels and return the (n, c, h, w) images."""
         z = torch.zeros(len(labels), decoder.size, device=ctx.device, requires_grad=True)
         adam = torch.optim.Adam([z], lr=self.lr)
         for move, turn in zip(moves, turns, strict=True):
             with ctx.precision():
                 images = decoder(z)
                 logits = target.logits(self._seen(images, move, turn)).float()
-            # Sums, not means: an image's search does not depend on those beside it
+            # Sums, not means: an image's search must not depend on the other images
             cost = F.cross_entropy(logits, labels, reduction="sum") + self.weight * z.square().sum()
             (z.grad,) = torch.autograd.grad(cost + decoder.unlikeliness(images), z)
             adam.step()
@@ -139,19 +142,19 @@ class CodeSearch(ABC):
         return decoder(z).detach()
 
     def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
-        """(count, c, h, w) images of normal codes."""
+        """Return (count, c, h, w) images of standard normal codes."""
         decoder = self.decoder(aux, ctx)
         size, rng = (count, decoder.size), ctx.generator("pca-mi/prior")
         return decoder(torch.randn(size, generator=rng, device=ctx.device))
 
     def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
-        """(n, c, h, w): `images` as the decoder redraws them from their codes."""
+        """Return (n, c, h, w): `images` as the decoder reconstructs them from their codes."""
         decoder = self.decoder(aux, ctx)
         return decoder(decoder.code(images))
 
 
 def moved(images: Tensor, move: Tensor, most: int) -> Tensor:
-    """Each image moved, its border repeated, and mirrored.
+    """Shift each image, repeating its border, and mirror it.
 
     Args:
         images: (n, c, h, w).

@@ -28,12 +28,12 @@ class Eigenfaces:
 
     @property
     def size(self) -> int:
-        """k, the length of a code."""
+        """Return k, the length of a code."""
         return len(self.deviations)
 
     @classmethod
     def of(cls, images: Tensor, components: int, seed: int) -> Eigenfaces:
-        """Of (n, c, h, w) images; at most n - 1 components."""
+        """Compute the decoder from (n, c, h, w) images; at most n - 1 components."""
         rows = images.flatten(1).cpu().numpy().astype(np.float64)
         fitted = PCA(min(components, len(rows) - 1, rows.shape[1]), svd_solver="randomized", random_state=seed).fit(
             rows
@@ -43,19 +43,19 @@ class Eigenfaces:
         return cls(mean, directions, deviations, (images.shape[1], images.shape[2], images.shape[3]))
 
     def __call__(self, z: Tensor) -> Tensor:
-        """(n, c, h, w) in [0, 1] of (n, k) codes."""
+        """Map (n, k) codes to (n, c, h, w) images in [0, 1]."""
         return self.unclipped(z).clamp(0, 1)
 
     def unclipped(self, z: Tensor) -> Tensor:
-        """(n, c, h, w) m + V (s z) of (n, k) codes."""
+        """Map (n, k) codes to (n, c, h, w) images m + V (s z), not clipped to [0, 1]."""
         return (self.mean + (z * self.deviations) @ self.directions).view(-1, *self.shape)
 
     def unlikeliness(self, images: Tensor) -> float:
-        """0: principal components tell the search of no image that it is unlike a real one."""
+        """Return 0: principal components have no penalty for unrealistic images."""
         del images
         return 0.0
 
     def code(self, images: Tensor) -> Tensor:
-        """(n, k): the z of which x(z) is nearest, but for the clip."""
+        """Return (n, k) codes z with x(z) nearest to the images, ignoring the clipping."""
         along = (images.flatten(1) - self.mean) @ self.directions.T
         return torch.where(self.deviations > 0, along / self.deviations, torch.zeros_like(along))

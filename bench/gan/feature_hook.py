@@ -1,4 +1,4 @@
-"""A target's features, recorded while it answers."""
+"""Recording of a target's penultimate features during forward passes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bench.errors import Incompatible
 
 @contextmanager
 def recorded_features(module: nn.Module) -> Iterator[list[Tensor]]:
-    """A list that every forward pass adds its features to: (n, d), the input of the last layer, with its gradient.
+    """Context manager: returns a list to which forward passes append the (n, d) differentiable input of the last layer.
 
     That layer is the last linear one, or in a network without any the last convolution, whose input is averaged over
-    its places. Raises BenchError if there is neither.
+    its positions. Raises BenchError if there is neither.
     """
     kinds: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d)
     layers = [[layer for layer in module.modules() if isinstance(layer, kind)] for kind in kinds]

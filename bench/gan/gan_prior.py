@@ -1,7 +1,7 @@
 """The attacker's image prior: a GAN trained on the auxiliary images, once for all targets, seeds and attacks.
 
 Attacks that search a generator's latent space derive from `GanPrior`; those with equal settings share one GAN in the
-store. It is trained as GMI's (Zhang et al., CVPR 2020) without the target; see `bench/gan/wasserstein.py`.
+artifact store. It is trained like GMI's (Zhang et al., CVPR 2020), without the target; see `bench/gan/wasserstein.py`.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from bench.validate import at_least, positive
 
 VERSION = 1
 NEAREST: dict[str, Any] = {"steps": 150, "lr": 0.1, "penalty": 1e-3}
-"""How the latent of a given image is searched for."""
+"""Settings of the search for a given image's latent."""
 BETAS = (0.5, 0.999)
 SMOKE: dict[str, Any] = {"gan_steps": 5, "gan_batch": 8, "latent": 8, "width": 4}
 QUICK: dict[str, Any] = {"gan_steps": 400, "width": 16}
-"""Half a minute on two CPU cores at 28 pixels; minutes at 64."""
+"""Settings of tier quick: half a minute on two CPU cores at 28 pixels; minutes at 64."""
 SHORT_TRAINING = Departure(
     what="the GAN learns by larger steps, 1e-3 for 2e-4, and G is updated after 2 updates of D, not 5",
     why="tier quick has 400 updates of D for the paper's 53,000, of which every fifth leaves G 80 small steps",
     sets={"gan_lr": 1e-3, "n_critic": 2},
 )
-"""What the attacks of variant `working` change in the training of this GAN."""
+"""Changes of the `working` attacks in the training of this GAN."""
 _KEY = ("gan_steps", "gan_batch", "gan_lr", "n_critic", "penalty", "latent", "width")
 
 
 def untrainable(shape: tuple[int, int, int], aux: int, batch: int) -> str | None:
-    """Why no GAN of these images can be trained: a size that it cannot make, or fewer than two batches of them."""
+    """Return why no GAN can be trained on these images: an unsupported size, or fewer than two batches; else None."""
     try:
         check_square(shape)
     except BenchError as error:
@@ -51,7 +51,7 @@ def untrainable(shape: tuple[int, int, int], aux: int, batch: int) -> str | None
 
 @dataclass(frozen=True)
 class GanPrior:
-    """Options of the GAN, with GMI's defaults for MNIST."""
+    """Options of the attacker's GAN, with GMI's defaults for MNIST."""
 
     gan_steps: Size[int] = 53_000
     """Critic updates of the GAN (100 epochs over half of MNIST, about 34,000 images, in batches of 64)."""
@@ -70,23 +70,25 @@ class GanPrior:
 
     def __post_init__(self) -> None:
         at_least(self, 1, "gan_steps", "n_critic", "latent", "width")
-        at_least(self, 2, "gan_batch")  # BatchNorm has no variance of a single image
+        at_least(self, 2, "gan_batch")  # BatchNorm needs at least two images for a variance
         positive(self, "gan_lr")
         at_least(self, 0, "penalty")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: images the GAN cannot make, or fewer than two batches of auxiliary images."""
+        """Return a reason not to run: an image size the GAN cannot make, or fewer than two batches; else None."""
         return untrainable(shape, aux, self.gan_batch)
 
     def gan(
         self, aux: Tensor, ctx: Context, diversity: Diversity | None = None, trained_with: dict[str, Any] | None = None
     ) -> tuple[DeconvGenerator, Critic]:
-        """Generator and critic, frozen, in eval mode; from the store if these images and settings were trained before.
+        """Return generator and critic, frozen, in eval mode.
+
+        They are loaded from the store if already trained on these images and settings.
 
         Args:
             aux: (n, c, h, w) in [0, 1] on the context's device.
-            diversity: as of `train_wgan_gp`.
-            trained_with: what else the training depends on, such as a target's fingerprint; with `diversity` alone.
+            diversity: as in `train_wgan_gp`.
+            trained_with: other inputs of the training, such as a target's fingerprint; only together with `diversity`.
         """
         key = {"version": VERSION, "aux": fingerprint(aux), **{name: getattr(self, name) for name in _KEY}}
         key |= trained_with or {}
@@ -116,7 +118,7 @@ class GanPrior:
         return generator, critic
 
     def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
-        """(count, c, h, w) images of random latent vectors: what the attacker has without any target."""
+        """Return (count, c, h, w) images of random latent vectors: the attacker's prior without any target."""
         generator, _ = self.gan(aux, ctx)
         rng = ctx.generator("prior")
         with torch.no_grad():
@@ -127,7 +129,7 @@ class GanPrior:
         return torch.cat(parts)
 
     def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
-        """(n, c, h, w): each of `images` as the generator comes nearest to it; kept in the store."""
+        """Return (n, c, h, w): the generator's nearest image to each of `images`; cached in the store."""
         generator, _ = self.gan(aux, ctx)
         key = {name: getattr(self, name) for name in _KEY} | NEAREST
         key |= {"version": VERSION, "aux": fingerprint(aux), "images": fingerprint(images)}

@@ -1,4 +1,4 @@
-"""One optimiser step that leaves the gradients of all other networks alone."""
+"""An optimiser step that does not change the gradients of other networks."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from torch import Tensor
 
 
 def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    """One step of `optimiser` against the gradient of `loss` in its own parameters alone.
+    """Run one step of `optimiser` on `loss`, with gradients only for the optimiser's own parameters.
 
-    `loss.backward()` would write gradients into the target and into the other player of a GAN as well.
+    `loss.backward()` would also write gradients into the target and into the other network of a GAN.
     """
     parameters = [p for group in optimiser.param_groups for p in group["params"]]
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):

@@ -1,6 +1,4 @@
-"""Searches of a latent space, every row on its own: by Nesterov's momentum for any loss (GMI, Zhang et al., CVPR 2020,
-stage 2), and by Adam for the image that comes nearest to a given one.
-"""
+"""Latent-space searches: Nesterov momentum for any loss (GMI, stage 2), Adam for the nearest generated image."""
 
 from __future__ import annotations
 
@@ -22,11 +20,11 @@ def search_latents(
     clip: float,
     advance: Advance,
 ) -> Tensor:
-    """(n, latent) latents after `iterations` steps from `z`.
+    """Minimise `loss` over latents by `iterations` steps from `z`; return (n, latent).
 
     Args:
         z: (n, latent).
-        loss: latents to a scalar, a sum over the rows; only given latents inside the clamp.
+        loss: maps latents to a scalar, a sum over the rows; it is called only with latents within the clip bound.
         lr, momentum: as in `nesterov_step`.
         clip: bound on every coordinate, at the start and after every step.
         advance: called with 1 after every step.
@@ -52,13 +50,13 @@ def nearest_images(
     penalty: float,
     advance: Advance,
 ) -> tuple[Tensor, Tensor]:
-    """The images nearest to given ones that a generator was found to make, and their squared errors.
+    """Search a generator's latents for the images nearest to given ones; return them with their squared errors.
 
-    `steps` of Adam on the sum over images of ||decode(z) - x||^2 + penalty ||z||^2, so that rows do not meet; the least
-    error on the way counts.
+    Runs `steps` of Adam on the sum over images of ||decode(z) - x||^2 + penalty ||z||^2, so that rows are independent;
+    the smallest error of all steps is returned.
 
     Args:
-        decode: (n, latent) to (n, c, h, w), differentiable, each row by itself; called with all rows.
+        decode: maps (n, latent) to (n, c, h, w), differentiable, each row independently; called with all rows.
         z: (n, latent), where the search starts.
         images: (n, c, h, w).
         advance: called with 1 after every step.

@@ -1,4 +1,4 @@
-"""Batches of passes over a set of images."""
+"""Batch indices of shuffled passes over a set of images."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def shuffled_batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
-    """(size,) indices of shuffled passes over n images, without end; a pass' incomplete last batch is left out."""
+    """Yield (size,) indices of shuffled passes over n images, endlessly; a pass' incomplete last batch is dropped."""
     while True:
         order = torch.randperm(n, generator=rng, device=rng.device)
         yield from order[: n - n % size].split(size)

@@ -1,4 +1,4 @@
-"""Batches of discriminators that are teachers: each of one part of the records, whatever the other parts hold."""
+"""Batches for teacher discriminators: each teacher draws from its own part, independently of the other parts."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from bench.data import to_float
 from bench.privacy.noise import Noise, Source
 
 MANY = 1000
-"""Teachers of a data set that needs no other number."""
+"""Default number of teachers."""
 
 
 def panel_size(teachers: int, dataset: str) -> int:
-    """`teachers`, or if that is 0 what suits the data set (48 on digits); public, and never a function of records."""
+    """Return `teachers`, or for 0 the data set's default (48 on digits); public, never computed from the records."""
     return teachers or data.facts(dataset).teachers or MANY
 
 
 class TeacherBatches:
-    """Private records by teacher; draws of one part never depend on another one.
+    """Private records grouped by teacher; draws from one part never depend on another part.
 
     Args:
         images: (n, c, h, w) uint8.
@@ -39,16 +39,19 @@ class TeacherBatches:
         self.sizes = torch.tensor([len(part) for part in parts], device=images.device)
 
     def draw(self, count: int, source: Source) -> Tensor:
-        """(k, count) int64 records, row i uniform over part i with replacement; of no meaning where a part is empty."""
+        """Draw (k, count) int64 record indices, row i uniform over part i with replacement.
+
+        Arbitrary where a part is empty.
+        """
         u = Noise.of(source).uniform(len(self.rows), count)
         return self.rows.gather(1, (u * self.sizes[:, None]).long())
 
     def records(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """(..., c, h, w) pixels in [0, 1] and (..., classes) one-hot labels of (...) int64 records."""
+        """Return (..., c, h, w) pixels in [0, 1] and (..., classes) one-hot labels of (...) int64 records."""
         return to_float(self.images[chosen]), F.one_hot(self.labels[chosen], self.classes).float()
 
     def __call__(self, count: int, source: Source) -> Tensor:
-        """(k, count, d + classes) pixels and one-hot labels of `draw`; zeros where a part is empty."""
+        """Draw (k, count, d + classes) pixels and one-hot labels, as `draw`; zeros where a part is empty."""
         pixels, labels = self.records(self.draw(count, source))
         rows = torch.cat([pixels.flatten(2), labels], 2)
         return torch.where((self.sizes > 0)[:, None, None], rows, 0.0)

@@ -19,24 +19,24 @@ from bench.nets.critics import Critic
 from bench.nets.generators import DeconvGenerator
 
 Diversity = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""Two batches of latents and the images of each, to a scalar."""
+"""Diversity reward: two batches of latents and their images -> scalar."""
 
 
 def critic_loss(real: Tensor, fake: Tensor) -> Tensor:
-    """mean D(G(z)) - mean D(x), to be minimised by D; `real` and `fake` are (n,) critic scores."""
+    """Critic loss mean D(G(z)) - mean D(x); `real` and `fake` are (n,) critic scores."""
     return fake.mean() - real.mean()
 
 
 def generator_loss(fake: Tensor) -> Tensor:
-    """-mean D(G(z)), to be minimised by G; `fake` is (n,) critic scores."""
+    """Generator loss -mean D(G(z)); `fake` is (n,) critic scores."""
     return -fake.mean()
 
 
 def gradient_penalty(critic: Callable[[Tensor], Tensor], real: Tensor, fake: Tensor, alpha: Tensor) -> Tensor:
-    """mean over images of (||grad D(x~)||_2 - 1)^2 at x~ = alpha x + (1 - alpha) G(z).
+    """Gradient penalty: mean over images of (||grad D(x~)||_2 - 1)^2 at x~ = alpha x + (1 - alpha) G(z).
 
     Args:
-        critic: (n, c, h, w) to (n,); must not couple the images of a batch.
+        critic: maps (n, c, h, w) to (n,); must not mix the images of a batch.
         real, fake: (n, c, h, w).
         alpha: (n,) in [0, 1], one per image.
     """
@@ -71,7 +71,7 @@ def train_wgan_gp(
         penalty: weight of the gradient penalty.
         rng: on aux's device; the only source of randomness.
         advance: called with 1 after every critic update.
-        diversity: what the generator is rewarded for besides, of two batches of latents and their images.
+        diversity: additional reward of the generator, computed from two batches of latents and their images.
     """
     generator.train()
     critic.train()
@@ -108,19 +108,25 @@ def train_wgan_gp(
 def build_gan(
     shape: tuple[int, int, int], latent: int, width: int, seed: int, device: torch.device
 ) -> tuple[DeconvGenerator, Critic]:
-    """A generator and a critic with weights that depend on `seed` alone; torch's own random state stays as it was."""
+    """Build a generator and a critic with weights that depend only on `seed`.
+
+    Torch's global random state is unchanged.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return DeconvGenerator(shape, latent, width).to(device), Critic(shape, width).to(device)
 
 
 def pack(**modules: nn.Module) -> Tensors:
-    """The state of several networks in one dictionary: `pack(critic=c)` has keys such as "critic.layers.0.weight"."""
+    """Merge the states of several networks: `pack(critic=c)` has keys such as "critic.layers.0.weight"."""
     return {f"{name}.{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
 
 
 def unpack(state: Tensors, **modules: nn.Module) -> None:
-    """Load what `pack` made; sets eval mode and freezes the weights. Raises RuntimeError if a tensor is missing."""
+    """Load a state made by `pack`; sets eval mode and freezes the weights.
+
+    Raises RuntimeError if a tensor is missing.
+    """
     for name, module in modules.items():
         prefix = f"{name}."
         module.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
@@ -128,13 +134,13 @@ def unpack(state: Tensors, **modules: nn.Module) -> None:
 
 
 def fingerprint(images: Tensor) -> str:
-    """SHA-256 of images in [0, 1], taken of their 8-bit form so that it is the same on every device."""
+    """Return the SHA-256 of images in [0, 1], computed on 8-bit values so that it is equal on every device."""
     pixels = images.detach().mul(255).round().to(torch.uint8).cpu().contiguous()
     return hashlib.sha256(f"{tuple(pixels.shape)}".encode() + pixels.numpy().tobytes()).hexdigest()
 
 
 def weights_fingerprint(module: nn.Module) -> str:
-    """SHA-256 of a network's parameters and buffers, in float32 on the CPU."""
+    """Return the SHA-256 of a network's parameters and buffers, in float32 on the CPU."""
     digest = hashlib.sha256()
     for name, value in module.state_dict().items():
         digest.update(name.encode() + value.detach().float().cpu().contiguous().numpy().tobytes())

@@ -1,1 +1,1 @@
-"""The answers that membership attacks read, and the reference models that they learn from."""
+"""Shared code of membership attacks: model confidences, reference models, and nearest neighbours."""

@@ -1,4 +1,4 @@
-"""What membership attacks share: true-class confidences in float64, shifted views, references and their records."""
+"""Shared code of membership attacks: true-class confidences in float64, augmented views, and reference models."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Views = Literal["none", "mirror", "shifts"]
 
 TINY = torch.finfo(torch.float32).tiny
 FEW: dict[str, Any] = {"references": 4}
-"""The size of tiers smoke and quick."""
+"""Settings of tiers smoke and quick."""
 TEACHER_REFERENCES = Departure(
     what="the references of a student are undefended teachers, not students of the same conversion",
     why="each reference student costs a whole conversion; with teachers the attack on a student rests on transfer",
     sets={"reference_kind": "teacher"},
 )
-"""What the attacks of variant `working` change in their reference models."""
+"""Changes of the `working` attacks in their reference models."""
 
 
 @dataclass(frozen=True)
 class ReferenceAttack:
-    """Options and steps of the attacks that learn from reference models."""
+    """Options and steps of attacks that learn from reference models."""
 
     references: Size[int] = 4
     """Reference (shadow) models; even, each suspect is a training record of half of them."""
@@ -45,10 +45,10 @@ class ReferenceAttack:
         at_least(self, 1, "batch")
 
     def reference_models(self, knowledge: AttackerKnowledge, ctx: Context) -> tuple[list[Target], Tensor]:
-        """The references, and (references, n) bool, which suspects each of them was trained on.
+        """Return the references, and (references, n) bool: which suspects are in each reference's training records.
 
         Raises:
-            RunFailed: another number of them came, or a suspect is not in exactly half.
+            RunFailed: the number of references is wrong, or a suspect is not a member of exactly half of them.
         """
         found = knowledge.references(self.references, self.reference_kind)
         if len(found) != self.references:
@@ -60,10 +60,10 @@ class ReferenceAttack:
 
 
 def ask(target: Target, images: Tensor, batch: int) -> Tensor:
-    """(n, classes) float64, the softmax probabilities that the target answers (n, c, h, w) images with.
+    """Query the target with (n, c, h, w) images; return (n, classes) float64 softmax probabilities.
 
     Raises:
-        RunFailed: an answer is not a number.
+        RunFailed: a response is not a number.
     """
     answers = torch.cat([target.scores(part) for part in images.split(at_once(images, batch))]).double()
     if not bool(answers.isfinite().all()):
@@ -72,7 +72,7 @@ def ask(target: Target, images: Tensor, batch: int) -> Tensor:
 
 
 def true_class_probability(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """(n,) p_y, at least the smallest normal float32.
+    """Return the (n,) true-class probabilities p_y, at least the smallest normal float32.
 
     Args:
         probabilities: (n, classes) float64.
@@ -82,13 +82,13 @@ def true_class_probability(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def scaled_confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """(n,) phi = log p_y - log sum_{j != y} p_j (Carlini et al., S&P 2022), between about -87.3 and 87.3.
+    """Return (n,) phi = log p_y - log sum_{j != y} p_j (Carlini et al., S&P 2022), between about -87.3 and 87.3.
 
-    The wrong classes are summed one by one: 1 - p_y of float32 answers is 0 or a multiple of 6e-8, their sum is not.
-    p_y and the sum are at least the smallest normal float32, 1.2e-38, below which devices may answer 0.
+    The wrong classes' probabilities are summed: 1 - p_y of float32 responses is 0 or a multiple of 6e-8, their sum is
+    not. p_y and the sum are clamped to the smallest normal float32, 1.2e-38, below which devices may return 0.
 
     Args:
-        probabilities: (n, classes) float64, made of float32 answers.
+        probabilities: (n, classes) float64, converted from float32 responses.
         labels: (n,) int64.
     """
     others = probabilities.scatter(1, labels.unsqueeze(1), 0.0).sum(1).clamp_min(TINY)
@@ -96,8 +96,10 @@ def scaled_confidence(probabilities: Tensor, labels: Tensor) -> Tensor:
 
 
 def views(images: Tensor, kind: Views) -> list[Tensor]:
-    """What is asked about each image: "none" the image; "mirror" also its mirror image; "shifts" also its four shifts
-    by one pixel, up, down, left and right, the border filled by reflection.
+    """Return the query views of each image.
+
+    "none" is only the image; "mirror" is the image and its mirror image; "shifts" is the image and its four shifts by
+    one pixel, up, down, left and right, with the border filled by reflection.
 
     Args:
         images: (n, c, h, w), h and w at least 2.
@@ -113,11 +115,11 @@ def views(images: Tensor, kind: Views) -> list[Tensor]:
 
 
 def split_by_membership(values: Tensor, members: Tensor) -> tuple[Tensor, Tensor]:
-    """(IN, OUT): for each suspect the values of the references that were trained on it, and of the others.
+    """Split values into (IN, OUT): per suspect, those of references trained on it, and those of the others.
 
     Args:
         values: (references, n, ...).
-        members: (references, n) bool, each column true in exactly half of its places.
+        members: (references, n) bool, each column true in exactly half of its rows.
 
     Returns:
         Two tensors (references / 2, n, ...), in the order of the references.

@@ -1,7 +1,8 @@
-"""Whitened principal components of the attacker's images, and distances to the nearest of a set of images in them.
+"""Nearest-neighbour distances between images, in whitened principal components of the attacker's images.
 
-Attacks on released images and generators measure there: in raw pixels, or in few components, the nearest released image
-tells members from others hardly at all (measured on 32x32 faces: AUC 0.54 in pixels, 0.71 in 200 whitened components).
+Attacks on released images and generators use these distances: in raw pixels, or in few components, the distance to the
+nearest released image hardly separates members from others (measured on 32x32 faces: AUC 0.54 in pixels, 0.71 in 200
+whitened components).
 """
 
 from __future__ import annotations
@@ -12,20 +13,20 @@ import torch
 from torch import Tensor
 
 MOST_FITTED = 3000
-"""Images that components are found from: the first ones. A population with labels is in no order, another one in its
-data set's."""
+"""Number of first images from which the components are computed. A labelled population is in random order, an
+unlabelled one in its data set's order."""
 SHARE = 5
-"""Images for each component, at least."""
+"""Smallest number of images per component."""
 CHUNK = 512
 LEAST = 1e-6
-"""Variance of a component that is kept, as a share of the largest one's."""
+"""Smallest variance of a component that is kept, relative to the largest variance."""
 TINY = 1e-12
-"""The smallest distance or error, before logarithms."""
+"""Lower bound on distances and errors before taking logarithms."""
 
 
 @dataclass(frozen=True)
 class Components:
-    """Principal components of images, largest first.
+    """Principal components of images, in descending order of variance.
 
     Attributes:
         mean: (d,) float64, the mean image.
@@ -39,10 +40,10 @@ class Components:
 
     @classmethod
     def of(cls, images: Tensor, most: int) -> Components:
-        """Up to `most` components of (n, c, h, w) images, at most n / 5 and at least 1.
+        """Compute up to `most` components of (n, c, h, w) images, at most n / 5 and at least 1.
 
         Raises:
-            ValueError: fewer than two images, or all the same.
+            ValueError: fewer than two images, or all images are equal.
         """
         rows = images[:MOST_FITTED].flatten(1).double()
         if len(rows) < 2 or bool((rows == rows[0]).all()):
@@ -57,11 +58,11 @@ class Components:
         return cls(mean, directions, (values / (len(rows) - 1)).sqrt())
 
     def whiten(self, images: Tensor) -> Tensor:
-        """(n, k) float64 coordinates in which the attacker's images have variance 1."""
+        """Return (n, k) float64 coordinates, scaled so that the attacker's images have variance 1."""
         return torch.cat([(part - self.mean) @ self.directions / self.deviations for part in _rows(images)])
 
     def residual(self, images: Tensor) -> Tensor:
-        """(n,) float64 squared distance of each image from the span of the components, at least 0."""
+        """Return the (n,) float64 squared distance of each image from the span of the components, at least 0."""
         found = []
         for part in _rows(images):
             centred = part - self.mean
@@ -70,18 +71,21 @@ class Components:
 
 
 def pixels(images: Tensor) -> Tensor:
-    """(n, d) float64 of (n, c, h, w) in [0, 1], in [-1, 1]: the space of the black-box attack as it was printed."""
+    """Map (n, c, h, w) in [0, 1] to (n, d) float64 in [-1, 1]: the space of the published black-box attack."""
     return images.flatten(1).double() * 2 - 1
 
 
 def nearest(points: Tensor, among: Tensor, k: int = 1) -> Tensor:
-    """(n,) float64 distance of each of (n, d) points to the k-th nearest of (m, d), or to the last where m < k."""
+    """Return (n,) float64 distances of (n, d) points to the k-th nearest of (m, d), or the farthest if m < k."""
     rank = min(k, len(among))
     return torch.cat([torch.cdist(part, among).kthvalue(rank, dim=1).values for part in points.split(CHUNK)])
 
 
 def log_density(points: Tensor, among: Tensor, bandwidth: float) -> Tensor:
-    """(n,) log of a Gaussian kernel density of (m, d), up to a constant of d and bandwidth; never of an underflow."""
+    """Return the (n,) log Gaussian kernel density of (m, d) at the points, up to a constant.
+
+    Computed without underflow.
+    """
     parts = [
         torch.logsumexp(torch.cdist(part, among).square() / (-2 * bandwidth**2), 1) for part in points.split(CHUNK)
     ]

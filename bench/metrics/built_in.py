@@ -1,4 +1,4 @@
-"""Every metric that the bench computes itself, in the order in which boards, report and terminal show them."""
+"""Every built-in metric, in the order in which boards, report and terminal show them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from bench.metrics.metric import Metric, Of
 def _by_judge(
     key: str, label: str, images: str, of: Of = "floor", core: bool = False, whole: bool = True
 ) -> tuple[Metric, ...]:
-    """What the judge of faces, which no attack saw, says of images of people (`bench.pipeline.face_judge`).
+    """Return the metrics by the face judge (`bench.pipeline.face_judge`), a network that no attack has access to.
 
     Args:
-        key, label: what stands before the names of the three numbers.
-        images: what was judged, in the plural.
-        whole: whether boards and terminal have all three numbers, not the first alone.
+        key, label: prefixes of the names of the three numbers.
+        images: name of the judged images, in the plural.
+        whole: True if boards and terminal show all three numbers, False for the first only.
     """
     return (
         Metric(

@@ -1,9 +1,9 @@
-"""How similar reconstructions and private images are as distributions, in features of the evaluator.
+"""Similarity of reconstructions and private images as distributions, in the evaluator's feature space.
 
-The Fréchet distance (Heusel et al., 2017) compares two Gaussians that are fitted to the features. Precision and recall
-(Kynkäänniemi et al., 2019) and density and coverage (Naeem et al., 2020) ask which features lie in balls around the
-others. All depend on the number of images: compare numbers from equal counts only. `matched_subset` and `equal_parts`
-draw them.
+The Fréchet distance (Heusel et al., 2017) compares two Gaussians fitted to the features. Precision and recall
+(Kynkäänniemi et al., 2019) and density and coverage (Naeem et al., 2020) test which features are in balls around the
+others. All depend on the number of images: compare numbers from equal counts only, drawn by `matched_subset` and
+`equal_parts`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _TIE = 1e-13
 
 @dataclass(frozen=True)
 class Prdc:
-    """Means over the target classes.
+    """Precision, recall, density and coverage, averaged over the target classes.
 
     Attributes:
-        precision: share of reconstructions that lie in the ball of a private image, in [0, 1].
-        recall: share of private images that lie in the ball of a reconstruction, in [0, 1].
-        density: number of private images' balls a reconstruction lies in, divided by k; >= 0, 1 where both
-            distributions are the same, and above 1 for reconstructions in dense places.
-        coverage: share of private images whose ball has a reconstruction in it, in [0, 1].
+        precision: share of reconstructions that are in the ball of a private image, in [0, 1].
+        recall: share of private images that are in the ball of a reconstruction, in [0, 1].
+        density: number of private images' balls that contain a reconstruction, divided by k; >= 0, 1 if both
+            distributions are equal, above 1 for reconstructions in dense regions.
+        coverage: share of private images whose ball contains a reconstruction, in [0, 1].
     """
 
     precision: float
@@ -41,7 +41,7 @@ class Prdc:
 
 
 def images_needed(dimension: int) -> int:
-    """Images on each side that a Fréchet distance of so many features asks for: two per feature.
+    """Return the number of images per side for a reliable Fréchet distance: two per feature dimension.
 
     >>> images_needed(256)
     512
@@ -50,7 +50,7 @@ def images_needed(dimension: int) -> int:
 
 
 def too_few_images(images: int, dimension: int) -> str | None:
-    """A reason not to report the Fréchet distance of so many images on each side, or None."""
+    """Return a reason not to report the Fréchet distance for this number of images per side, or None."""
     needed = images_needed(dimension)
     if images >= needed:
         return None
@@ -58,17 +58,17 @@ def too_few_images(images: int, dimension: int) -> str | None:
 
 
 def frechet_distance(features: Tensor, private_features: Tensor) -> float:
-    """||mu1 - mu2||^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2)) >= 0 in float64, with covariances over n - 1; by torchmetrics.
+    """Return ||mu1 - mu2||^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2)) >= 0 in float64, covariances over n - 1; by torchmetrics.
 
-    Whether there are enough images for a number that means something, `too_few_images` tells.
+    `too_few_images` checks whether there are enough images for a meaningful number.
 
     Args:
-        features: (n, f), n >= 2, any float type. private_features: (m, f), m >= 2; take m = n, see `matched_subset`.
+        features: (n, f), n >= 2, any float type. private_features: (m, f), m >= 2; use m = n, see `matched_subset`.
 
     Raises:
-        ValueError: shapes that do not belong together, or a value that is NaN or infinite.
+        ValueError: mismatched shapes, or a value that is NaN or infinite.
     """
-    from torchmetrics.image.fid import FrechetInceptionDistance  # slow to import: not without an attack
+    from torchmetrics.image.fid import FrechetInceptionDistance  # slow to import, so only when needed
 
     for rows in (features, private_features):
         if rows.ndim != 2 or len(rows) < 2 or rows.shape[1] != features.shape[1]:
@@ -78,7 +78,7 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
             )
         if not all_finite(rows):
             raise ValueError("a feature is NaN or infinite")
-    # It keeps sums of squares, from which a large common mean would take the digits: only differences matter.
+    # It stores sums of squares, in which a large common mean would cancel digits; the distance is shift-invariant.
     centre = private_features.double().mean(0)
     metric = FrechetInceptionDistance(_Given(features.shape[1])).to(features.device)
     for rows, real in ((features, False), (private_features, True)):
@@ -87,7 +87,7 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
 
 
 class _Given(nn.Module):
-    """A network instead of Inception whose features are what it is given: those of our own evaluator."""
+    """Identity network in place of Inception; its inputs are features of the project's evaluator."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -98,10 +98,10 @@ class _Given(nn.Module):
 
 
 def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor, k: int = 5) -> Prdc:
-    """Precision, recall, density and coverage within each target class, averaged over the classes with equal weight.
+    """Compute precision, recall, density and coverage per target class, averaged with equal weight of each class.
 
     With N private images r_i and M reconstructions f_j of a class, and NN_k(x) the distance from x to its k-th
-    neighbour on its own side, itself left out:
+    neighbour on the same side, excluding x:
 
         precision = mean_j [some i has |r_i - f_j| < NN_k(r_i)]
         recall = mean_i [some j has |r_i - f_j| < NN_k(f_j)]
@@ -116,8 +116,8 @@ def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_la
         k: at least 1.
 
     Raises:
-        ValueError: a target class with k + 1 or fewer images on a side, shapes that do not belong together, or a value
-            not finite.
+        ValueError: a target class with k + 1 or fewer images on a side, mismatched shapes, or a value that is not
+            finite.
     """
     if k < 1:
         raise ValueError(f"k is {k}; expected at least 1")
@@ -136,7 +136,7 @@ def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_la
 
 
 def _of_class(real: Tensor, fake: Tensor, k: int) -> Tensor:
-    """(4,) precision, recall, density and coverage of one class."""
+    """Return (4,): precision, recall, density and coverage of one class."""
     n, m = len(real), len(fake)
     tie = _TIE * max(float(real.square().sum(1).max()), float(fake.square().sum(1).max()))
     real_radii, fake_radii = _radii(real, k) - tie, _radii(fake, k) - tie
@@ -151,7 +151,7 @@ def _of_class(real: Tensor, fake: Tensor, k: int) -> Tensor:
 
 
 def _radii(x: Tensor, k: int) -> Tensor:
-    """(n,) squared distance of each row to its k-th neighbour among the other rows."""
+    """Return the (n,) squared distance of each row to its k-th neighbour among the other rows."""
     radii = []
     for start, gaps in _squared(x, x):
         rows = torch.arange(len(gaps), device=x.device)
@@ -161,7 +161,7 @@ def _radii(x: Tensor, k: int) -> Tensor:
 
 
 def _squared(x: Tensor, y: Tensor) -> Iterator[tuple[int, Tensor]]:
-    """Squared distances of the rows of x, a chunk at a time with the chunk's first row, to all rows of y."""
+    """Yield squared distances from a chunk of rows of x to all rows of y, with the index of the chunk's first row."""
     lengths = y.square().sum(1)
     for start in range(0, len(x), _CHUNK):
         rows = x[start : start + _CHUNK]
@@ -169,15 +169,15 @@ def _squared(x: Tensor, y: Tensor) -> Iterator[tuple[int, Tensor]]:
 
 
 def matched_subset(labels: Tensor, targets: Tensor, seed: int) -> Tensor:
-    """(n,) int64 ascending indices of private images, of each class as many as reconstructions are aimed at it.
+    """Draw (n,) int64 ascending indices of private images, with the class counts of the reconstructions' targets.
 
-    What is drawn of a class depends on the seed, on the order of that class's images, and on nothing else.
+    The draw for a class depends only on the seed and on the order of that class's images.
 
     Args:
         labels: (m,) int64 of the private images. targets: (n,) int64 of the reconstructions, n >= 1.
 
     Raises:
-        ValueError: a class with fewer private images than reconstructions, or labels or targets of another shape.
+        ValueError: a class with fewer private images than reconstructions, or labels or targets of a wrong shape.
     """
     if labels.ndim != 1 or targets.ndim != 1 or not len(targets):
         raise ValueError(
@@ -192,15 +192,15 @@ def matched_subset(labels: Tensor, targets: Tensor, seed: int) -> Tensor:
 
 
 def equal_parts(private_labels: Tensor, held_out_labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Ascending int64 indices of private and of held-out images, with the same number of each class in both.
+    """Draw ascending int64 indices of private and of held-out images, with equal class counts on both sides.
 
-    Of each class as many are drawn as the side with fewer has; a class that one side lacks is left out.
+    Per class, the smaller count of both sides is used; a class that is missing on one side is left out.
 
     Args:
         private_labels: (m,) int64. held_out_labels: (h,) int64.
 
     Raises:
-        ValueError: no class is on both sides, or labels of another shape.
+        ValueError: no class is on both sides, or labels of a wrong shape.
     """
     if private_labels.ndim != 1 or held_out_labels.ndim != 1:
         raise ValueError(
@@ -222,22 +222,22 @@ def knn_gap(
     held_out_labels: Tensor,
     seed: int,
 ) -> float:
-    """`knn_distance` to held-out images minus `knn_distance` to private images, from `equal_parts` of both.
+    """Return `knn_distance` to held-out images minus `knn_distance` to private images, from `equal_parts` of both.
 
-    Above 0: the reconstructions are nearer to what the model was trained on than to unseen images of the same classes,
-    in these features. They are those of a network that was trained on the private images and not on the others, so that
-    images which know neither need not have 0: those of a network of random weights have -23 on digits, +4 on MNIST
-    (medians). Read it beside theirs. More images have a nearer one among them, whence the equal counts.
+    Above 0: in feature space the reconstructions are nearer to the training data than to unseen images of the same
+    classes. The feature network was trained on the private images and not on the others, so images unrelated to both
+    need not have 0: the baseline of random-weight networks has -23 on digits, +4 on MNIST (medians). Compare with that
+    baseline. Larger sets contain nearer images, which is why the counts are equal.
 
     Args:
         features: (n, f) of the reconstructions. targets: (n,) int64.
         private_features: (m, f). private_labels: (m,) int64.
-        held_out_features: (h, f), of images that trained nothing. held_out_labels: (h,) int64.
+        held_out_features: (h, f), of images that are in no training set. held_out_labels: (h,) int64.
         seed: of the draw from the side with more images of a class.
 
     Raises:
-        ValueError: a target class without private or without held-out images, shapes that do not belong together, or a
-            value not finite.
+        ValueError: a target class without private or without held-out images, mismatched shapes, or a value that is not
+            finite.
     """
     check_classes(features, targets, private_features, private_labels)
     absent = sorted(set(targets.tolist()) - set(held_out_labels.tolist()))
@@ -255,7 +255,7 @@ def _counts(labels: Tensor) -> dict[int, int]:
 
 
 def _draw(labels: Tensor, counts: dict[int, int], seed: int, name: str) -> Tensor:
-    """Ascending indices of `counts[c]` rows of each class c, from a generator for each class."""
+    """Draw ascending indices of `counts[c]` rows of each class c, with a separate generator per class."""
     drawn = []
     for c, count in counts.items():
         members = (labels == c).nonzero().squeeze(1)

@@ -1,14 +1,14 @@
-"""Who is on an image: dlib's 128 numbers of a face, by a network that this project did not train.
+"""Face recognition by dlib's 128-dimensional face descriptor, from a network that this project did not train.
 
 King, "High Quality Face Recognition with Deep Metric Learning" (dlib.net, 2017): a residual network of 29 layers, whose
 Euclidean distance is below 0.6 for most pairs of images of one person and above it for most others. It is an optional
-extra, `[faces]`: dlib, and the files of two models, which are those of `MODELS` or refused.
+extra, `[faces]`: dlib, and two model files; files with another hash than in `MODELS` are refused.
 
-A judge alone. It was trained on public photographs of well-known people and may know those of a public data set: an
-attack or a teacher that asked it would bring knowledge that it was not given. tests/test_layers.py holds who may
-import it.
+It is used only as a judge. It was trained on public photographs of well-known people and may recognise those of a
+public data set: an attack or a teacher that used it would gain knowledge that it should not have. tests/test_layers.py
+checks which modules import it.
 
-Importing this module imports no library.
+Importing this module imports no third-party library.
 """
 
 from __future__ import annotations
@@ -28,31 +28,32 @@ if TYPE_CHECKING:
 
 LENGTH = 128
 NEAR = 0.6
-"""The distance below which dlib's author takes two images for one person."""
+"""Distance below which dlib's author regards two images as showing one person."""
 EXTRA = "faces"
 LANDMARKS, NETWORK = "shape_predictor_5_face_landmarks.dat", "dlib_face_recognition_resnet_model_v1.dat"
 MODELS = {
     LANDMARKS: "c4b1e9804792707d3a405c2c16a80a20269e6675021f64a41d30fffafbc41888",
     NETWORK: "55533b28a95800a551ba546ba62fe69625c7e95a7061c338adffead08719da30",
 }
-"""File to its SHA-256."""
+"""SHA-256 of each model file."""
 VERSION = 1
-"""Of what is computed with the models; with another one descriptors are made again."""
+"""Version of the computation; a change recomputes all descriptors."""
 SIDE, CHIP = 256, 150
-"""Pixels of a side: of the image on which landmarks are looked for, and of the aligned face."""
+"""Side lengths in pixels: of the image in which landmarks are detected, and of the aligned face."""
 FACE = (0.17, 0.20, 0.83, 0.86)
-"""Left, top, right and bottom of the face, in sides of the image. Fixed: a detector misses many reconstructions."""
+"""Left, top, right and bottom of the face, as fractions of the image. Fixed, as a detector misses many
+reconstructions."""
 _MARGIN = 0.25
 _AT_ONCE = 16
 
 
 def identity() -> dict[str, Any]:
-    """What a descriptor depends on besides the image, as plain data for the hash of a step."""
+    """Return the inputs of a descriptor besides the image, as plain data for the hash of a step."""
     return {"descriptor": "dlib", "version": VERSION, "models": dict(MODELS)}
 
 
 def absent() -> str:
-    """Why nobody can be judged on this machine, in a sentence; "" where everything is there. Imports nothing."""
+    """Return why descriptors are unavailable on this machine, in one sentence; "" if available. Imports nothing."""
     lacking = [] if find_spec("dlib") else ["the package dlib"]
     lacking += [f"the file {path.name}" for path in _paths() if not path.is_file()]
     if not lacking:
@@ -61,10 +62,10 @@ def absent() -> str:
 
 
 def check() -> None:
-    """Refuse models that are not the known ones; nothing is said of models that are not there.
+    """Refuse model files with a wrong hash; missing files are ignored.
 
     Raises:
-        BenchError: the file that is another one.
+        BenchError: names the wrong file.
     """
     for path in _paths():
         if path.is_file():
@@ -72,18 +73,18 @@ def check() -> None:
 
 
 def describe(images: Tensor, advance: Callable[[int], object] = lambda _images: None) -> Tensor:
-    """The descriptor of every image, whichever are beside it.
+    """Compute the descriptor of every image, independently of the other images.
 
     Args:
-        images: (n, c, h, w) uint8, c of 1 or 3, faces that fill the image as data sets by person cut them (`FACE`).
+        images: (n, c, h, w) uint8, c of 1 or 3, faces that fill the image as in the data sets by person (`FACE`).
         advance: called with the number of images done.
 
     Returns:
         (n, 128) float32 on the CPU.
 
     Raises:
-        BenchError: the extra is not there, or a model is not the known one.
-        TypeError, ValueError: images of another type or shape.
+        BenchError: the extra is not installed, or a model file has a wrong hash.
+        TypeError, ValueError: images of a wrong type or shape.
     """
     import numpy as np
     import torch
@@ -104,7 +105,7 @@ def describe(images: Tensor, advance: Callable[[int], object] = lambda _images: 
 
 
 def _enlarged(images: Tensor) -> np.ndarray:
-    """(n, SIDE, SIDE, 3) uint8 of (n, c, h, w) uint8, by bicubic interpolation."""
+    """Enlarge (n, c, h, w) uint8 images to (n, SIDE, SIDE, 3) uint8 by bicubic interpolation."""
     from torch.nn.functional import interpolate
 
     found = interpolate(images.float(), size=(SIDE, SIDE), mode="bicubic").clamp(0, 255).round().byte()
@@ -114,7 +115,7 @@ def _enlarged(images: Tensor) -> np.ndarray:
 
 @cache
 def _models() -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
-    """What turns a picture into an aligned face, and the network."""
+    """Load the face alignment function and the descriptor network."""
     import dlib
 
     check()
@@ -130,7 +131,7 @@ def _models() -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
 
 
 def _paths() -> tuple[Path, Path]:
-    """Where the models lie, or would. The package that holds them is not imported: its own code needs setuptools."""
+    """Return the paths of the model files. The package with the files is not imported, as its code needs setuptools."""
     spec = find_spec("face_recognition_models")
     places = [] if spec is None else list(spec.submodule_search_locations or [])
     folder = Path(places[0] if places else "face_recognition_models") / "models"

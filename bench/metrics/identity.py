@@ -1,4 +1,4 @@
-"""Who is on reconstructed images, by descriptors of faces: which person's private images they are nearest to."""
+"""Identification of the person on reconstructed images, by the nearest mean face descriptor of the private images."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _CHUNK = 1024
 
 @dataclass(frozen=True)
 class Identified:
-    """What a judge says of n images.
+    """Result of identifying n images.
 
     Attributes:
-        confusion: (c, c) int64 counts, row the person aimed at, column the one whose mean is nearest; on the CPU.
-        near: how many are nearer than the threshold to the person aimed at.
-        distance: median Euclidean distance to the mean of the person aimed at.
+        confusion: (c, c) int64 counts, row the target person, column the person with the nearest mean; on the CPU.
+        near: number of images closer than the threshold to the target person.
+        distance: median Euclidean distance to the target person's mean.
     """
 
     confusion: Tensor
@@ -28,23 +28,23 @@ class Identified:
 
     @property
     def right(self) -> int:
-        """Images that are nearest to the person aimed at."""
+        """Return the number of images whose nearest person is the target."""
         return int(self.confusion.trace())
 
     @property
     def images(self) -> int:
-        """n."""
+        """Return n, the number of images."""
         return int(self.confusion.sum())
 
 
 def class_means(descriptors: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """(classes, d) float64: the mean descriptor of each person.
+    """Return (classes, d) float64: the mean descriptor of each person.
 
     Args:
         descriptors: (m, d) finite. labels: (m,) int64, each in [0, classes).
 
     Raises:
-        ValueError: a class without any image, shapes that do not belong together, or a value not finite.
+        ValueError: a class without images, mismatched shapes, or a value that is not finite.
     """
     _check(descriptors, labels)
     counts = labels.bincount(minlength=classes)
@@ -55,15 +55,15 @@ def class_means(descriptors: Tensor, labels: Tensor, classes: int) -> Tensor:
 
 
 def identified(descriptors: Tensor, targets: Tensor, means: Tensor, near: float) -> Identified:
-    """Closed-set identification by the nearest mean; ties go to the lower number.
+    """Identify each image by the nearest mean (closed set); ties go to the lower index.
 
     Args:
-        descriptors: (n, d) finite, n >= 1. targets: (n,) int64, the person each image was aimed at.
+        descriptors: (n, d) finite, n >= 1. targets: (n,) int64, the target person of each image.
         means: (c, d) of `class_means`.
-        near: distance below which an image is taken for the person's.
+        near: distance below which an image counts as showing the person.
 
     Raises:
-        ValueError: shapes that do not belong together, a target out of range, or a value not finite.
+        ValueError: mismatched shapes, a target out of range, or a value that is not finite.
     """
     _check(descriptors, targets)
     people, means = len(means), means.double()
@@ -76,7 +76,7 @@ def identified(descriptors: Tensor, targets: Tensor, means: Tensor, near: float)
 
 
 def _distances(descriptors: Tensor, means: Tensor) -> Tensor:
-    """(n, c), exact: no difference of squares."""
+    """Return (n, c) exact distances, not computed by a difference of squares."""
     return torch.cdist(descriptors, means, compute_mode="donot_use_mm_for_euclid_dist")
 
 

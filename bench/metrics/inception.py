@@ -1,11 +1,11 @@
 """The inception score with a data set's own classifier (Salimans et al., 2016; card 1.3).
 
 IS = exp(mean_i KL(p_i || pbar)), p_i the classifier's probabilities for image i and pbar their mean over a split. It is
-between 1 and the number of classes. It never asks whether an image shows the class it was aimed at.
+between 1 and the number of classes. It does not measure whether an image shows its target class.
 
-It is our own: torchmetrics 1.9 has the same score for one split (to 1e-15), but takes its splits from torch's global
-generator and not by class (with four splits of 200 images the score moves by up to 3 %, and from run to run), divides
-their deviation by one less, and has no (IS - 1) 10^6 without cancellation (off by 1e-3 at an IS of 1 + 5e-13).
+This is our own implementation: torchmetrics 1.9 has the same score for one split (to 1e-15), but draws its splits from
+torch's global generator and not by class (with four splits of 200 images the score varies by up to 3 % between runs),
+divides their deviation by one less, and has no (IS - 1) 10^6 without cancellation (off by 1e-3 at an IS of 1 + 5e-13).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _DECIMALS = 6
 
 @dataclass(frozen=True)
 class InceptionScores:
-    """Scores of one set of images.
+    """Inception scores of one set of images.
 
     Attributes:
         score_mean, score_std: mean and population standard deviation of IS over the splits.
         e6_mean: mean over the splits of (IS - 1) x 10^6, without cancellation.
-        within_class: mean over target classes of the IS of that class's images, not split.
+        within_class: mean over target classes of the IS of that class's images, without splits.
         kl_mean: mean over the splits of log IS, in nats.
     """
 
@@ -39,7 +39,7 @@ class InceptionScores:
 
 
 def splits_for(n: int) -> int:
-    """Number of splits for n images: one per 50 images, at least 1, at most 10.
+    """Return the number of splits for n images: one per 50 images, at least 1, at most 10.
 
     >>> [splits_for(n) for n in (20, 200, 1000)]
     [1, 4, 10]
@@ -48,19 +48,19 @@ def splits_for(n: int) -> int:
 
 
 def inception(logits: Tensor, targets: Tensor, splits: int = 10, seed: int = 2020) -> InceptionScores:
-    """Inception scores in float64 over splits that are stratified by target class.
+    """Compute inception scores in float64 over splits stratified by target class.
 
-    The splits depend on the set of images and on `seed`, not on the images' order; logits that differ by a constant
-    per row are the same image.
+    The splits depend on the set of images and on `seed`, not on the images' order. Logits that differ by a constant per
+    row give the same result.
 
     Args:
         logits: (n, k) of the scoring classifier, any float type.
-        targets: (n,) class each image was aimed at, or its label.
-        splits: 1 to n; `splits_for(n)` is the largest that is sensible.
+        targets: (n,) target class or label of each image.
+        splits: 1 to n; use at most `splits_for(n)`.
         seed: of the shuffle within a class.
 
     Raises:
-        ValueError: shapes that do not belong together, `splits` out of range, or a logit that is NaN or infinite.
+        ValueError: mismatched shapes, `splits` out of range, or a logit that is NaN or infinite.
     """
     if logits.ndim != 2 or targets.shape != logits.shape[:1]:
         raise ValueError(f"logits {tuple(logits.shape)} and targets {tuple(targets.shape)}: expected (n, k) and (n,)")
@@ -84,9 +84,9 @@ def inception(logits: Tensor, targets: Tensor, splits: int = 10, seed: int = 202
 
 
 def _stratified(log_p: np.ndarray, classes: np.ndarray, seed: int) -> np.ndarray:
-    """Indices class by class, shuffled within each, such that every s-th of them is a stratified split.
+    """Return indices class by class, shuffled within each, such that taking every s-th gives stratified splits.
 
-    The rows of a class are first sorted by their (rounded) probabilities, so that the order they came in plays no part.
+    The rows of a class are first sorted by their (rounded) probabilities, so that their original order has no effect.
     """
     rng = np.random.RandomState(seed)
     keys = np.round(log_p, _DECIMALS).T
@@ -95,6 +95,6 @@ def _stratified(log_p: np.ndarray, classes: np.ndarray, seed: int) -> np.ndarray
 
 
 def _divergence(log_p: Tensor) -> float:
-    """mean_i sum_y p_iy (log p_iy - log pbar_y) >= 0 of (m, k) log-probabilities, in nats."""
+    """Return mean_i sum_y p_iy (log p_iy - log pbar_y) >= 0 in nats, for (m, k) log-probabilities."""
     log_mean = log_p.logsumexp(0) - math.log(len(log_p))
     return max(0.0, float((log_p.exp() * (log_p - log_mean)).sum(1).mean()))

@@ -1,4 +1,4 @@
-"""Confidence intervals."""
+"""Confidence intervals of proportions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from scipy.special import betaincinv
 
 
 def clopper_pearson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact two-sided interval of a binomial share (Clopper and Pearson, 1934), from beta quantiles.
+    """Return the exact two-sided interval of a binomial proportion (Clopper and Pearson, 1934), from beta quantiles.
 
     Args:
         successes: 0 to `trials`.

@@ -1,4 +1,4 @@
-"""How near reconstructions come to the private images of the class they were aimed at."""
+"""Closeness of reconstructions to the private images of their target class."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _CHUNK = 256
 
 
 def attack_accuracy(evaluator_logits: Tensor, targets: Tensor) -> float:
-    """Share of reconstructions that the evaluator assigns to the class they were aimed at, in [0, 1].
+    """Return the share of reconstructions that the evaluator assigns to their target class, in [0, 1].
 
     Args:
-        evaluator_logits: (n, classes) of a classifier that the attack never saw. targets: (n,) int64.
+        evaluator_logits: (n, classes) of a classifier that the attack had no access to. targets: (n,) int64.
 
     Raises:
-        ValueError: shapes that do not belong together, or a logit that is NaN or infinite.
+        ValueError: mismatched shapes, or a logit that is NaN or infinite.
     """
     return accuracy(evaluator_logits, targets)
 
 
 def confusion(evaluator_logits: Tensor, targets: Tensor) -> Tensor:
-    """(classes, classes) int64 counts: row the class aimed at, column the class the evaluator sees.
+    """Return (classes, classes) int64 counts: row the target class, column the evaluator's class.
 
     Args:
         evaluator_logits: (n, classes). targets: (n,) int64, each in [0, classes).
 
     Raises:
-        ValueError: shapes that do not belong together, a target out of range, or a logit that is NaN or infinite.
+        ValueError: mismatched shapes, a target out of range, or a logit that is NaN or infinite.
     """
     accuracy(evaluator_logits, targets)
     classes = evaluator_logits.shape[1]
@@ -39,14 +39,14 @@ def confusion(evaluator_logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor) -> float:
-    """Mean over reconstructions of the smallest *squared* L2 distance to a private image of the target class.
+    """Return the mean *squared* L2 distance of reconstructions to the nearest private image of the target class.
 
     Args:
         features: (n, f) penultimate features of the evaluator for the reconstructions. targets: (n,) int64.
         private_features: (m, f) of the private images. private_labels: (m,) int64.
 
     Raises:
-        ValueError: a target class without private images, shapes that do not belong together, or a value not finite.
+        ValueError: a target class without private images, mismatched shapes, or a value that is not finite.
     """
     check_classes(features, targets, private_features, private_labels)
     nearest = torch.empty(len(features), dtype=torch.float64, device=features.device)
@@ -59,14 +59,14 @@ def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, pr
 
 
 def nearest_private(images: Tensor, targets: Tensor, private_images: Tensor, private_labels: Tensor) -> Tensor:
-    """(n,) int64 index of the private image of the target class that is nearest in pixels (L2): for the picture.
+    """Return (n,) int64 indices of the private image of the target class nearest in pixels (L2), for display.
 
     Args:
         images: (n, c, h, w) float in [0, 1]. targets: (n,) int64.
         private_images: (m, c, h, w), uint8 or float in [0, 1]. private_labels: (m,) int64.
 
     Raises:
-        ValueError: as for `knn_distance`.
+        ValueError: as `knn_distance`.
     """
     check_classes(images, targets, private_images, private_labels)
     nearest = torch.empty(len(images), dtype=torch.int64, device=images.device)
@@ -84,7 +84,7 @@ def _pixels(images: Tensor) -> Tensor:
 
 
 def check_classes(rows: Tensor, targets: Tensor, private_rows: Tensor, private_labels: Tensor) -> None:
-    """That reconstructions (n, ...) with their targets (n,) can be compared with private rows (m, ...) and labels (m,).
+    """Check that reconstructions (n, ...) with targets (n,) can be compared with private rows (m, ...) and labels (m,).
 
     Raises:
         ValueError: as `knn_distance`.
@@ -107,7 +107,7 @@ def check_classes(rows: Tensor, targets: Tensor, private_rows: Tensor, private_l
 
 
 def all_finite(rows: Tensor) -> bool:
-    """Whether every value is finite: so is their sum then, in float64, which no float32 can overflow."""
+    """Return whether every value is finite, by a float64 sum, which float32 values cannot overflow."""
     if rows.dtype == torch.float64:
         return bool(rows.isfinite().all())
     return not rows.is_floating_point() or bool(rows.sum(dtype=torch.float64).isfinite())

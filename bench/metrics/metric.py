@@ -1,6 +1,6 @@
-"""What a metric is, and whose number of it a record holds.
+"""The definition of a metric, and of the subjects (teacher, student, ...) that it is measured on.
 
-A record's key is a prefix, which says whose number it is (`SUBJECTS`), and a metric's key: `teacher_auc`.
+A record's key is the subject's prefix (`SUBJECTS`) followed by the metric's key: `teacher_auc`.
 """
 
 from __future__ import annotations
@@ -15,35 +15,38 @@ from bench.metrics.reconstructions import Reconstructions
 from bench.validate import present
 
 Kind = Literal["share", "score", "distance", "epsilon", "count", "p-value"]
-"""How a number is written: a share in percent, all others as they are."""
+"""Format of a number: a share is shown in percent, all others as they are."""
 Of = Literal["classifier", "reconstructions", "floor", "membership", "run"]
-"""What a number is measured of; of "floor": what public images score on a target, and an attack beyond them."""
+"""Quantity measured by a metric; "floor": the score of public images on a target, and an attack's gain over it."""
 Better = Literal["up", "down", "neither"]
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
 class Metric:
-    """One number of a record.
+    """The definition of one number of a record.
 
     Attributes:
-        key: its name in records and on boards, without the prefix of `SUBJECTS`.
-        label: its name for people.
-        explanation: what it is, a sentence.
-        kind: how it is written.
-        better: which way is better for whoever releases the student: for a metric of an attack, worse for the attacker.
+        key: its name in records and on boards, without a prefix of `SUBJECTS`.
+        label: its displayed name.
+        explanation: one sentence that says what it is.
+        kind: its format.
+        better: the direction that is better for the owner who releases the student; for attack metrics, worse for the
+            attacker.
         unit: of the number, such as "dB"; "" for none.
-        of: what it is measured of, which decides whose numbers there can be.
-        averaged: whether boards have a column for its mean over seeds and the terminal a line; the report has all.
-        deviation: whether boards have the standard deviation over seeds beside the mean, as `<key>_std`.
-        beside_teacher: whether boards have the number of the undefended teacher beside it, as `teacher_<key>`.
-        core: whether it is shown before a reader asks for all columns.
-        newer: whether boards have its columns only where a row fills them, as they have those of plug-ins: a number
-            that older records lack.
-        compute: for plug-ins, the number of some reconstructions; ValueError with the reason where there is none.
+        of: the measured quantity, which determines the possible subjects.
+        averaged: True if boards have a column with its mean over seeds and the terminal a line; the report has all
+            metrics.
+        deviation: True if boards also have its standard deviation over seeds, as `<key>_std`.
+        beside_teacher: True if boards also have the undefended teacher's number, as `teacher_<key>`.
+        core: True if it is shown by default, before a reader selects all columns.
+        newer: True if boards have its columns only if a row has a value, as for plug-ins; for numbers that older
+            records do not have.
+        compute: for plug-ins, a function from reconstructions to the number; raises ValueError with the reason if there
+            is none.
 
     Raises:
-        ValueError: a key that is not a name in small letters or begins with a prefix, or an explanation without a stop.
+        ValueError: a key that is not a lower-case name or begins with a prefix, or an explanation without a full stop.
     """
 
     key: str
@@ -69,7 +72,7 @@ class Metric:
             raise ValueError(f"the explanation of '{self.key}' is no sentence: '{self.explanation}'")
 
     def measure(self, given: Reconstructions) -> float:
-        """The number of a plug-in. Raises ValueError with the reason where there is none, also for NaN and infinity."""
+        """Compute a plug-in's number. Raises ValueError with the reason if there is none, also for NaN and infinity."""
         value = float(present(self.compute, f"`compute` of metric '{self.key}'")(given))
         if not math.isfinite(value):
             raise ValueError(f"{self.key} is {value}")
@@ -78,7 +81,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Subject:
-    """Whose number it is: the prefix of its key, and a name for people."""
+    """A model or image set that metrics are measured on: the prefix of its keys, and its displayed name."""
 
     prefix: str
     label: str
@@ -94,9 +97,9 @@ REFERENCES = {
     "decoder": "unseen images, redrawn",
     "aux": "attacker's images",
 }
-"""Images that no target was asked about: a word of the prefix `reference_SET_`, and its name for people."""
+"""Reference images made without any target: the word of the prefix `reference_SET_`, and the displayed name."""
 OWN_REFERENCES = ("prior", "decoder")
-"""Those that come from an attack's own generator."""
+"""References that come from an attack's own generator."""
 SUBJECTS: dict[Of, tuple[Subject, ...]] = {
     "classifier": (
         Subject("teacher_", "teacher"),
@@ -112,5 +115,5 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
     "membership": (*TARGETS, Subject("unaware_", "unaware net"), Subject("memorising_", "memorising generator")),
     "run": (STUDENT,),
 }
-"""What a metric is of, to whom it can be measured of."""
+"""Possible subjects for each value of `Metric.of`."""
 PREFIXES = tuple({subject.prefix for subjects in SUBJECTS.values() for subject in subjects})

@@ -1,16 +1,16 @@
-"""Structural similarity and peak signal-to-noise ratio of images in pairs.
+"""Structural similarity (SSIM) and peak signal-to-noise ratio (PSNR) of pairs of images.
 
-They mean something where an image has a counterpart: the input that an attack tries to bring back. For attacks aimed
-at a class, `best_match` looks for the counterpart among the private images of the class.
+They are meaningful if an image has a counterpart: the input that an attack tries to reconstruct. For attacks on a
+class, `best_match` finds the counterpart among the private images of the class.
 
 SSIM (Wang et al., 2004) with C1 = 0.01^2 and C2 = 0.03^2, in a Gaussian window of standard deviation 1.5 around every
-pixel, averaged over pixels and channels. The window is cut at 11x11 or, on smaller images, at the largest odd side that
-fits, and its weights sum to 1; SSIMs from windows of different sizes do not compare. Images go on by reflection beyond
-their edges, as in torchmetrics since 1.5; the paper leaves out windows that meet an edge.
+pixel, averaged over pixels and channels. The window is truncated to 11x11 or, on smaller images, to the largest odd
+side that fits, and its weights sum to 1; SSIMs from windows of different sizes are not comparable. Images are padded by
+reflection, as in torchmetrics since 1.5; the paper omits windows that cross an edge.
 
-SSIM is our own: on images of 11 pixels and more torchmetrics 1.9 has the same values (to 4e-12), in 4.3 times
-the time on one core (`benchmarks/peers.py`), since its window is not separated into rows and columns; on smaller images
-it keeps a window that is larger than they are (up to 0.03 off between two digits of 8 pixels) and fails below 6 pixels.
+SSIM is our own implementation. On images of at least 11 pixels torchmetrics 1.9 has the same values (to 4e-12) but
+takes 4.3 times as long on one core (`benchmarks/peers.py`), as its window is not separated into rows and columns. On
+smaller images its window is larger than the image (up to 0.03 off for digits of 8 pixels), and it fails below 6 pixels.
 PSNR is torchmetrics'.
 """
 
@@ -25,7 +25,7 @@ from torch.nn import functional
 from bench.metrics.inversion import check_classes
 
 PSNR_CAP = 100.0
-"""dB that stand for identical images, whose ratio is infinite; an error of 1e-5 in each pixel has as much."""
+"""PSNR in dB assigned to identical images, whose ratio is infinite; equal to that of an error of 1e-5 in each pixel."""
 
 WINDOW = 11
 _SIGMA = 1.5
@@ -36,13 +36,13 @@ _CHUNK = 256
 
 @dataclass(frozen=True)
 class BestMatch:
-    """Of each reconstruction, (n,) float64.
+    """Best matches of each reconstruction; each attribute is (n,) float64.
 
     Attributes:
         ssim: largest SSIM to one of the `count` private images of the class that are nearest in pixels: a lower bound
             on the largest over all of them.
-        psnr: largest PSNR to a private image of the class, in dB, at most PSNR_CAP; whatever the `count`, since the
-            nearest image in pixels has the largest.
+        psnr: largest PSNR to a private image of the class, in dB, at most PSNR_CAP; it does not depend on `count`,
+            since the nearest image in pixels has the largest.
         ssim_mean_image: SSIM to the mean of all private images of the class.
     """
 
@@ -52,7 +52,7 @@ class BestMatch:
 
 
 def window_side(height: int, width: int) -> int:
-    """Side of the SSIM window on images of this size: the largest odd number that fits, at most 11.
+    """Return the side of the SSIM window for images of this size: the largest odd number that fits, at most 11.
 
     >>> [window_side(side, side) for side in (8, 16, 28)]
     [7, 11, 11]
@@ -62,13 +62,13 @@ def window_side(height: int, width: int) -> int:
 
 
 def ssim_pairs(images: Tensor, originals: Tensor) -> Tensor:
-    """(n,) float64 SSIM of image i with original i, in [-1, 1], on the images' device; 1 for identical images.
+    """Return (n,) float64 SSIM of image i with original i, in [-1, 1], on the images' device; 1 for identical images.
 
     Args:
         images, originals: (n, c, h, w), n >= 1, each uint8, or float in [0, 1].
 
     Raises:
-        ValueError: shapes that differ, another type, or a pixel outside [0, 1].
+        ValueError: mismatched shapes, a wrong type, or a pixel outside [0, 1].
     """
     x, y = _in_pairs(images, originals)
     rows = max(1, _PIXELS // x[0].numel())
@@ -76,7 +76,7 @@ def ssim_pairs(images: Tensor, originals: Tensor) -> Tensor:
 
 
 def psnr_pairs(images: Tensor, originals: Tensor) -> Tensor:
-    """(n,) float64: -10 log10 of the mean squared error of image i against original i, in dB, at most PSNR_CAP.
+    """Return (n,) float64 PSNR: -10 log10 of the mean squared error of image i and original i, in dB, at most PSNR_CAP.
 
     Arguments and errors as for `ssim_pairs`.
     """
@@ -90,17 +90,17 @@ def psnr_pairs(images: Tensor, originals: Tensor) -> Tensor:
 def best_match(
     images: Tensor, targets: Tensor, private_images: Tensor, private_labels: Tensor, count: int = 10
 ) -> BestMatch:
-    """Best SSIM and PSNR of each reconstruction over private images of its class, and SSIM to the class-mean image.
+    """Return the best SSIM and PSNR of each reconstruction over its class's private images, and SSIM to the class mean.
 
     Args:
         images: (n, c, h, w), n >= 1, uint8, or float in [0, 1]. targets: (n,) int64.
         private_images: (m, c, h, w), uint8, or float in [0, 1]. private_labels: (m,) int64.
-        count: at least 1: how many private images, those nearest in pixels (L2), the SSIM is looked for in. All of the
-            class where it has fewer.
+        count: at least 1: number of private images, nearest in pixels (L2), for which the SSIM is computed; all of the
+            class if it has fewer.
 
     Raises:
-        ValueError: a target class without private images, shapes that do not belong together, another type, a pixel
-            outside [0, 1], or a count below 1.
+        ValueError: a target class without private images, mismatched shapes, a wrong type, a pixel outside [0, 1], or a
+            count below 1.
     """
     if count < 1:
         raise ValueError(f"count is {count}; expected at least 1")
@@ -122,13 +122,13 @@ def best_match(
 
 
 def _mean(images: Tensor) -> Tensor:
-    """(c, h, w) float64 in [0, 1]."""
+    """Return the (c, h, w) float64 mean image in [0, 1]."""
     total = images.sum(0, dtype=torch.float64) / len(images)
     return (total / 255 if images.dtype == torch.uint8 else total).clamp(0, 1)
 
 
 def _ssim(x: Tensor, y: Tensor) -> Tensor:
-    """(n,) of float64 (n, c, h, w) in [0, 1]."""
+    """Return (n,) SSIM of float64 (n, c, h, w) images in [0, 1]."""
     mean_x, mean_y, mean_xx, mean_yy, mean_xy = _windowed(torch.stack([x, y, x * x, y * y, x * y]))
     var_x, var_y = (mean_xx - mean_x**2).clamp(min=0), (mean_yy - mean_y**2).clamp(min=0)
     covariance = mean_xy - mean_x * mean_y
@@ -137,7 +137,7 @@ def _ssim(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _windowed(maps: Tensor) -> Tensor:
-    """(5, n, c, h, w) means of (5, n, c, h, w) in the window around every pixel."""
+    """Return (5, n, c, h, w) means of (5, n, c, h, w) in the window around every pixel."""
     h, w = maps.shape[-2:]
     side = window_side(h, w)
     reach = side // 2
@@ -149,7 +149,7 @@ def _windowed(maps: Tensor) -> Tensor:
 
 
 def _unit(images: Tensor) -> Tensor:
-    """Float64 in [0, 1]."""
+    """Convert images to float64 in [0, 1]."""
     return images.double() / 255 if images.dtype == torch.uint8 else images.double()
 
 

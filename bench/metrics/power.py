@@ -1,14 +1,14 @@
-"""The gate before a protection claim: the attack must succeed on the teacher and must not on a random network.
+"""The check before a protection claim: the attack must succeed on the teacher and must not on a random network.
 
-Reconstructions of one class are not independent: on a random network all of them may turn into the same digit, so a
+Reconstructions of one class are not independent: on a random network all of them may become the same digit, so a
 binomial test over images finds success where there is none. The unit of the test is therefore the class. The statistic
-is the mean over target classes of the share of images that the evaluator assigns to the target; under the hypothesis
-that the target has nothing to do with what comes out, target classes can be exchanged, and the p-value is the share of
-their permutations with a statistic as large.
+is the mean over target classes of the share of images that the evaluator assigns to the target. Under the null
+hypothesis that the output does not depend on the target, target classes are exchangeable, and the p-value is the share
+of permutations with a statistic at least as large.
 
-Fewer than four classes have too few permutations for a p-value of 0.05, and no attack on them shows any power. A test
-on single images would be none: where all images of a class turn into one label drawn at random, for the teacher and for
-the random network, bounds on images find power in 3 of 16 cases of two classes and in a fifth of three.
+Fewer than four classes have too few permutations for a p-value of 0.05, so no attack on them can pass. A test on single
+images would be invalid: if all images of a class become one random label, for the teacher and for the random network,
+binomial bounds on images find power in 3 of 16 cases of two classes and in a fifth of the cases of three.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from torch import Tensor
 DRAWS = 20_000
 _EXACT_UP_TO = 7
 FEWEST = 4
-"""Classes below which no attack on classes can show power."""
+"""Number of classes below which no attack on classes can pass."""
 _SEED = 2020
 _TIE = 1e-12
 
 
 @dataclass(frozen=True)
 class Power:
-    """The verdict on one attack, data set and split.
+    """Whether one attack is strong enough, for a data set and split, to be evidence about a defence.
 
     Attributes:
-        passed: whether a failure of this attack says anything about a defence.
+        passed: True if a failure of this attack on a student is evidence for the defence.
         p_teacher, p_random: permutation p-values; None with fewer than four classes.
-        reason: the verdict in a sentence.
+        reason: explanation in a sentence.
     """
 
     passed: bool
@@ -47,12 +47,12 @@ def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = 0.05) -> Pow
     """Pass if the attack beats chance on the undefended teacher and does not on a network with random weights.
 
     Args:
-        hits_teacher, hits_random: (c, c) counts of reconstructions, row the class aimed at, column the class the
-            evaluator sees; c >= 2, no empty row.
+        hits_teacher, hits_random: (c, c) counts of reconstructions, row the target class, column the evaluator's class;
+            c >= 2, no empty row.
         alpha: level of both tests, in (0, 1).
 
     Raises:
-        ValueError: counts of another shape, negative, or with a class that nothing was aimed at.
+        ValueError: counts of a wrong shape, negative counts, or a class that no reconstruction is aimed at.
     """
     teacher, random = _counts(hits_teacher), _counts(hits_random)
     if teacher.shape != random.shape:
@@ -63,12 +63,12 @@ def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = 0.05) -> Pow
 
 
 def permutation_p(counts: np.ndarray) -> float:
-    """One-sided p-value that targets are met more often than if target classes were exchanged at random.
+    """Return the one-sided p-value that hits are more frequent than under random permutations of the target classes.
 
-    All permutations for up to 7 classes; else 20,000 seeded draws with one added to both counts.
+    All permutations for up to 7 classes; above that 20,000 seeded draws with one added to both counts.
 
     Args:
-        counts: (c, c), row the class aimed at, no empty row.
+        counts: (c, c), row the target class, no empty row.
     """
     shares = counts / counts.sum(1, keepdims=True)
     c = len(shares)

@@ -1,4 +1,4 @@
-"""What a metric of reconstructed images is given."""
+"""Inputs of the metrics of reconstructed images."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Labelled:
-    """Labelled images, as the evaluator sees them.
+    """Labelled images with their evaluator features.
 
     Attributes:
         images: (m, c, h, w) uint8.
@@ -26,15 +26,15 @@ class Labelled:
 
 @dataclass(frozen=True)
 class Reconstructions:
-    """What an attack brought back, and what it is compared with.
+    """Reconstructions of an attack, and the images that they are compared with.
 
     Attributes:
         images: (n, c, h, w) uint8.
-        targets: (n,) int64, the class each was aimed at.
-        features: (n, f) float32, the evaluator's penultimate features; no attack saw the evaluator.
+        targets: (n,) int64, the target class of each image.
+        features: (n, f) float32, the evaluator's penultimate features; no attack had access to the evaluator.
         logits: (n, classes) float64, the evaluator's.
         private: the teacher's training images.
-        held_out: test images, which trained nothing (but for copies of them that a data set may have among the others).
+        held_out: test images, in no training set (except duplicates that a data set may contain).
     """
 
     images: Tensor

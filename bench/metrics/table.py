@@ -1,13 +1,13 @@
-"""The one table of metrics: every number that a record may hold, and how boards, report and terminal show it.
+"""The table of metrics: every number that a record may contain, and its display on boards, report and terminal.
 
-What a metric is, and whose number of it there can be, is in `metric.py`; those that the bench computes itself are in
-`built_in.py`. Shares and areas have bounds beside them, `auc.lo` and `auc.hi`, of their 95 % interval.
+`metric.py` defines metrics and their subjects; `built_in.py` has the built-in metrics. Shares and areas also have the
+bounds of their 95 % interval, as `auc.lo` and `auc.hi`.
 
 A metric of reconstructed images is a plug-in: a `Metric` with `compute`, called METRIC in a file of `image_metrics/`
 that has the metric's name, or an entry point of the metric's name in the group `bench.metrics` of another distribution.
-It then is in records, on boards, on the report page and in the terminal, and no other file knows of it.
+It then appears in records, on boards, on the report page and in the terminal without a change of any other file.
 
-Importing this module imports no torch, so that boards and `--help` come at once; a plug-in imports it in its function.
+Importing this module does not import torch, so that boards and `--help` are fast; a plug-in imports it in its function.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BOUNDS = (".lo", ".hi")
 
 @dataclass(frozen=True)
 class Entry:
-    """What a key of a record stands for; `bound` is ".lo", ".hi" or ""."""
+    """The parsed key of a record; `bound` is ".lo", ".hi" or ""."""
 
     metric: Metric
     subject: Subject
@@ -40,10 +40,11 @@ class Entry:
 
 @cache
 def metrics() -> dict[str, Metric]:
-    """All metrics by key: the built-in ones, then the plug-ins, sorted by key.
+    """Return all metrics by key: the built-in ones, then the plug-ins, sorted by key.
 
     Raises:
-        BenchError: a plug-in that cannot be loaded, is no metric, or has the key of another; its place is named.
+        BenchError: a plug-in that cannot be loaded, is not a metric, or has the key of another; the message names its
+            location.
     """
     known = {metric.key: (metric, built_in.__name__) for metric in built_in.BUILT_IN}
     for place, name, load in sorted([*_files(), *_entry_points()], key=lambda found: found[1]):
@@ -73,7 +74,7 @@ def _entry_points() -> list[Place]:
 def _loaded(place: str, name: str, load: Callable[[], Any]) -> Metric:
     try:
         metric = load()
-    except (Exception, SystemExit) as error:  # whatever a stranger's module does on import; --debug shows where
+    except (Exception, SystemExit) as error:  # a plug-in may raise anything on import; --debug shows the traceback
         why = f"{type(error).__name__}: {error}".splitlines()[0]
         raise BadPlugin(f"metric '{name}' in {place}: {why}; mend or remove it") from error
     if not isinstance(metric, Metric) or metric.compute is None or metric.key != name:
@@ -82,12 +83,12 @@ def _loaded(place: str, name: str, load: Callable[[], Any]) -> Metric:
 
 
 def computed() -> tuple[Metric, ...]:
-    """The plug-ins: metrics that compute themselves from reconstructions."""
+    """Return the plug-ins: metrics computed from reconstructions."""
     return tuple(metric for metric in metrics().values() if metric.compute is not None)
 
 
 def entry(key: str) -> Entry | None:
-    """What a key of a record stands for; None for a key that no metric has."""
+    """Parse a record's key; None for a key that no metric has."""
     name = key.removesuffix(BOUNDS[0]).removesuffix(BOUNDS[1])
     for metric in metrics().values():
         for subject in SUBJECTS[metric.of]:
@@ -97,7 +98,7 @@ def entry(key: str) -> Entry | None:
 
 
 def check(numbers: Iterable[str]) -> None:
-    """That every key of a record is one of the table's. Raises ValueError naming the first that is not."""
+    """Raise ValueError, naming the first, if a record has keys that are not in the table."""
     for key in numbers:
         if entry(key) is None:
             raise ValueError(
@@ -106,7 +107,7 @@ def check(numbers: Iterable[str]) -> None:
 
 
 def measured(numbers: Mapping[str, float | None], *of: Of) -> list[Metric]:
-    """The metrics of some kinds that a record has a number of, in the table's order."""
+    """Return the metrics of the given kinds that a record has a number of, in the table's order."""
     return [
         metric
         for metric in metrics().values()

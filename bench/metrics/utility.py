@@ -1,4 +1,4 @@
-"""How often a classifier is right."""
+"""Classification accuracy."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from torch import Tensor
 
 
 def hits(logits: Tensor, labels: Tensor) -> int:
-    """Number of rows whose largest logit is the label's: the successes for `intervals.clopper_pearson`.
+    """Return the number of rows whose largest logit is the label's: the successes for `intervals.clopper_pearson`.
 
     Args:
         logits: (n, classes). labels: (n,) int64.
 
     Raises:
-        ValueError: shapes that do not belong together, or a logit that is NaN or infinite.
+        ValueError: mismatched shapes, or a logit that is NaN or infinite.
     """
     if logits.ndim != 2 or labels.shape != logits.shape[:1] or not len(labels):
         raise ValueError(
@@ -24,5 +24,5 @@ def hits(logits: Tensor, labels: Tensor) -> int:
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> float:
-    """Share of rows whose largest logit is the label's, in [0, 1]. Arguments and errors as for `hits`."""
+    """Return the share of rows whose largest logit is the label's, in [0, 1]. Arguments and errors as for `hits`."""
     return hits(logits, labels) / len(labels)

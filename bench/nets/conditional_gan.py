@@ -1,13 +1,13 @@
-"""The conditional networks of `dp_gan`: generators G(z, y) and critics D(x, y) without any batch normalisation.
+"""The conditional networks of `dp_gan`: generators G(z, y) and critics D(x, y) without batch normalisation.
 
-dcgan is the network of Bie, Kamath and Zhang, "Private GANs, Revisited" (TMLR 2023) for 28x28 pixels, carried over to
-other sizes. Maps are halved, rounding up, until at most 4 pixels are left: 28, 14, 7, 4. A size is halved to an even
-number's half by a 4x4 kernel, to an odd number's upper half by a 3x3 kernel, both of stride 2 and padding 1, and the
-generator doubles by the transposed convolutions. With d = `width` and m halvings the critic's maps have d, 2d, ...,
-2^(m-1) d channels, the generator's the same in the reverse order. Half of each network's first channels see the label.
+dcgan is the network of Bie, Kamath and Zhang, "Private GANs, Revisited" (TMLR 2023) for 28x28 pixels, extended to other
+sizes. Maps are halved, rounding up, until at most 4 pixels are left: 28, 14, 7, 4. Even sizes are halved by a 4x4
+kernel, odd sizes by a 3x3 kernel, both of stride 2 and padding 1; the generator doubles by the transposed convolutions.
+With d = `width` and m halvings the critic's maps have d, 2d, ..., 2^(m-1) d channels, the generator's the same in
+reverse order. Half of each network's first channels receive the label.
 
-mlp is two hidden layers each. The label is appended to z, and chooses one of the critic's outputs: appended to the
-pixels it went unheard. Leaky ReLU 0.2 throughout.
+mlp has two hidden layers in each network. The label is appended to z, and selects one of the critic's outputs; appended
+to the pixels it had no effect. Leaky ReLU 0.2 throughout.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SLOPE, LAST_MAP = 0.2, 4
 
 
 def halvings(size: int) -> list[int]:
-    """The sizes of the maps from the image's down to at most 4 pixels.
+    """Return the sizes of the maps from the image's down to at most 4 pixels.
 
     >>> halvings(28), halvings(16)
     ([28, 14, 7, 4], [16, 8, 4])
@@ -38,7 +38,7 @@ def _kernel(larger: int) -> int:
 
 
 class DcganGenerator(nn.Module):
-    """Transposed convolutions to images in [0, 1].
+    """Transposed convolutions that make images in [0, 1].
 
     Args:
         shape: (c, h, w) of the images; h = w, a multiple of 4 from 8 to 64.
@@ -65,14 +65,14 @@ class DcganGenerator(nn.Module):
         self.grow = nn.Sequential(*layers, nn.ConvTranspose2d(channels, shape[0], 4, 2, 1))
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """(n, latent), (n,) int64 to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent), (n,) int64 to (n, c, h, w) in [0, 1]."""
         label = F.one_hot(y, self.classes).to(z.dtype)
         start = torch.cat([self.of_latent(z[:, :, None, None]), self.of_label(label[:, :, None, None])], 1)
         return (torch.tanh(self.grow(F.leaky_relu(start, SLOPE))) + 1) / 2
 
 
 class DcganCritic(nn.Module):
-    """Strided convolutions to one number, as `DcganGenerator` in reverse; the label enters as constant planes."""
+    """Strided convolutions to one logit, the reverse of `DcganGenerator`; the label is added as constant planes."""
 
     def __init__(self, shape: Shape, classes: int, width: int) -> None:
         check_square(shape)
@@ -88,14 +88,14 @@ class DcganCritic(nn.Module):
         self.shrink = nn.Sequential(*layers, nn.Conv2d(width, 1, sizes[-1]))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n, c, h, w), (n, classes) float one-hot rows to (n,) logits of being real."""
+        """Map (n, c, h, w), (n, classes) float one-hot rows to (n,) logits of being real."""
         planes = y[:, :, None, None].expand(-1, -1, self.size, self.size)
         seen = F.leaky_relu(torch.cat([self.of_image(x), self.of_label(planes)], 1), SLOPE)
         return self.shrink(seen).flatten()
 
 
 class MlpGenerator(nn.Module):
-    """(z, y) through hidden layers of 2 and 4 times `width` to images in [0, 1] of any size."""
+    """A dense generator: (z, y) through hidden layers of 2 and 4 times `width` to images in [0, 1] of any size."""
 
     def __init__(self, shape: Shape, classes: int, latent: int, width: int) -> None:
         super().__init__()
@@ -112,12 +112,15 @@ class MlpGenerator(nn.Module):
         )
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """(n, latent), (n,) int64 to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent), (n,) int64 to (n, c, h, w) in [0, 1]."""
         return self.layers(torch.cat([z, F.one_hot(y, self.classes).to(z.dtype)], 1))
 
 
 class MlpCritic(nn.Module):
-    """h(x) through hidden layers of `width` and half of it, then a number for each class, of which y's is read."""
+    """A dense critic: hidden layers of `width` and half of it, then one output per class.
+
+    The label selects the output.
+    """
 
     def __init__(self, shape: Shape, classes: int, width: int) -> None:
         super().__init__()
@@ -131,15 +134,15 @@ class MlpCritic(nn.Module):
         )
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n, c, h, w), (n, classes) float one-hot rows to (n,) logits of being real."""
+        """Map (n, c, h, w), (n, classes) float one-hot rows to (n,) logits of being real."""
         return (self.layers(x.flatten(1)) * y).sum(1)
 
     def linear_names(self) -> list[str]:
-        """Names of the linear layers, in order."""
+        """Return the names of the linear layers, in order."""
         return [name for name, layer in self.named_modules() if isinstance(layer, nn.Linear)]
 
     def traced(self, x: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """Every linear layer's (n, inputs) and (n, outputs), in order, for (n, c, h, w)."""
+        """Return every linear layer's (n, inputs) and (n, outputs), in order, for (n, c, h, w) images."""
         inputs, outputs, h = [], [], x.flatten(1)
         for layer in self.layers:
             before, h = h, layer(h)
@@ -152,7 +155,7 @@ class MlpCritic(nn.Module):
 def build(
     name: str, shape: Shape, classes: int, latent: int, generator_width: int, critic_width: int
 ) -> tuple[nn.Module, nn.Module]:
-    """(G, D) named "dcgan" or "mlp"."""
+    """Build (generator, critic) named "dcgan" or "mlp"."""
     if name == "mlp":
         return MlpGenerator(shape, classes, latent, generator_width), MlpCritic(shape, classes, critic_width)
     return DcganGenerator(shape, classes, latent, generator_width), DcganCritic(shape, classes, critic_width)

@@ -1,4 +1,4 @@
-"""The critic of a GAN: images to one unbounded number each, or to several."""
+"""GAN critics: map each image to one or several unbounded numbers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _LAST_MAP = 4
 
 
 class Critic(nn.Module):
-    """The critic of GMI, for other sizes too (Zhang et al., CVPR 2020).
+    """The critic of GMI (Zhang et al., CVPR 2020), extended to other image sizes.
 
     5x5 convolutions of stride 2 halve the map (rounding up) until at most 4 pixels are left, with d, 2d, 4d, ...
     channels; affine instance normalisation from the second on; leaky ReLU 0.2; a last convolution over the whole map.
-    Nothing couples the images of a batch, which the gradient penalty needs.
+    No layer mixes the images of a batch, as the gradient penalty requires.
 
     Args:
         shape: (c, h, w) of the images; h = w, a multiple of 4 from 8 to 64.
         width: d.
-        outputs: numbers for each image; more than one for a discriminator that says more than real or not.
+        outputs: numbers per image; more than one for a discriminator with further outputs than real or generated.
 
     Raises:
-        BenchError: a size it cannot take.
+        BenchError: an unsupported image size.
     """
 
     def __init__(self, shape: Shape, width: int = 64, outputs: int = 1) -> None:
@@ -40,5 +40,8 @@ class Critic(nn.Module):
         self.layers = nn.Sequential(*layers, nn.Conv2d(inputs, outputs, size), nn.Flatten(0 if outputs == 1 else 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c, h, w) to (n,) scores; higher means more like the real images. (n, outputs) where there are several."""
+        """Map (n, c, h, w) to (n,) scores, higher for images that look real.
+
+        (n, outputs) if there are several outputs.
+        """
         return self.layers(x)

@@ -1,9 +1,9 @@
-"""Small classifiers made for private training: no batch normalisation, and activations that bound the gradient.
+"""Small classifiers for private training: no batch normalisation, and activations that bound the gradient.
 
 Under clipping and noise a ReLU network's activations grow until most of each gradient is clipped away; a bounded
 activation keeps them small (Papernot et al., AAAI 2021). The networks are those of Papernot et al. and of Tramer and
 Boneh (ICLR 2021), with tempered sigmoids and, for comparison, with ReLU. No layer mixes the images of a batch, so every
-image has a gradient of its own, and all parameters are trained: nothing in them is taken from data beforehand.
+image has its own gradient. All parameters are trained from random values, none are pretrained.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ HALVED_FROM = 24
 SMALLEST, LARGEST = 12, 64
 SMALLEST_VGG = 8
 TEMPERED = ("tanh-cnn", "tanh-vgg")
-"""Networks of this file with tempered sigmoids, by their names in the registry."""
+"""Names of this file's networks with tempered sigmoids in the registry."""
 
 
 class TemperedSigmoid(nn.Module):
@@ -38,11 +38,11 @@ class TemperedSigmoid(nn.Module):
         self.scale, self.temperature, self.offset = scale, temperature, offset
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape to the same shape, in (-offset, scale - offset)."""
+        """Map any shape to the same shape, with values in (-offset, scale - offset)."""
         return self.scale * torch.sigmoid(self.temperature * x) - self.offset
 
     def extra_repr(self) -> str:
-        """The three constants."""
+        """Return the three constants as text."""
         return f"{self.scale:g}, {self.temperature:g}, {self.offset:g}"
 
 
@@ -58,7 +58,7 @@ class PrivateNet(SmallNet):
         classes: number of classes.
 
     Raises:
-        BenchError: images it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     activation: ClassVar[Callable[[], nn.Module]] = TemperedSigmoid
@@ -98,7 +98,7 @@ class PrivateVgg(SmallNet):
         classes: number of classes.
 
     Raises:
-        BenchError: images it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     activation: ClassVar[Callable[[], nn.Module]] = TemperedSigmoid

@@ -1,8 +1,8 @@
-"""Dropout whose draws do not depend on the build of torch, in less time on a CPU.
+"""Dropout with masks that do not depend on the build of torch, and that is faster on a CPU.
 
-torch draws a Bernoulli number from 64 random bits, one after the other, or in builds with MKL by a generator of MKL's
-own. The same 64 bits, drawn as whole numbers, give the former's masks to the bit: what a network learns with dropout no
-longer depends on the build. `benchmarks/dropout.py` measures the time.
+torch draws a Bernoulli number from 64 random bits, one after the other, or in builds with MKL by MKL's own generator.
+The same 64 bits, drawn as integers, give exactly the masks of the former, so that training with dropout no longer
+depends on the build. `benchmarks/dropout.py` measures the time.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import torch
 from torch import Tensor, nn
 
 BITS = 53
-"""Of 64 random bits, those that torch makes a double in [0, 1) of."""
+"""Number of the 64 random bits from which torch makes a double in [0, 1)."""
 AT_ONCE = 2**15
-"""Numbers that are drawn at a time, so that their bits stay in a core's cache."""
+"""Numbers drawn at a time, so that their bits fit into a core's cache."""
 
 
 class Dropout(nn.Dropout):
-    """As `torch.nn.Dropout`, with the masks that torch draws on a CPU without MKL."""
+    """Drop-in replacement of `torch.nn.Dropout`, with the masks that torch draws on a CPU without MKL."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape; while training every number is 0 with probability p, and otherwise 1 / (1 - p) times as large."""
+        """Apply dropout to any shape: in training each number is 0 with probability p, otherwise divided by 1 - p."""
         drawn_here = x.device.type == "cpu" and x.ndim > 0 and not torch.compiler.is_compiling()
         if not (self.training and 0 < self.p < 1 and drawn_here):
             return super().forward(x)

@@ -1,4 +1,4 @@
-"""Several classifiers of one task, asked together."""
+"""An ensemble: several classifiers of the same task, evaluated together."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ State = dict[str, Tensor]
 
 
 class Ensemble(nn.Module):
-    """m classifiers of the same images and classes; their networks may differ.
+    """m classifiers of the same images and classes; their architectures may differ.
 
-    Members whose features are fixed and equal share them, so that features are computed once for all.
+    Members with equal fixed features share them, so that features are computed once for all.
 
     Attributes:
         members: the classifiers.
         classes: number of classes.
-        fixed_features: whether all members are linear layers on the same fixed features.
+        fixed_features: True if all members are linear layers on the same fixed features.
     """
 
     def __init__(self, members: Iterable[Classifier], classes: int) -> None:
@@ -43,7 +43,7 @@ class Ensemble(nn.Module):
 
     @classmethod
     def build(cls, archs: Sequence[str], count: int, shape: Shape, classes: int, seeds: Sequence[int]) -> Ensemble:
-        """`count` fresh members, of the networks `archs` in turn; member j draws its weights from `seeds[j]`.
+        """Build `count` untrained members, cycling through `archs`; member j draws its weights from `seeds[j]`.
 
         Raises:
             BenchError: as `bench.nets.build`.
@@ -59,7 +59,7 @@ class Ensemble(nn.Module):
         return len(self.members)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, c, h, w) in [0, 1] to (m, n, classes) logits, one row of answers per member."""
+        """Map (n, c, h, w) in [0, 1] to (m, n, classes) logits, one slice per member."""
         if self.fixed_features:
             heads = [member.get_submodule("body.head") for member in self.members]
             weight, bias = (torch.stack([head.get_parameter(name) for head in heads]) for name in ("weight", "bias"))
@@ -67,9 +67,9 @@ class Ensemble(nn.Module):
         return torch.stack([member(images) for member in self.members])
 
     def votes(self, images: Tensor) -> Tensor:
-        """(n, classes) float32: how many members take each image for each class; rows sum to m.
+        """Return (n, classes) float32 vote counts: the number of members that predict each class; rows sum to m.
 
-        One member's change moves a row by at most sqrt(2) in L2 and 2 in L1.
+        A change of one member changes a row by at most sqrt(2) in L2 and 2 in L1.
         """
         with torch.no_grad():
             counts = images.new_zeros(len(images), self.classes, dtype=torch.float32)
@@ -80,7 +80,7 @@ class Ensemble(nn.Module):
         return counts
 
     def features(self, images: Tensor) -> Tensor:
-        """(n, d): the fixed features that all members share.
+        """Return the (n, d) fixed features that all members share.
 
         Raises:
             RuntimeError: the members do not share features (`fixed_features` is False).
@@ -90,17 +90,18 @@ class Ensemble(nn.Module):
         return instance(self.members[0], Classifier, "member").features(images)
 
     def is_stackable(self) -> bool:
-        """Whether all members have the same parameters by name and shape, so that they can be stacked."""
+        """Return whether all members have the same parameter names and shapes, so that they can be stacked."""
         layouts = [[(name, p.shape) for name, p in member.state_dict().items()] for member in self.members]
         return all(layout == layouts[0] for layout in layouts)
 
 
 def stacked(members: Sequence[nn.Module]) -> tuple[State, State, Callable[[State, State, Tensor], Tensor]]:
-    """Parameters and buffers of equal networks with a leading axis of members, and the networks as one function.
+    """Stack equal networks: parameters and buffers with a leading member axis, and one function that evaluates all.
 
     Returns:
-        parameters, buffers, and call(parameters, buffers, (m, n, c, h, w) images) -> (m, n, classes) logits, member j
-        answering images[j]. In training mode the buffers are updated in place; dropout differs between members.
+        parameters, buffers, and call(parameters, buffers, (m, n, c, h, w) images) -> (m, n, classes) logits, where
+        member j processes images[j]. In training mode the buffers are updated in place; dropout differs between
+        members.
     """
     parameters, buffers = stack_module_state(list(members))
     shell = members[0]

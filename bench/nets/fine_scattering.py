@@ -1,8 +1,8 @@
-"""Fixed features, finer: the scattering transform over two scales and eight angles, 81 maps per input channel.
+"""Data-independent fine features: the scattering transform over two scales and eight angles, 81 maps per input channel.
 
-The conventions are those of the Kymatio library (Andreux et al., JMLR 2020; J = 2, L = 8), to which the values agree:
-images are reflected at the border, wavelets are Morlet's, periodic on the padded image and applied in Fourier space,
-and what the second scale leaves is computed at half the resolution. Nothing in here knows of any data set.
+The conventions are those of the Kymatio library (Andreux et al., JMLR 2020; J = 2, L = 8), and the values agree with
+it: images are padded by reflection, Morlet wavelets are periodic on the padded image and applied in Fourier space, and
+maps after the second scale are computed at half the resolution.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ from torch.nn import functional as F
 
 ANGLES, SCALES = 8, 2
 MAPS = 1 + SCALES * ANGLES + ANGLES * ANGLES
-"""Of one channel: order 0; order 1 by scale and angle; order 2 by the first and the second angle."""
+"""Number of maps per channel: order 0; order 1 by scale and angle; order 2 by the first and the second angle."""
 STRIDE = 2**SCALES
 FREQUENCY, BANDWIDTH, SLANT = 0.75 * math.pi, 0.8, 4 / ANGLES
-"""Of the finest wavelet: radians a pixel, pixels, and how much slower it falls off across the wave than along it."""
+"""Finest wavelet: frequency in radians per pixel, bandwidth in pixels, and ratio of its decay across and along the
+wave."""
 REACH = 2
-"""Periods to either side that a periodic wavelet is summed over."""
+"""Number of periods to either side over which a periodic wavelet is summed."""
 CACHED, ON_ACCELERATOR = 10_000, 200
-"""Padded pixels that are transformed at once, so that all stays in the processor's cache; times as many elsewhere."""
+"""Padded pixels transformed at once, which fit into the CPU's cache; factor on that number on an accelerator."""
 LEAST = 1e-20
-"""Added to the squares below a root."""
+"""Added to the squares under a square root."""
 
 
 class FineScattering(nn.Module):
     """Scattering of orders 0, 1 and 2, averaged over about 4x4 pixels; differentiable, and without parameters.
 
     With psi_(j,t) the wavelet of scale 2^j and angle t and phi the average, its maps are x * phi, |x * psi_(j,t)| * phi
-    for j = 0, 1, and ||x * psi_(0,t)| * psi_(1,t')| * phi. Every channel has its own; an image's maps depend on it
-    alone.
+    for j = 0, 1, and ||x * psi_(0,t)| * psi_(1,t')| * phi. Channels are transformed separately; an image's maps depend
+    only on that image.
 
     Args:
         height, width: of the images, at least 8.
@@ -55,10 +56,10 @@ class FineScattering(nn.Module):
             self.register_buffer(name, value.float().clone(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, c, h, w) to (n, 81 c, h // 4, w // 4), the maps of the first channel first."""
+        """Map (n, c, h, w) to (n, 81 c, h // 4, w // 4), the maps of the first channel first."""
         n, channels = images.shape[:2]
         x = images.float().flatten(0, 1)[:, None]
-        if torch.compiler.is_compiling():  # a program's number of images is not known when it is written
+        if torch.compiler.is_compiling():  # an exported program's batch size is unknown at export
             maps = self._maps(x)
         else:
             size = self.at_once * (1 if x.device.type == "cpu" else ON_ACCELERATOR)
@@ -66,7 +67,7 @@ class FineScattering(nn.Module):
         return maps.unflatten(0, (n, channels)).flatten(1, 2)
 
     def _maps(self, x: Tensor) -> Tensor:
-        """(m, 1, h, w) to (m, 81, h // 4, w // 4)."""
+        """Map (m, 1, h, w) to (m, 81, h // 4, w // 4)."""
         x = F.pad(x, self.border, mode="reflect")
         first = _modulus(torch.fft.ifft2(torch.fft.fft2(x) * self.fine))
         second, again = self._halved(x).flatten(1, 2), self._halved(first).flatten(1, 2)
@@ -76,10 +77,10 @@ class FineScattering(nn.Module):
         )
 
     def _halved(self, maps: Tensor) -> Tensor:
-        """Maps (m, k, p, q) to the moduli of their coarse wavelets, (m, k, angles, p / 2, q / 2).
+        """Map (m, k, p, q) to the moduli of their coarse wavelets, (m, k, angles, p / 2, q / 2).
 
-        Halving the resolution adds up the four quarters of a spectrum. Of a real map's spectrum the right half is the
-        left one, turned round and conjugated.
+        Halving the resolution adds the four quarters of a spectrum. For a real map the right half of the spectrum is
+        the left one, reversed and conjugated.
         """
         p, q = maps.shape[2] // 2, maps.shape[3] // 2
         spectra = torch.fft.rfft2(maps)
@@ -93,34 +94,34 @@ class FineScattering(nn.Module):
 
 
 def _modulus(waves: Tensor) -> Tensor:
-    """The absolute value, whose gradient is finite at 0 too."""
+    """Return the absolute value, with a finite gradient at 0."""
     return torch.addcmul(waves.real.square() + LEAST, waves.imag, waves.imag).sqrt()
 
 
 def _border(side: int) -> tuple[int, int]:
-    """Pixels that a side is reflected by before its start and after its end."""
+    """Return the numbers of pixels by which a side is padded before its start and after its end."""
     more = ((side + STRIDE) // STRIDE + 1) * STRIDE - side
     return more // 2, more - more // 2
 
 
 def _averaged(maps: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
-    """(m, k, p, q) to (m, k, h // 4, w // 4): phi is a product of a row's and a column's average."""
+    """Average (m, k, p, q) to (m, k, h // 4, w // 4): phi is a product of a row average and a column average."""
     return rows @ (maps @ columns.T)
 
 
 @cache
 def _filters(p: int, q: int) -> dict[str, Tensor]:
-    """Of padded images (p, q): spectra of the wavelets, which are real, and phi's two matrices at either scale.
+    """Return, for padded images (p, q), the real spectra of the wavelets, and phi's two matrices at either scale.
 
-    All are float64, whatever precision the first network was built in. The fine ones are (angles, p, q); the coarse
-    ones quarters, (4, angles, p / 2, q), every number twice: left above, left below, right above, right below.
+    All are float64, for any precision in which the first network was built. The fine spectra are (angles, p, q); the
+    coarse ones are quarters, (4, angles, p / 2, q), every number twice: top left, bottom left, top right, bottom right.
     """
     spectra = [
         torch.stack([torch.fft.fft2(_morlet(p, q, scale, angle)).real for angle in range(ANGLES)])
         for scale in range(SCALES)
     ]
     quarters = [part for half in spectra[1].chunk(2, 2) for part in half.chunk(2, 1)]
-    # Three axes: channels-last, which frozen networks are, turns those of four, and complex numbers would come apart
+    # Three axes: channels-last conversion of frozen networks permutes four-axis tensors and would split complex numbers
     found = {"fine": spectra[0], "quarters": torch.cat(quarters).repeat_interleave(2, -1) / 4}
     for halved, prefix in ((False, ""), (True, "half_")):
         found |= {f"{prefix}rows": _averages(p, halved), f"{prefix}columns": _averages(q, halved)}
@@ -128,7 +129,7 @@ def _filters(p: int, q: int) -> dict[str, Tensor]:
 
 
 def _morlet(p: int, q: int, scale: int, angle: int) -> Tensor:
-    """(p, q) complex128: the wavelet of scale 2^`scale`, whose mean is 0."""
+    """Return the (p, q) complex128 wavelet of scale 2^`scale`, whose mean is 0."""
     sigma, frequency = BANDWIDTH * 2**scale, FREQUENCY / 2**scale
     theta = (ANGLES // 2 - 1 - angle) * math.pi / ANGLES
     wave, envelope = (_gabor(p, q, sigma, theta, at) for at in (frequency, 0.0))
@@ -136,7 +137,10 @@ def _morlet(p: int, q: int, scale: int, angle: int) -> Tensor:
 
 
 def _gabor(p: int, q: int, sigma: float, theta: float, frequency: float) -> Tensor:
-    """(p, q) complex128: a plane wave under a Gaussian of norm 1, summed over the periods; rows are its first axis."""
+    """Return a (p, q) complex128 plane wave under a Gaussian of norm 1, summed over the periods.
+
+    Rows are the first axis.
+    """
     y, x = (torch.arange(-REACH * side, (REACH + 1) * side, dtype=torch.float64) for side in (p, q))
     along = y[:, None] * math.cos(theta) + x * math.sin(theta)
     across = x * math.cos(theta) - y[:, None] * math.sin(theta)
@@ -147,10 +151,10 @@ def _gabor(p: int, q: int, sigma: float, theta: float, frequency: float) -> Tens
 
 
 def _averages(side: int, halved: bool) -> Tensor:
-    """(side // 4 - 2, side) float64: Gaussian averages around every fourth pixel of a padded side, its ends left out.
+    """Return (side // 4 - 2, side) float64 Gaussian averages around every fourth pixel of a padded side.
 
     Args:
-        halved: for maps of half the resolution, (side // 4 - 2, side / 2): phi's spectrum is folded as theirs is.
+        halved: for maps of half the resolution, (side // 4 - 2, side / 2): phi's spectrum is folded like theirs.
     """
     sigma, period = BANDWIDTH * 2 ** (SCALES - 1), torch.arange(-REACH * side, (REACH + 1) * side, dtype=torch.float64)
     window = torch.exp(-period.square() / (2 * sigma**2)).view(-1, side).sum(0) / (math.sqrt(2 * math.pi) * sigma)

@@ -1,4 +1,4 @@
-"""How much memory a network takes: its weights, and what one image takes on its way through."""
+"""Memory footprint of a network: its weights, and the activations per image."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from torch import Tensor, nn
 
 Shape = tuple[int, int, int]
 FLOAT = 4
-"""Bytes of a number."""
+"""Bytes of a float32 number."""
 OF_ADAM = 4
-"""Tensors of a weight's size in a training step: itself, its gradient, and two moments."""
+"""Tensors of a weight's size in a training step with Adam: the weight, its gradient, and two moments."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of a network.
+    """Memory of a network, in bytes.
 
     Attributes:
-        weights: of all parameters and buffers.
-        kept: of the tensors that one image keeps for the backward pass.
-        live: of the tensors that one image holds at once in a pass without gradients, at most.
+        weights: all parameters and buffers.
+        kept: tensors that one image saves for the backward pass.
+        live: peak of the tensors of one image in a pass without gradients.
     """
 
     weights: int
@@ -30,23 +30,23 @@ class Footprint:
     live: int
 
     def training(self, batch: int) -> int:
-        """Bytes of a training step by Adam: weights, gradients, moments, and what the batch keeps."""
+        """Return the bytes of a training step with Adam: weights, gradients, moments, saved tensors of the batch."""
         return OF_ADAM * self.weights + batch * (self.kept + self.live)
 
     def querying(self, batch: int) -> int:
-        """Bytes of a pass without gradients."""
+        """Return the bytes of a forward pass without gradients."""
         return self.weights + batch * self.live
 
     def descending(self, batch: int) -> int:
-        """Bytes of a gradient at the images, of a network that is not trained."""
+        """Return the bytes of a gradient with respect to the images, with frozen weights."""
         return self.weights + batch * (self.kept + self.live)
 
 
 def footprint(network: nn.Module, *inputs: Tensor) -> Footprint:
-    """Measure it with the given inputs of a batch of two; nothing is left in the network.
+    """Measure the footprint with the given inputs, a batch of two; hooks are removed afterwards.
 
     Args:
-        inputs: of `forward`, two rows each, on the network's device.
+        inputs: arguments of `forward`, two rows each, on the network's device.
     """
     was_training = network.training
     network.train()
@@ -68,7 +68,7 @@ def footprint(network: nn.Module, *inputs: Tensor) -> Footprint:
 
 
 class _Kept:
-    """Counts the tensors that autograd keeps, each storage once, without the weights."""
+    """Counts the tensors that autograd saves, each storage once, without the weights."""
 
     def __init__(self, network: nn.Module) -> None:
         self.known = {value.untyped_storage().data_ptr() for value in network.state_dict().values()}
@@ -76,7 +76,7 @@ class _Kept:
         self.total = 0
 
     def pack(self, value: Tensor) -> Tensor:
-        """Count a tensor that is saved; it is kept alive, so that no other one comes to have its place."""
+        """Count a saved tensor and keep it alive, so that no other tensor reuses its address."""
         storage = value.untyped_storage()
         if storage.data_ptr() not in self.known:
             self.known.add(storage.data_ptr())
@@ -86,13 +86,13 @@ class _Kept:
 
 
 class _Live:
-    """The largest sum of a layer's inputs and outputs."""
+    """Records the largest sum of a layer's inputs and outputs."""
 
     def __init__(self) -> None:
         self.most = 0
 
     def see(self, _layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        """A forward hook."""
+        """Forward hook that updates the maximum."""
         tensors = [value for value in (*inputs, output) if isinstance(value, Tensor)]
         self.most = max(self.most, sum(value.numel() * value.element_size() for value in tensors))
 

@@ -14,7 +14,7 @@ CONTRAST = 3.0
 
 
 def check_square(shape: Shape) -> None:
-    """Refuse image shapes that the convolutional GAN cannot make exactly.
+    """Raise an error for image shapes that the convolutional GAN cannot make exactly.
 
     Raises:
         BenchError: the image is not square, not 8 to 64 pixels wide, or its width is not a multiple of 4.
@@ -28,7 +28,7 @@ def check_square(shape: Shape) -> None:
 
 
 def doublings(size: int) -> int:
-    """How often a square map is doubled to reach `size`: as often as an integer start of at least 4 pixels allows.
+    """Return how often a square map is doubled to reach `size` from an integer start of at least 4 pixels.
 
     >>> {size: (size >> doublings(size), doublings(size)) for size in (8, 12, 16, 28, 32, 64)}
     {8: (4, 1), 12: (6, 1), 16: (4, 2), 28: (7, 2), 32: (4, 3), 64: (4, 4)}
@@ -40,7 +40,7 @@ def doublings(size: int) -> int:
 
 
 class DeconvGenerator(nn.Module):
-    """The transposed-convolution generator of GMI, for other sizes too (Zhang et al., CVPR 2020).
+    """The transposed-convolution generator of GMI (Zhang et al., CVPR 2020), extended to other image sizes.
 
     A linear layer makes a small map, `doublings(h)` transposed convolutions (5x5, stride 2) double it to the image:
 
@@ -59,7 +59,7 @@ class DeconvGenerator(nn.Module):
         width: d, channels of the last hidden map.
 
     Raises:
-        BenchError: a size it cannot make.
+        BenchError: an unsupported image size.
     """
 
     def __init__(self, shape: Shape, latent: int = 100, width: int = 64) -> None:
@@ -81,7 +81,7 @@ class DeconvGenerator(nn.Module):
         self.grow = nn.Sequential(*layers, _double(channels, shape[0], bias=True), nn.Sigmoid())
 
     def forward(self, z: Tensor) -> Tensor:
-        """(n, latent) to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) to (n, c, h, w) in [0, 1]."""
         return self.grow(self.start(z))
 
 
@@ -103,7 +103,7 @@ class UpsampleGenerator(nn.Module):
         width: d.
 
     Raises:
-        BenchError: a size it cannot make.
+        BenchError: an unsupported image size.
     """
 
     def __init__(self, shape: Shape, latent: int = 100, width: int = 32) -> None:
@@ -132,7 +132,7 @@ class UpsampleGenerator(nn.Module):
         nn.init.constant_(last.weight, CONTRAST)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(n, latent) to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) to (n, c, h, w) in [0, 1]."""
         return self.grow(self.start(z))
 
 

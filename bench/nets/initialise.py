@@ -1,4 +1,4 @@
-"""How fresh networks get their first weights."""
+"""Weight initialisation of new networks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def xavier(module: Network) -> Network:
-    """Xavier's uniform weights and zero biases in every linear and convolutional layer; returns the module."""
+    """Set Xavier-uniform weights and zero biases in every linear and convolutional layer; return the module."""
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv2d):
             nn.init.xavier_uniform_(layer.weight)

@@ -1,4 +1,4 @@
-"""Name the network that weights are of, by the names and shapes of their tensors.
+"""Guess the architecture of a weight file from the names and shapes of its tensors.
 
 Candidates are built without memory (torch's meta device), those of the same family first, for a few seconds.
 """
@@ -19,13 +19,13 @@ Shape = tuple[int, int, int]
 Sizes = Mapping[str, tuple[int, ...]]
 
 SECONDS = 4.0
-"""Time after which no further candidate is built."""
+"""Time limit for building candidates, in seconds."""
 LEAST = 0.9
 """Share of the tensors that must agree."""
 USUAL: Shape = (3, 224, 224)
 
 _OF_OURS = {"head.weight", "head.bias"}
-"""Names that all networks of this project have."""
+"""Tensor names that all networks of this project have."""
 _RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "wide_resnet50_2", "resnext50_32x4d", "resnet152")
 _VITS = tuple(f"vit_{size}_patch{patch}_224" for patch in (16, 32) for size in ("tiny", "small", "base", "large"))
 _EFFICIENT = ("efficientnet_b0", "mobilenetv3_large_100", "mobilenetv2_100", "mobilenetv3_small_100", "efficientnet_b1")
@@ -45,18 +45,18 @@ FAMILIES = {
     "pre_logits.fc1.weight": _VGGS,
     "features.0.0.weight": _SEQUENTIAL,
 }
-"""A name that all networks of a family have, to networks of timm and torchvision, the commonest first."""
+"""Characteristic tensor name of a family -> timm and torchvision networks of that family, the most common first."""
 
 
 def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None, first: str = "") -> str | None:
-    """The name of the network that weights are of, or None where no known one is near.
+    """Return the architecture name of the weights, or None if no known one is similar enough.
 
-    Number of classes and of colour channels may differ.
+    The numbers of classes and of colour channels may differ.
 
     Args:
-        weights: without prefixes.
+        weights: with names without wrapper prefixes.
         shape: (c, h, w) of the images, on which the layers of some networks depend.
-        first: a network to try before all others.
+        first: name of a network to try before all others.
     """
     given = {name: tuple(value.shape) for name, value in weights.items()}
     until, best, name = time.monotonic() + SECONDS, LEAST, None
@@ -69,7 +69,7 @@ def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None, fi
 
 
 def _candidates(given: Sizes) -> Iterator[str]:
-    """Networks that the weights may be of: this project's, then those of the same family."""
+    """Yield candidate networks: this project's, then those of the same family."""
     if given.keys() >= _OF_OURS:
         yield from own_names()
     for mark, names in FAMILIES.items():
@@ -79,7 +79,10 @@ def _candidates(given: Sizes) -> Iterator[str]:
 
 
 def _sizes(arch: str, shape: Shape) -> Sizes:
-    """Name to shape of a network's tensors; nothing where it cannot take such images, or cannot be built so."""
+    """Return {name: shape} of a network's tensors.
+
+    Empty if it cannot take such images or be built on the meta device.
+    """
     for images in (shape, USUAL):
         try:
             with torch.device("meta"):
@@ -90,14 +93,14 @@ def _sizes(arch: str, shape: Shape) -> Sizes:
 
 
 def _agreement(given: Sizes, known: Sizes) -> float:
-    """Share of all names that both have, in shapes that agree except in classes and colours."""
+    """Return the share of all names that both have, with shapes that agree except in classes and colours."""
     last = set(list(given)[-2:])
     alike = sum(_is_alike(size, known[name], name in last) for name, size in given.items() if name in known)
     return alike / max(1, len(given.keys() | known.keys()))
 
 
 def _is_alike(one: tuple[int, ...], other: tuple[int, ...], is_last: bool) -> bool:
-    """Whether two shapes agree, or differ in the outputs of a last layer or only the channels of a first one."""
+    """Return whether two shapes agree, except for the outputs of the last layer or the channels of the first."""
     if len(one) != len(other):
         return False
     unlike = [place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]

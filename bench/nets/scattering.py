@@ -1,7 +1,7 @@
-"""Fixed features: a small wavelet scattering transform.
+"""Data-independent features: a small wavelet scattering transform.
 
-Wavelets, moduli and local averages know nothing of any data set, so that a linear layer on top learns from few images
-and a release may use the features freely.
+Wavelets, moduli and local averages do not depend on any data set, so that a linear layer on top learns from few images,
+and a release may use the features without privacy cost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Scattering(nn.Module):
     """Scattering of orders 0, 1 and 2 over two scales (Bruna and Mallat, 2013), averaged over 4x4 pixels.
 
     The first order is |x * psi_1| and |x * psi_2|, psi_j the Morlet wavelets of scale 2^(j-1) in `ANGLES` directions;
-    the second ||x * psi_1| * psi_2|. 25 channels of h/4 x w/4 for one input channel; several are averaged first.
+    the second ||x * psi_1| * psi_2|. 25 channels of h/4 x w/4 for one input channel; several input channels are
+    averaged first.
     """
 
     def __init__(self) -> None:
@@ -31,12 +32,12 @@ class Scattering(nn.Module):
         self.register_buffer("phi_2", gaussian_window(7, 1.2), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, c, h, w) to (n, 25, ceil(h / 4), ceil(w / 4)), non-negative for images that are."""
+        """Map (n, c, h, w) to (n, 25, ceil(h / 4), ceil(w / 4)), non-negative for non-negative images."""
         x = images.mean(1, keepdim=True)
         n = x.shape[0]
         first, coarse = _modulus(x, self.psi_1, 1), _modulus(x, self.psi_2, 2)
         again = _modulus(first.flatten(0, 1)[:, None], self.psi_2, 2)
-        second = again.reshape(n, ANGLES * ANGLES, *again.shape[2:])  # as channels-last it cannot be viewed so
+        second = again.reshape(n, ANGLES * ANGLES, *again.shape[2:])  # `view` fails for channels-last tensors
         smooth = [_average(x, self.phi_4, 4), _average(first, self.phi_4, 4)]
         return torch.cat([*smooth, _average(coarse, self.phi_2, 2), _average(second, self.phi_2, 2)], 1)
 
@@ -47,7 +48,7 @@ class Scattering(nn.Module):
 
 
 def morlets(size: int, scale: int) -> Tensor:
-    """(2 ANGLES, 1, size, size): real and then imaginary parts of Morlet wavelets, whose mean is zero."""
+    """Return (2 ANGLES, 1, size, size): real parts, then imaginary parts of Morlet wavelets, whose mean is zero."""
     r = torch.arange(size, dtype=torch.float32) - size // 2
     y, x = torch.meshgrid(r, r, indexing="ij")
     sigma, frequency, slant = BANDWIDTH * scale, CENTRE_FREQUENCY / scale, 4 / ANGLES
@@ -64,7 +65,7 @@ def morlets(size: int, scale: int) -> Tensor:
 
 
 def gaussian_window(size: int, std: float) -> Tensor:
-    """(1, 1, size, size), sums to 1."""
+    """Return a (1, 1, size, size) Gaussian window that sums to 1."""
     r = torch.arange(size, dtype=torch.float32) - size // 2
     line = torch.exp(-r.square() / (2 * std**2))
     return (line[:, None] * line / line.sum() ** 2)[None, None]
@@ -77,7 +78,7 @@ def _modulus(x: Tensor, wavelets: Tensor, stride: int) -> Tensor:
 
 
 def _average(x: Tensor, window: Tensor, stride: int) -> Tensor:
-    """Each channel averaged around every stride-th pixel."""
+    """Average each channel around every stride-th pixel."""
     n, c, h, w = x.shape
     half = window.shape[-1] // 2
     padded = F.pad(x.reshape(n * c, 1, h, w), (half - stride // 2, half) * 2)

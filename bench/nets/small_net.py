@@ -1,4 +1,4 @@
-"""What the bench's own classifiers have in common: they end in one linear layer."""
+"""Base class of the bench's own classifiers: a trunk followed by one linear layer."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class SmallNet(nn.Module):
     """A classifier that ends in one linear layer: `forward(x) == head(features(x))`.
 
     Attributes:
-        trunk: (n, c, h, w) to (n, d).
-        head: (n, d) to (n, classes).
+        trunk: maps (n, c, h, w) to (n, d).
+        head: maps (n, d) to (n, classes).
     """
 
     trunk: nn.Sequential
     head: nn.Linear
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, d), the input of the last linear layer."""
+        """Return (n, d), the input of the last linear layer."""
         return self.trunk(x)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, classes) logits."""
+        """Return (n, classes) logits."""
         return self.head(self.features(x))
 
 

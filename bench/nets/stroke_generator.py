@@ -1,7 +1,7 @@
 """A data-free prior for glyphs: a smooth pen stroke through random control points, drawn in soft ink.
 
-It says no more than "light curves on a dark ground, centred". Nothing in here was fitted to data; the few numbers below
-(pen width in pixels, height and width of a glyph) were set by hand for small images of handwritten digits.
+It encodes only "light curves on a dark ground, centred". Nothing in here was fitted to data; the few numbers below (pen
+width in pixels, height and width of a glyph) were set by hand for small images of handwritten digits.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ STEP = 0.55
 
 
 class StrokeGenerator(nn.Module):
-    """Latent vectors to images of one stroke each; differentiable in the vectors and in its trainable part.
+    """Maps latent vectors to images of one stroke each; differentiable in the latents and in its trainable part.
 
-    z holds `points` steps of a random walk, then aspect, height and pen width. A residual network moves z; at the start
-    it moves nothing, so an untrained generator draws random walks. A Catmull-Rom curve through the walk's points,
-    scaled to the middle of the image, is inked where a pixel is nearer to it than the pen's half-width.
+    z contains `points` steps of a random walk, then aspect, height and pen width. A residual network transforms z; it
+    starts as the identity, so an untrained generator draws random walks. A Catmull-Rom curve passes through the walk's
+    points, scaled to the middle of the image; a pixel is inked if it is nearer to the curve than the pen's half-width.
 
     Args:
         shape: (c, h, w) of the images, h = w; all channels are the same.
@@ -61,13 +61,13 @@ class StrokeGenerator(nn.Module):
         self.start_at_identity()
 
     def start_at_identity(self) -> None:
-        """Make the residual network move nothing."""
+        """Initialise the residual network as the identity."""
         last = instance(self.move[-1], nn.Linear, "last layer")
         nn.init.zeros_(last.weight)
         nn.init.zeros_(last.bias)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(n, latent) to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) to (n, c, h, w) in [0, 1]."""
         z = z + self.move(z)
         steps, (aspect, height, pen) = z[:, : 2 * self.points], z[:, 2 * self.points :].unbind(1)
         line = torch.einsum("mp,npk->nmk", self.curve, self._placed(steps, aspect, height))
@@ -77,7 +77,7 @@ class StrokeGenerator(nn.Module):
         return ink.view(-1, 1, self.size, self.size).expand(-1, self.channels, -1, -1)
 
     def _placed(self, steps: Tensor, aspect: Tensor, height: Tensor) -> Tensor:
-        """(n, points, 2): the walk's points, scaled to the wanted width and height around the middle."""
+        """Return (n, points, 2): the walk's points, scaled to the wanted width and height around the middle."""
         walk = torch.cumsum(steps.view(-1, self.points, 2) * STEP, 1)
         low, high = walk.amin(1, keepdim=True), walk.amax(1, keepdim=True)
         half = torch.stack(
@@ -91,7 +91,7 @@ class StrokeGenerator(nn.Module):
 
 
 def catmull_rom(points: int, samples: int) -> Tensor:
-    """(samples, points): weights of the control points along a Catmull-Rom curve through all of them; rows sum to 1."""
+    """Return (samples, points) weights of the control points along a Catmull-Rom curve through them; rows sum to 1."""
     weights = torch.zeros(samples, points)
     for row, t in enumerate(torch.linspace(0, points - 1 - 1e-4, samples).tolist()):
         k, u = int(t), t - int(t)

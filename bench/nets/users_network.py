@@ -1,12 +1,11 @@
-"""A user's own network, named `PACKAGE.MODULE:FUNCTION`: found, identified by its source, and called.
+"""A user's own network, named `PACKAGE.MODULE:FUNCTION`: import it, identify it by its source hash, and call it.
 
 The contract (docs/own-teachers.md): the function returns a new `nn.Module` at each call, whose weights are drawn from
-torch's global generator. It is given, by name, what it has parameters for of `PARAMETERS`. Its network maps
+torch's global generator. It receives, by keyword, those of `PARAMETERS` that it has parameters for. Its network maps
 (n, c, h, w) images to (n, classes) logits.
 
-A name is completed by a hash of the source, as `PACKAGE.MODULE:FUNCTION#0123456789abcdef`, which specs and records
-hold. Only a network that the user of this process has named is ever imported: a name in a record or a bundle of someone
-else runs no code.
+Specs and records store a name with a hash of the source, as `PACKAGE.MODULE:FUNCTION#0123456789abcdef`. Only a network
+that the user of this process has named is ever imported: a name in another user's record or bundle runs no code.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ PARAMETERS = {
     "height": ("height",),
     "width": ("width",),
 }
-"""Values that a function may get, and the names that its parameter may have."""
+"""Values that can be passed to a function, and the parameter names accepted for each."""
 MEND = "correct the function (docs/own-teachers.md)"
 _NAME = re.compile(
     r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)(?:#(?P<hash>[0-9a-f]{16}))?"
@@ -46,25 +45,25 @@ _INSTALLED = ("site-packages", "dist-packages")
 _OWN_PACKAGE = "bench"
 
 _named: dict[str, Callable[..., Any]] = {}
-"""Complete name to function, of the networks that the user has named in this process."""
+"""Complete name -> function, for the networks that the user has named in this process."""
 _values: set[str] = set()
-"""Those of them that are values of this process, not functions of a module."""
+"""Complete names of networks that were passed from Python as objects, not as functions of a module."""
 _tried: set[tuple[str, Shape, int]] = set()
 
 
 def is_users_network(name: str) -> bool:
-    """Whether a name has the form PACKAGE.MODULE:FUNCTION."""
+    """Return whether a name has the form PACKAGE.MODULE:FUNCTION."""
     return _NAME.fullmatch(name) is not None and not name.startswith(_RESERVED)
 
 
 def identified(name: str) -> str:
-    """The complete name of the network that the user has named: its module is imported and its source is hashed.
+    """Import the network that the user has named, hash its source, and return its complete name.
 
-    Any other name is returned as it is.
+    Any other name is returned unchanged.
 
     Raises:
-        BenchError: no such module or function, a module that cannot be imported or has no source, or another source
-            than the hash in the name says.
+        BenchError: an unknown module or function, a module that cannot be imported or has no source, or a source that
+            does not match the hash in the name.
     """
     match = _NAME.fullmatch(name)
     if match is None or name in _values or not is_users_network(name):
@@ -82,9 +81,9 @@ def identified(name: str) -> str:
 
 
 def add_value(network: nn.Module) -> str:
-    """Make a network that a user passes from Python known to this process; return its complete name.
+    """Register a network that a user passes from Python in this process; return its complete name.
 
-    The hash in the name is of its class, its attributes and its weights, so that another network has another name.
+    The hash in the name covers its class, its attributes and its weights, so that another network has another name.
     """
     cls = type(network)
     name = f"{cls.__module__}:{cls.__name__}#{fingerprint(network)}"
@@ -95,7 +94,7 @@ def add_value(network: nn.Module) -> str:
 
 
 def _untrained(template: nn.Module) -> nn.Module:
-    """A copy with new random weights: each layer's own `reset_parameters`, else normal ones of deviation 0.02."""
+    """Return a copy with new random weights: by each layer's `reset_parameters`, else normal with deviation 0.02."""
     fresh = copy.deepcopy(template)
     for layer in fresh.modules():
         reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
@@ -111,7 +110,7 @@ def _untrained(template: nn.Module) -> nn.Module:
 
 
 def check_named(name: str) -> None:
-    """Raise BenchError for a network that the user of this process has not named by --teacher."""
+    """Raise BenchError for a network that the user of this process has not named with --teacher."""
     if name not in _named:
         raise UnknownName(
             f"'{name}' is a network in someone's own code, which runs only where --teacher names it; "
@@ -120,11 +119,11 @@ def check_named(name: str) -> None:
 
 
 def make(name: str, shape: Shape, classes: int) -> nn.Module:
-    """A new network of the user's function.
+    """Build a new network with the user's function.
 
     Raises:
-        BenchError: not named by the user; the function fails, returns no network, or the same one or the same weights
-            at each call.
+        BenchError: the user has not named it; the function fails, does not return a network, or returns the same
+            network or the same weights at each call.
     """
     check_named(name)
     if (name, shape, classes) not in _tried:
@@ -151,7 +150,7 @@ def _made(name: str, shape: Shape, classes: int) -> nn.Module:
 
 
 def _require_new_weights(name: str, first: nn.Module, second: nn.Module) -> None:
-    """Refuse a function of which no second network with other weights can be had, as the control of attacks needs."""
+    """Refuse a function that returns no second network with other weights, which the attacks' baseline needs."""
     pairs = list(zip(first.parameters(), second.parameters(), strict=False))
     if first is second or any(one is other for one, other in pairs):
         raise BadPlugin(f"--teacher {name}: returned the same network twice; expected a new one at each call; {MEND}")
@@ -163,7 +162,7 @@ def _require_new_weights(name: str, first: nn.Module, second: nn.Module) -> None
 
 
 def _imported(name: str, module: str) -> Any:
-    """The module; the current folder is searched after the installed packages. Raises BenchError."""
+    """Import the module; the current folder is searched after the installed packages. Raises BenchError."""
     here = str(Path.cwd())
     if not {"", here} & set(sys.path):
         sys.path.append(here)
@@ -179,7 +178,7 @@ def _imported(name: str, module: str) -> Any:
     except (
         Exception,
         SystemExit,
-    ) as error:  # a user's module may raise anything; by SystemExit it would end the command
+    ) as error:  # a user's module may raise anything; SystemExit would otherwise end the command
         said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
         raise BadPlugin(f"--teacher {name}: importing {module} failed ({said}); correct the module") from error
 
@@ -196,7 +195,7 @@ def _function(name: str, module: Any, function: str) -> Callable[..., Any]:
 
 
 def _source_hash(name: str, module: str) -> str:
-    """16 hex digits of the SHA-256 of the module's source and of the local modules that it imports."""
+    """Return 16 hex digits of the SHA-256 of the module's source and of the local modules that it imports."""
     top = sys.modules[module.partition(".")[0]]
     where = next(iter(getattr(top, "__path__", [])), None) or getattr(top, "__file__", None)
     sources = dict(_sources(module, Path(where).parent)) if where else {}
@@ -209,8 +208,10 @@ def _source_hash(name: str, module: str) -> str:
 
 
 def _sources(module: str, root: Path) -> Iterator[tuple[str, bytes]]:
-    """Name and source of a module, its packages, and their imports below `root`; of an installed package, only of this
-    package. This project's code is left out, as it is of all hashes."""
+    """Yield name and source of a module, its packages, and their imports below `root` or within an installed package.
+
+    This project's own code is left out, as in all hashes.
+    """
     package = module.partition(".")[0]
     is_installed = any(part in _INSTALLED for part in root.parts)
     waiting, known = [module], set[str]()
@@ -230,7 +231,7 @@ def _sources(module: str, root: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _imports(source: bytes, package: str) -> Iterator[str]:
-    """All names that a source may import as modules; relative ones are of `package`."""
+    """Yield all names that a source may import as modules; relative imports are resolved in `package`."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

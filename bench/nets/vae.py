@@ -15,13 +15,13 @@ CLOSEST, FARTHEST = -10.0, 10.0
 
 
 class VAE(nn.Module):
-    """Images to Gaussian codes and back.
+    """A VAE that encodes images as Gaussian codes and decodes them.
 
     Encoder: two 3x3 convolutions of stride 2 with `width` and 2 `width` channels, leaky ReLU 0.2; a dense layer to the
     mean and the log variance of each of `code` numbers. Decoder: a dense layer to 2 `width` maps of a quarter of the
     image's size; twice nearest-neighbour doubling, 3x3 convolution, leaky ReLU; a 3x3 convolution to logits; sigmoid.
-    No layer mixes the images of a batch, so that row i of `decode` depends on row i of its codes alone, and every layer
-    has forward derivatives (`torch.func.jvp`).
+    No layer mixes the images of a batch, so that row i of `decode` depends only on row i of its codes, and every layer
+    supports forward-mode derivatives (`torch.func.jvp`).
 
     Args:
         shape: (c, h, w) of the images; h and w multiples of 4, at least 8.
@@ -29,7 +29,7 @@ class VAE(nn.Module):
         width: channels of the first convolution, >= 1.
 
     Raises:
-        BenchError: a size it cannot make.
+        BenchError: an unsupported image size.
     """
 
     def __init__(self, shape: Shape, code: int = 32, width: int = 32) -> None:
@@ -65,35 +65,35 @@ class VAE(nn.Module):
         )
 
     def encode(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, c, h, w) in [0, 1] to the mean and the log variance of each code, both (n, code).
+        """Map (n, c, h, w) in [0, 1] to the mean and the log variance of each code, both (n, code).
 
-        The log variance is held between -10 and 10.
+        The log variance is clamped to [-10, 10].
         """
         mean, log_variance = self.encoder(x).chunk(2, 1)
         return mean, log_variance.clamp(CLOSEST, FARTHEST)
 
     def decode(self, codes: Tensor) -> Tensor:
-        """(n, code) to (n, c, h, w) in [0, 1]."""
+        """Map (n, code) to (n, c, h, w) in [0, 1]."""
         return self.decoder(codes).sigmoid()
 
     def loss(self, x: Tensor, rng: torch.Generator) -> Tensor:
-        """The negative evidence lower bound of (n, c, h, w) images in [0, 1], one code drawn per image: see `elbo`."""
+        """Return the negative evidence lower bound of (n, c, h, w) images in [0, 1], with one code drawn per image."""
         mean, log_variance = self.encode(x)
         codes = sample(mean, log_variance, rng)
         return -elbo(x, self.decoder(codes), mean, log_variance)
 
 
 def sample(mean: Tensor, log_variance: Tensor, rng: torch.Generator) -> Tensor:
-    """Codes drawn from N(mean, exp(log_variance)), differentiable in both; (n, code)."""
+    """Draw (n, code) codes from N(mean, exp(log_variance)), differentiable in both."""
     noise = torch.randn(mean.shape, generator=rng, device=mean.device, dtype=mean.dtype)
     return mean + (log_variance / 2).exp() * noise
 
 
 def elbo(x: Tensor, logits: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Evidence lower bound in nats per image, batch mean: log p(x | code) - KL(N(mean, exp(log_variance)) || N(0, I)).
+    """Return the mean evidence lower bound in nats: log p(x | code) - KL(N(mean, exp(log_variance)) || N(0, I)).
 
-    log p is the sum over pixels of x log s + (1 - x) log(1 - s), s = sigmoid(logits): Bernoulli pixels, which for x
-    strictly between 0 and 1 are a fit, not a density.
+    log p is the sum over pixels of x log s + (1 - x) log(1 - s), s = sigmoid(logits): the Bernoulli likelihood, which
+    for x strictly between 0 and 1 is a loss, not a density.
 
     Args:
         x: (n, c, h, w) in [0, 1].

@@ -1,8 +1,8 @@
 """Classifiers of one linear layer on fixed wavelet features, for heads that are trained privately.
 
-Per image, `FineScattering` of every channel, then group normalisation over three maps at a time, without weights: an
-image's features depend on that image and on public constants alone, so that a private linear layer on them is all that
-an account has to cover.
+Per image, `FineScattering` of every channel, then group normalisation over three maps at a time, without weights. An
+image's features depend only on that image and on public constants, so that only the training of the linear layer has a
+privacy cost.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from bench.nets.fine_scattering import MAPS, FineScattering
 from bench.nets.small_net import SmallNet
 
 VERSION = 1
-"""Of the features, which steps keep: bump it whenever their values change."""
+"""Version of the features, which are cached: increase it whenever their values change."""
 SMALLEST, LARGEST = 8, 64
 GROUP = 3
-"""Maps that are normalised together (Tramer and Boneh, ICLR 2021: 27 groups of 81 maps, 81 of 243)."""
+"""Number of maps normalised together (Tramer and Boneh, ICLR 2021: 27 groups of 81 maps, 81 of 243)."""
 COLOUR_MEAN, COLOUR_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-"""ImageNet's, by which colour channels are weighed; public constants."""
+"""ImageNet's mean and standard deviation, by which colour channels are normalised; public constants."""
 
 
 class WaveletNet(SmallNet):
-    """Normalised scattering maps, 81 of every channel, flattened, and a linear layer.
+    """A linear layer on normalised scattering maps, 81 per channel, flattened.
 
-    3,969 features for 1x28x28, 15,552 for 3x32x32. Their mean square is 1, whatever the image: where it has no
-    structure at all, it is rounding that is scaled up to it.
+    3,969 features for 1x28x28, 15,552 for 3x32x32. Their mean square is 1 for any image; for an image without
+    structure, rounding errors are scaled up to it.
 
     Args:
         shape: (c, h, w), sides of 8 to 64, c 1 or 3.
         classes: number of classes.
 
     Raises:
-        BenchError: images it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     mirrored: ClassVar[bool] = False
-    """Whether features are the mean of an image's and its mirror image's: for photographs, not for digits."""
+    """Whether features are averaged over the image and its mirror image: for photographs, not for digits."""
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class WaveletNet(SmallNet):
 
 
 def check_shape(name: str, shape: tuple[int, int, int]) -> None:
-    """Refuse images that the features do not take. Raises BenchError naming the networks."""
+    """Refuse image shapes that the features cannot take. Raises BenchError naming the networks."""
     channels, height, width = shape
     if channels not in (1, 3) or min(height, width) < SMALLEST or max(height, width) > LARGEST:
         raise Incompatible(
@@ -63,13 +63,13 @@ def check_shape(name: str, shape: tuple[int, int, int]) -> None:
 
 
 def feature_maps(shape: tuple[int, int, int], mirrored: bool = False) -> tuple[WaveletFeatures, tuple[int, int, int]]:
-    """The features of images (c, h, w), and their shape (81 c, h // 4, w // 4)."""
+    """Return the feature extractor of images (c, h, w), and the features' shape (81 c, h // 4, w // 4)."""
     channels, height, width = shape
     return WaveletFeatures(shape, mirrored), (MAPS * channels, height // 4, width // 4)
 
 
 class WaveletFeatures(nn.Module):
-    """(n, c, h, w) images, as a `Classifier` normalises them to [-1, 1], to (n, 81 c, h // 4, w // 4) features."""
+    """Maps (n, c, h, w) images, normalised to [-1, 1] by a `Classifier`, to (n, 81 c, h // 4, w // 4) features."""
 
     mean: Tensor
     std: Tensor
@@ -83,7 +83,7 @@ class WaveletFeatures(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The mirror image is transformed itself: its maps are not the mirrored ones."""
+        """Compute the features; the mirror image is transformed separately, as its maps are not the mirrored maps."""
         images = ((x + 1) / 2 - self.mean) / self.std
         if not self.mirrored:
             return self._normalised(images)
@@ -95,10 +95,9 @@ class WaveletFeatures(nn.Module):
 
 
 class EqualRows(nn.Module):
-    """Rows of d numbers, (n, d) or (n, c, h, w), scaled to norm sqrt(d), so that a linear layer's gradient has a bound
-    that is a public constant."""
+    """Scales rows of d numbers, (n, d) or (n, c, h, w), to norm sqrt(d), which bounds a linear layer's gradient."""
 
     def forward(self, rows: Tensor) -> Tensor:
-        """Rows of zeros stay."""
+        """Scale the rows; rows of zeros stay zero."""
         flat = rows.flatten(1)
         return (F.normalize(flat) * math.sqrt(flat.shape[1])).view_as(rows)

@@ -1,11 +1,11 @@
 """Classifiers by name: plug-ins, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
 
-`small:NAME` is a library's network with a stem for small images, as is usual on CIFAR-10: the stock stem of a network
-made for 224 pixels leaves 7x7 of 28x28. `PACKAGE.MODULE:FUNCTION` is a user's own (`users_network`).
+`small:NAME` is a library's network with a stem for small images, as usual on CIFAR-10: the original stem of a network
+for 224 pixels reduces 28x28 to 7x7. `PACKAGE.MODULE:FUNCTION` is a user's own (`users_network`).
 
-A plug-in is one class that extends `SmallNet`, in a file of its own: `classifiers/NAME.py`, or an entry point of the
-group `bench.networks`. Every network comes wrapped in a `Classifier`, which takes images in [0, 1] and normalises them
-itself, by public constants.
+A plug-in is one class that extends `SmallNet`, in its own file: `classifiers/NAME.py`, or an entry point of the group
+`bench.networks`. Every network is wrapped in a `Classifier`, which takes images in [0, 1] and normalises them by public
+constants.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class Classifier(nn.Module):
 
     @staticmethod
     def is_scale(value: Tensor) -> bool:
-        """Whether a tensor has the form of a mean or a std: one number, or one a channel."""
+        """Return whether a tensor has the shape of a mean or a std: one number, or one per channel."""
         return value.ndim == 4 and value.shape[0] == value.shape[2] == value.shape[3] == 1
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Load mean and std of one number as well as of one a channel, whichever this network was built with."""
+        """Load mean and std with one number or one per channel, independently of the shape in this network."""
         for name in ("mean", "std"):
             given, own = state_dict.get(f"{prefix}{name}"), getattr(self, name)
             if isinstance(given, Tensor) and self.is_scale(given) and given.shape != own.shape:
@@ -71,11 +71,11 @@ class Classifier(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c, h, w) in [0, 1] to (n, classes) logits."""
+        """Map (n, c, h, w) in [0, 1] to (n, classes) logits."""
         return self.body((x - self.mean) / self.std)
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, c, h, w) in [0, 1] to (n, d): what the classifying layer sees."""
+        """Map (n, c, h, w) in [0, 1] to (n, d), the input of the classification layer."""
         x = (x - self.mean) / self.std
         if isinstance(self.body, SmallNet):
             return self.body.features(x)
@@ -86,20 +86,20 @@ class Classifier(nn.Module):
 
 
 def build(arch: str, shape: Shape, classes: int) -> Classifier:
-    """A freshly initialised classifier, in training mode, on the CPU.
+    """Build a newly initialised classifier, in training mode, on the CPU.
 
     Weights are drawn from torch's global generator, which the caller seeds.
 
     Args:
-        arch: one of `own_names()`, a timm model name, or "tv:" and a torchvision classification model name; before
-            either of the last two "small:", for a stem that fits small images.
-        shape: (c, h, w) of one image. Networks that need the image size are told it; names with `_patchP` get smaller
-            patches below 64 pixels (`patch_for`).
+        arch: one of `own_names()`, a timm model name, or "tv:" and a torchvision classification model name; the last
+            two may have the prefix "small:", for a stem that fits small images.
+        shape: (c, h, w) of one image. It is passed to networks that need the image size; names with `_patchP` get
+            smaller patches below 64 pixels (`patch_for`).
         classes: number of classes, at least 2.
 
     Raises:
-        BenchError: an unknown name, a name that would have to be downloaded or opened, or a network that cannot take
-            images of this size (found by putting two black images through it).
+        BenchError: an unknown name, a name that would require a download or a file, or a network that cannot take
+            images of this size (tested with two black images).
     """
     if is_users_network(arch):
         return _build_users(arch, shape, classes)
@@ -114,12 +114,12 @@ def build(arch: str, shape: Shape, classes: int) -> Classifier:
 
 
 def make_body(arch: str, shape: Shape, classes: int) -> nn.Module:
-    """The bare network of a classifier, not tried out. Raises BenchError for an unknown name."""
+    """Build the unwrapped network of a classifier, without testing it. Raises BenchError for an unknown name."""
     return _maker(arch)(shape, classes)
 
 
 def _build_users(arch: str, shape: Shape, classes: int) -> Classifier:
-    """As `build`, of a user's own network, which may raise or answer anything. Raises BenchError."""
+    """As `build`, for a user's own network, which may raise or return anything. Raises BenchError."""
     model = Classifier(users_network.make(arch, shape, classes))
     with plugin_errors(f"--teacher {arch}, given two images of {'x'.join(map(str, shape))}", users_network.MEND):
         logits: object = _try_out(model, shape)
@@ -135,12 +135,12 @@ def _build_users(arch: str, shape: Shape, classes: int) -> Classifier:
 
 
 def own_names() -> list[str]:
-    """The names of the plug-ins."""
+    """Return the names of the plug-ins."""
     return list(plugins.entries(KIND))
 
 
 def check(arch: str) -> None:
-    """Check that `build` knows the name, without building anything. Raises BenchError with up to five close names."""
+    """Check that `build` knows the name, without building anything. Raises BenchError with up to five similar names."""
     own = own_names()
     if arch in own:
         return
@@ -161,7 +161,7 @@ def check(arch: str) -> None:
 
 @cache
 def _maker(arch: str) -> Callable[[Shape, int], nn.Module]:
-    """What makes the network of that name. Raises BenchError as `check`."""
+    """Return the factory of the network with this name. Raises BenchError as `check`."""
     check(arch)
     if arch in own_names():
         return plugins.class_of(plugins.find(KIND, arch), _is_network, "one class that extends SmallNet")
@@ -178,8 +178,10 @@ def _is_network(cls: type) -> bool:
 
 @cache
 def _written_in_timm() -> frozenset[str]:
-    """The names that timm's source registers, read without importing it, which takes seconds; a file of another form
-    has none, and then timm itself is asked."""
+    """Return the names that timm's source registers, read without the import, which takes seconds.
+
+    Empty if the files have another form, and then timm itself is used.
+    """
     timm = importlib.util.find_spec("timm")
     folders = (timm.submodule_search_locations or []) if timm else []
     files = [file for folder in folders for file in Path(folder, "models").glob("*.py")]
@@ -235,7 +237,7 @@ def _from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
 
 
 def _first_accepted(make: Callable[..., nn.Module], options: list[dict[str, Any]]) -> nn.Module:
-    """Build with the first options the architecture's constructor has parameters for."""
+    """Build with the first of the options that the architecture's constructor accepts."""
     for extra in options[:-1]:
         try:
             return make(**extra)
@@ -245,9 +247,9 @@ def _first_accepted(make: Callable[..., nn.Module], options: list[dict[str, Any]
 
 
 def patch_for(height: int, width: int) -> int:
-    """The smallest patch side that divides both sides and makes 4 to 8 patches of the longer one.
+    """Return the smallest patch side that divides both sides and makes 4 to 8 patches along the longer one.
 
-    Where there is none, as for 26 pixels, the largest that makes more than 8.
+    If there is none, as for 26 pixels, return the largest that makes more than 8.
 
     >>> [patch_for(side, side) for side in (16, 28, 32, 48, 26)]
     [2, 4, 4, 6, 2]
@@ -259,11 +261,12 @@ def patch_for(height: int, width: int) -> int:
 
 
 def _with_small_stem(make: Callable[[Shape, int], nn.Module], shape: Shape, classes: int) -> nn.Module:
-    """The network, whose first convolution looks at 3x3 pixels without a stride; where images are so small that
-    nothing would be left of them further up, without its last max-pooling.
+    """Build the network with a first convolution of 3x3 pixels and stride 1, for small images.
+
+    If the images are so small that later maps would be empty, the last max-pooling is removed too.
 
     Raises:
-        ValueError: its first convolution cuts the image into patches.
+        ValueError: its first convolution is a patch embedding.
     """
     body = make(shape, classes)
     path, first = _first_convolution(body)
@@ -300,7 +303,7 @@ def _replace_first_convolution(body: nn.Module, channels: int) -> None:
 
 
 def _try_out(model: Classifier, shape: Shape) -> Tensor:
-    """(2, classes), the answer to two black images."""
+    """Return the (2, classes) logits of two black images."""
     model.eval()
     with torch.no_grad():
         logits = model(torch.zeros(2, *shape))
@@ -318,7 +321,7 @@ def _misfit(arch: str, shape: Shape, why: str) -> BenchError:
 
 
 def _last_layer(body: nn.Module) -> nn.Module:
-    """The classifying layer: the last linear one, or the last convolution of a network without any."""
+    """Return the classification layer: the last linear one, or the last convolution of a network without any."""
     for kind in (nn.Linear, nn.Conv2d):
         layers = [layer for layer in body.modules() if isinstance(layer, kind)]
         if layers:
@@ -327,7 +330,10 @@ def _last_layer(body: nn.Module) -> nn.Module:
 
 
 def _input_of(layer: nn.Module, body: nn.Module, x: Tensor) -> Tensor:
-    """(n, d), what `layer` is given while `body` answers `x`; maps are averaged over their places."""
+    """Return (n, d), the input of `layer` in a forward pass of `body` on `x`.
+
+    Maps are averaged over their positions.
+    """
     seen: list[Tensor] = []
     handle = layer.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
     try:

@@ -1,4 +1,4 @@
-"""Priors: images drawn without any data, for a teacher to be asked about.
+"""Priors: data-free distributions of images, used as queries to a teacher.
 
 Every prior is a plug-in: a file in `kinds/`, or an entry point `bench.priors`.
 """

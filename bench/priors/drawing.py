@@ -1,4 +1,4 @@
-"""What priors draw with: random numbers, the places of pixels, textures, colours."""
+"""Drawing tools of the priors: random numbers, pixel positions, textures, colours."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ import torch
 from torch import Tensor
 
 TINT = 0.2
-"""Standard deviation of a channel around the lightness of a colour."""
+"""Standard deviation of a colour channel around the colour's lightness."""
 TINTED = 4.0
-"""What a tint is multiplied by before the logistic function, whose slope in the middle is a quarter."""
+"""Factor on a tint before the logistic function, whose slope in the middle is 1/4."""
 OWN = 0.2
-"""Share of a field that is each channel's own; the rest they have in common."""
+"""Share of a field that differs between channels; the rest is common to all."""
 
 
 class Draws:
-    """Random numbers of one generator, on its device; `size` as in torch.rand."""
+    """Random numbers from one generator, on its device; `size` as in torch.rand."""
 
     def __init__(self, rng: torch.Generator) -> None:
         self.rng, self.device = rng, rng.device
 
     def uniform(self, low: float, high: float, *size: int) -> Tensor:
-        """Even in [low, high)."""
+        """Draw uniformly from [low, high)."""
         return low + (high - low) * torch.rand(*size, generator=self.rng, device=self.device)
 
     def normal(self, *size: int) -> Tensor:
-        """Standard normal."""
+        """Draw standard normal numbers."""
         return torch.randn(*size, generator=self.rng, device=self.device)
 
     def chance(self, share: float, *size: int) -> Tensor:
-        """True with probability `share`."""
+        """Draw booleans, True with probability `share`."""
         return torch.rand(*size, generator=self.rng, device=self.device) < share
 
     def integers(self, low: int, high: int, *size: int) -> Tensor:
-        """Even in low..high, both included."""
+        """Draw integers uniformly from low..high, both included."""
         return torch.randint(low, high + 1, size, generator=self.rng, device=self.device)
 
     def choice(self, values: Sequence[float], *size: int) -> Tensor:
-        """One of the values, all equally likely."""
+        """Draw from the values with equal probabilities."""
         return torch.tensor(values, device=self.device)[self.integers(0, len(values) - 1, *size)]
 
 
 def pixel_places(height: int, width: int, device: torch.device) -> Tensor:
-    """(h w, 2): x to the right and y down of every pixel's centre, in halves of the shorter side from the middle."""
+    """Return (h w, 2): x (right) and y (down) of pixel centres from the middle, in halves of the shorter side."""
     short = min(height, width)
     x = (torch.arange(width, device=device) * 2 + 1 - width) / short
     y = (torch.arange(height, device=device) * 2 + 1 - height) / short
@@ -53,10 +53,10 @@ def pixel_places(height: int, width: int, device: torch.device) -> Tensor:
 def texture(
     count: int, shape: tuple[int, int, int], draws: Draws, exponents: tuple[float, float] = (0.5, 3.0)
 ) -> Tensor:
-    """(n, c, h, w) in [0, 1]: Gaussian noise with a power-law spectrum, of random contrast, lightness and tint.
+    """Draw (n, c, h, w) textures in [0, 1]: power-law Gaussian noise of random contrast, lightness and tint.
 
     Args:
-        exponents: a random one of these bounds is the spectrum's; 0 is white noise, 3 are clouds.
+        exponents: range of the random exponent of the spectrum; 0 is white noise, 3 resembles clouds.
     """
     channels, height, width = shape
     rows = torch.fft.fftfreq(height, device=draws.device)[:, None]
@@ -71,12 +71,12 @@ def texture(
 
 
 def correlated(fields: Tensor) -> Tensor:
-    """(n, c, ...) independent fields to fields of which all channels share the greater part; one channel stays."""
+    """Mix (n, c, ...) independent fields so that channels share the larger part; a single channel is unchanged."""
     return fields if fields.shape[1] == 1 else fields[:, :1].lerp(fields, OWN)
 
 
 def hue(count: int, channels: int, draws: Draws) -> Tensor:
-    """(n, c): what a random colour adds to its lightness; 0 for one channel."""
+    """Draw (n, c) offsets of a random colour's channels from its lightness; 0 for one channel."""
     if channels == 1:
         return torch.zeros(count, 1, device=draws.device)
     off = TINT * draws.normal(count, channels)

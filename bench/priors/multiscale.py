@@ -1,4 +1,4 @@
-"""Multi-scale noise: random grids of 1, 2, 4 and more cells laid over each other, sharpened and cut into pieces."""
+"""Multi-scale noise: superimposed random grids of 1, 2, 4 and more cells, sharpened and cut into pieces."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from torch import Tensor
 from bench.priors.drawing import Draws, correlated
 
 BLOCKS = 0.3
-"""Share of the fields whose cells have edges; the others blend."""
+"""Share of fields whose cells have sharp edges; the others are interpolated smoothly."""
 SCALES = 2.0
-"""Standard deviation of the logits that weigh the scales: some fields are of one scale, others of all."""
+"""Standard deviation of the logits of the scales' weights: some fields have one dominant scale, others all scales."""
 SHIFT, CUT_SHIFT = 0.25, 0.2
-"""Largest change of lightness before sharpening, of the fields and of the mask that cuts."""
+"""Largest change of lightness before sharpening, for the fields and for the cutting mask."""
 SHARPEST, CUT_SHARPNESS = 6, 8
-"""Times that values are pushed to 0 and 1."""
+"""Most sharpening steps, which push values towards 0 and 1, for the fields and for the cutting mask."""
 CUT, ON_BLACK = 0.7, 0.35
-"""Share of the pictures that are cut from two fields; chance that the second one is black."""
+"""Share of images cut from two fields; probability that the second field is black."""
 TURN = 0.4
-"""Standard deviation of the angle, radians."""
+"""Standard deviation of the rotation angle, in radians."""
 ZOOM = (0.8, 1.3)
-"""Picture sizes seen in one picture."""
+"""Range of the scale factor of the visible part."""
 BEND, BEND_CELLS = 0.12, 4
-"""Standard deviation of the displacement in half widths, and the cells a side of its grid."""
+"""Standard deviation of the displacement in half widths, and cells per side of its grid."""
 
 
 def multiscale_noise(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
-    """(n, c, h, w) in [0, 1]: one sharpened field, or two with a sharp border; then turned, scaled and bent."""
+    """Draw (n, c, h, w) in [0, 1]: one sharpened field, or two with a sharp border; then rotated, scaled and bent."""
     _, height, width = shape
     first, second = (_sharpened_field(count, shape, draws) for _ in range(2))
     mask = _field(count, (1, height, width), draws) + draws.uniform(-CUT_SHIFT, CUT_SHIFT, count, 1, 1, 1)
@@ -44,7 +44,7 @@ def _sharpened_field(count: int, shape: tuple[int, int, int], draws: Draws) -> T
 
 
 def _field(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
-    """(n, c, h, w) from 0 to 1: uniform noise on grids of 1, 2, 4, ... cells a side, enlarged and added."""
+    """Draw (n, c, h, w) in [0, 1]: the sum of enlarged uniform noise on grids of 1, 2, 4, ... cells per side."""
     channels, height, width = shape
     levels = (max(height, width) - 1).bit_length() + 1
     side = 2 ** (levels - 1)
@@ -54,7 +54,7 @@ def _field(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
     for level in range(levels):
         cells = correlated(draws.uniform(0, 1, count, channels, 2**level, 2**level))
         cells = cells * weights[:, level].view(-1, 1, 1, 1)
-        # Both of all images, and no mask as an index, for which a GPU would wait.
+        # Compute both variants for all images: indexing by a mask would synchronise with a GPU.
         squares = F.interpolate(cells, size=side, mode="nearest")
         smooth = F.interpolate(cells, size=side, mode="bilinear", align_corners=False)
         total += torch.where(blocks, squares, smooth)
@@ -65,7 +65,7 @@ def _field(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
 
 
 def _push(images: Tensor, times: Tensor, most: int) -> Tensor:
-    """Values in [0, 1] pushed to the nearer end by a smooth step, `times` (n,) times, each at most `most`."""
+    """Push values in [0, 1] to the nearer end by `times` (n,) smooth steps, at most `most` each."""
     for done in range(most):
         stepped = torch.where(images < 0.5, 2 * images.square(), 1 - 2 * (1 - images).square())
         images = torch.where((times > done).view(-1, 1, 1, 1), stepped, images)
@@ -73,7 +73,7 @@ def _push(images: Tensor, times: Tensor, most: int) -> Tensor:
 
 
 def _bent(images: Tensor, draws: Draws) -> Tensor:
-    """Each image turned, scaled and bent; what comes in at the border is mirrored."""
+    """Rotate, scale and bend each image; the border is filled by mirroring."""
     count, _, height, width = images.shape
     angle, zoom, zero = TURN * draws.normal(count), draws.uniform(*ZOOM, count), torch.zeros(count, device=draws.device)
     cosine, sine = zoom * angle.cos(), zoom * angle.sin()

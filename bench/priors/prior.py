@@ -1,6 +1,6 @@
-"""What a prior over images is, and priors by name: `kinds/NAME.py`, or an entry point of the group `bench.priors`.
+"""The interface of a prior over images, and priors by name: `kinds/NAME.py`, or an entry point of `bench.priors`.
 
-Names joined by `+`, such as `shapes+pen`, are one prior whose images are of each in turn.
+Names joined by `+`, such as `shapes+pen`, are one prior whose images alternate between them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bench.errors import BenchError
 
 KIND = "prior"
 AUTO = "auto"
-"""The name that stands for the data set's own prior."""
+"""Name for the data set's own prior."""
 AND = "+"
-"""Between the names of priors that take turns."""
+"""Separator between the names of priors in a mixture."""
 CHANNELS = (1, 3)
 SMALLEST = 8
 
@@ -27,25 +27,25 @@ Shape = tuple[int, int, int]
 
 
 class Prior(ABC):
-    """A distribution of images that no data went into: one class in a file of its own, whose name is the prior's.
+    """A data-free distribution of images: one class in its own file, whose name is the prior's.
 
-    The first line of the file's docstring is what `bench list priors` says; the rest says what a person knew of the
-    images when writing it.
+    `bench list priors` shows the first line of the file's docstring; the rest states the prior knowledge that the
+    author used.
     """
 
     pixels: ClassVar[int] = 2**18
-    """Pixels that `draw_part` is asked for at once, some 300 images of 28x28: this bounds the memory."""
+    """Largest number of pixels per call of `draw_part`, about 300 images of 28x28, which limits the memory."""
 
     def draw(self, count: int, shape: Shape, rng: torch.Generator) -> Tensor:
-        """(count, c, h, w) float32 in [0, 1], on the device of `rng`.
+        """Draw (count, c, h, w) float32 images in [0, 1], on the device of `rng`.
 
         Args:
-            count: how many images, 0 or more.
+            count: number of images, >= 0.
             shape: (c, h, w), c 1 or 3, sides of at least 8 pixels.
-            rng: all that is random comes from it.
+            rng: source of all randomness.
 
         Raises:
-            BenchError: another shape.
+            BenchError: an unsupported shape.
         """
         channels, height, width = shape
         if channels not in CHANNELS or min(height, width) < SMALLEST:
@@ -60,17 +60,17 @@ class Prior(ABC):
 
     @abstractmethod
     def draw_part(self, count: int, shape: Shape, rng: torch.Generator) -> Tensor:
-        """As `draw`, for as many images as fit into memory at once; at least 1."""
+        """As `draw`, for at least 1 and at most as many images as fit into memory at once."""
 
 
 class Mixture(Prior):
-    """Images of several priors in turns, so that each has its share of any number."""
+    """A mixture of several priors, whose images alternate, so that each prior has an equal share."""
 
     def __init__(self, priors: Sequence[Prior]) -> None:
         self._priors = tuple(priors)
 
     def draw_part(self, count: int, shape: Shape, rng: torch.Generator) -> Tensor:
-        """As many of each, one more of the first ones where the count leaves a rest."""
+        """Draw equal numbers from each prior, and one more from the first ones if there is a remainder."""
         images = torch.empty(count, *shape, device=rng.device)
         for place, prior in enumerate(self._priors):
             turns = images[place :: len(self._priors)]
@@ -79,10 +79,10 @@ class Mixture(Prior):
 
 
 def load(name: str) -> Prior:
-    """The prior called `name`, or the mixture of those that `+` joins in it.
+    """Return the prior called `name`, or the mixture of the priors joined by `+` in it.
 
     Raises:
-        BenchError: a name that there is not.
+        BenchError: an unknown name.
     """
     if AND in name:
         return Mixture([load(part) for part in name.split(AND)])
@@ -90,7 +90,7 @@ def load(name: str) -> Prior:
 
 
 def for_dataset(name: str, dataset: str) -> Prior:
-    """The prior called `name`; "auto" is the one that the facts of the data set name.
+    """Return the prior called `name`; "auto" returns the prior that the data set's facts specify.
 
     Args:
         dataset: the name of its `ImageData`, such as that of a `Teacher`.

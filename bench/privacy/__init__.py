@@ -1,7 +1,7 @@
-"""What a release took from private data: units, budgets, ledgers; and, by module, what follows from them.
+"""Privacy accounting: units, budgets, ledgers; and modules for accounting, claims, mechanisms and audits.
 
-`accountant` and `claims` (scipy, dp_accounting) and `mechanisms` (torch) are imported by those who need them, so that
-this package alone stays quick to import.
+`accountant` and `claims` (scipy, dp_accounting) and `mechanisms` (torch) are imported only where they are used, so that
+importing this package alone is fast.
 """
 
 from bench.privacy.budget import Budget, Claim

@@ -1,4 +1,4 @@
-"""Closed forms that the accountant needs beside the privacy loss distributions of dp_accounting."""
+"""Closed-form privacy bounds that the accountant uses in addition to dp_accounting's privacy loss distributions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 from scipy import optimize, special
 
 DROPPED_MASS = 1e-12
-"""Upper bound on the probability that `response_losses` leaves out and on its rounding errors."""
+"""Upper bound on the probability mass that `response_losses` drops, including its rounding errors."""
 
 
 SMALL_MU = 1e-4
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Smallest epsilon of mu-Gaussian differential privacy at `delta`; exact, and stable for any mu in [0, inf].
+    """Return the smallest epsilon of mu-Gaussian differential privacy at `delta`; exact, and stable for mu in [0, inf].
 
-    Balle and Wang (2018), Thm 8, in the variable a = mu/2 - epsilon/mu, where the large exponents cancel by hand:
+    Balle and Wang (2018), Thm 8, in the variable a = mu/2 - epsilon/mu, where the large exponents cancel analytically:
     delta = Phi(a) - phi(a) M(mu - a), M the Mills ratio. Below mu = 1e-4, where these two are nearly equal, see
     `_small_log_delta`. It is 0 only where delta >= 2 Phi(mu/2) - 1, the total variation.
 
@@ -42,9 +42,11 @@ def _log_delta(mu: float, a: float) -> float:
 
 
 def _small_log_delta(mu: float, s: float) -> float:
-    """log delta of mu-Gaussian privacy at epsilon = -mu s, s <= 0, from above, by a share of mu^2 / 8 at most.
+    """Return an upper bound on log delta of mu-Gaussian privacy at epsilon = -mu s, s <= 0.
 
-    As with the price of an option and its vega, d delta / d mu = phi(mu/2 - epsilon/mu), and the integral over mu is
+    Relative error at most mu^2 / 8.
+
+    As for an option's price and its vega, d delta / d mu = phi(mu/2 - epsilon/mu), and the integral over mu is
     at most e^(epsilon/2) mu g(s), g(s) = int_0^1 phi(s/t) dt = phi(s) + s Phi(s) = phi(s) (1 + s M(-s)).
     """
     mills = math.sqrt(math.pi / 2) * special.erfcx(-s / math.sqrt(2))
@@ -53,7 +55,10 @@ def _small_log_delta(mu: float, s: float) -> float:
 
 
 def _root(rising: Callable[[float], float], target: float, low: float, most: float) -> float | None:
-    """Where a rising function reaches `target`, above `low`; None if it is still at most `target` at `most`."""
+    """Return where an increasing function reaches `target`, above `low`.
+
+    None if it is still at most `target` at `most`.
+    """
     if rising(most) <= target:
         return None
     high = min(low + 2.0, most)
@@ -63,26 +68,26 @@ def _root(rising: Callable[[float], float], target: float, low: float, most: flo
 
 
 def zcdp_epsilon(root: float, delta: float) -> float:
-    """Upper bound on epsilon at `delta` of rho-zero-concentrated privacy (Bun and Steinke 2016, Prop. 1.3).
+    """Return an upper bound on epsilon at `delta` of rho-zCDP (Bun and Steinke 2016, Prop. 1.3).
 
     Args:
-        root: sqrt(2 rho) >= 0, mu for a Gaussian; rho itself might be no float.
+        root: sqrt(2 rho) >= 0, which is mu for a Gaussian; rho itself might overflow.
     """
     return root * root / 2 + root * math.sqrt(-2 * math.log(delta))
 
 
 def response_losses(epsilon: float, counts: Mapping[int, int]) -> tuple[int, np.ndarray]:
-    """Privacy loss, in multiples of `epsilon`, of composed randomised responses between two inputs.
+    """Return the privacy loss distribution of composed randomised responses, in multiples of `epsilon`.
 
-    One response over k choices loses +1 when the first input is kept, -1 when the other comes out, else 0.
+    One response over k choices has loss +1 when the first input is kept, -1 when the second comes out, else 0.
 
     Args:
         epsilon: of each single response, > 0.
-        counts: {k: how many responses over k choices}, k >= 2.
+        counts: {k: number of responses over k choices}, k >= 2.
 
     Returns:
-        (first, probabilities): `probabilities[i]` belongs to the loss `(first + i) * epsilon`. At most `DROPPED_MASS`
-        is left out (Hoeffding's tails).
+        (first, probabilities): `probabilities[i]` is the probability of the loss `(first + i) * epsilon`. Mass of at
+        most `DROPPED_MASS` is left out (Hoeffding's tails).
     """
     total = sum(counts.values())
     length = 1 << (2 * total).bit_length()

@@ -1,7 +1,7 @@
-"""Scores from one number per answer: a coordinate, a norm, a difference of two coordinates, or what lies behind a grid.
+"""Distinguishing scores from one number per output: a coordinate, a norm, a difference, or a position within a grid.
 
-A number's evidence is read off two samples: per exact value where values repeat (an atom: a clamped value, an answer
-without noise), per bin where they do not. Bins crowd at both ends, where the edge of a bounded noise shows.
+A number's evidence is estimated from two samples: per exact value where values repeat (an atom: a clamped value, an
+output without noise), per bin otherwise. Bins are narrow at both ends, where the edge of bounded noise is visible.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 Scorer = Callable[[Tensor], Tensor]
 
 ATOM_ROWS = 3
-"""A value that so many of the sampled answers share is looked at by itself."""
+"""Number of equal sampled values from which a value is treated as an atom."""
 TAIL_ROWS = 8
 MOST_BINS = 64
 MOST_PAIRED = 20
@@ -31,11 +31,11 @@ BEST_OF_A_KIND = 2
 
 @dataclass(frozen=True)
 class Marginal:
-    """Evidence of one number for world 1: the logarithm of how much more often world 1 shows it.
+    """Evidence of one number for world 1: the log ratio of its frequencies in world 1 and world 0.
 
     Attributes:
-        atoms, atom_ratio: values that repeat, ascending, and the evidence of each.
-        edges, bin_ratio: borders of the bins of all other numbers, ascending, and the evidence of each bin.
+        atoms, atom_ratio: repeated values, ascending, and the evidence of each.
+        edges, bin_ratio: bin borders for all other numbers, ascending, and the evidence of each bin.
     """
 
     atoms: np.ndarray
@@ -51,13 +51,13 @@ class Marginal:
         return np.where(self.atoms[at] == values, self.atom_ratio[at], evidence)
 
     def sure(self, atom_counts: Counts, bin_counts: Counts) -> Marginal:
-        """The evidence that chance does not explain; 0 for the rest, and a weak atom is as good as its bin."""
+        """Return only the significant evidence, 0 elsewhere; an atom without significance uses its bin."""
         bins = np.where(_sure(bin_counts), self.bin_ratio, 0.0)
         around = bins[np.searchsorted(self.edges, self.atoms, side="right")]
         return replace(self, atom_ratio=np.where(_sure(atom_counts), self.atom_ratio, around), bin_ratio=bins)
 
     def atoms_only(self) -> Marginal:
-        """Nothing but repeated values counts."""
+        """Return the evidence of repeated values only."""
         return replace(self, bin_ratio=np.zeros_like(self.bin_ratio))
 
 
@@ -66,7 +66,7 @@ Counts = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Look:
-    """A number, what it says, and how much is promised of it."""
+    """A number computed from an output, with its evidence and the epsilon bound expected from it."""
 
     name: str
     number: Scorer
@@ -76,7 +76,7 @@ class Look:
 
 
 def single_numbers(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
-    """The best numbers of every kind, and the sums of the coordinates' evidence."""
+    """Return the best numbers of every kind, and the sums of the coordinates' evidence."""
     kinds = [list(looks) for looks in (_coordinates(x0, x1, delta), _norms(x0, x1, delta), _pairs(x0, x1, delta))]
     kinds.append(list(_grids(x0, x1, delta)))
     made: dict[str, Scorer] = {}
@@ -91,7 +91,7 @@ def single_numbers(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
 
 
 def outside(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
-    """How far an answer lies beyond every value that one world's sample showed, in the worst coordinate."""
+    """Score how far an output is outside the range of one world's sample, in the worst coordinate."""
     scale = (torch.cat([x0, x1]).std(0)).clamp_min(torch.finfo(torch.float64).tiny)
 
     def beyond(sample: Tensor) -> Scorer:
@@ -102,7 +102,7 @@ def outside(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
 
 
 def interesting(x0: Tensor, x1: Tensor, most: int) -> list[int]:
-    """The coordinates, at most so many, whose mean or variance differs most clearly."""
+    """Return up to `most` coordinates whose mean or variance differs most significantly."""
     if x0.shape[1] <= most:
         return list(range(x0.shape[1]))
     first, second = x0.var(0), x1.var(0)
@@ -112,7 +112,7 @@ def interesting(x0: Tensor, x1: Tensor, most: int) -> list[int]:
 
 
 def promised(counts0: np.ndarray, counts1: np.ndarray, delta: float) -> float:
-    """A cautious guess at the bound of the best union of keys, from how often each world showed each of them."""
+    """Return a conservative estimate of the best bound from a union of keys, given each key's count in both worlds."""
     n0, n1, best = counts0.sum(), counts1.sum(), -math.inf
     order = np.argsort(_log_ratio(counts0, counts1))
     for likely, unlikely, total, at in ((counts1, counts0, n1, order[::-1]), (counts0, counts1, n0, order)):
@@ -150,7 +150,7 @@ def _look(name: str, number: Scorer, x0: Tensor, x1: Tensor, delta: float) -> Lo
 
 
 def _edges(pooled: np.ndarray) -> np.ndarray:
-    """Quantiles that crowd at both ends."""
+    """Return quantiles that are dense at both ends."""
     n = len(pooled)
     tail = np.geomspace(TAIL_ROWS, n / 2, 2 + int(2 * math.log2(n / TAIL_ROWS))).astype(int)
     middle = np.linspace(0, n - 1, 2 + min(MOST_BINS, n // 50)).astype(int)[1:-1]
@@ -190,7 +190,7 @@ def _norms(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
 
 
 def _pairs(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
-    """Differences and sums, rounded so that those of a common noise repeat though floating point blurred them."""
+    """Yield differences and sums of coordinates, rounded so that shared noise cancels to equal values."""
     chosen = interesting(x0, x1, MOST_PAIRED)
     columns = len(chosen) * (len(chosen) - 1)
     rows = PAIR_NUMBERS // max(columns, 1)
@@ -207,7 +207,7 @@ def _pairs(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
 
 
 def _grids(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
-    """Where between two points of a grid a coordinate lies, for grids of powers of 2 and of 10."""
+    """Yield the position of a coordinate between two grid points, for grids of powers of 2 and of 10."""
     chosen = interesting(x0, x1, MOST_PAIRED)
     rows = GRID_NUMBERS // (14 * len(chosen))
     x0, x1 = x0[:rows], x1[:rows]

@@ -1,4 +1,4 @@
-"""Events of dp_accounting to and from plain data. Records of strangers are read: nothing in them is believed."""
+"""Conversion of dp_accounting events to and from plain data; the input may be untrusted, so everything is checked."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 DEEPEST = 20
-"""Events in events; a ledger of any method has three at most."""
+"""Largest nesting depth of events; a ledger of any method has at most three levels."""
 WIDEST_INT = 4000
-"""Bits of a whole number; Python refuses to print more than about 14,000."""
+"""Largest number of bits of an integer; Python refuses to print more than about 14,000."""
 
 
 def event_to_json(event: DpEvent, depth: int = 1) -> dict[str, Any]:
-    """Plain data.
+    """Convert an event to plain data.
 
     Raises:
         ValueError: events nested more than `DEEPEST` deep, a number that is NaN or infinite, or a whole number of more
             than `WIDEST_INT` bits.
-        TypeError: a parameter that is no plain Python value.
+        TypeError: a parameter that is not a plain Python value.
     """
     if depth > DEEPEST:
         raise ValueError(f"events are nested more than {DEEPEST} deep")
@@ -45,11 +45,11 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def event_from_json(item: Any, depth: int = 1) -> DpEvent:
-    """The event that `event_to_json` wrote.
+    """Rebuild the event that `event_to_json` wrote.
 
     Raises:
-        BenchError: no object with a name, a name that is no event of dp_accounting, a parameter missing, too many or of
-            another kind than the event's, or events nested more than `DEEPEST` deep.
+        BenchError: not an object with a name, a name that dp_accounting has no event for, a missing, additional or
+            wrongly typed parameter, or events nested more than `DEEPEST` deep.
     """
     from dp_accounting import dp_event
 
@@ -80,7 +80,7 @@ def _optional(field: Any) -> bool:
 
 
 def _revived(event: str, name: str, kind: Any, value: Any, depth: int) -> Any:
-    """A parameter of the type that dp_accounting's own class names for it."""
+    """Convert a parameter to the type that dp_accounting's class declares."""
     from dp_accounting import DpEvent
 
     if kind is DpEvent:
@@ -108,7 +108,7 @@ def _finite(value: int | float) -> bool:
 
 
 def shown(value: Any, most: int = 80) -> str:
-    """Anything that a file may hold, in one short line, however large or deep it is.
+    """Return any value from a file as one short line, however large or nested it is.
 
     >>> shown("a" * 100, 10), shown([[1]]), shown(10**5000)
     ('aaaaaaa...', 'a list of 1', 'a whole number of 16,610 bits')

@@ -1,15 +1,15 @@
-"""Composition of privacy loss distributions: the tightest bound, for as long as its work and its rounding are bounded.
+"""Composition by privacy loss distributions: the tightest bound, used as long as its time and rounding are bounded.
 
-- A Gaussian's noise multiplier is already relative to the L2 sensitivity between the neighbours that are meant (see
-  `ledger`), so Gaussian losses are always built with dp_accounting's ADD_OR_REMOVE_ONE, whose sensitivity is 1;
-  its REPLACE_ONE would double it. Only Poisson-sampled Gaussians under replacement use REPLACE_ONE, because their
+- A Gaussian's noise multiplier is already relative to the L2 sensitivity between the intended neighbours (see
+  `ledger`), so Gaussian losses are always built with dp_accounting's ADD_OR_REMOVE_ONE, whose sensitivity is 1; its
+  REPLACE_ONE would double it. Only Poisson-sampled Gaussians under replacement use REPLACE_ONE, because their
   multiplier is relative to one record's contribution.
 - Randomised responses are built from their three privacy losses, under replacement: dp_accounting 0.6.0 ignores the
   count of a self-composed `RandomizedResponseDpEvent`, and under REPLACE_SPECIAL reports too little.
-- Losses lie on a grid, those between grid points are spread over the two neighbours so that no delta falls. The grid
-  has about `GRID_POINTS` points over what matters, and a step of `FINEST_GRID` at least.
-- Fourier transforms round: `rounding_error` bounds what that may do to a delta (measured: 200 times less), and a delta
-  that is not 100 times as large is left to other bounds.
+- Losses are on a grid; those between grid points are spread over both neighbouring points so that no delta decreases.
+  The grid has about `GRID_POINTS` points over the relevant range, and a step of at least `FINEST_GRID`.
+- Fourier transforms round: `rounding_error` bounds the effect on a delta (measured: 200 times less). A delta that is
+  not 100 times as large is left to other bounds.
 """
 
 from __future__ import annotations
@@ -29,23 +29,26 @@ from bench.privacy.composition import Composition
 FINEST_GRID = 1e-4
 GRID_POINTS = 400_000
 WIDEST_LOSS = 2e8
-"""Beyond about 2.8e8 the grid's step is above 709, whose exponential dp_accounting forms, and which is no float."""
+"""Largest loss: beyond about 2.8e8 the grid's step exceeds 709, whose exponential dp_accounting computes and
+overflows."""
 LARGEST_LAPLACE = 300.0
-"""Pure epsilon of one use; of larger ones dp_accounting's deltas are now and then out of order by a rounding error."""
+"""Largest pure epsilon of one use; above it rounding errors occasionally put dp_accounting's deltas out of order."""
 MOST_RESPONSES, MOST_RESPONSE_WORK = 1_000_000, 20_000_000
-"""Randomised responses; and of those that share an epsilon, times how many numbers of choices they have."""
+"""Most randomised responses; and for those with the same epsilon, most responses times distinct numbers of choices."""
 MOST_KINDS = 100
 MOST_POINTS = 2_000_000
-"""Points of all kinds of sampled Gaussians together; else the grid is coarser. Under replacement each takes 4
+"""Most grid points over all kinds of sampled Gaussians; above it the grid is coarser. Under replacement each takes 4
 microseconds."""
 LONG = 20_000
-"""Uses of a kind from which on they are composed in two stages: the window of one stage grows with their number."""
+"""Number of uses of a kind from which they are composed in two stages: the window of one stage grows with their
+number."""
 LARGEST_MULTIPLIER, LEAST_PROBABILITY, LEAST_EPSILON = 1e6, 1e-12, 1e-8
-"""Weaker mechanisms are composed as if they were these, which cannot understate: far below the grid's step."""
+"""Weaker mechanisms are composed with these values, which cannot underestimate; the effect is far below the grid's
+step."""
 
 
 def why_not(parts: Composition, delta: float) -> str:
-    """Why the losses of `parts` are not composed at this delta, in words; "" if they are."""
+    """Return the reason why the losses of `parts` cannot be composed at this delta; "" if they can."""
     responses = sum(parts.response.values())
     if parts.kinds > MOST_KINDS:
         return f"{parts.kinds:,} kinds of noise"
@@ -66,17 +69,17 @@ def _amount(count: int) -> str:
 
 
 def rounding_error(parts: Composition) -> float:
-    """Upper bound on what rounding takes from a delta."""
+    """Return an upper bound on the reduction of a delta by rounding."""
     return DROPPED_MASS + 1e-16 * parts.uses
 
 
 def composed_epsilon(parts: Composition, delta: float) -> float:
-    """Epsilon at `delta` by the privacy loss distribution of all `parts`, where `why_not` has no objection."""
+    """Return epsilon at `delta` by the privacy loss distribution of all `parts`; requires that `why_not` returns ""."""
     return _read_epsilon(_composed_losses(parts, parts.mu(), _reach(parts)), delta - rounding_error(parts))
 
 
 def _read_epsilon(losses: pld.PrivacyLossDistribution, delta: float) -> float:
-    """Smallest epsilon at `delta`; dp_accounting's own inversion overflows to infinity for epsilons above 700."""
+    """Return the smallest epsilon at `delta`; dp_accounting's own inversion overflows for epsilons above 700."""
 
     def excess(at: float) -> float:
         return math.log(max(losses.get_delta_for_epsilon(at), 1e-300) / delta)
@@ -92,7 +95,10 @@ def _read_epsilon(losses: pld.PrivacyLossDistribution, delta: float) -> float:
 
 
 def _reach(parts: Composition) -> float:
-    """About the largest privacy loss that can matter. Only the grid's width depends on it, not what is proved."""
+    """Return roughly the largest relevant privacy loss.
+
+    It sets only the grid's width, not the validity of the bound.
+    """
     mu = parts.mu()
     reach = mu * mu / 2 + 10 * mu
     for (probability, multiplier), count in parts.sampled.items():
@@ -104,7 +110,7 @@ def _reach(parts: Composition) -> float:
 
 
 def _composed_losses(parts: Composition, mu: float, reach: float) -> pld.PrivacyLossDistribution:
-    """The privacy loss distribution of everything in `parts`, in an order that depends on the parts alone."""
+    """Return the privacy loss distribution of all parts, composed in an order that depends only on the parts."""
     groups = _response_groups(parts)
     exact = len(groups) == 1 and parts.pure and not parts.laplace
     points = sum(_width(*kind) for kind in parts.sampled) * (2 if parts.replaced else 1)
@@ -130,7 +136,7 @@ def _composed_losses(parts: Composition, mu: float, reach: float) -> pld.Privacy
 def _sampled_losses(
     probability: float, multiplier: float, step: float, relation: NeighboringRelation
 ) -> pld.PrivacyLossDistribution:
-    """One use of a Poisson-sampled Gaussian."""
+    """Return the losses of one use of a Poisson-sampled Gaussian."""
     if relation == NeighboringRelation.ADD_OR_REMOVE_ONE and probability < 1:
         return sampled_gaussian(probability, multiplier, step)
     return pld.from_gaussian_mechanism(
@@ -139,7 +145,7 @@ def _sampled_losses(
 
 
 def _width(probability: float, multiplier: float) -> float:
-    """About the losses that a sampled Gaussian's grid covers, in both directions."""
+    """Return roughly the range of losses that a sampled Gaussian's grid covers, in both directions."""
     noise = min(multiplier, LARGEST_MULTIPLIER)
     return 2 * float(
         np.logaddexp(0.0, 0.5 / noise / noise + 10 / noise + math.log(probability) - math.log1p(-probability))
@@ -147,7 +153,7 @@ def _width(probability: float, multiplier: float) -> float:
 
 
 def _power(losses: pld.PrivacyLossDistribution, count: int) -> pld.PrivacyLossDistribution:
-    """`count` uses of one kind."""
+    """Compose `count` uses of one kind."""
     if count < LONG:
         return losses.self_compose(count)
     root = math.isqrt(count)
@@ -157,9 +163,9 @@ def _power(losses: pld.PrivacyLossDistribution, count: int) -> pld.PrivacyLossDi
 
 
 def _response_groups(parts: Composition) -> dict[float, dict[int, int]]:
-    """{epsilon: {choices: count}}, with epsilons equal to nine digits taken as the largest of them.
+    """Return {epsilon: {choices: count}}; epsilons equal to nine digits are replaced by the largest of them.
 
-    A response of smaller epsilon is a post-processing of one of larger epsilon over the same choices, so this is sound.
+    This is sound, as a response of smaller epsilon is a post-processing of one of larger epsilon over the same choices.
     """
     by_epsilon: dict[str, list[tuple[float, int]]] = defaultdict(list)
     for each, choices in parts.response:
@@ -174,7 +180,7 @@ def _response_groups(parts: Composition) -> dict[float, dict[int, int]]:
 
 
 def _response_pld(each: float, counts: dict[int, int], step: float) -> pld.PrivacyLossDistribution:
-    """Composed randomised responses on the grid; losses between grid points are rounded up."""
+    """Return composed randomised responses on the grid; losses between grid points are rounded up."""
     first, probabilities = response_losses(each, counts)
     rounded: dict[int, float] = defaultdict(float)
     ratio = each / step

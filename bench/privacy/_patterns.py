@@ -1,4 +1,4 @@
-"""Scores from patterns: answers that repeat, coordinates that hold an exact value, orders and signs of coordinates."""
+"""Distinguishing scores from patterns: repeated outputs, coordinates with an exact value, orders and signs."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ MOST_SIGNS = 12
 
 
 def category(x0: Tensor, x1: Tensor) -> Scorer:
-    """Likelihood ratio per distinct answer: labels, vectors without noise, noise from few seeds."""
+    """Score by likelihood ratio per distinct output: labels, vectors without noise, noise from few seeds."""
     return ratio_per_key(row_keys, x0, x1)
 
 
 def support(x0: Tensor, x1: Tensor) -> Scorer:
-    """Likelihood ratio per pattern of coordinates that hold one exact value, such as a zero that got no noise."""
+    """Score by likelihood ratio per set of coordinates with one exact value, such as a zero that got no noise."""
     probe = torch.cat([x0[:PROBED_ROWS], x1[:PROBED_ROWS]])
     atoms = torch.full((probe.shape[1],), torch.nan, dtype=probe.dtype, device=probe.device)
     for column in range(probe.shape[1]):
@@ -39,7 +39,7 @@ def support(x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def orders(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
-    """In which order coordinates come, as they are and from their means: the best subsets, and who is at the ends."""
+    """Score by the order of coordinates, raw and centred: the best subsets, and the extreme coordinates."""
     chosen, mean = interesting(x0, x1, MOST_ORDERED), (x0.mean(0) + x1.mean(0)) / 2
     if len(chosen) < 2:
         return {}
@@ -52,7 +52,7 @@ def orders(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
 
 
 def parity(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
-    """Product of the signs of some coordinates, the best of all subsets: as they are, and from their means."""
+    """Score by the product of signs of the best subset of coordinates: raw and centred."""
     chosen, mean = interesting(x0, x1, MOST_SIGNS), (x0.mean(0) + x1.mean(0)) / 2
     made: dict[str, Scorer] = {}
     for word, centre in (("signs", torch.zeros_like(mean)), ("signs from the mean", mean)):
@@ -62,7 +62,7 @@ def parity(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
 
 
 def ratio_per_key(keys: Keys, x0: Tensor, x1: Tensor) -> Scorer:
-    """log((n1 + 1/2) / (n0 + 1/2)) of a row's key; 0 for a key that the samples do not show."""
+    """Return the score log((n1 + 1/2) / (n0 + 1/2)) of a row's key; 0 for a key that is in neither sample."""
     key0, key1 = keys(x0), keys(x1)
     known, index, counts = torch.cat([key0, key1]).unique(return_inverse=True, return_counts=True)
     in_one = torch.bincount(index[len(key0) :], minlength=len(known))
@@ -80,7 +80,7 @@ def ratio_per_key(keys: Keys, x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def row_keys(x: Tensor) -> Tensor:
-    """(n,) int64: equal for rows of equal numbers, and all but surely different for others."""
+    """Return (n,) int64 hashes: equal for equal rows, and almost surely different otherwise."""
     bits = (x + 0.0).double().contiguous().view(torch.int64)
     odd = torch.randint(2**61, (x.shape[1],), generator=torch.Generator().manual_seed(1)) * 2 + 1
     mixed = bits ^ (bits >> 29)
@@ -113,7 +113,7 @@ def _order_keys(chosen: list[int], centre: Tensor, width: int) -> Iterator[tuple
 
 
 def _order_of(subset: tuple[int, ...], centre: Tensor) -> Keys:
-    """A key for each order of a few coordinates, made of the signs of their differences."""
+    """Return a key function for the order of a few coordinates, computed from the signs of their differences."""
 
     def keys(x: Tensor) -> Tensor:
         columns = [x[:, j] - centre[j] for j in subset]
@@ -126,7 +126,7 @@ def _order_of(subset: tuple[int, ...], centre: Tensor) -> Keys:
 
 
 def _best_product(chosen: list[int], centre: Tensor, x0: Tensor, x1: Tensor) -> tuple[Scorer, str]:
-    """Means of all products of signs at once, by a Walsh-Hadamard transform of how often each pattern came."""
+    """Find the best product of signs: all means at once, by a Walsh-Hadamard transform of the pattern counts."""
     powers = 2 ** torch.arange(len(chosen))
 
     def below(x: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
-"""Composition by Renyi divergence: a bound that costs the same whatever the number of uses.
+"""Composition by Renyi divergence: an upper bound whose cost does not depend on the number of uses.
 
 For a mechanism with output laws P and Q of two neighbours, log E_Q (P/Q)^a is convex in the order a, is 0 at a = 1, and
 adds up over uses. It is evaluated on a grid of orders and converted by Canonne, Kamath and Steinke (2020, Prop. 12):
 epsilon = (sum + (a - 1) log((a - 1)/a) - log(a delta)) / (a - 1), least over a > 1. Every order gives a bound.
 
 Closed forms: Gaussian a (a - 1) mu^2 / 2; Laplace, Mironov (2017, Prop. 6); randomised response by its three ratios;
-Poisson-sampled Gaussians at whole orders, Mironov, Talwar and Zhang (2019, sec. 3.3), linear in between, which is above
-a convex function, and no more than without sampling. An e-DP mechanism has at most a (a - 1) e^2 / 2 (Bun and Steinke
-2016) and (a - 1) e. A sampled record replaced by another is removed and one added: through the law R without either,
+Poisson-sampled Gaussians at integer orders, Mironov, Talwar and Zhang (2019, sec. 3.3), linear in between, which is
+above a convex function, and at most the value without sampling. An e-DP mechanism has at most a (a - 1) e^2 / 2 (Bun
+and Steinke 2016) and (a - 1) e. Replacing a sampled record removes one and adds one: through the law R without either,
 E_Q (P/Q)^a <= (E_R (P/R)^(2a) E_Q (R/Q)^(2a - 1))^(1/2) by Cauchy and Schwarz.
 """
 
@@ -26,16 +26,16 @@ from bench.privacy.composition import Composition
 Array = NDArray[np.float64]
 
 MOST_SAMPLED, MOST_KINDS = 400, 10_000
-"""Kinds of sampled Gaussians (about 10 ms each), and of anything (0.2 ms), so that the bound takes seconds at most."""
+"""Most kinds of sampled Gaussians (about 10 ms each), and of all mechanisms (0.2 ms), so that a bound takes seconds."""
 WHOLE = np.unique(np.concatenate([np.arange(2, 65), np.geomspace(65, 4096, 60).round()]))
 TINY = 1e-300
-"""Exponents that would underflow are taken as this."""
+"""Exponents that would underflow are replaced by this."""
 ROUNDING = 4e-15
 """Rounding error of a logarithm of a sum, relative to the exponents in it."""
 
 
 def renyi_epsilon(parts: Composition, delta: float) -> float:
-    """Upper bound on epsilon at `delta`; infinite where there are too many kinds or noises beyond 10^150.
+    """Return an upper bound on epsilon at `delta`; infinite for too many kinds or noises beyond 10^150.
 
     Args:
         delta: in (0, 1).
@@ -53,14 +53,14 @@ def renyi_epsilon(parts: Composition, delta: float) -> float:
 
 
 def _excess(scale: float, delta: float, sampled: bool) -> Array:
-    """Orders less 1: around the best one of a Gaussian of mu = `scale`, and where sampling is evaluated."""
+    """Return orders minus 1: near the best one of a Gaussian of mu = `scale`, and those for sampling."""
     best = math.log(math.sqrt(-2 * math.log(delta)) / scale)
     orders = np.exp(np.linspace(best - 10, best + 10, 4001))
     return np.concatenate([orders, WHOLE - 1, np.geomspace(1e-4, 4095, 2000)]) if sampled else orders
 
 
 def _moments(parts: Composition, excess: Array) -> Iterator[Array]:
-    """log E_Q (P/Q)^a of everything of a kind, at a = 1 + excess."""
+    """Yield log E_Q (P/Q)^a of all uses of each kind, at a = 1 + excess."""
     yield _gaussian(parts.mu(), excess)
     for epsilon, count in parts.laplace.items():
         yield count * _pure(epsilon, excess, _laplace(epsilon, excess))
@@ -80,7 +80,7 @@ def _gaussian(mu: float, excess: Array) -> Array:
 
 
 def _pure(epsilon: float, excess: Array, exact: Array) -> Array:
-    """The least of what holds for any epsilon-DP mechanism and of its closed form, rounding errors added."""
+    """Return the minimum of the general bound for an epsilon-DP mechanism and its closed form, plus rounding errors."""
     order = 1 + excess
     above = exact + ROUNDING * (100 + order * epsilon)
     return np.minimum(np.minimum(above, order * epsilon * (excess * epsilon) / 2), excess * epsilon)
@@ -99,7 +99,7 @@ def _response(epsilon: float, choices: int, excess: Array) -> Array:
 
 
 def _sampled(probability: float, multiplier: float, excess: Array) -> Array:
-    """sum over k of C(a, k) q^k (1 - q)^(a - k) e^(k (k - 1) / (2 z^2)), less 1 term by term: the first two vanish."""
+    """Return sum over k of C(a, k) q^k (1 - q)^(a - k) e^(k (k - 1) / (2 z^2)), less 1 term by term: two vanish."""
     rare, common, spread = math.log(probability), math.log1p(-probability), 1 / multiplier / math.sqrt(2)
     values = [0.0]
     for order in WHOLE:
@@ -112,6 +112,6 @@ def _sampled(probability: float, multiplier: float, excess: Array) -> Array:
 
 @cache
 def _log_binomial(order: float) -> Array:
-    """log C(a, k) for k = 2..a."""
+    """Return log C(a, k) for k = 2..a."""
     k = np.arange(2, order + 1)
     return special.gammaln(order + 1) - special.gammaln(k + 1) - special.gammaln(order - k + 1)

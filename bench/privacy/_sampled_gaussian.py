@@ -1,8 +1,9 @@
-"""The privacy loss distribution of a Poisson-sampled Gaussian, as dp_accounting makes it, a grid at a time.
+"""Vectorised privacy loss distribution of a Poisson-sampled Gaussian, equal to dp_accounting's.
 
-dp_accounting 0.6.0 inverts the privacy loss point by point in Python: a second or two for a grid of 400,000, which a
-search for a noise multiplier asks for again and again. Here the same deltas are computed by arrays; the connected dots,
-the tails and the distribution functions are dp_accounting's. `tests/privacy/test_privacy_sampled_gaussian.py` compares.
+dp_accounting 0.6.0 inverts the privacy loss point by point in Python: one to two seconds for a grid of 400,000 points,
+which the search for a noise multiplier repeats many times. Here the same deltas are computed with arrays; the connected
+dots, the tails and the distribution functions are dp_accounting's. `tests/privacy/test_privacy_sampled_gaussian.py`
+compares both.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ Array = NDArray[np.floating[Any]]
 
 
 def sampled_gaussian(probability: float, multiplier: float, step: float) -> pld.PrivacyLossDistribution:
-    """One use of noise `multiplier` times the sensitivity on a Poisson sample, under adding or removing one record.
+    """Return the losses of noise `multiplier` on a Poisson sample, for one added or removed record.
 
     Args:
-        probability: in (0, 1), of every record.
+        probability: in (0, 1), the sampling probability of every record.
         multiplier: > 0.
         step: of the grid of privacy losses, > 0.
     """
@@ -40,15 +41,15 @@ def _dots(probability: float, multiplier: float, step: float, kind: AdjacencyTyp
 
 
 def _deltas(loss: GaussianPrivacyLoss, q: float, multiplier: float, epsilons: Array, kind: AdjacencyType) -> Array:
-    """The hockey-stick divergence at each epsilon: P[loss >= eps] - e^eps Q[loss >= eps], both by where it begins.
+    """Return the hockey-stick divergence at each epsilon, P[loss >= eps] - e^eps Q[loss >= eps].
 
-    With L(x) = -(x + 1/2) / multiplier^2 the loss of the Gaussian that is not sampled, that of the sampled one is
-    log(1 - q + q e^L(x)) where a record is removed, and its negative at -x where one is added.
+    With L(x) = -(x + 1/2) / multiplier^2 the loss of the unsampled Gaussian, the sampled loss is log(1 - q + q e^L(x))
+    for a removed record, and its negative at -x for an added one.
     """
     sign = 1.0 if kind is AdjacencyType.REMOVE else -1.0
-    edge = math.log1p(-q)  # below it, or above its negative, there is no such x
+    edge = math.log1p(-q)  # no such x exists below it, or above its negative
     inner = sign * epsilons > edge
-    # Those outside are negative, where a record is removed, and no e^eps of the others overflows
+    # Epsilons outside are negative, for a removed record; for the others e^eps cannot overflow
     deltas = np.where(inner, 0.0, -np.expm1(np.minimum(epsilons, 0.0)) if kind is AdjacencyType.REMOVE else 0.0)
     eps = sign * epsilons[inner]
     with np.errstate(divide="ignore"):  # at the edge itself the unsampled loss is minus infinity

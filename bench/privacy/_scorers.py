@@ -1,9 +1,8 @@
-"""Scores that tell two worlds apart, learnt from a sample of each; higher means world 1.
+"""Score functions that distinguish two worlds, fitted on a sample of each; a higher score means world 1.
 
-Every maker takes (n, d) float64 samples of world 0 and world 1 and returns functions (n, d) -> (n,). None of them needs
-to be right: what they say is tested on fresh answers. Here are the discriminants, which see means, covariances and
-third moments; `_columns` looks at one number of an answer, rare values included, `_patterns` at what repeats, at orders
-and at signs.
+Every factory takes (n, d) float64 samples of world 0 and world 1 and returns functions (n, d) -> (n,). A score need not
+be correct: it is tested on fresh outputs. This module has the discriminants, which use means, covariances and third
+moments; `_columns` uses one number of an output, including rare values; `_patterns` uses repetitions, orders and signs.
 """
 
 from __future__ import annotations
@@ -15,14 +14,17 @@ from bench.privacy._columns import Scorer, interesting, outside, single_numbers
 from bench.privacy._patterns import category, orders, parity, row_keys, support
 
 SMALLEST_VARIANCE = 1e-13
-"""Relative to a coordinate's own; what float32 rounding leaves of two equal noises is below it."""
+"""Smallest variance relative to a coordinate's own; float32 rounding errors of two equal noises are below it."""
 CUBIC_ROWS = 20_000
 MOST_CUBED = 8
 FEW_ANSWERS = 64
 
 
 def fit(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
-    """Every scorer that applies, by name, the plainest first. Where there are few answers, each is judged by itself."""
+    """Return every applicable scorer by name, the simplest first.
+
+    With few outputs, each scorer is tested separately.
+    """
     discriminants = {"mean difference": mean_difference(x0, x1), "linear discriminant": linear(x0, x1)}
     repeats = {"category": category(x0, x1), "support": support(x0, x1)}
     if len(row_keys(torch.cat([x0, x1])).unique()) <= FEW_ANSWERS:
@@ -33,13 +35,13 @@ def fit(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
 
 
 def mean_difference(x0: Tensor, x1: Tensor) -> Scorer:
-    """Projection on the difference of the means."""
+    """Project on the difference of the means."""
     direction = x1.mean(0) - x0.mean(0)
     return lambda x: x @ direction
 
 
 def linear(x0: Tensor, x1: Tensor) -> Scorer:
-    """Fisher's discriminant with a tiny ridge: also finds sums of coordinates in which the noise cancels."""
+    """Fisher's discriminant with a tiny ridge; also detects sums of coordinates in which the noise cancels."""
     centre, scale = _standard(x0, x1)
     z0, z1 = (x0 - centre) / scale, (x1 - centre) / scale
     within = (_covariance(z0) + _covariance(z1)) / 2
@@ -48,7 +50,7 @@ def linear(x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def quadratic(x0: Tensor, x1: Tensor) -> Scorer:
-    """Log-likelihood ratio of two Gaussians with covariances of their own: finds noise that differs in size."""
+    """Log-likelihood ratio of two Gaussians with separate covariances; detects noise of different size."""
     centre, scale = _standard(x0, x1)
     parts = []
     for x in (x0, x1):
@@ -66,7 +68,10 @@ def quadratic(x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def cubic(x0: Tensor, x1: Tensor) -> Scorer:
-    """Fisher's discriminant on all products of up to three coordinates: finds noises whose signs or orders tell."""
+    """Fisher's discriminant on all products of up to three coordinates.
+
+    Detects differences in signs or orders of noise.
+    """
     chosen = interesting(x0, x1, MOST_CUBED)
     centre, scale = _standard(x0[:, chosen], x1[:, chosen])
     each = torch.arange(len(chosen))
@@ -84,7 +89,7 @@ def cubic(x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def _standard(x0: Tensor, x1: Tensor) -> tuple[Tensor, Tensor]:
-    """Centre and scale of every coordinate over both worlds; the scale of a constant is 1."""
+    """Return the centre and scale of every coordinate over both worlds; the scale of a constant is 1."""
     centre = (x0.mean(0) + x1.mean(0)) / 2
     spread = (((x0 - centre).square().mean(0) + (x1 - centre).square().mean(0)) / 2).sqrt()
     return centre, torch.where(spread > 0, spread, torch.ones_like(spread))

@@ -1,15 +1,17 @@
-"""From a ledger to epsilon. Only `bench.privacy` asks dp_accounting for an epsilon, and only here is it put together.
+"""The accountant: computes epsilon from a ledger. All of the bench's epsilons from dp_accounting are computed here.
 
-Every number returned is an upper bound that holds, to about 8 digits; where several hold the smallest is returned and
-named. No call takes more than about 10 seconds: what would is left to bounds that are looser, and `note` says so.
-scipy and dp_accounting are imported by the first call.
+Every returned number is a valid upper bound, to about 8 digits; if several bounds hold, the smallest is returned with
+its name. No call takes more than about 10 seconds: slower compositions are replaced by looser bounds, and `note` says
+so. scipy and dp_accounting are imported by the first call.
 
-- A ledger without an entry for the unit is refused: an accountant that saw nothing would say epsilon 0.
-- `NonPrivateDpEvent`, `UnsupportedDpEvent`, zero noise and any event that is not understood make epsilon infinite.
-- Gaussians alone are composed exactly in closed form; everything else as privacy loss distributions (`_losses`), or by
-  Renyi divergence (`_renyi`), zero-concentrated privacy and addition where their number, kinds or delta forbid that.
-- Labels and answers (units `label` and `query`) are replaced between neighbours, records and clients added or removed;
-  beside randomised responses, which speak of nothing else, they are replaced too.
+- A ledger without an entry for the unit is refused, as its epsilon would be 0.
+- `NonPrivateDpEvent`, `UnsupportedDpEvent`, zero noise and any unknown event make epsilon infinite.
+- Gaussians without other mechanisms are composed exactly in closed form; everything else by privacy loss distributions
+  (`_losses`), or by Renyi divergence (`_renyi`), zero-concentrated privacy and addition if their number, kinds or delta
+  forbid that.
+- Labels and queries (units `label` and `query`) are replaced between neighbours, records and clients added or removed;
+  composed with randomised responses, which are defined for replacement only, they are replaced too.
+- The epsilons of pure mechanisms are also added; if the sum is the smallest number (to 1e-4), delta is 0.
 - Pure mechanisms also have their epsilons added up; where the sum is the smaller number (to 1e-4), delta is 0.
 
 What is given          taken                     beyond it
@@ -44,28 +46,28 @@ if TYPE_CHECKING:
 VERSION = f"2 (dp-accounting {version('dp-accounting')})"
 
 PURE_WORTH = 1 + 1e-4
-"""A pure epsilon is reported unless another bound is smaller by more than this: its delta of 0 is worth more."""
+"""Factor within which a pure epsilon is preferred over a smaller approximate one, because its delta is 0."""
 
 
 class EmptyLedger(Exception):
-    """A ledger holds no entry for the unit asked for, so nothing may be said about it."""
+    """Raised for a ledger without an entry for the requested unit, about which nothing can be said."""
 
 
 class Overspent(Exception):
-    """A release spent more than its budget."""
+    """Raised when a release spent more than its budget."""
 
 
 @dataclass(frozen=True)
 class Accounted:
-    """What can be proved from a ledger: (epsilon, delta)-differential privacy for one unit.
+    """An accounted (epsilon, delta) guarantee for one unit, computed from a ledger.
 
     Attributes:
-        epsilon: >= 0; infinity where nothing finite can be proved.
-        delta: the delta asked for, or 0 where pure differential privacy gives the smaller epsilon.
-        unit, relation: whose change is covered, and how it changes.
-        accountant: the bound that was the smallest.
+        epsilon: >= 0; infinity if no finite epsilon can be derived.
+        delta: the requested delta, or 0 if pure differential privacy gives the smaller epsilon.
+        unit, relation: the protected unit, and how it changes between neighbours.
+        accountant: name of the bound that was smallest.
         version: of this accountant and of dp_accounting.
-        note: why epsilon is infinite, or why a looser bound than the exact composition was taken; "" otherwise.
+        note: why epsilon is infinite, or why a bound looser than the exact composition was used; "" otherwise.
     """
 
     epsilon: float
@@ -78,11 +80,11 @@ class Accounted:
 
     @property
     def finite(self) -> bool:
-        """Whether anything is proved at all."""
+        """Return whether epsilon is finite."""
         return math.isfinite(self.epsilon)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; a note is there if there is one."""
+        """Return plain data; it includes a note if there is one."""
         plain = {
             "epsilon": epsilon_to_json(self.epsilon),
             "delta": self.delta,
@@ -95,14 +97,14 @@ class Accounted:
 
 
 def account(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
-    """The smallest epsilon that can be proved at `delta` for `unit` from its entries in `ledger`.
+    """Return the smallest epsilon at `delta` for `unit` that follows from its entries in `ledger`.
 
     Args:
         delta: in (0, 1).
 
     Raises:
         EmptyLedger: no entry for `unit`.
-        BenchError: `delta` no number in (0, 1).
+        BenchError: `delta` is not a number in (0, 1).
 
     >>> from dp_accounting import GaussianDpEvent
     >>> ledger = Ledger()
@@ -128,7 +130,7 @@ def account(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
 
 
 def accounted_curve(ledger: Ledger, unit: Unit) -> Callable[[float], float]:
-    """The privacy curve of a ledger: delta in (0, 1) to the smallest epsilon that `account` proves there."""
+    """Return the privacy curve of a ledger: a function from delta in (0, 1) to the accounted epsilon."""
 
     @cache
     def epsilon(delta: float) -> float:
@@ -138,12 +140,12 @@ def accounted_curve(ledger: Ledger, unit: Unit) -> Callable[[float], float]:
 
 
 def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
-    """Refuse a release that spent more than its budget.
+    """Raise an error if a release spent more than its budget.
 
-    A budget without epsilon refuses nothing, and neither does account "claimed" where nothing is claimed.
+    A budget without epsilon refuses nothing, nor does account "claimed" without a claim.
 
     Raises:
-        Overspent: the claim (account "claimed"), or what the ledger proves for the budget's unit ("accounted"), exceeds
+        Overspent: the claim (account "claimed"), or the accounted epsilon for the budget's unit ("accounted"), exceeds
             the budget's epsilon; or the claim holds only at a larger delta than the budget's.
         EmptyLedger: account "accounted" and no entry for the budget's unit.
     """
@@ -172,7 +174,7 @@ def _composition(ledger: Ledger, unit: Unit) -> Composition:
 
 
 def _bounds(parts: Composition, delta: float, exact: bool) -> Iterator[tuple[float, float, str]]:
-    """Every (epsilon, delta, name) that holds, cheapest first; with `exact` the losses may be composed."""
+    """Yield every valid (epsilon, delta, name), cheapest first; privacy loss distributions are used only if `exact`."""
     from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
     from bench.privacy._losses import composed_epsilon
     from bench.privacy._renyi import renyi_epsilon

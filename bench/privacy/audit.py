@@ -1,12 +1,12 @@
-"""Audit of a mechanism: play the distinguishing game, and turn how well it is won into a lower bound on epsilon.
+"""Audit of a mechanism: play the distinguishing game, and convert its outcome into a lower bound on epsilon.
 
-(epsilon, delta)-differential privacy says P1(R) <= e^epsilon P0(R) + delta for every set R of answers, and the same
-with the worlds exchanged. Half of the plays chooses a score, a threshold and the order of the worlds; the other half,
-fresh, tests this one R: epsilon >= log((P1(R) - delta) / P0(R)), with exact one-sided binomial bounds (Clopper and
-Pearson, 1934) on both probabilities that hold together at the confidence asked for. Whatever the first half chose, and
-out of however many candidates, the bound is valid; a bad choice only makes it weak. Hence "not refuted", and never
-"verified". At 95 % a correct mechanism is refuted in up to 5 of 100 audits: another seed tells. docs/audits.md says
-what the scores look at, and which faults they find.
+(epsilon, delta)-differential privacy requires P1(R) <= e^epsilon P0(R) + delta for every set R of outputs, and the same
+with the worlds exchanged. Half of the plays selects a score, a threshold and the order of the worlds; the other,
+independent half tests this one R: epsilon >= log((P1(R) - delta) / P0(R)), with exact one-sided binomial bounds
+(Clopper and Pearson, 1934) on both probabilities that hold together at the requested confidence. The bound is valid for
+any selection from any number of candidates; a bad selection only makes it weak. Hence the verdict "not refuted", never
+"verified". At 95 % a correct mechanism is refuted in up to 5 of 100 audits; repeat with another seed to check.
+docs/audits.md describes the scores and the faults that they find.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ CHUNK = 50_000
 FITTED_NUMBERS = 10_000_000
 LEAST_PLAYS = 1000
 CAUTION = 2.0
-"""Standard deviations by which a candidate's counts are taken as worse than seen, as the best of many is looked for."""
+"""Standard deviations by which a candidate's counts are corrected downwards, to compensate the selection of the
+best."""
 CURVE_DELTAS = (0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 0.9)
-"""Where a privacy curve is tested besides the game's own delta: at these a few thousand plays show a wrong scale."""
+"""Deltas at which a privacy curve is tested besides the game's own; there a few thousand plays detect a wrong scale."""
 SUGGESTED_PLAYS = 1_000_000
 
 
 @dataclass(frozen=True)
 class DistinguishingGame:
-    """Two worlds that a mechanism must not let an adversary tell apart.
+    """Two worlds between which a mechanism must not let an adversary distinguish.
 
     Attributes:
-        play: (world, n, generator) -> (n, d) floats: n independent plays in that world, each row everything that an
-            adversary sees of one answer (or of several, where a play has several). All randomness is the generator's.
-        claimed: the epsilon that the method's paper says a play costs, at `delta`; may be infinite.
-        accounted: the epsilon that the accountant proves of a play, at `delta`; may be infinite.
+        play: function (world, n, generator) -> (n, d) floats: n independent plays in that world. A row is everything
+            that an adversary sees of one output (or of several, if a play has several). All randomness is from the
+            generator.
+        claimed: the epsilon of a play at `delta` according to the method's paper; may be infinite.
+        accounted: the epsilon of a play at `delta` by the accountant; may be infinite.
         delta: in [0, 1).
-        describe: what is played, in words, for whoever reads the result.
-        curve: delta in (0, 1) to the accounted epsilon of one play at that delta (`accounted_curve`). With it the audit
-            tests the mechanism at larger deltas too, where few plays suffice; None tests at `delta` only.
-        plays: how many plays in each world an audit makes unless the caller says otherwise.
+        describe: description of the game for readers of the result.
+        curve: function from delta in (0, 1) to the accounted epsilon of one play (`accounted_curve`). With it the audit
+            also tests the mechanism at larger deltas, where few plays suffice; None tests at `delta` only.
+        plays: default number of plays in each world.
     """
 
     play: Play
@@ -65,10 +67,10 @@ class CurvePoint:
     """One test of the privacy curve.
 
     Attributes:
-        delta: chosen on the first half of the plays, among `CURVE_DELTAS`.
+        delta: selected on the first half of the plays from `CURVE_DELTAS`.
         lower_bound: >= 0; the mechanism's epsilon at `delta` is at least this, at the audit's confidence.
         accounted: the curve's epsilon at `delta`.
-        scorer: the score that the first half chose.
+        scorer: the score selected on the first half.
     """
 
     delta: float
@@ -79,16 +81,16 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """What an audit measured.
+    """Result of an audit.
 
     Attributes:
-        lower_bound: >= 0; the mechanism's true epsilon at `delta` is at least this, at the confidence asked for.
-        claimed, accounted, delta: the game's.
-        plays: in each of the two worlds, both halves together.
-        verdict: "refuted" (the bound exceeds the claim), "accountant refuted" (it exceeds what was proved: a defect of
-            the accountant or of the ledger), or "not refuted".
-        scorer: the score that the first half chose.
-        ceiling: the bound that a perfect distinguisher would have got from as many plays.
+        lower_bound: >= 0; the mechanism's true epsilon at `delta` is at least this, at the requested confidence.
+        claimed, accounted, delta: those of the game.
+        plays: number per world, both halves together.
+        verdict: "refuted" (the bound exceeds the claim), "accountant refuted" (it exceeds the accounted epsilon: a
+            defect of the accountant or of the ledger), or "not refuted".
+        scorer: the score selected on the first half.
+        ceiling: the detection limit: the bound of a perfect distinguisher with the same number of plays.
         curve_point: the test of the privacy curve; None for a game without a curve.
     """
 
@@ -105,9 +107,9 @@ class MechanismAudit:
 
 @dataclass(frozen=True)
 class Choice:
-    """One set R of answers, those that score `threshold` or above (or below it), and the world that prefers R.
+    """A candidate set R of outputs, with scores at or above `threshold` (or below it), and the world that favours R.
 
-    `bound` is what the test is expected to give, and proves nothing.
+    `bound` is the expected result of the test; it is an estimate, not a valid bound.
     """
 
     scorer: str
@@ -117,7 +119,7 @@ class Choice:
     bound: float
 
     def hits(self, scores: Tensor) -> int:
-        """How many of the scores lie in R."""
+        """Return the number of scores in R."""
         inside = scores >= self.threshold if self.above else scores < self.threshold
         return int(inside.sum())
 
@@ -125,12 +127,12 @@ class Choice:
 def audit(
     game: DistinguishingGame, plays: int | None = None, seed: int = 0, confidence: float = 0.95
 ) -> MechanismAudit:
-    """Play `game` and bound its epsilon from below.
+    """Play `game` and return a lower bound on its epsilon.
 
     Args:
-        plays: in each of the two worlds; a quarter fits the scores, a quarter chooses, half tests. None = the game's.
-        seed: of everything random.
-        confidence: in (0, 1): all bounds hold together with at least this probability, whatever the mechanism is.
+        plays: number per world; a quarter fits the scores, a quarter selects, half tests. None = the game's default.
+        seed: of all randomness.
+        confidence: in (0, 1); all bounds hold together with at least this probability, for any mechanism.
 
     Raises:
         BenchError: fewer than 1000 plays, a confidence outside (0, 1), or answers that are not finite numbers.
@@ -148,7 +150,7 @@ def audit(
     n = plays - plays // 2
     generator = torch.Generator().manual_seed(derive(seed, "test"))
     counts = [_hits(choices, scored.scorers, _played(game, world, n, generator)) for world in (False, True)]
-    each = 1 - (1 - confidence) / len(choices)  # Bonferroni: the bounds share the plays and hold together
+    each = 1 - (1 - confidence) / len(choices)  # Bonferroni: the bounds use the same plays and hold together
 
     def tested(at: int, delta: float) -> float:
         world = choices[at].world
@@ -173,10 +175,10 @@ def audit(
 
 
 def strongest_game(games: Sequence[DistinguishingGame], plays: int = 100_000, seed: int = 0) -> DistinguishingGame:
-    """The game, among those for several pairs of worlds, in which the worlds look furthest apart.
+    """Return the game, of several for different pairs of worlds, whose worlds are easiest to distinguish.
 
-    The plays of this choice are independent of those of a later `audit`, which therefore stays valid. The first of
-    equally bad games is taken.
+    The plays of this selection are independent of those of a later `audit`, which therefore stays valid. Of equally
+    strong games the first is returned.
     """
     seeds = [derive(seed, "worst", index) for index in range(len(games))]
     bounds = [choose(game, plays, each)[0].bound for game, each in zip(games, seeds, strict=True)]
@@ -184,7 +186,7 @@ def strongest_game(games: Sequence[DistinguishingGame], plays: int = 100_000, se
 
 
 def choose(game: DistinguishingGame, plays: int, seed: int) -> tuple[Choice, Scorer]:
-    """The set R that promises the best bound in a test of as many fresh plays, and its score."""
+    """Return the set R with the best expected bound in a test with the same number of new plays, and its score."""
     scored = _score(game, plays, seed)
     best = scored.best(game.delta)
     return best, scored.scorers[best.scorer]
@@ -192,13 +194,13 @@ def choose(game: DistinguishingGame, plays: int, seed: int) -> tuple[Choice, Sco
 
 @dataclass(frozen=True)
 class ScoredPlays:
-    """The scores that were fitted on one sample, and what they say of another one, of world 0 and of world 1."""
+    """Scores fitted on one sample, and their values on another sample of world 0 and of world 1."""
 
     scorers: dict[str, Scorer]
     scores: tuple[dict[str, np.ndarray], dict[str, np.ndarray]]
 
     def best(self, delta: float) -> Choice:
-        """The set of answers that promises the best bound at `delta`."""
+        """Return the set of outputs with the best expected bound at `delta`."""
         zero, one = self.scores
         choices = [_best_threshold(name, zero[name], one[name], delta) for name in self.scorers]
         return max(choices, key=lambda choice: choice.bound)
@@ -218,13 +220,13 @@ def _score(game: DistinguishingGame, plays: int, seed: int) -> ScoredPlays:
 
 
 def _promising_delta(curve: Callable[[float], float], scored: ScoredPlays) -> float | None:
-    """The delta at which the bound promises to exceed the curve by most; None where the curve is nowhere finite."""
+    """Return the delta at which the expected bound exceeds the curve most; None if the curve is nowhere finite."""
     excess = {delta: scored.best(delta).bound - curve(delta) for delta in CURVE_DELTAS if math.isfinite(curve(delta))}
     return max(excess, key=excess.__getitem__) if excess else None
 
 
 def _hits(choices: Sequence[Choice], scorers: dict[str, Scorer], parts: Iterator[Tensor]) -> list[int]:
-    """How many plays lie in the set of each choice."""
+    """Count the plays in the set of each choice."""
     counts = [0] * len(choices)
     for part in parts:
         for at, choice in enumerate(choices):
@@ -233,14 +235,14 @@ def _hits(choices: Sequence[Choice], scorers: dict[str, Scorer], parts: Iterator
 
 
 def _sample(game: DistinguishingGame, world: bool, n: int, generator: torch.Generator) -> Tensor:
-    """Up to n plays, fewer where answers are long, so that they fit into memory."""
+    """Return up to n plays, fewer if outputs are long, so that they fit into memory."""
     first = next(_played(game, world, min(n, CHUNK), generator))
     rest = min(n, max(2000, FITTED_NUMBERS // first.shape[1])) - len(first)
     return torch.cat([first, *_played(game, world, rest, generator)])
 
 
 def _played(game: DistinguishingGame, world: bool, n: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """n plays in chunks, as float64 on the CPU."""
+    """Yield n plays in chunks, as float64 on the CPU."""
     while n > 0:
         rows = min(n, CHUNK)
         answers = game.play(world, rows, generator)
@@ -253,7 +255,7 @@ def _played(game: DistinguishingGame, world: bool, n: int, generator: torch.Gene
 
 
 def _best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: float) -> Choice:
-    """The best of about 130 thresholds, both sides of each, and both orders of the worlds."""
+    """Return the best of about 130 thresholds, with both sides of each, and both orders of the worlds."""
     score0, score1 = np.sort(score0), np.sort(score1)
     n, thresholds = len(score0), _thresholds(np.concatenate([score0, score1]))
     below = np.searchsorted(score0, thresholds), np.searchsorted(score1, thresholds)
@@ -269,7 +271,7 @@ def _best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: fl
 
 
 def _thresholds(scores: np.ndarray) -> np.ndarray:
-    """All values where there are few, else quantiles that crowd at both ends."""
+    """Return all values if there are few, else quantiles that are dense at both ends."""
     values = np.unique(scores)
     if len(values) <= 256:
         return values
@@ -279,14 +281,14 @@ def _thresholds(scores: np.ndarray) -> np.ndarray:
 
 
 def _expected(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float) -> np.ndarray:
-    """The bound that the test, of twice as many plays, may be expected to give."""
+    """Return the expected bound of the test, which has twice as many plays."""
     fewer = 2 * np.maximum(likely - CAUTION * np.sqrt(likely), 0)
     more = 2 * np.minimum(unlikely + CAUTION * np.sqrt(unlikely + 0.25), n)
     return _bound(fewer, more, 2 * n, delta, 0.95)
 
 
 def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float) -> np.ndarray:
-    """log((P - delta) / Q), P bounded from below and Q from above, each at half of the error; -inf where P <= delta."""
+    """Return log((P - delta) / Q), P bounded below and Q above, each at half of the error; -inf where P <= delta."""
     from scipy.special import betaincinv
 
     tail = (1 - confidence) / 2

@@ -1,4 +1,4 @@
-"""What a run may spend (`Budget`) and what a method's own paper says it spends (`Claim`)."""
+"""Privacy budget of a run (`Budget`), and the guarantee claimed by a method's paper (`Claim`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Solve = Literal["sigma", "steps", "none"]
 
 
 def as_unit(given: str) -> Unit:
-    """The unit of that name. Raises BenchError for a name that is none."""
+    """Return the unit with this name. Raises BenchError for an unknown name."""
     try:
         return Unit(given)
     except ValueError:
@@ -34,17 +34,17 @@ def as_unit(given: str) -> Unit:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend, and what is adjusted to meet it.
+    """The privacy budget of a run, and the parameter that is calibrated to meet it.
 
     Attributes:
-        epsilon: > 0; infinity is a budget that everything meets; None is no budget: the method's own fields stand.
+        epsilon: > 0; infinity = a budget that any run meets; None = no budget, the method's own fields are used.
         delta: in (0, 1).
-        account: the number held to the budget: "claimed" by the method's paper, or "accounted" from the ledger.
-        solve: the parameter the budget determines: the noise ("sigma"), the number of steps, or none.
-        unit: the unit that "accounted" is read for.
+        account: the epsilon compared with the budget: "claimed" by the method's paper, or "accounted" from the ledger.
+        solve: the calibrated parameter: the noise ("sigma"), the number of steps, or none.
+        unit: the unit of the "accounted" epsilon.
 
     Raises:
-        BenchError: a value outside these ranges, NaN included, or no budget with something to solve for.
+        BenchError: a value outside these ranges, including NaN, or a parameter to solve for without a budget.
     """
 
     epsilon: float | None = 10.0
@@ -67,25 +67,25 @@ class Budget:
         object.__setattr__(self, "unit", as_unit(self.unit))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; no budget is an epsilon of null."""
+        """Return plain data; without a budget, epsilon is null."""
         epsilon = None if self.epsilon is None else epsilon_to_json(self.epsilon)
         return {**asdict(self), "epsilon": epsilon, "unit": self.unit.value}
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a method's own paper promises at the settings of a run.
+    """The guarantee that a method's own paper claims at the settings of a run.
 
     Attributes:
         epsilon: >= 0, or infinity.
         delta: in [0, 1).
-        unit: what the paper's proof covers.
+        unit: the unit that the paper's proof covers.
         source: paper and theorem.
-        disputed: why the proof does not cover what the algorithm does, in a few words joined by "-", such as
-            "per-image-composition"; boards flag it. "" where nothing is known against it.
+        disputed: why the proof does not cover the algorithm, in a few words joined by "-", such as
+            "per-image-composition"; boards flag it. "" if no defect is known.
 
     Raises:
-        BenchError: a value outside these ranges, NaN included, or a reason that is not such words.
+        BenchError: a value outside these ranges, including NaN, or a reason of another form.
     """
 
     epsilon: float
@@ -104,7 +104,7 @@ class Claim:
         object.__setattr__(self, "unit", as_unit(self.unit))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         plain = {"epsilon": epsilon_to_json(self.epsilon), "delta": self.delta}
         plain |= {"unit": self.unit.value, "source": self.source}
         return plain | ({"disputed": self.disputed} if self.disputed else {})

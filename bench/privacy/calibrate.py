@@ -1,4 +1,4 @@
-"""Calibration: the least noise, or the most steps, that meet a budget. Only values whose cost was read come back."""
+"""Calibration of the noise, or of the number of steps, to a budget. Returned values have been evaluated exactly."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from bench.privacy.budget import Budget
 
 WIDEN = 60
 GUESSES = 8
-"""Of the interval that the parameter lies in; most costs of the bench need three or four."""
+"""Most guesses of the interval that contains the parameter; most costs of the bench need three or four."""
 FARTHEST = 100.0
-"""A guess that many e-folds away is none."""
+"""Guesses more than this many e-folds away are discarded."""
 GENEROUS = 1e4
-"""A budget above which the largest count is tried first: on the way to it every cost would be read in vain."""
+"""Budgets above this try the largest count first, as the intermediate evaluations would be wasted."""
 Parameters = TypeVar("Parameters", bound=Any)
 
 
 class Unreachable(BudgetError):
-    """No parameter meets the budget."""
+    """Raised if no parameter meets the budget."""
 
 
 def calibrate_noise(
     cost: Callable[[float], float], budget: float, low: float, high: float, rtol: float = 1e-3
 ) -> float:
-    """The least noise that meets a budget: of a parameter whose cost falls as it grows, the smallest affordable value.
+    """Return the smallest noise that meets a budget, for a cost that decreases with the noise.
 
     Args:
-        cost: parameter > 0 to cost; infinity and NaN count as over the budget.
+        cost: function from parameter > 0 to cost; infinity and NaN count as over the budget.
         budget: the cost allowed.
-        low, high: where to look first, 0 < low < high; widened by factors of two, up to 2^60 times, where needed.
+        low, high: initial search range, 0 < low < high; widened by factors of two, up to 2^60 times, if needed.
         rtol: relative width at which the search stops.
 
     Returns:
         x with `cost(x) <= budget`, as evaluated, and `cost(y) > budget` for some y >= x / (1 + rtol); or the lowest
-        parameter tried, where even that one meets the budget.
+        parameter tried, if that also meets the budget.
 
     Raises:
         Unreachable: the highest parameter tried still costs more than the budget.
@@ -66,13 +66,13 @@ def calibrate_noise(
 
 
 def _where_bisection_ends(cost: Callable[[float], float], budget: float, low: float, high: float, rtol: float) -> float:
-    """What halving [low, high] gives, for a cost that falls: the upper end of the last interval, with fewer costs read.
+    """Return the result of bisecting [low, high] for a decreasing cost, with fewer evaluations than bisection.
 
-    A secant of log cost over log parameter guesses in which of the intervals that halving may end with the budget is
-    met; costs are read at the ends of that one alone. Where `GUESSES` do not find it, what they left is halved.
+    A secant of log cost over log parameter guesses the final bisection interval that contains the solution; costs are
+    evaluated at the ends of that interval only. If `GUESSES` guesses do not find it, the remaining range is bisected.
 
     Args:
-        cost: cheap where it was read before; above the budget at `low` and not above it at `high`.
+        cost: cheap at values evaluated before; above the budget at `low` and not above it at `high`.
     """
     over, met = low, high
     last, latest = low, high
@@ -90,7 +90,7 @@ def _where_bisection_ends(cost: Callable[[float], float], budget: float, low: fl
 
 
 def _last_interval(low: float, high: float, rtol: float, falls: Callable[[float], bool]) -> tuple[float, float]:
-    """The interval that halving ends with; `falls` says of a middle whether the wanted parameter is at most that."""
+    """Return the interval at which bisection ends; `falls(middle)` is True if the solution is at most `middle`."""
     while high > low * (1 + rtol):
         middle = (low * high) ** 0.5
         low, high = (low, middle) if falls(middle) else (middle, high)
@@ -98,7 +98,7 @@ def _last_interval(low: float, high: float, rtol: float, falls: Callable[[float]
 
 
 def _secant(cost: Callable[[float], float], budget: float, first: float, second: float) -> float:
-    """Where the power law through two parameters' costs meets the budget; NaN where there is none."""
+    """Return where the power law through two evaluated parameters meets the budget; NaN if nowhere."""
     values = cost(first), cost(second), budget
     if not all(0 < value < math.inf for value in values) or values[0] == values[1]:
         return math.nan
@@ -108,18 +108,18 @@ def _secant(cost: Callable[[float], float], budget: float, first: float, second:
 
 
 def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int:
-    """The largest count that meets a budget, up to `high`, for a cost that grows with the count.
+    """Return the largest count that meets a budget, up to `high`, for a cost that grows with the count.
 
     Args:
-        cost: count >= 1 to cost; infinity and NaN count as over the budget.
+        cost: function from count >= 1 to cost; infinity and NaN count as over the budget.
         budget: the cost allowed.
-        high: >= 1, the largest count wanted.
+        high: >= 1, the largest allowed count.
 
     Returns:
         n in [1, high] with `cost(n) <= budget`, as evaluated, and `cost(n + 1) > budget` unless n is `high`.
 
     Raises:
-        Unreachable: not even one is allowed.
+        Unreachable: a count of 1 already exceeds the budget.
 
     >>> largest_count(lambda steps: 0.1 * steps, 1.05, 100)
     10
@@ -149,14 +149,14 @@ def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int
 def noise_or_steps(
     parameters: Parameters, budget: Budget, cost: Callable[[Parameters], float], noise: str, most: int
 ) -> Parameters:
-    """Calibration: parameters with the noise, or the number of steps, at which they just meet a budget.
+    """Calibrate the noise, or the number of steps, so that the parameters just meet a budget.
 
     Args:
         parameters: a frozen dataclass with the fields `steps` and `noise`.
-        budget: infinity takes the noise away; none, or --solve none, leaves the parameters as they are.
-        cost: the epsilon of parameters that `budget` is held against, at its delta and for its unit.
-        noise: the field that holds the noise, as a multiple of the sensitivity.
-        most: steps, at the most.
+        budget: infinity removes the noise; no budget, or --solve none, leaves the parameters unchanged.
+        cost: epsilon of given parameters that is compared with `budget`, at its delta and for its unit.
+        noise: name of the field with the noise, as a multiple of the sensitivity.
+        most: largest number of steps.
 
     Raises:
         BenchError: the budget cannot be met, with the reason.

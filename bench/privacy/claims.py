@@ -1,4 +1,4 @@
-"""The theorems of the four papers, evaluated as printed: what a method claims, not what can be proved.
+"""Privacy claims: the theorems of the four papers evaluated as published, not as accounted by this project.
 
 Symbols: b batch, T steps, s noise scale, B normalisation bound beta, c classes, d delta.
 """
@@ -25,19 +25,20 @@ DEFECTS = {
     "the generator's use of the baseline is not charged": "baseline-not-charged",
     "the private images are not charged": "private-images-not-charged",
 }
-"""What stands in the source of a claim to what its proof leaves out or takes wrongly, as `Claim.disputed` would say."""
+"""Known defects: source of a claim to what its proof omits or gets wrong, in the form of `Claim.disputed`."""
 NO_EPSILON = "answers-give-the-label-away"
-"""`Claim.disputed` of responses that satisfy no finite epsilon: DPSD's Eq. 5 as printed, DP-DFD's soft answers."""
+"""`Claim.disputed` of responses without a finite epsilon: DPSD's Eq. 5 as published, DP-DFD's soft responses."""
 BELOW_ACCOUNT, BELOW_AUDIT = "below-an-exact-account", "below-an-audits-bound"
-"""What `dispute` says where a number contradicts a claim that no one has disputed in words."""
+"""Results of `dispute` when an account or an audit contradicts a claim that has no other known defect."""
 PURE = {"RandomizedResponseDpEvent", "LaplaceDpEvent"}
-"""Events whose epsilons at delta 0 add up to exactly the epsilon of all of them."""
+"""Events whose epsilons at delta 0 compose exactly by addition."""
 CLEARLY = 1e-3
-"""An account must exceed a claim by this share to contradict it: composed numbers have fewer digits than sums."""
+"""Relative margin by which an account must exceed a claim to contradict it: composition is less precise than
+addition."""
 
 
 def defect(source: str) -> str:
-    """What is known against a claim of this source, in a few words joined by "-"; "" if nothing is.
+    """Return the known defect of claims from this source, in a few words joined by "-"; "" if none is known.
 
     >>> defect("DPSD, Theorem 1"), defect("DPSD, Theorem 2")
     ('noise-taken-without-its-bound', '')
@@ -46,14 +47,16 @@ def defect(source: str) -> str:
 
 
 def dispute(privacy: Mapping[str, Any]) -> str:
-    """Why the claim of a record is disputed, in a few words joined by "-"; "" if it is not, or there is none.
+    """Return why the claim of a record is disputed, in a few words joined by "-".
 
-    The first of these that applies: what the plug-in says (`Claim.disputed`); what is known of the theorem (`defect`);
-    an exact account of the same unit that is larger (`BELOW_ACCOUNT`); a lower bound of an audit that is larger
-    (`BELOW_AUDIT`). An account that is only an upper bound contradicts nothing: the claim may be the better proof.
+    Return "" if it is not disputed, or there is no claim.
+
+    The first applicable reason: the plug-in's statement (`Claim.disputed`); a known defect of the theorem (`defect`); a
+    larger exact account of the same unit (`BELOW_ACCOUNT`); a larger lower bound of an audit (`BELOW_AUDIT`). An
+    account that is only an upper bound contradicts nothing: the claim may have the better proof.
 
     Args:
-        privacy: of a record.
+        privacy: the privacy section of a record.
     """
     claim = privacy["claimed"]
     if claim is None:
@@ -67,11 +70,12 @@ def dispute(privacy: Mapping[str, Any]) -> str:
 
 
 def _exceeds_exactly(privacy: Mapping[str, Any], claim: Mapping[str, Any]) -> bool:
-    """Whether what is accounted for the claim's unit is above the claim, and no smaller number can be proved.
+    """Return whether the account for the claim's unit is above the claim and cannot be improved.
 
-    Gaussians alone are composed exactly at any delta, randomised responses and Laplace draws at delta 0. An epsilon at
-    a larger delta than the claim's is a fortiori too large at the claim's. Of records and clients a claim does not say
-    whether they are replaced or left out: an account of replaced ones may be larger than one of those left out.
+    Gaussians without other mechanisms are composed exactly at any delta, randomised responses and Laplace noise at
+    delta 0. An epsilon at a larger delta than the claim's is a fortiori too large at the claim's. For records and
+    clients a claim does not say whether they are replaced or removed: an account for replacement may be larger than one
+    for removal.
     """
     proved = privacy["accounted_units"].get(claim["unit"])
     if proved is None or proved["delta"] < claim["delta"]:
@@ -84,12 +88,12 @@ def _exceeds_exactly(privacy: Mapping[str, Any], claim: Mapping[str, Any]) -> bo
 
 
 def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: float, delta: float) -> float:
-    """Epsilon of T noisy annotation steps: DPSD, Theorem 1, and DPDFD, Theorem 3 (which writes C for B and n for c).
+    """Return epsilon of T noisy annotation steps: DPSD, Theorem 1, and DPDFD, Theorem 3 (with C for B, n for c).
 
     epsilon = min over q > 1 of 2 B^2 c b T q / s^2 + log((q-1)/q) - log(q d)/(q-1), for unit `query`.
 
-    Known defects: the proof takes noise N(0, s^2) where the algorithm adds N(0, s^2 B^2), so that the number shrinks
-    with B although B cancels in the mechanism; and it covers one synthetic answer, not one private record.
+    Known defects: the proof uses noise N(0, s^2) where the algorithm adds N(0, s^2 B^2), so that epsilon decreases with
+    B although B cancels in the mechanism; and it covers one synthetic response, not one private record.
 
     Args:
         beta: B > 0, in gradient units; C in DPDFD.
@@ -123,11 +127,13 @@ def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: f
 
 
 def dpsd_theorem2(epsilon: float) -> float:
-    """Epsilon of one answer in label mode (DPSD, Theorem 2; DP-DFD): the mechanism's own, with delta 0, unit `query`.
+    """Return epsilon of one response in label mode (DPSD, Theorem 2, and DP-DFD), for unit `query`.
 
-    Known defects: N answers compose to N epsilon for one private record; DPSD's Eq. 5 as printed (randomised response
-    over all c classes, yet uniform over the candidates when the label is not among them) and DP-DFD's soft answers
-    satisfy no finite epsilon at all.
+    It is the mechanism's own epsilon, with delta 0.
+
+    Known defects: N responses compose to N epsilon for one private record; DPSD's Eq. 5 as published (randomised
+    response over all c classes, yet uniform over the candidates when the label is not among them) and DP-DFD's soft
+    responses have no finite epsilon at all.
 
     Raises:
         BenchError: `epsilon` is negative or NaN.
@@ -137,11 +143,11 @@ def dpsd_theorem2(epsilon: float) -> float:
 
 
 def dgd_composition(queries: int, scale_epsilon: float, delta: float, latent_epsilon: float = 0.0) -> float:
-    """Epsilon of n noisy votes: DGD's composition, n e0^2 + e0 sqrt(-2 n log d) + e1, for unit `example`.
+    """Return epsilon of n noisy votes by DGD's composition, n e0^2 + e0 sqrt(-2 n log d) + e1, for unit `example`.
 
-    Known defects: DGD's generator is trained on the unprotected baseline network, which the formula leaves out; the e1
-    that the paper adds for its VAE protects synthetic images, not private records. The paper's tables at epsilon 10
-    (1300 queries) and 1 (27 queries) come from a moments accountant; this formula gives 11.90 and 1.314 there.
+    Known defects: DGD's generator is trained on the unprotected baseline network, which the formula omits; the e1 that
+    the paper adds for its VAE protects synthetic images, not private records. The paper's tables at epsilon 10 (1300
+    queries) and 1 (27 queries) come from a moments accountant; this formula gives 11.90 and 1.314 there.
 
     Args:
         queries: n >= 0, at most 1e18.
@@ -164,13 +170,13 @@ def dgd_composition(queries: int, scale_epsilon: float, delta: float, latent_eps
 
 
 def _renyi_minimum(slope: float, delta: float) -> float:
-    """min over q > 1 of slope q + log((q-1)/q) - log(q delta)/(q-1), not below 0: a scan of log(q-1), then refined."""
+    """Return min over q > 1 of slope q + log((q-1)/q) - log(q delta)/(q-1), at least 0, by a refined scan."""
 
     def objective(u: np.ndarray) -> np.ndarray:
         order, *less = _order_and_rest(u, delta)
         return slope * order - less[0] - less[1]
 
-    import numpy as np  # here, as boards import this module for `defect` alone
+    import numpy as np  # imported here, as boards only need `defect` of this module
     from scipy.optimize import minimize_scalar
 
     grid, order, *less = _scan(delta)
@@ -182,7 +188,7 @@ def _renyi_minimum(slope: float, delta: float) -> float:
 
 
 def _order_and_rest(u: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of u = log(q-1): q, and the two terms that do not depend on the slope, both to be taken off."""
+    """Return, for u = log(q-1): q, and the two terms that do not depend on the slope, both to be subtracted."""
     import numpy as np
 
     excess = np.exp(u)
@@ -191,7 +197,10 @@ def _order_and_rest(u: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray
 
 @lru_cache(maxsize=64)
 def _scan(delta: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The scanned u, and `_order_and_rest` there: the same for all slopes. Not to be changed."""
+    """Return the scanned u and its `_order_and_rest`.
+
+    Cached and shared by all slopes, so callers must not modify it.
+    """
     import numpy as np
 
     grid = np.linspace(-60.0, 60.0, 2401)

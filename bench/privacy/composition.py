@@ -1,4 +1,4 @@
-"""A ledger decomposed into the few mechanisms that the accountant composes."""
+"""Decomposition of a ledger into the few mechanism types that the accountant composes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.privacy.limits import LEAST_FLIP
 from bench.privacy.units import Relation
 
 MOST_USES = 10**300
-"""Uses of one kind; beyond it their number is no float."""
+"""Most uses of one kind; a larger number overflows a float."""
 MOST_CHOICES = 2**53
 LARGEST = sys.float_info.max
 OUTSIDE = "a parameter is outside of its range"
@@ -25,18 +25,18 @@ OUTSIDE = "a parameter is outside of its range"
 
 @dataclass
 class Composition:
-    """Counts of every mechanism used, equal ones merged, so that their order cannot matter.
+    """Counts of every mechanism used; equal ones are merged, so that the order of use has no effect.
 
     Attributes:
         gaussian: {noise multiplier > 0: count}.
         sampled: {(sampling probability in (0, 1), noise multiplier > 0): count}, Poisson-sampled Gaussians.
-        whole: {noise multiplier > 0: count}, those sampled with probability 1: of one record's contribution, as theirs.
+        whole: {noise multiplier > 0: count}, sampled with probability 1; relative to one record's contribution, as
+            `sampled`.
         laplace: {pure epsilon of one use: count}.
         response: {(pure epsilon of one use, choices >= 2): count}, randomised responses.
-        unprovable: in words, the first use that makes epsilon infinite; "" if there is none.
-        unit_replaced: whether neighbours of the unit replace it.
-        entry_replaced: whether an entry says so, or a randomised response, which is of a unit that is replaced unless
-            its entry says otherwise.
+        unprovable: description of the first use that makes epsilon infinite; "" if there is none.
+        unit_replaced: True if neighbours replace the unit.
+        entry_replaced: True if an entry specifies replacement, or has a randomised response without another relation.
     """
 
     gaussian: Counter[float] = field(default_factory=Counter)
@@ -50,48 +50,51 @@ class Composition:
 
     @property
     def pure(self) -> bool:
-        """Whether delta = 0 can be promised."""
+        """Return whether delta = 0 can be achieved."""
         return not (self.gaussian or self.whole or self.sampled)
 
     @property
     def replaced(self) -> bool:
-        """Whether what is proved is about a unit replaced by another."""
+        """Return whether the guarantee is for replacement of the unit."""
         return self.unit_replaced or self.entry_replaced
 
     @property
     def gaussian_only(self) -> bool:
-        """Whether there are plain Gaussians at most."""
+        """Return whether all mechanisms are plain Gaussians."""
         return not (self.sampled or self.laplace or self.response)
 
     @property
     def uses(self) -> int:
-        """How many mechanisms were used, plain Gaussians as one."""
+        """Return the number of uses, with all plain Gaussians as one."""
         counts = (self.sampled.values(), self.laplace.values(), self.response.values())
         return sum(map(sum, counts)) + bool(self.gaussian or self.whole)
 
     @property
     def kinds(self) -> int:
-        """How many different mechanisms were used, plain Gaussians as one."""
+        """Return the number of different mechanisms, with all plain Gaussians as one."""
         return len(self.sampled) + len(self.laplace) + len(self.response) + bool(self.gaussian or self.whole)
 
     @property
     def pure_sum(self) -> float:
-        """Basic composition of the Laplace and randomised-response parts; may be infinite."""
+        """Return the sum of the pure epsilons of Laplace and randomised responses (basic composition).
+
+        May be infinite.
+        """
         costs = [epsilon * count for epsilon, count in self.laplace.items()]
         costs += [epsilon * count for (epsilon, _), count in self.response.items()]
         return math.fsum(costs) if sum(costs) < math.inf else math.inf
 
     @property
     def pure_root(self) -> float:
-        """Root of the sum of squared pure epsilons: an epsilon-DP mechanism is (epsilon^2 / 2)-zCDP."""
+        """Return the root of the sum of squared pure epsilons: an epsilon-DP mechanism is (epsilon^2 / 2)-zCDP."""
         terms = [math.sqrt(count) * epsilon for epsilon, count in self.laplace.items()]
         return math.hypot(*terms, *(math.sqrt(count) * epsilon for (epsilon, _), count in self.response.items()))
 
     def mu(self, sampling: bool = True) -> float:
-        """Gaussian-DP parameter of the Gaussians; no square of it is formed, which might be no float.
+        """Return the Gaussian-DP parameter mu of the Gaussians, computed without mu^2, which might overflow.
 
         With `sampling` False the sampled Gaussians are added as if every record were in every sample: an upper bound.
-        Under replacement one record moves a sampled sum twice as far.
+        Under replacement one record changes a sampled sum by twice as much.
         """
         reach = 2.0 if self.replaced else 1.0
         terms = [math.sqrt(count) / z for z, count in self.gaussian.items()]
@@ -102,7 +105,7 @@ class Composition:
 
 
 def decompose(entries: Iterable[Entry], unit_replaced: bool = False) -> Composition:
-    """The mechanisms of these entries; what is not understood is named in `unprovable`, never left out."""
+    """Decompose the entries into mechanisms; an unknown event is reported in `unprovable`, never dropped."""
     parts, left_out = Composition(unit_replaced=unit_replaced), False
     for entry in entries:
         before = sum(parts.response.values())
@@ -119,7 +122,7 @@ def decompose(entries: Iterable[Entry], unit_replaced: bool = False) -> Composit
 
 
 def _add(parts: Composition, event: dp_event.DpEvent, count: int) -> str:
-    """Count `event` in; why nothing finite can be proved of it, or "" where it can."""
+    """Add `event` to the counts; return why its epsilon is infinite, or "" if it is finite."""
     if count > MOST_USES:
         return "more than 10^300 uses, a number beyond floating point"
     match event:
@@ -152,7 +155,7 @@ def _add_noise(counts: Counter[float], multiplier: Any, count: int, key: Callabl
 
 
 def _add_response(parts: Composition, noise: Any, choices: Any, count: int) -> str:
-    """epsilon = log((1 - p + p/k) / (p/k)) for replacing the true answer by another."""
+    """Add a randomised response, with epsilon = log((1 - p + p/k) / (p/k)) for replacing the true response."""
     if not (_number(noise) and 0 <= noise <= 1 and _number(choices) and 1 <= choices <= MOST_CHOICES):
         return OUTSIDE
     if choices == 1 or noise == 1:
@@ -165,7 +168,7 @@ def _add_response(parts: Composition, noise: Any, choices: Any, count: int) -> s
 
 
 def _add_sampled(parts: Composition, event: dp_event.PoissonSampledDpEvent, count: int) -> str:
-    """Poisson sampling of Gaussians only; several on the same sample are one Gaussian of the summed mu squared."""
+    """Add Poisson-sampled Gaussians; several on the same sample are one Gaussian with the sum of the squared mu."""
     inner = Composition()
     probability = event.sampling_probability
     if not (_number(probability) and 0 <= probability <= 1):
@@ -188,5 +191,5 @@ def _add_sampled(parts: Composition, event: dp_event.PoissonSampledDpEvent, coun
 
 
 def _number(given: Any) -> TypeGuard[int | float]:
-    """Whether it is a number within floating point; events of any kind may hold anything."""
+    """Return whether the value is a number that fits a float; events may hold any values."""
     return isinstance(given, int | float) and not isinstance(given, bool) and -LARGEST <= given <= LARGEST

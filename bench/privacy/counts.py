@@ -1,18 +1,19 @@
-"""Integer noise for integer counts, such as votes: the whole number nearest to an ideal Gaussian or Laplace draw.
+"""Integer noise for integer counts, such as votes: an ideal Gaussian or Laplace draw, rounded to the nearest integer.
 
-Rounding is post-processing: count + round(X) = round(count + X) for a whole count, so that the release is one of the
-Gaussian (or Laplace) mechanism of the same scale, and costs what that costs. Sum and noise are whole numbers, so that
-nothing of the count can hide in low bits.
+Rounding is post-processing: count + round(X) = round(count + X) for an integer count. The release is therefore one of
+the Gaussian (or Laplace) mechanism of the same scale, with the same privacy cost. Sum and noise are integers, so the
+low bits reveal nothing about the count.
 
-The draws are exact, not floating-point approximations. |round(X)| is the largest j with V < S_j, for V uniform in
-[0, 1), S_0 = 1 and S_j = P(|X| >= j - 1/2) = 2 Phi(-(j - 1/2) / sigma), or exp(-(j - 1/2) / b). The first 62 bits of V
-decide j in float64 unless V lies closer to some S_j than float64 can tell (2^-40 of it, where the functions are right
-to 2^-43); then, about once in a billion draws, more bits of V are drawn and the S_j are taken to as many digits as it
-needs. The sign is a fair coin. At scales above 2^30 neighbouring S_j differ by so little that more than one draw in a
-thousand would need those digits, and from about 2^56 on float64 is no guide to j at all: such scales are refused.
+The draws are exact, not floating-point approximations. |round(X)| is the largest j with V < S_j, for V uniform in [0,
+1), S_0 = 1 and S_j = P(|X| >= j - 1/2) = 2 Phi(-(j - 1/2) / sigma), or exp(-(j - 1/2) / b). The first 62 bits of V
+determine j in float64 unless V is closer to some S_j than float64 can resolve (a relative 2^-40, where the functions
+are accurate to 2^-43). Then, about once in a billion draws, more bits of V are drawn and the S_j are computed with as
+many digits as needed. The sign is a fair coin. At scales above 2^30 neighbouring S_j differ by so little that more than
+one draw in a thousand would need those digits, and from about 2^56 on float64 cannot determine j at all: such scales
+are refused.
 
-To what is released, a whole number, an even draw from [-1/2, 1/2) is added that knows nothing of it: post-processing,
-so that no reader of two equal counts prefers the first.
+An independent uniform draw from [-1/2, 1/2) is added to the released integer: post-processing, so that ties between
+equal counts are broken at random.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ Law = Literal["laplace", "gaussian"]
 FIRST_BITS, MORE_BITS = 62, 64
 UNSURE = 2.0**-40
 MOST_SCALE = 2.0**30
-"""The largest scale, in counts, whose draws float64 decides but for one in a thousand."""
+"""Largest scale, in counts, at which float64 decides all except one in a thousand draws."""
 
 
 def require_count_scale(name: str, scale: float) -> None:
-    """Refuse a scale of integer noise that cannot be drawn exactly in reasonable time; 0 is no noise.
+    """Raise BenchError for a scale of integer noise that cannot be drawn exactly in reasonable time; 0 means no noise.
 
-    Callers that know the scale before anything is trained call this then; `noisy_counts` always does.
+    Callers that know the scale before training call this early; `noisy_counts` always does.
 
     Raises:
-        BenchError: `scale` neither 0 nor from 2^-100 to 2^30.
+        BenchError: `scale` is neither 0 nor in [2^-100, 2^30].
     """
     if not (scale == 0 or SMALLEST_SCALE <= scale <= MOST_SCALE):
         raise BenchError(
@@ -53,19 +54,19 @@ def require_count_scale(name: str, scale: float) -> None:
 
 
 def noisy_counts(counts: Tensor, law: Law, scale: float, source: Source) -> Tensor:
-    """Counts with independent integer noise on every one, and a fraction that breaks ties.
+    """Add independent integer noise to every count, and a fraction that breaks ties.
 
     Args:
-        counts: whole numbers below 2^52, any shape and device.
+        counts: integers below 2^52, any shape and device.
         law: of X: "gaussian", N(0, scale^2), or "laplace", density exp(-|x| / scale) / (2 scale).
-        scale: sigma or b, in counts; 0 adds nothing and protects nothing.
+        scale: sigma or b, in counts; 0 adds no noise and gives no protection.
 
     Returns:
-        float64, same shape and device: whole numbers, each with its draw from [-1/2, 1/2), where there is noise.
+        float64, same shape and device: integers, each plus its draw from [-1/2, 1/2) if there is noise.
 
     Raises:
         BenchError: a scale that `require_count_scale` refuses.
-        RuntimeError: a count that is no whole number.
+        RuntimeError: a count that is not an integer.
     """
     require_count_scale("the noise's scale in counts", scale)
     noise, wide = Noise.of(source), counts.double()
@@ -74,13 +75,13 @@ def noisy_counts(counts: Tensor, law: Law, scale: float, source: Source) -> Tens
     if scale > 0:
         fraction = (noise.host.bits(counts.numel()) >> 43) * 2.0**-20 - 0.5
         drawn = rounded(law, scale, counts.numel(), noise.host)
-        for part in (drawn, fraction):  # whole numbers first, whose sum is exact: the fraction is added to it alone
+        for part in (drawn, fraction):  # integers first, so that this sum is exact; the fraction is added to it last
             wide = wide + part.view(counts.shape).to(counts.device)
     return noise.released(wide)
 
 
 def rounded(law: Law, scale: float, count: int, noise: Noise) -> Tensor:
-    """(count,) float64, whole: independent exact draws of round(X); on the CPU."""
+    """Return (count,) float64 integers on the CPU: independent exact draws of round(X)."""
     bits = noise.bits(count).cpu().numpy()
     first, size = bits >> 1, _sizes(bits >> 1, law, scale)
     for at in np.flatnonzero(~_sure(first, size, law, scale)):
@@ -89,28 +90,28 @@ def rounded(law: Law, scale: float, count: int, noise: Noise) -> Tensor:
 
 
 def _sizes(first: NDArray[np.int64], law: Law, scale: float) -> NDArray[np.int64]:
-    """j as float64 finds it, perhaps one too small or too large."""
+    """Return j as computed in float64; it may be off by one."""
     v = (first + 0.5) * 2.0**-FIRST_BITS
     beyond = -special.ndtri(v / 2) if law == "gaussian" else -np.log(v)
     return np.floor(scale * beyond + 0.5).astype(np.int64)
 
 
 def _sure(first: NDArray[np.int64], size: NDArray[np.int64], law: Law, scale: float) -> NDArray[np.bool_]:
-    """Whether [v, v + 2^-62) lies between S_(j+1) and S_j whatever the rounding of both."""
+    """Return whether [v, v + 2^-62) is between S_(j+1) and S_j for any rounding of both."""
     low, high = first * 2.0**-FIRST_BITS, (first + 1) * 2.0**-FIRST_BITS
     above, below = _tail(size, law, scale), _tail(size + 1, law, scale)
     return (high <= above * (1 - UNSURE)) & (low >= below * (1 + UNSURE)) & (first > 0)
 
 
 def _tail(j: NDArray[np.int64], law: Law, scale: float) -> NDArray[np.float64]:
-    """S_j."""
+    """Return S_j."""
     at = (j - 0.5) / scale
     tail = 2 * special.ndtr(-at) if law == "gaussian" else np.exp(-at)
     return np.where(j <= 0, 2.0, tail)
 
 
 def _exactly(first: int, guess: int, law: Law, scale: float, noise: Noise) -> int:
-    """j for V = first / 2^62 and as many more bits as it takes."""
+    """Return j exactly for V = first / 2^62, extended by as many further random bits as necessary."""
     known = FIRST_BITS
     j = max(guess, 0)
     while True:

@@ -1,4 +1,4 @@
-"""The commonest events of a ledger. dp_accounting, which brings scipy along, is imported when one is made."""
+"""The most common ledger events. dp_accounting, which needs scipy, is imported only when an event is made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def gaussian_event(multiplier: float) -> DpEvent:
-    """Gaussian noise of so many sensitivities; without any, an unprotected use.
+    """Return the event of Gaussian noise with this multiplier of the sensitivity; for 0, of an unprotected use.
 
     >>> gaussian_event(2.0), gaussian_event(0.0)
     (GaussianDpEvent(noise_multiplier=2.0), NonPrivateDpEvent())
@@ -20,14 +20,14 @@ def gaussian_event(multiplier: float) -> DpEvent:
 
 
 def laplace_event(multiplier: float) -> DpEvent:
-    """Laplace noise whose scale is so many sensitivities; without any, an unprotected use."""
+    """Return the event of Laplace noise with this scale over the sensitivity; for 0, of an unprotected use."""
     from dp_accounting import LaplaceDpEvent
 
     return LaplaceDpEvent(multiplier) if multiplier > 0 else unprotected_event()
 
 
 def unprotected_event() -> DpEvent:
-    """A use of which nothing can be proved."""
+    """Return the event of an unprotected use, whose epsilon is infinite."""
     from dp_accounting import NonPrivateDpEvent
 
     return NonPrivateDpEvent()

@@ -1,12 +1,12 @@
-"""What noisy answers can carry at most, in nats, and the accuracy that needs them: docs/information.md has the proofs.
+"""Upper bounds on the information of noisy responses, in nats, and the accuracy that it permits (docs/information.md).
 
-Epsilon bounds what an answer says of one private record; information bounds what all answers together say of anything.
-An answer is one use of a channel: its input depends on the private data and on earlier answers, its noise is fresh.
-By the chain rule the answers of a run carry at most the sum of their channels' capacities, also where each question
-was chosen by what earlier answers said (Shannon 1948; Cover and Thomas, Elements of Information Theory, ch. 7 and 9).
+Epsilon bounds what a response reveals about one private record; information bounds what all responses together reveal
+about anything. A response is one use of a channel: its input depends on the private data and on earlier responses, its
+noise is fresh. By the chain rule the responses of a run carry at most the sum of their channels' capacities, even if
+each query depends on earlier responses (Shannon 1948; Cover and Thomas, Elements of Information Theory, ch. 7 and 9).
 
-A method that treats class names symmetrically knows no name before it asks. By Fano's inequality an accuracy needs so
-many nats as naming the classes takes: `needed`, and the other way `most_accuracy`.
+A method that treats class names symmetrically knows no name before its first query. By Fano's inequality an accuracy
+requires as many nats as naming the classes takes: `needed`, and its inverse `most_accuracy`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from bench.privacy.ledger import Entry, Ledger
 
 HALVINGS = 60
-"""Of the interval that `most_accuracy` looks in: float64 has nothing left to halve."""
+"""Number of bisection steps of `most_accuracy`; after them the float64 interval cannot shrink further."""
 
 
 def gaussian_capacity(noise: float, coordinates: int = 0) -> float:
-    """Nats that one vector in a ball carries through independent Gaussian noise on each coordinate, at most.
+    """Return an upper bound, in nats, on the information in one vector of a ball with independent Gaussian noise.
 
     (c/2) log(1 + 1/(c s^2)): the entropy of the sum is largest for a Gaussian of the same power, spread evenly (Cover
     and Thomas, ch. 9). It grows with c and tends to 1/(2 s^2).
 
     Args:
         noise: s >= 0, the noise's standard deviation over the ball's radius; 0 gives infinity.
-        coordinates: c >= 1, or 0 where their number is not known: then 1/(2 s^2).
+        coordinates: c >= 1, or 0 if the number is not known: then 1/(2 s^2).
 
     Raises:
-        BenchError: a value outside of these ranges, NaN included.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> gaussian_capacity(100.0), round(gaussian_capacity(100.0, 10) / 5e-5, 6)
     (5e-05, 0.999995)
@@ -50,17 +50,17 @@ def gaussian_capacity(noise: float, coordinates: int = 0) -> float:
 
 
 def laplace_capacity(noise: float, coordinates: int = 0) -> float:
-    """Nats that one vector of bounded L1 norm carries through independent Laplace noise on each coordinate, at most.
+    """Return an upper bound, in nats, on the information in one vector of bounded L1 norm with Laplace noise.
 
     c log(1 + 1/(c s)): of all laws with the same mean magnitude the Laplace law has the largest entropy. It grows with
     c and tends to 1/s.
 
     Args:
         noise: s >= 0, the noise's scale over the bound on the L1 norm; 0 gives infinity.
-        coordinates: as of `gaussian_capacity`.
+        coordinates: as in `gaussian_capacity`.
 
     Raises:
-        BenchError: a value outside of these ranges, NaN included.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> laplace_capacity(0.5), round(laplace_capacity(0.5, 1), 6)
     (2.0, 1.098612)
@@ -71,17 +71,18 @@ def laplace_capacity(noise: float, coordinates: int = 0) -> float:
 
 
 def response_capacity(epsilon: float, choices: int) -> float:
-    """Nats that one randomised response over k candidates carries: log k less the entropy of its noise; exact.
+    """Return the exact capacity, in nats, of a randomised response over k candidates: log k minus its noise entropy.
 
-    The channel is symmetric, so that even inputs are the best. A label that is no candidate, answered by any of them
-    evenly, is one more input whose answers look like the even mixture: it adds nothing (docs/information.md).
+    The channel is symmetric, so uniform inputs are optimal. A label that is not a candidate, for which the response is
+    uniform over the candidates, is one more input whose output equals the uniform mixture: it adds nothing
+    (docs/information.md).
 
     Args:
         epsilon: >= 0, or infinity: a label without noise.
         choices: k >= 1.
 
     Raises:
-        BenchError: a value outside of these ranges, NaN included.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(response_capacity(1.0, 10), 4), round(response_capacity(1.0, 3), 3), response_capacity(math.inf, 1)
     (0.0734, 0.123, 0.0)
@@ -95,14 +96,14 @@ def response_capacity(epsilon: float, choices: int) -> float:
 
 
 def selective_capacity(epsilon: float, classes: int) -> float:
-    """Nats that one randomised response carries, at most, whose number of candidates is anything from 2 to c.
+    """Return an upper bound, in nats, on the information in one randomised response with 2 to c candidates.
 
     Args:
-        epsilon: as of `response_capacity`.
+        epsilon: as in `response_capacity`.
         classes: c >= 2.
 
     Raises:
-        BenchError: a value outside of these ranges, NaN included.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(selective_capacity(1.0, 10), 4), round(selective_capacity(math.inf, 10), 4)
     (0.1233, 2.3026)
@@ -112,11 +113,11 @@ def selective_capacity(epsilon: float, classes: int) -> float:
 
 
 def noise_over_radius(multiplier: float) -> float:
-    """The noise over the radius of a ball that holds all vectors, of the noise over their largest distance.
+    """Convert noise relative to the largest distance of vectors to noise relative to the radius of their ball.
 
-    Vectors no two of which are further than D apart lie in a ball of radius D sqrt(n / (2 (n + 1))) < D / sqrt(2) in n
-    dimensions (Jung 1901). Only where the neighbours of a ledger's event are *any* two states of the private data is
-    its sensitivity such a D. Where D is twice a bound on the norms, the radius is D / 2 and this is not needed.
+    Vectors with pairwise distances of at most D are in a ball of radius D sqrt(n / (2 (n + 1))) < D / sqrt(2) in n
+    dimensions (Jung 1901). The sensitivity is such a D only if the neighbours of a ledger's event are *any* two states
+    of the private data. If D is twice a bound on the norms, the radius is D / 2 and this is not needed.
 
     >>> round(noise_over_radius(100.0), 4)
     141.4214
@@ -125,21 +126,21 @@ def noise_over_radius(multiplier: float) -> float:
 
 
 def needed(accuracy: float, classes: int) -> float:
-    """Nats that a method which treats class names symmetrically needs, at least, for an accuracy.
+    """Return a lower bound on the nats that a method symmetric in class names needs for an accuracy.
 
     sum over j = 2..c of max(0, log j - phi(a)), phi(a) = h(a) + (1 - a) log(c - 1), h the binary entropy: naming the
-    classes one after another, of which j are left, less what Fano's inequality allows an accuracy of a to leave open.
-    Not less than log c! - c phi(a), the same for all classes at once.
+    classes one after another, of which j are left, minus the uncertainty that Fano's inequality permits at accuracy a.
+    It is at least log c! - c phi(a), the bound for all classes at once.
 
     Args:
-        accuracy: a in [0, 1], expected over the method's draws, every class counting the same (`even_accuracy`).
+        accuracy: a in [0, 1], expected over the method's draws, with equal weight of every class (`even_accuracy`).
         classes: c >= 2.
 
     Returns:
         >= 0; 0 up to an accuracy of 1/c, log c! at 1.
 
     Raises:
-        BenchError: a value outside of these ranges, NaN included.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(needed(0.9785, 10), 4), round(needed(1.0, 10), 4), needed(0.1, 10)
     (13.7449, 15.1044, 0.0)
@@ -154,7 +155,7 @@ def needed(accuracy: float, classes: int) -> float:
 
 
 def fano(accuracy: float, classes: int) -> float:
-    """phi(a) = h(a) + (1 - a) log(c - 1) in nats: what a guess that is right with probability a can leave open.
+    """Return phi(a) = h(a) + (1 - a) log(c - 1) in nats: Fano's bound on the uncertainty left by a guess of accuracy a.
 
     >>> fano(1.0, 10), round(fano(0.1, 10) - math.log(10), 12)
     (0.0, 0.0)
@@ -165,17 +166,17 @@ def fano(accuracy: float, classes: int) -> float:
 
 
 def most_accuracy(nats: float, classes: int) -> float:
-    """The largest accuracy that so many nats allow: the inverse of `needed`, rounded up.
+    """Return the largest accuracy that this many nats permit: the inverse of `needed`, rounded up.
 
     Args:
         nats: >= 0, or infinity.
         classes: c >= 2.
 
     Returns:
-        From 1/c at 0 nats to 1 at log c!, every class counting the same.
+        From 1/c at 0 nats to 1 at log c!, with equal weight of every class.
 
     Raises:
-        BenchError: a value outside of these ranges, NaN included.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(most_accuracy(2.56, 10), 4), most_accuracy(0.0, 2), most_accuracy(math.inf, 10)
     (0.5965, 0.5, 1.0)
@@ -195,14 +196,14 @@ def most_accuracy(nats: float, classes: int) -> float:
 
 
 def most_chance(accuracy: float, nats: float, classes: int) -> float:
-    """How often a run may reach an accuracy by luck, where so many nats do not allow it on the mean.
+    """Return an upper bound on the probability that a run reaches an accuracy by luck, given its nats.
 
-    The largest p with p log(p/q) + (1 - p) log((1 - p)/(1 - q)) <= nats, q being what an answer that has seen nothing
-    reaches: two ways of naming the classes that one student serves with accuracy a differ in at most 2 c (1 - a) names,
-    so q is the number of permutations that move no more, over c!.
+    The largest p with p log(p/q) + (1 - p) log((1 - p)/(1 - q)) <= nats, where q is the chance of a response without
+    any information. Two namings of the classes for which one student has accuracy a differ in at most 2 c (1 - a)
+    names, so q is the number of permutations that move no more, over c!.
 
     Args:
-        accuracy: a in [0, 1], of one student, every class counting the same.
+        accuracy: a in [0, 1], of one student, with equal weight of every class.
         nats: >= 0, or infinity.
         classes: c >= 2.
 
@@ -210,7 +211,7 @@ def most_chance(accuracy: float, nats: float, classes: int) -> float:
         A probability, rounded up.
 
     Raises:
-        BenchError: a value outside of these ranges, NaN included.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(most_chance(0.9785, 2.56, 10), 3), most_chance(0.5, 2.56, 2)
     (0.203, 1.0)
@@ -231,7 +232,7 @@ def most_chance(accuracy: float, nats: float, classes: int) -> float:
 
 
 def _derangements(count: int) -> int:
-    """Permutations of so many that leave none in its place: 1, 0, 1, 2, 9, ..."""
+    """Return the number of permutations of `count` items without a fixed point: 1, 0, 1, 2, 9, ..."""
     found = 1
     for size in range(1, count + 1):
         found = size * found + (-1) ** size
@@ -239,12 +240,12 @@ def _derangements(count: int) -> int:
 
 
 def even_accuracy(accuracy: float, smallest_share: float, classes: int) -> float:
-    """The least mean of the accuracies in c classes that a test accuracy leaves possible, by the smallest class.
+    """Return the smallest class-balanced accuracy consistent with a test accuracy, by the smallest class's share.
 
-    1 - (1 - a) / (c w): all errors may lie in the class that has the smallest share w of the test set.
+    1 - (1 - a) / (c w): all errors may be in the class that has the smallest share w of the test set.
 
     Args:
-        accuracy: a in [0, 1], of all test images together.
+        accuracy: a in [0, 1], over all test images.
         smallest_share: w in (0, 1/c].
         classes: c >= 2.
 
@@ -256,12 +257,12 @@ def even_accuracy(accuracy: float, smallest_share: float, classes: int) -> float
 
 @dataclass(frozen=True)
 class Information:
-    """What all answers behind a release can carry about the private data.
+    """Upper bound on the information about the private data in all responses of a release.
 
     Attributes:
-        nats: at most so many; infinity where nothing bounds them, None where it is not known.
-        why: in words, what was summed, or why there is no number.
-        classes: c of the private data; 0 where it is not known.
+        nats: the upper bound; infinity if unbounded, None if unknown.
+        why: description of the sum, or the reason for a missing number.
+        classes: c of the private data; 0 if unknown.
     """
 
     nats: float | None
@@ -270,34 +271,34 @@ class Information:
 
     @property
     def most_accuracy(self) -> float | None:
-        """The largest accuracy that the nats allow a method which treats class names symmetrically; None if unknown."""
+        """Return the largest accuracy that the nats permit for a method symmetric in class names; None if unknown."""
         return most_accuracy(self.nats, self.classes) if self.nats is not None and self.classes >= 2 else None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         nats = None if self.nats is None else epsilon_to_json(self.nats)
         return {"nats": nats, "why": self.why, "classes": self.classes}
 
     @classmethod
     def from_json(cls, item: dict[str, Any]) -> Information:
-        """What `to_json` wrote. Raises ValueError for nats that are neither a number, nor "inf", nor null."""
+        """Rebuild from `to_json`. Raises ValueError for nats that are neither a number, nor "inf", nor null."""
         nats = item["nats"]
         return cls(None if nats is None else epsilon_from_json(nats), str(item["why"]), int(item["classes"]))
 
 
 def of_ledger(ledger: Ledger, classes: int = 0) -> Information:
-    """What a release carries by its ledger: the sum over the entries of unit `example`, which name every use.
+    """Return the information of a release: the sum over its ledger entries of unit `example`, which list every use.
 
-    An entry that says what it carries counts so much; a use without protection that does not is infinite; any other
-    use (private training, moments) makes the sum unknown. The other units describe the same uses again.
+    An entry with a `carries` value adds that; an unprotected use without one is infinite; any other use without one
+    (private training, moments) makes the sum unknown. The other units describe the same uses again.
     """
     return total([(_carried(entry), entry.why) for entry in ledger.entries(Unit.EXAMPLE)], classes)
 
 
 def total(carried: Sequence[tuple[float | None, str]], classes: int = 0) -> Information:
-    """The sum over uses of the private data, each with what it carries (None = not known) and what it was.
+    """Return the sum over uses of the private data, each with its nats (None = unknown) and a description.
 
-    One that nothing bounds makes the sum infinite; else one that is not known leaves it unknown, and so does none.
+    An unbounded use makes the sum infinite; otherwise an unknown use, or no use at all, makes it unknown.
     """
     for unbounded, what in ((math.inf, "nothing bounds this"), (None, "no capacity is known of this")):
         for nats, why in carried:
@@ -310,13 +311,13 @@ def total(carried: Sequence[tuple[float | None, str]], classes: int = 0) -> Info
 
 
 def _carried(entry: Entry) -> float | None:
-    """What an entry carries: as it says, else 0 where nothing was done and infinity where nothing protects."""
+    """Return the nats of an entry: its own value, else 0 for no operation and infinity for an unprotected use."""
     known = {"NoOpDpEvent": 0.0, "NonPrivateDpEvent": math.inf}.get(type(entry.event).__name__)
     return known if entry.carries is None else entry.carries
 
 
 def _inverse(name: str, given: float) -> float:
-    """1 / given, infinity for 0; refuses what is negative or no number."""
+    """Return 1 / given, infinity for 0; refuses negative values and NaN."""
     if not given >= 0:
         raise BenchError(f"{name} is {given}; expected a number >= 0")
     return 1 / given if given else math.inf

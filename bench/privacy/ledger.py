@@ -1,11 +1,11 @@
-"""The ledger: every use a method made of private data, written down as it happened and costed later.
+"""The ledger: a record of every use that a method makes of private data; its privacy cost is computed later.
 
-An entry says what was done; no epsilon is computed here. In a `GaussianDpEvent` the noise multiplier is the noise's
+An entry states what was done; no epsilon is computed here. In a `GaussianDpEvent` the noise multiplier is the noise's
 standard deviation over the L2 sensitivity between the neighbours of the entry's unit, in a `LaplaceDpEvent` the noise
-scale over the L1 sensitivity: whoever writes the entry has counted a factor two where both neighbours contribute, as
-they do beside randomised responses too.
-A `PoissonSampledDpEvent` follows DP-SGD: the noise over one record's contribution, also where neighbours replace it
-(units `label` and `query`, and beside randomised responses), which the accountant counts twice.
+scale over the L1 sensitivity. The writer of an entry must include a factor of two if both neighbours contribute, as
+they also do when composed with randomised responses. A `PoissonSampledDpEvent` follows DP-SGD: the noise over one
+record's contribution, even if neighbours replace it (units `label` and `query`, and in composition with randomised
+responses); the accountant then counts it twice.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ OPTIONAL = {"relation"}
 
 @dataclass(frozen=True)
 class Entry:
-    """One kind of use: `event`, done `count` times, seen at `unit`; `why` says in words what it was.
+    """One kind of use: `event`, done `count` times, for neighbours of `unit`; `why` describes it.
 
-    `carries`: so many nats about everything private go through all `count` uses at most (`bench.privacy.information`);
-    None where that is not known. No epsilon depends on it, and it is not written to files.
+    `carries`: upper bound, in nats, on the information about the private data in all `count` uses
+    (`bench.privacy.information`); None if unknown. It has no effect on epsilon and is not written to files.
 
-    `relation` narrows what the event proves by itself to neighbours that differ so; None = as the accountant reads it.
-    Where one of several networks answers by randomised response, a record that is left out changes one of them, and one
-    that is replaced perhaps two, so that what is charged for one holds for leaving out alone.
+    `relation` restricts the guarantee of the event to one neighbouring relation; None = the accountant's default.
+    Example: if one of several networks gives each randomised response, removing a record changes one network, and
+    replacing it perhaps two, so that a cost computed for one network is valid for removal only.
     """
 
     event: DpEvent
@@ -48,16 +48,16 @@ class Entry:
     relation: Relation | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; the relation where it is narrowed."""
+        """Return plain data, with the relation if it is restricted."""
         plain = {"event": event_to_json(self.event), "count": self.count, "unit": self.unit.value, "why": self.why}
         return plain | ({"relation": self.relation.value} if self.relation else {})
 
 
 class Ledger:
-    """What one release took from the private data.
+    """All uses of the private data by one release.
 
-    Entries of different units describe the same uses as seen by different neighbours. They are never mixed: the
-    accountant reads the entries of one unit and nothing else.
+    Entries of different units describe the same uses for different neighbours. They are never mixed: the accountant
+    reads the entries of one unit only.
     """
 
     def __init__(self) -> None:
@@ -73,16 +73,17 @@ class Ledger:
         carries: float | None = None,
         relation: Relation | None = None,
     ) -> None:
-        """Write down that `event` was done `count` times, and what all of that `carries` at most, where it is known.
+        """Add an entry: `event` was done `count` times, and all of that `carries` at most this many nats, if known.
 
         Args:
-            relation: as of an `Entry`.
+            relation: as in `Entry`.
 
         Raises:
-            TypeError: `event` is no DpEvent, `count` no int, or a parameter of the event no plain Python value.
+            TypeError: `event` is not a DpEvent, `count` not an int, or a parameter of the event not a plain Python
+                value.
             ValueError: `count` is below 1 or has more than 4,000 bits, a parameter of the event is NaN or infinite,
                 events are nested more than 20 deep, or `carries` is negative or NaN.
-            BenchError: no such unit.
+            BenchError: an unknown unit.
         """
         from dp_accounting import DpEvent
 
@@ -100,19 +101,19 @@ class Ledger:
         self._entries.append(Entry(event, count, as_unit(unit), why, carries, relation))
 
     def entries(self, unit: Unit | None = None) -> tuple[Entry, ...]:
-        """The entries of one unit, or of all units, in the order they were written."""
+        """Return the entries of one unit, or of all units, in the order they were written."""
         return tuple(entry for entry in self._entries if unit is None or entry.unit == unit)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Plain data, one item per entry."""
+        """Return plain data, one item per entry."""
         return [entry.to_json() for entry in self._entries]
 
     @classmethod
     def from_json(cls, items: Any) -> Ledger:
-        """The ledger that `to_json` wrote. Anything may be given: nothing in a file is believed.
+        """Rebuild the ledger that `to_json` wrote. The input may be untrusted, so everything is checked.
 
         Raises:
-            BenchError: not a list of entries as `to_json` writes them, an event that dp_accounting does not have, a
+            BenchError: not a list of entries as `to_json` writes them, an event that dp_accounting does not define, a
                 parameter of the wrong kind, a number that is not finite, or events nested more than 20 deep.
         """
         if not isinstance(items, list):
@@ -142,17 +143,17 @@ class Ledger:
 
 
 def randomised_response_event(epsilon: float, choices: int) -> DpEvent:
-    """The event of one answer drawn by `mechanisms.randomised_response` over `choices` candidates.
+    """Return the event of one response drawn by `mechanisms.randomised_response` over `choices` candidates.
 
     dp_accounting's noise parameter is the probability p of a uniform draw that may hit the true answer,
-    p = k / (e^epsilon + k - 1). For an epsilon > 0 it is kept below 1, so that none is accounted as 0.
+    p = k / (e^epsilon + k - 1). For an epsilon > 0 it is kept below 1, so that no response is accounted as epsilon 0.
 
     Args:
-        epsilon: in [0, `limits.most_response_epsilon(choices)`], or infinity: an answer without noise.
+        epsilon: in [0, `limits.most_response_epsilon(choices)`], or infinity: a response without noise.
         choices: k >= 1.
 
     Raises:
-        BenchError: a value outside these ranges, NaN included.
+        BenchError: a value outside these ranges, including NaN.
 
     >>> round(randomised_response_event(math.log(7), 4).noise_parameter, 12)
     0.4

@@ -1,9 +1,9 @@
-"""How weak a randomised response may be before the random numbers it is drawn with no longer deliver it.
+"""Largest epsilon of a randomised response that finite-precision random numbers can realise.
 
-An answer flips where 62 random bits are below F 2^62, rounded to a whole number, F = (k - 1) / (e^epsilon + k - 1): F
-is realised to 2^-63, a share of 2^-63 / F of itself. Where a kept label is drawn by comparing a float64 with 1 - F,
-there are no flips at all from an F of about 2^-53 on: the identity, whose epsilon is infinite. With F >= 2^-32 the
-share is below 2^-31, and drawing one of the k - 1 others from 63 bits adds (k - 1) 2^-63: the realised ratio of two
+A response flips if 62 random bits are below F 2^62, rounded to an integer, with F = (k - 1) / (e^epsilon + k - 1): F is
+realised to 2^-63, a relative 2^-63 / F. If the flip were drawn by comparing a float64 with 1 - F, there would be no
+flips at all from F of about 2^-53 on: the identity, whose epsilon is infinite. With F >= 2^-32 the relative error is
+below 2^-31, and drawing one of the k - 1 others from 63 bits adds (k - 1) 2^-63: the realised ratio of two
 probabilities is e^epsilon to within a factor of e^(2^-30), 1e-9.
 """
 
@@ -14,14 +14,14 @@ import math
 from bench.errors import BudgetError
 
 LEAST_FLIP = 2.0**-32
-"""The smallest chance to flip that is drawn faithfully enough."""
+"""Smallest flip probability that is drawn accurately enough."""
 
 
 def most_response_epsilon(choices: int) -> float:
-    """The largest finite epsilon of a randomised response over k choices: log((2^32 - 1) (k - 1)).
+    """Return the largest finite epsilon of a randomised response over k choices: log((2^32 - 1) (k - 1)).
 
     Args:
-        choices: k >= 1; one choice says nothing, and any epsilon will do.
+        choices: k >= 1; with one choice the response reveals nothing, and any epsilon is allowed.
 
     Raises:
         BenchError: `choices` below 1.
@@ -35,7 +35,7 @@ def most_response_epsilon(choices: int) -> float:
 
 
 def check_response_epsilon(epsilon: float, choices: int) -> None:
-    """Refuse an epsilon that draws cannot deliver faithfully. Infinity, an answer without noise, passes.
+    """Raise BenchError for an epsilon that cannot be drawn accurately. Infinity, a response without noise, is allowed.
 
     Raises:
         BenchError: `epsilon` negative or NaN, or finite and above `most_response_epsilon(choices)`; `choices` below 1.

@@ -1,7 +1,7 @@
-"""The randomised steps the methods share: bounding rows, adding noise, answering with a randomised label.
+"""The randomised steps that methods share: bounding rows, adding noise, randomised response.
 
-What leaves a randomised step may be released; what enters may not. Where the draws come from, and the precision they
-are made in, is `bench.privacy.noise`; noise for counts is `bench.privacy.counts`.
+The output of a randomised step may be released; its input may not. `bench.privacy.noise` provides the draws and their
+precision; `bench.privacy.counts` provides noise for counts.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bench.privacy.noise import LARGEST_SCALE, SMALLEST_SCALE, Noise, Source
 
 
 def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
-    """bound * g / (||g|| + h) for each row g (DPSD and DPDFD, normalisation step).
+    """Return bound * g / (||g|| + h) for each row g (DPSD and DPDFD, normalisation step).
 
     Args:
         grads: (n, c), any float dtype.
         bound: B in DPSD, C in DPDFD; > 0, in gradient units.
-        h: > 0, keeps small rows small.
+        h: > 0, a regulariser: rows with norms far below h stay short.
 
     Returns:
         (n, c), same dtype and device.
@@ -31,10 +31,10 @@ def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
     Guarantees:
         Each row's norm is strictly below `bound`, rounding included.
         A row holding NaN or inf becomes zero.
-        Replacing one row moves the stack, or the sum over rows, by less than `2 * bound`.
+            Replacing one row changes the stack, or the sum over rows, by less than `2 * bound`.
 
     Raises:
-        BenchError: `bound` or `h` outside of 2^-100 to 2^100.
+        BenchError: `bound` or `h` is outside [2^-100, 2^100].
     """
     _require_positive("bound", bound)
     _require_positive("h", h)
@@ -44,7 +44,7 @@ def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
 
 
 def clip_rows(grads: Tensor, bound: float) -> Tensor:
-    """Scale each row of `grads` down to L2 norm at most `bound`; shorter rows stay (Abadi et al. 2016, Alg. 1).
+    """Scale each row of `grads` down to L2 norm at most `bound`; others are unchanged (Abadi et al. 2016, Alg. 1).
 
     Args:
         grads: (n, p), one row per example, any float dtype.
@@ -59,16 +59,16 @@ def clip_rows(grads: Tensor, bound: float) -> Tensor:
         The sum over rows has sensitivity `bound` (add or remove one), `2 * bound` (replace one).
 
     Raises:
-        BenchError: `bound` outside of 2^-100 to 2^100.
+        BenchError: `bound` is outside [2^-100, 2^100].
     """
     _require_positive("bound", bound)
     return _scaled(grads, (bound / _norms(grads)).clamp(max=1.0))
 
 
 def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tensor:
-    """Zero all but k entries of each row: those of largest magnitude, or of largest value.
+    """Zero all except k entries of each row: those of largest magnitude, or of largest value.
 
-    Exactly k entries are kept, ties included. Free of privacy cost only if noise is then added to all coordinates.
+    Exactly k entries are kept, including ties. Free of privacy cost only if noise is then added to all coordinates.
 
     Args:
         grads: (n, c).
@@ -78,7 +78,7 @@ def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tens
         (n, c), same dtype and device.
 
     Raises:
-        BenchError: `k` outside [1, c], or `by` another word.
+        BenchError: `k` is outside [1, c], or `by` is unknown.
     """
     if by not in ("magnitude", "value"):
         raise BenchError(f"top-k is by '{by}'; expected 'magnitude' or 'value'")
@@ -89,23 +89,23 @@ def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tens
 
 
 def gaussian_rows(values: Tensor, std: float, source: Source) -> Tensor:
-    """Add independent N(0, std^2) to every coordinate of every row, zeros included (DPSD, data mode).
+    """Add independent N(0, std^2) noise to every coordinate of every row, including zeros (DPSD, data mode).
 
     Args:
         values: (n, c), float32 or float64.
-        std: >= 0, in the units of `values`; 0 adds nothing and protects nothing.
+        std: >= 0, in the units of `values`; 0 adds no noise and gives no protection.
 
     Returns:
         (n, c), same dtype and device.
 
     Raises:
-        BenchError: a std, a dtype or values outside of what floating point can protect (`bench.privacy.noise`).
+        BenchError: a std, a dtype or values outside the range that floating point can protect (`bench.privacy.noise`).
     """
     return Noise.of(source).gaussian(values, std)
 
 
 def gaussian_shared_mean(rows: Tensor, std: float, source: Source) -> Tensor:
-    """(sum of the rows + one draw of N(0, std^2 I)) / n (DPDFD, Alg. 1, line 9).
+    """Return (sum of the rows + one draw of N(0, std^2 I)) / n (DPDFD, Alg. 1, line 9).
 
     Args:
         rows: (n, c), n >= 1, any float dtype; summed in float64.
@@ -123,11 +123,12 @@ def gaussian_shared_mean(rows: Tensor, std: float, source: Source) -> Tensor:
 
 
 def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, source: Source) -> Tensor:
-    """Answer each label by one of its row's k candidates, epsilon-differentially private in the label.
+    """Apply randomised response over each row's k candidates, epsilon-differentially private in the label.
 
     A label among its candidates is kept with probability e^epsilon / (e^epsilon + k - 1) and otherwise replaced by one
-    of the other k - 1, evenly; one that is not among them is answered by any of the k, evenly (DPSD, Alg. 2; DP-DFD).
-    No probability ratio between two labels exceeds e^epsilon. The candidates must not depend on the private data.
+    of the other k - 1, uniformly; for a label outside them the response is uniform over the k candidates (DPSD, Alg. 2;
+    DP-DFD). No probability ratio between two labels exceeds e^epsilon. The candidates must not depend on the private
+    data.
 
     Args:
         labels: (n,) int64.
@@ -138,7 +139,7 @@ def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, sour
         (n,) int64 on the labels' device.
 
     Raises:
-        BenchError: an `epsilon` that `flip_probability` refuses.
+        BenchError: `flip_probability` refuses the `epsilon`.
         ValueError: shapes that do not match, or a row with a candidate twice.
     """
     noise = Noise.of(source)
@@ -155,10 +156,11 @@ def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, sour
 def randomised_response_as_printed(
     labels: Tensor, candidates: Tensor, classes: int, epsilon: float, source: Source
 ) -> Tensor:
-    """DPSD's Eq. 5 as printed, for audits only: it satisfies no finite epsilon.
+    """Apply DPSD's Eq. 5 as published, for audits only: it satisfies no finite epsilon.
 
-    A label among its candidates goes through randomised response over all c classes; one that is not is answered by any
-    of the k candidates, evenly. An answer outside the candidates therefore proves that the label was inside.
+    A label among its candidates goes through randomised response over all c classes; for a label outside them the
+    response is uniform over the k candidates. A response outside the candidates therefore proves that the label was
+    among them.
 
     Args:
         labels: (n,) int64 in [0, classes).
@@ -170,7 +172,7 @@ def randomised_response_as_printed(
         (n,) int64 on the labels' device.
 
     Raises:
-        BenchError: an `epsilon` that `flip_probability` refuses.
+        BenchError: `flip_probability` refuses the `epsilon`.
         ValueError: shapes that do not match, or a row with a candidate twice.
     """
     noise = Noise.of(source)
@@ -188,13 +190,13 @@ def _norms(grads: Tensor) -> Tensor:
 
 
 def _scaled(grads: Tensor, scale: Tensor) -> Tensor:
-    """Rows times `scale` (n, 1), computed in float64; rows with anything not finite become zero."""
+    """Return rows times `scale` (n, 1), computed in float64; rows with a non-finite value become zero."""
     finite = grads.isfinite().all(dim=1, keepdim=True)
     return torch.where(finite, (grads.double() * scale).to(grads.dtype), torch.zeros_like(grads))
 
 
 def _located(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """(n,) whether each label is among its candidates, and where."""
+    """Return (n,) whether each label is among its candidates, and its position there."""
     if candidates.ndim != 2 or candidates.shape[1] < 1 or labels.shape != candidates.shape[:1]:
         shapes = f"{tuple(labels.shape)} and {tuple(candidates.shape)}"
         raise ValueError(f"expected labels (n,) and candidates (n, k >= 1), got {shapes}")
@@ -209,10 +211,10 @@ def _located(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def flip_probability(epsilon: float, choices: int | Tensor) -> Tensor:
-    """(k - 1) / (e^epsilon + k - 1), the chance that a randomised response over k choices gives up its label; float64.
+    """Return (k - 1) / (e^epsilon + k - 1), the probability that a response over k choices changes its label; float64.
 
     Raises:
-        BenchError: an epsilon that `limits.check_response_epsilon` refuses; of choices that differ, for two of them.
+        BenchError: `limits.check_response_epsilon` refuses the epsilon; for varying choices it is checked with two.
     """
     check_response_epsilon(epsilon, 2 if isinstance(choices, Tensor) else choices)
     others = (torch.as_tensor(choices).double() - 1).clamp_min(0) * math.exp(-epsilon)
@@ -228,24 +230,25 @@ def _require_positive(name: str, given: float) -> None:
 
 
 def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, source: Source) -> Tensor:
-    """Answer each label by one of its row's candidates, whose number k >= 2 may differ from row to row.
+    """Apply randomised response with a number k >= 2 of candidates that may differ between rows.
 
-    DP-DFD's selective randomised response (Alg. 1, lines 8-11) with one-hot answers: a label among its row's candidates
-    is kept with probability e^epsilon / (e^epsilon + k - 1), every other candidate has 1 / (e^epsilon + k - 1); a label
-    that is no candidate is answered by any of the k, evenly. No probability ratio between two labels exceeds e^epsilon.
-    The candidates must not depend on the private data. Nothing here waits for the device.
+    DP-DFD's selective randomised response (Alg. 1, lines 8-11) with one-hot responses: a label among its row's
+    candidates is kept with probability e^epsilon / (e^epsilon + k - 1), every other candidate has 1 / (e^epsilon + k -
+    1); for a label outside them the response is uniform over the k candidates. No probability ratio between two labels
+    exceeds e^epsilon. The candidates must not depend on the private data. This function does not synchronise with the
+    device.
 
     Args:
         labels: (n,) int64 in [0, c).
-        allowed: (n, c) bool, the candidates; of a row with one candidate that one is the answer, and class 0 of a row
-            without any: neither says anything about the label.
+        allowed: (n, c) bool, the candidates. A row with one candidate returns it, and a row without any returns class
+            0: neither reveals anything about the label.
         epsilon: >= 0; infinity keeps every label that is a candidate.
 
     Returns:
         (n,) int64 on the labels' device.
 
     Raises:
-        BenchError: an `epsilon` that `flip_probability` refuses.
+        BenchError: `flip_probability` refuses the `epsilon`.
         ValueError: shapes that do not match, or `allowed` not of type bool.
     """
     if allowed.ndim != 2 or allowed.dtype != torch.bool or labels.shape != allowed.shape[:1]:

@@ -1,14 +1,14 @@
-"""What noisy votes cost by several accountants side by side: where DGD's printed numbers do and do not come from.
+"""Privacy cost of noisy votes by several accountants: an attempt to reproduce DGD's published numbers.
 
-No run calls it. It is here for the table "DGD's printed epsilons, by four accountants" of docs/privacy.md, which sets
-the moments accountant's bounds beside the others' (`dgd_table`); tests/privacy/test_privacy_moments.py holds them.
+No run uses this module. It makes the table "DGD's printed epsilons, by four accountants" of docs/privacy.md, which
+compares the moments accountant's bounds with the others (`dgd_table`); tests/privacy/test_privacy_moments.py checks it.
 
 One query releases votes with Laplace noise of scale 2/e0 on every count. One private record changes one teacher's vote,
-so two counts by 1 each, and a query is purely e0-differentially private; n queries compose. DGD prints, for e0 = 1/20
-and delta = 1e-5, 5.80 at 400 queries and 10.1 at 1000 by advanced composition, 8.03 at 1000 by "moments accountant",
-and epsilon 10.0 for 1300 queries and 1.00 for 27 in its tables.
+so two counts by 1 each, and a query is e0-differentially private with delta = 0; n queries compose. DGD publishes, for
+e0 = 1/20 and delta = 1e-5, 5.80 at 400 queries and 10.1 at 1000 by advanced composition, 8.03 at 1000 by "moments
+accountant", and epsilon 10.0 for 1300 queries and 1.00 for 27 in its tables.
 
-Found: `claims.dgd_composition` reproduces 5.80 and 10.1. No accountant here reproduces 8.03, 10.0 and 1.00; each lies
+Result: `claims.dgd_composition` reproduces 5.80 and 10.1. No accountant here reproduces 8.03, 10.0 and 1.00; each is
 between the exact privacy loss distribution and the classic data-independent moments:
 
 queries  printed  composition  classic moments  RDP, improved  PLD
@@ -18,8 +18,8 @@ queries  printed  composition  classic moments  RDP, improved  PLD
    1300     10.0       11.901           10.338          9.433  8.700
 
 The paper says that it adds "an advanced limit" of PATE (Papernot et al. 2017), whose Theorem 3 bounds a query's moments
-by how clear its votes are. Such a number depends on the private votes, which the paper does not print; PATE itself
-reports the same 8.03 for 1000 queries on MNIST. A data-dependent epsilon is no guarantee that may be published as is.
+by the margin of its votes. Such a number depends on the private votes, which the paper does not publish; PATE itself
+reports the same 8.03 for 1000 queries on MNIST. A data-dependent epsilon may not be published as a guarantee.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ MOST_MOMENTS = 32
 SCALE_EPSILON = 1 / 20
 DELTA = 1e-5
 PRINTED = {27: 1.0, 400: 5.80, 1000: 8.03, 1300: 10.0}
-"""DGD's own numbers: 5.80 by composition, the others by its moments accountant."""
+"""DGD's published numbers: 5.80 by composition, the others by its moments accountant."""
 
 
 def classic_moments(
     queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float = DELTA, most: int = MOST_MOMENTS
 ) -> float:
-    """Epsilon of n noisy votes by the data-independent moments of PATE (Papernot et al. 2017, Theorem 2).
+    """Return epsilon of n noisy votes by the data-independent moments of PATE (Papernot et al. 2017, Theorem 2).
 
     min over l = 1..most of (n a(l) - log delta) / l with a(l) = min(e0^2 l (l + 1) / 2, e0 l): their
-    2 gamma^2 l (l + 1) for a (2 gamma, 0)-private query, gamma = e0 / 2, and what pure privacy says of any moment.
+    2 gamma^2 l (l + 1) for a (2 gamma, 0)-private query, gamma = e0 / 2, and the bound on any moment by pure privacy.
 
     Args:
         queries: n >= 0.
         scale_epsilon: e0 > 0.
         delta: in (0, 1).
-        most: the largest moment looked at, >= 1. PATE's own script stops at 8.
+        most: the largest moment used, >= 1. PATE's own script stops at 8.
 
     Raises:
         BenchError: a value outside these ranges.
@@ -73,7 +73,7 @@ def classic_moments(
 
 
 def rdp_improved(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float = DELTA) -> float:
-    """Epsilon of n purely e0-private queries by Renyi privacy and the improved conversion.
+    """Return epsilon of n e0-DP queries (delta = 0) by Renyi privacy and the improved conversion.
 
     Renyi divergence of order a of binary randomised response, the worst e0-private mechanism:
     r = log((sinh(a e0) - sinh((a - 1) e0)) / sinh(e0)) / (a - 1); converted by Canonne, Kamath and Steinke (2020):
@@ -90,10 +90,10 @@ def rdp_improved(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: floa
 
 
 def rdp_laplace(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float = DELTA) -> float:
-    """As `rdp_improved`, with the divergence of Laplace noise on one count that moves by e0 times its scale.
+    """As `rdp_improved`, with the divergence of Laplace noise on one count that changes by e0 times its scale.
 
-    log(a/(2a - 1) e^((a - 1) e0) + (a - 1)/(2a - 1) e^(-a e0)) / (a - 1) (Mironov 2017, Prop. 6). A vote that moves two
-    counts by half as much each diverges less.
+    log(a/(2a - 1) e^((a - 1) e0) + (a - 1)/(2a - 1) e^(-a e0)) / (a - 1) (Mironov 2017, Prop. 6). A vote that changes
+    two counts by half as much each has a smaller divergence.
 
     Raises:
         BenchError: as `rdp_improved`.
@@ -106,7 +106,7 @@ def rdp_laplace(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float
 
 
 def pld(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float = DELTA) -> float:
-    """Epsilon of n queries by the project's accountant: the privacy loss distribution of a Laplace event.
+    """Return epsilon of n queries by the project's accountant: the privacy loss distribution of a Laplace event.
 
     Raises:
         BenchError: as `rdp_improved`.
@@ -123,7 +123,7 @@ def pld(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float = DELTA
 
 
 def dgd_table(queries: Sequence[int]) -> list[dict[str, float | int | None]]:
-    """Every accountant's epsilon at DGD's settings (e0 = 1/20, delta = 1e-5), a row per number of queries.
+    """Return every accountant's epsilon at DGD's settings (e0 = 1/20, delta = 1e-5), one row per number of queries.
 
     Returns:
         Rows with "queries", "printed" (the paper's number, None where it has none), "composition", "classic_moments",
@@ -153,7 +153,7 @@ def _check(queries: int, scale_epsilon: float, delta: float) -> None:
 
 
 def _response_divergence(order: np.ndarray, e0: float) -> np.ndarray:
-    """The sinh formula, as e^((a-1) e0) (1 + e^(-(2a - 1) e0)) / (1 + e^(-e0)): no large exponents cancel."""
+    """Evaluate the sinh formula as e^((a-1) e0) (1 + e^(-(2a - 1) e0)) / (1 + e^(-e0)), without cancellation."""
     return e0 + (np.log1p(np.exp(-(2 * order - 1) * e0)) - math.log1p(math.exp(-e0))) / (order - 1)
 
 

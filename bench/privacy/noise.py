@@ -1,26 +1,26 @@
-"""Where privacy noise comes from: the draws that a guarantee rests on, and nothing else.
+"""The source of privacy noise: all random draws that a privacy guarantee relies on.
 
-A source is `seeded`, for runs that can be repeated, or draws from the system's entropy (`--noise os`). The
-recorded seed is public: whoever reads it can subtract seeded noise, so that an epsilon under it holds only for an
-adversary without the seed. Whatever is drawn once per private record (which records are in a batch, how a record is
-moved about) comes from here too, or is indexed by the record itself; else removing one record would move all others'
-draws, and the sensitivity would not be what the ledger says.
+A source is `seeded`, for repeatable runs, or draws from the system's entropy (`--noise os`). The recorded seed is
+public: anyone who reads it can subtract seeded noise, so that the epsilon of a seeded run holds only for an adversary
+without the seed. Everything drawn once per private record (which records are in a batch, how a record is augmented)
+also comes from here, or is indexed by the record itself; otherwise removing one record would shift all other records'
+draws, and the sensitivity would not be the ledger's.
 
 Precision, and where each limit comes from:
 
-- All draws start from 63 random bits. Normals are Box and Muller's in float64 with the radius' uniform at full relative
-  precision, so that tails reach 9.3 deviations (probability 1e-20), where float32 ends at 5.77 (4e-9). Laplace tails,
-  whose mechanism has no delta to hide an end in, reach 87 scales: what one world reaches and a neighbour does not has
-  a probability below 1e-33 a number.
+- All draws start from 63 random bits. Normals use Box and Muller's method in float64, with the radius' uniform at full
+  relative precision, so that tails reach 9.3 deviations (probability 1e-20), where float32 ends at 5.77 (4e-9). Laplace
+  tails reach 87 scales, as that mechanism has no delta to cover a truncation: outputs that are possible in only one of
+  two neighbouring worlds have a probability below 1e-33 per number.
 - A real-valued release is summed exactly: value and noise are rounded to a lattice of 2^-30 of the scale, added without
   any rounding error, and the sum is rounded to 2^-10 of the scale. Both are post-processing of the ideal mechanism; the
-  second hides the low bits that tell sums of floating-point numbers apart (Mironov, CCS 2012). The first moves the
-  value by less than sqrt(d) 2^-30 scales, and errors of Box and Muller's functions, 2^-50, move the probability of a
-  cell of 2^-10 by less than 2^-39 of itself, in one of d coordinates.
-  A release is made of its value here, in one step; a value that is added to a noisy 0 later shows beside the grid.
+  second hides the low bits that distinguish sums of floating-point numbers (Mironov, CCS 2012). The first changes the
+  value by less than sqrt(d) 2^-30 scales, and errors of Box and Muller's functions, 2^-50, change the probability of a
+  cell of 2^-10 by less than a relative 2^-39, in one of d coordinates. A release is made from its value here, in one
+  step; a value added to a noisy 0 later would be visible off the grid.
 - Values may be 2^22 times the noise's scale in float64, where the lattice fills the 53 bits of a number, or 2^14 in
-  float32, whose own rounding (2^-24 of the value) must stay far below the noise; beyond that the step is refused.
-  Narrower types are refused.
+  float32, whose own rounding (2^-24 of the value) must stay far below the noise; larger values are refused. Narrower
+  types are refused.
 - Scales are from 2^-100 to 2^100, where squares neither underflow nor overflow in float64.
 - Counts, such as votes, are integers and get integer noise (`bench.privacy.counts`), whose draws are exact.
 """
@@ -40,28 +40,28 @@ from bench.errors import BenchError
 from bench.seeds import derive
 
 VERSION = 2
-"""Of the draws, as records have it: 1 drew float32, whose tails end at 5.77 deviations, and has no number there."""
+"""Version of the draws, stored in records: version 1 drew float32, with tails up to 5.77 deviations, and is not
+stored."""
 BITS = 63
-"""Of one draw."""
+"""Random bits per draw."""
 FEW = 1 << 20
-"""Below it a uniform draw of whole numbers is too coarse for a tail, and gets as many bits again."""
+"""Below this value a uniform integer is too coarse for a tail, and gets the same number of bits again."""
 SMALLEST_SCALE, LARGEST_SCALE = 2.0**-100, 2.0**100
 MOST_OVER_SCALE = {torch.float32: 2.0**14, torch.float64: 2.0**22}
-"""Largest value, in units of the noise's scale, that a release may hold; by dtype."""
+"""Largest value in a release, in units of the noise's scale; by dtype."""
 LATTICE, GRID = 30, 10
-"""Sums are formed in steps of 2^-30 of the scale (rounded down to a power of two), and released in steps of 2^-10."""
+"""Exponents: sums are formed in steps of 2^-30 of the scale (rounded down to a power of two), released in 2^-10."""
 Draw = Callable[..., Tensor]
 Kind = Literal["gaussian", "laplace", "response"]
 
 
 class Noise:
-    """A source of privacy noise; every call gives new, independent draws.
+    """A source of privacy noise; every call returns new, independent draws.
 
     Args:
-        device: where draws are made.
-        seed: any int, for draws that can be repeated; None draws from the system's entropy: on a CPU each
-            draw from the kernel's generator, on an accelerator the exclusive or of two generators whose seeds, of 64
-            bits each, are the system's.
+        device: device of the draws.
+        seed: any int, for repeatable draws; None draws from the system's entropy: on a CPU each draw is from the
+            kernel's generator, on an accelerator the exclusive or of two generators with 64-bit seeds from the system.
     """
 
     def __init__(self, device: torch.device | str = "cpu", seed: int | None = None) -> None:
@@ -77,7 +77,7 @@ class Noise:
 
     @classmethod
     def of(cls, source: Noise | torch.Generator) -> Noise:
-        """The source itself, or one that draws from a generator of the caller's: what audits and tests hand in."""
+        """Return the source itself, or wrap a torch generator, which audits and tests pass, in a source."""
         if isinstance(source, Noise):
             return source
         made = cls.__new__(cls)
@@ -86,11 +86,11 @@ class Noise:
 
     @property
     def host(self) -> Noise:
-        """The source of draws that are made on the processor, so that nothing waits for an accelerator."""
+        """Return a source that draws on the CPU, to avoid synchronising with an accelerator."""
         return self._host
 
     def bits(self, count: int) -> Tensor:
-        """(count,) int64, uniform in [0, 2^63)."""
+        """Draw (count,) int64, uniform in [0, 2^63)."""
         if not self._generators:
             drawn = torch.frombuffer(bytearray(os.urandom(8 * count)), dtype=torch.int64) if count else torch.zeros(0)
             return drawn.long() & (2**BITS - 1)
@@ -100,11 +100,11 @@ class Noise:
         return drawn
 
     def uniform(self, *shape: int) -> Tensor:
-        """Independent float64 draws from [0, 1), multiples of 2^-53."""
+        """Draw independent float64 values from [0, 1), multiples of 2^-53."""
         return (self.bits(math.prod(shape)) >> 10).double().mul_(2.0**-53).view(shape)
 
     def normal(self, *shape: int) -> Tensor:
-        """Independent float64 draws of N(0, 1), by Box and Muller; they are not rounded to any grid."""
+        """Draw independent float64 values of N(0, 1), by Box and Muller; they are not rounded to any grid."""
         count = math.prod(shape)
         half = (count + 1) // 2
         bits = self.bits(2 * half)
@@ -113,60 +113,67 @@ class Noise:
         return torch.cat([radius * angle.cos(), radius * angle.sin()])[:count].view(shape)
 
     def integers(self, low: int, high: int, count: int) -> Tensor:
-        """(count,) int64 from [low, high), even but for (high - low) 2^-63."""
+        """Draw (count,) int64 from [low, high), uniform to within (high - low) 2^-63."""
         return low + self.bits(count) % (high - low)
 
     def chance(self, probability: Tensor | float, count: int) -> Tensor:
-        """(count,) bool, each true with its probability in [0, 1], right to 2^-62.
+        """Draw (count,) bool, each true with its probability in [0, 1], accurate to 2^-62.
 
-        A small chance keeps its precision: of two events ask for the rarer one.
+        Small probabilities are more accurate: of two complementary events draw the rarer one.
         """
         given = torch.as_tensor(probability, dtype=torch.float64).to(self.device)
         below = (given * 2.0**62).round().long()
         return (self.bits(count) >> 1) < below
 
     def sample(self, records: int, probability: float) -> Tensor:
-        """(m,) int64 ascending: each record's number with `probability`, independently of the others; m may be 0."""
+        """Draw a Poisson sample: (m,) int64 ascending indices, each included independently with `probability`.
+
+        The number m of indices may be 0.
+        """
         return (self.uniform(records) < probability).nonzero().flatten()
 
     def gaussian(self, values: Tensor, std: float) -> Tensor:
-        """`values` with independent N(0, std^2) on every coordinate: a Gaussian mechanism's release.
+        """Release `values` with independent N(0, std^2) noise on every coordinate (the Gaussian mechanism).
 
         Args:
             values: any shape, float32 or float64, on any device.
-            std: >= 0, in the units of `values`; 0 adds nothing and protects nothing.
+            std: >= 0, in the units of `values`; 0 adds no noise and gives no protection.
 
         Returns:
             Same shape, dtype and device; rounded to the grid of the scale, then to the dtype.
 
         Raises:
-            BenchError: a std or a dtype outside of what floating point can protect; see the module.
-            RuntimeError: values too large for the noise, or NaN; on an accelerator at some later call.
+            BenchError: a std or a dtype outside the range that floating point can protect; see the module.
+            RuntimeError: values too large for the noise, or NaN; on an accelerator it may be raised by a later call.
         """
         require_scale("the noise's standard deviation", std)
         return self.released(self._noised(self.entering("gaussian", values, std), std, self.normal))
 
     def laplace(self, values: Tensor, scale: float) -> Tensor:
-        """`values` with independent Laplace noise, density exp(-|x| / scale) / (2 scale); else as `gaussian`."""
+        """As `gaussian`, with Laplace noise of density exp(-|x| / scale) / (2 scale)."""
         require_scale("the Laplace noise's scale", scale)
         return self.released(self._noised(self.entering("laplace", values, scale), scale, self._two_sided))
 
     def entering(self, kind: Kind, values: Tensor, scale: float) -> Tensor:
-        """What is about to be protected by noise of `scale`, or labels by a response of epsilon `scale`.
+        """Hook: values that noise of `scale`, or labels that a response of epsilon `scale`, is about to protect.
 
-        A witness of the mechanism looks here (`bench.privacy.witness`). Returns `values`.
+        A witness of the mechanism overrides it (`bench.privacy.witness`). Returns `values`.
         """
         return values
 
     def released(self, answer: Tensor) -> Tensor:
-        """What a mechanism has made, and all that is ever seen of its input; a witness looks here. Returns `answer`."""
+        """Hook: a mechanism's output, the only thing released about its input; a witness overrides it.
+
+        Returns `answer`.
+        """
         return answer
 
     def _two_sided(self, *shape: int) -> Tensor:
         bits = self.bits(math.prod(shape))
         whole = bits >> 1
         uniform = whole.double() + 0.5
-        # sizes beyond 29 scales lie ever further apart, until a neighbour's lie in other cells of the grid: more bits
+        # values beyond 29 scales are ever further apart, until neighbours' values are in other grid cells: draw more
+        # bits
         for coarse in (whole < FEW).nonzero()[:, 0]:
             uniform[coarse] = whole[coarse] + (self.bits(1)[0].double() + 0.5) * 2.0**-BITS
         size = -uniform.mul_(2.0**-62).log_()
@@ -190,19 +197,19 @@ class Noise:
 
 
 Source = Noise | torch.Generator
-"""What mechanisms draw from: a run's own source, or an audit's generator."""
+"""Source of a mechanism's draws: a run's noise source, or an audit's generator."""
 
 
 def require_room(name: str, scale: float, dtype: torch.dtype) -> None:
-    """Refuse, before anything is made, noise that values as large as its bound would be refused with.
+    """Raise BenchError, before any computation, for noise too small for values as large as their bound.
 
     Args:
-        name: what the noise is called, for the message.
-        scale: of the noise, as a multiple of the largest value; 0 is no noise, and none is promised.
+        name: name of the noise, for the message.
+        scale: of the noise, as a multiple of the largest value; 0 = no noise, and no guarantee.
         dtype: of the values, in `MOST_OVER_SCALE`.
 
     Raises:
-        BenchError: the bound is more than `MOST_OVER_SCALE` scales, or a scale that `require_scale` refuses.
+        BenchError: the bound is more than `MOST_OVER_SCALE` scales, or `require_scale` refuses the scale.
     """
     require_scale(name, scale)
     least = 1 / MOST_OVER_SCALE[dtype]
@@ -214,10 +221,10 @@ def require_room(name: str, scale: float, dtype: torch.dtype) -> None:
 
 
 def require_scale(name: str, scale: float) -> None:
-    """Refuse a scale of noise that floating point cannot keep its promise at; 0 is no noise, and none is promised.
+    """Raise BenchError for a noise scale whose guarantee floating point cannot keep; 0 = no noise, and no guarantee.
 
     Raises:
-        BenchError: `scale` neither 0 nor from 2^-100 to 2^100.
+        BenchError: `scale` is neither 0 nor in [2^-100, 2^100].
     """
     if not (scale == 0 or SMALLEST_SCALE <= scale <= LARGEST_SCALE):
         raise BenchError(

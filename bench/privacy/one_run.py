@@ -7,8 +7,8 @@ f(v) = P[Binomial(r, q) >= v],
 
     P[at least v right] <= f(v) + 2 m delta max over i in 1..v of (f(v - i) - f(v)) / i.
 
-Every epsilon for which the right side is below 1 - confidence is refuted. The bound is for one audit: whoever looks at
-k of them divides 1 - confidence by k.
+Every epsilon for which the right side is below 1 - confidence is refuted. The bound is for one audit: divide 1 -
+confidence by k when using k of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.privacy.units import Relation, Unit
 
 if TYPE_CHECKING:
     import numpy as np
-    from numpy.typing import NDArray  # boards read this file without numpy
+    from numpy.typing import NDArray  # boards import this file without numpy
 
 CONFIDENCE = 0.95
 LARGEST = 60.0
@@ -31,12 +31,12 @@ _HALVINGS = 60
 
 
 def p_value(epsilon: float, guesses: int, correct: int, canaries: int, delta: float) -> float:
-    """An upper bound, in [0, 1], on the chance of at least `correct` right guesses under (epsilon, delta)-DP.
+    """Return a bound, in [0, 1], on the probability of `correct` or more right guesses under (epsilon, delta)-DP.
 
     Args:
         epsilon: >= 0.
         guesses: r, of which `correct` were right.
-        canaries: m >= r, those abstained on included.
+        canaries: m >= r, including those without a guess.
         delta: in [0, 1).
     """
     import numpy as np
@@ -53,14 +53,14 @@ def p_value(epsilon: float, guesses: int, correct: int, canaries: int, delta: fl
 def one_run_epsilon(
     guesses: int, correct: int, canaries: int, delta: float = 0.0, confidence: float = CONFIDENCE
 ) -> float:
-    """The epsilon that the guesses refute, >= 0: training is not (epsilon', delta)-DP for any epsilon' below it.
+    """Return the epsilon that the guesses refute, >= 0: training is not (epsilon', delta)-DP for any epsilon' below it.
 
     Args:
         guesses: r >= 1, fixed before the scores were seen.
         correct: 0 to `guesses`.
         canaries: m >= `guesses`.
         delta: in [0, 1).
-        confidence: in (0, 1); of the audits of a private training, at most 1 - confidence give more than its epsilon.
+        confidence: in (0, 1); for a private training at most a share 1 - confidence of audits exceed its epsilon.
 
     Raises:
         ValueError: an argument out of its range.
@@ -85,20 +85,21 @@ def one_run_epsilon(
     return low
 
 
-@cache  # a sweep asks for that of every audit
+@cache  # a sweep needs the value for every audit
 def ceiling(guesses: int, canaries: int, delta: float = 0.0, confidence: float = CONFIDENCE) -> float:
-    """The bound if every guess is right: what this audit can show at most, however much leaks."""
+    """Return the detection limit of the audit: the bound if every guess is right."""
     return one_run_epsilon(guesses, guesses, canaries, delta, confidence)
 
 
 def correct_guesses(scores: NDArray[np.floating[Any]], coins: NDArray[np.bool_], guesses: int) -> int:
-    """How many of the guesses are right: the highest scores are guessed in, the lowest out, half of `guesses` each.
+    """Count the right guesses: half of `guesses` are members (highest scores), half non-members (lowest scores).
 
-    Of an odd number the larger half is guessed in. Equal scores keep the canaries' own order, which knows no coin.
+    For an odd number there is one more member guess. Equal scores keep the canaries' order, which is independent of the
+    coins.
 
     Args:
-        scores: (m,), higher for canaries that seem to have been trained on.
-        coins: (m,), true for the canaries that were.
+        scores: (m,), higher for canaries that are more likely members.
+        coins: (m,), true for the canaries that are members.
         guesses: 1 to m.
 
     Raises:
@@ -116,10 +117,10 @@ def correct_guesses(scores: NDArray[np.floating[Any]], coins: NDArray[np.bool_],
 
 
 def comparable(found: Mapping[str, Any] | None, delta: float) -> str | None:
-    """Why an audit of examples cannot speak of this number, or None if it can.
+    """Return why an audit of examples cannot be compared with this number, or None if it can.
 
     The audit is a game of adding or removing one private example, and its bound holds at `delta`. It can refute an
-    (epsilon, d) that promises the same of the same unit with d <= delta, and no other.
+    (epsilon, d) guarantee for the same unit and relation with d <= delta, and no other.
 
     Args:
         found: a claim or an accounted epsilon as records hold it ("epsilon", "unit", "delta", perhaps "relation").
@@ -139,5 +140,5 @@ def comparable(found: Mapping[str, Any] | None, delta: float) -> str | None:
 
 
 def refutes(bound: float, delta: float, found: Mapping[str, Any] | None) -> bool:
-    """True where an example-level lower bound at `delta` is above a number that it can speak of."""
+    """Return True if an example-level lower bound at `delta` exceeds a comparable number."""
     return comparable(found, delta) is None and found is not None and bound > epsilon_from_json(found["epsilon"])

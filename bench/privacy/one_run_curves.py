@@ -1,4 +1,4 @@
-"""A lower bound on epsilon from one training run, for a whole trade-off curve: the f-DP audit.
+"""A lower bound on epsilon from one training run, by a test of the whole trade-off curve: the f-DP audit.
 
 Mahloujifar, Melis, Chaudhuri, "Auditing f-Differential Privacy in One Run", ICML 2025 (arXiv 2410.22235), for guesses
 between two worlds of each canary. As in `bench.privacy.one_run`, of m canaries each is in the training data by a fair
@@ -10,9 +10,9 @@ are right with probability beta, then the masses R of right and H of wrong guess
 
 The curve is refuted if R + H > r / m at the end.
 
-The Gaussian curve gives a larger epsilon than Steinke et al. for Gaussian mechanisms, and is a statement about that
-family only: randomised response at epsilon 1 gets 1.65 from the Gaussian curve. Use the curve of the mechanism whose
-claim is tested: "gaussian" for noisy gradients without subsampling, "epsilon-delta" for any mechanism.
+The Gaussian curve gives a larger epsilon than Steinke et al. for Gaussian mechanisms, and is valid for that family
+only: randomised response at epsilon 1 gets 1.65 from the Gaussian curve. Use the curve of the mechanism whose claim is
+tested: "gaussian" for noisy gradients without subsampling, "epsilon-delta" for any mechanism.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def f_dp_epsilon(
     confidence: float = CONFIDENCE,
     curve: Curve = "gaussian",
 ) -> float:
-    """The epsilon, at `delta`, of the largest curve of the family that the guesses refute; >= 0.
+    """Return the epsilon, at `delta`, of the largest curve of the family that the guesses refute; >= 0.
 
     Args:
-        guesses, correct, canaries, delta, confidence: as of `one_run_epsilon`; for "gaussian" delta is above 0.
+        guesses, correct, canaries, delta, confidence: as in `one_run_epsilon`; for "gaussian" delta must be above 0.
         curve: the family of curves.
 
     Raises:
@@ -73,18 +73,18 @@ def _is_refuted(inverse: Callable[[float], float], beta: float, guesses: int, co
 
 
 def _gaussian(mu: float) -> Callable[[float], float]:
-    """Of the Gaussian mechanism of sensitivity / deviation `mu`: b(y) = Phi(Phi^-1(y) - mu)."""
+    """Return b of the Gaussian mechanism of sensitivity / deviation `mu`: b(y) = Phi(Phi^-1(y) - mu)."""
     return lambda y: float(ndtr(ndtri(y) - mu))
 
 
 def _epsilon_delta(epsilon: float, delta: float) -> Callable[[float], float]:
-    """Of (epsilon, delta)-DP: b(y) = max(0, e^-eps (y - delta), 1 - delta - e^eps (1 - y))."""
+    """Return b of (epsilon, delta)-DP: b(y) = max(0, e^-eps (y - delta), 1 - delta - e^eps (1 - y))."""
     grow = math.exp(epsilon)
     return lambda y: max(0.0, (y - delta) / grow, 1 - delta - grow * (1 - y))
 
 
 def _largest(is_refuted: Callable[[float], bool], most: float) -> float:
-    """The largest parameter that is refuted; 0 where none is."""
+    """Return the largest parameter that is refuted; 0 if none is."""
     if not is_refuted(0.0):
         return 0.0
     low, high = 0.0, most
@@ -95,7 +95,7 @@ def _largest(is_refuted: Callable[[float], bool], most: float) -> float:
 
 
 def _gaussian_epsilon(mu: float, delta: float) -> float:
-    """The epsilon of the Gaussian mechanism at delta: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) = delta."""
+    """Return epsilon of the Gaussian mechanism at delta: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) = delta."""
     if mu == 0:
         return 0.0
 

@@ -1,8 +1,8 @@
-"""Plays of a mechanism's own step, for the game of an audit: worlds that differ in one answer, shown with others.
+"""Plays of a mechanism's own step for an audit: the worlds differ in one output, shown together with shared ones.
 
-A play calls the step twice, as training does. The worlds differ in one private value of the first call; the play shows
-the answer to it, and the answers to values that the worlds share. An answer of the same call shows noise that rows
-share, one of the later call shows noise that is used again.
+A play calls the step twice, as training does. The worlds differ in one private value of the first call; the play
+contains its output, and the outputs of values that the worlds share. A shared output of the same call reveals noise
+that rows share; one of the later call reveals noise that is used again.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from torch import Tensor
 from bench.privacy.audit import Play
 
 Answers = Callable[[Tensor, torch.Generator], Tensor]
-"""(m,) numbers of private values, int64, and a generator to (m, d) released numbers, row by row.
+"""A step under audit: (m,) int64 private values and a generator -> (m, d) released numbers, row by row.
 
-Value 0 is that of world 0, and value 1 that of world 1.
+Value 0 belongs to world 0, and value 1 to world 1.
 """
 LEAST_PER_CALL, CALLS = 64, 16
-"""Plays that a pair of calls makes at least, and pairs of calls for a large number of plays."""
+"""Fewest plays per pair of calls, and number of pairs of calls for a large number of plays."""
 SHARED = 1
-"""Numbers that a play shows of an answer which the worlds share: noise that is used again shows in one."""
+"""Number of coordinates shown of a shared output; reused noise is visible in a single one."""
 
 
 def play_of_rows(answers: Answers, shared: int = 0) -> Play:
-    """Plays of a step in which each row is one answer: three rows of two calls are a play.
+    """Return the plays of a step with one output per row: three rows of two calls are one play.
 
-    Several pairs of calls make the plays, so that what a whole call shares differs from some plays to others.
+    The plays are divided over several pairs of calls, so that quantities shared within a call vary between plays.
 
     Args:
-        shared: number of the private value that rows have which the worlds share.
+        shared: the private value of the rows that both worlds share.
     """
 
     def some(world: bool, n: int, generator: torch.Generator) -> Tensor:
@@ -50,7 +50,7 @@ def play_of_rows(answers: Answers, shared: int = 0) -> Play:
 
 
 def play_of_batches(answers: Answers, batch: int, shared: int = 0) -> Play:
-    """Plays of a step that answers a whole batch at once: two calls are a play, the first of their rows is shown."""
+    """Return the plays of a step with one output per batch: a play is two calls, and shows their first rows."""
 
     def one(world: bool, generator: torch.Generator) -> Tensor:
         numbers = torch.full((batch,), shared)

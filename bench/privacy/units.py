@@ -1,4 +1,4 @@
-"""What one step between neighbouring data sets is: whose change a guarantee covers."""
+"""The neighbouring relation of a privacy guarantee: the unit that changes, and how it changes."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from enum import StrEnum
 
 
 class Relation(StrEnum):
-    """How a unit changes between neighbours: it is added or removed, or replaced by another one."""
+    """How a unit differs between neighbours: added or removed, or replaced by another one."""
 
     ADD_OR_REMOVE_ONE = "add-or-remove"
     REPLACE_ONE = "replace"
 
 
 class Unit(StrEnum):
-    """The thing whose change a guarantee hides. Numbers of different units are never mixed or ranked together.
+    """The unit of data that a guarantee protects. Numbers of different units are never mixed or ranked together.
 
-    EXAMPLE: one record of the teacher's private training set. LABEL: one private record's label.
-    QUERY: the answer to one synthetic image. CLIENT: all data of one federated client; how many clients there are is
-    public, so that a client that leaves is one without records, who still answers. NONE: no promise.
+    EXAMPLE: one record of the teacher's private training set. LABEL: one private record's label. QUERY: the response to
+    one synthetic image. CLIENT: all data of one federated client; the number of clients is public, so that a removed
+    client stays as one without records, which still responds. NONE: no guarantee.
     """
 
     EXAMPLE = "example"
@@ -28,5 +28,8 @@ class Unit(StrEnum):
 
     @property
     def relation(self) -> Relation:
-        """A label and an answer are always there, so that they can only be replaced; a record or a client may leave."""
+        """Return the default relation: a label or a response always exists, so it is replaced.
+
+        Records and clients are removed.
+        """
         return Relation.REPLACE_ONE if self in (Unit.LABEL, Unit.QUERY) else Relation.ADD_OR_REMOVE_ONE

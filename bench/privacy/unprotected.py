@@ -1,4 +1,4 @@
-"""What baselines without any protection refuse."""
+"""Budget checks of baselines without any protection."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from bench.privacy import Budget, Unit
 
 
 def refuse_proof(budget: Budget, units: tuple[Unit, ...], why: str) -> None:
-    """Refuse, before anything is trained, a unit the ledger does not speak of, and a proof of a finite epsilon.
+    """Raise BenchError, before any training, for a unit that the ledger does not cover or a finite accounted budget.
 
     Raises:
-        BenchError: one line with the way out.
+        BenchError: one line that also says what to change.
     """
     if budget.unit not in units:
         raise BudgetError(f"--unit {budget.unit}: accounted per {' or '.join(units)}; name one of them")

@@ -1,12 +1,12 @@
-"""A witness of neighbouring runs: does what enters a mechanism move by no more than the ledger says?
+"""A witness of neighbouring runs: checks that a mechanism's inputs differ by no more than the ledger's sensitivity.
 
-A method is run on its records with a `Witness` instead of every noise source, which writes down what enters each
-mechanism and what leaves it. Then it is run again without one record, with the same public seed, and the witness gives
-it the answers of the first run, whatever enters: so both runs have seen the same, which is the situation that adaptive
-composition speaks of, and at every step what enters may differ by the step's sensitivity and no more. Public randomness
-that moves with a record, statistics that remember one, and records that stand behind two teachers all show here.
+A method runs on its records with a `Witness` in place of every noise source, which stores the inputs and outputs of
+each mechanism. Then it runs again without one record, with the same public seed, and the witness returns the outputs of
+the first run for any input. Both runs have then seen the same outputs, which is the setting of adaptive composition,
+and at every step the inputs may differ by the step's sensitivity and no more. This detects public randomness that
+shifts with a record, statistics that depend on one, and records used by two teachers.
 
-Poisson samples are the first run's, less the record that is missing.
+Poisson samples are the first run's, without the missing record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.validate import present
 
 
 class Diverged(Exception):
-    """The second run did not take the steps of the first: their number, kind, shape or noise depends on a record."""
+    """Raised if the second run's steps differ from the first's: number, kind, shape or noise depends on a record."""
 
 
 @dataclass
@@ -32,14 +32,14 @@ class Step:
 
     Attributes:
         kind: of mechanism.
-        scale: of its noise, or a response's epsilon; 0 = nothing is protected, and nothing is held against it.
-        entered: what it was given in the first run.
-        answer: what it made of that.
-        moved: in the second run, the L2 norm of the difference in what entered, over the scale ("laplace": the L1 norm;
-            "response": how many labels differ); None if there was no second run.
-        by_row: the same of every row, where what entered has two dimensions: for answers to many images at once.
-        draw: number of the Poisson sample it belongs to, from 1; 0 where there was none.
-        sampled: whether the missing record was in that sample; True where there was none.
+        scale: of its noise, or a response's epsilon; 0 = no protection, and no check.
+        entered: the mechanism's input in the first run.
+        answer: its output in the first run.
+        moved: in the second run, the L2 norm of the difference in the input, over the scale ("laplace": the L1 norm;
+            "response": the number of different labels); None if there was no second run.
+        by_row: the same for every row of a two-dimensional input: for responses to many images at once.
+        draw: number of the Poisson sample it belongs to, from 1; 0 without sampling.
+        sampled: whether the missing record was in that sample; True without sampling.
     """
 
     kind: Kind
@@ -54,11 +54,11 @@ class Step:
 
 @dataclass
 class Trace:
-    """What both runs did.
+    """The steps of both runs.
 
     Attributes:
-        missing: number of the record that the second run lacks.
-        absent: whether the second run's records have closed the gap, so that later ones have smaller numbers.
+        missing: number of the record that is missing in the second run.
+        absent: True if later records move up in the second run, so that they have smaller numbers.
     """
 
     missing: int
@@ -70,21 +70,21 @@ class Trace:
     at_sample: int = 0
 
     def again(self) -> None:
-        """The second run begins."""
+        """Start the second run."""
         self.second = True
 
     def finished(self) -> None:
-        """The second run is over. Raises Diverged if it took fewer steps than the first."""
+        """End the second run. Raises Diverged if it took fewer steps than the first."""
         if self.at_step != len(self.steps) or self.at_sample != len(self.samples):
             raise Diverged(f"the second run took {self.at_step} steps, the first {len(self.steps)}")
 
     def protected(self) -> Iterator[Step]:
-        """Steps that noise protects."""
+        """Yield the steps that noise protects."""
         return (step for step in self.steps if step.scale > 0 and math.isfinite(step.scale))
 
 
 class Witness(Noise):
-    """A noise source that writes down, and then plays back.
+    """A noise source that records the first run, and replays its outputs in the second.
 
     Args:
         trace: shared by all sources of a run.
@@ -96,7 +96,7 @@ class Witness(Noise):
         self.trace = trace
 
     def sample(self, records: int, probability: float) -> Tensor:
-        """As `Noise.sample`; the second run gets the first one's, less the missing record."""
+        """As `Noise.sample`; the second run gets the first run's sample without the missing record."""
         trace, drawn = self.trace, super().sample(records, probability)
         if not trace.second:
             trace.samples.append(drawn)
@@ -109,7 +109,7 @@ class Witness(Noise):
         return kept - (kept > trace.missing).long() if trace.absent else kept
 
     def entering(self, kind: Kind, values: Tensor, scale: float) -> Tensor:
-        """Writes down, or compares."""
+        """Record the input in the first run; compare it in the second."""
         trace = self.trace
         if not trace.second:
             sampled = not trace.samples or bool((trace.samples[-1] == trace.missing).any())
@@ -126,7 +126,7 @@ class Witness(Noise):
         return values
 
     def released(self, answer: Tensor) -> Tensor:
-        """The answer in the first run; the first run's in the second."""
+        """Record the output in the first run; return the recorded output in the second."""
         if not self.trace.second:
             self.trace.steps[-1].answer = answer.detach().clone()
             return answer
@@ -141,7 +141,7 @@ class Witness(Noise):
 
 
 def _moved(kind: Kind, step: Step, values: Tensor, scale: float) -> tuple[float, tuple[float, ...]]:
-    """In all and by row. Both are relative to the scale, as a mean of n records has 1 / n in both."""
+    """Return the difference in total and by row, relative to the scale; a mean over n records has 1 / n in both."""
     if kind == "response":
         return float((step.entered != values).sum()), ()
     if step.scale == 0:

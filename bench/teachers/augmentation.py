@@ -1,4 +1,4 @@
-"""Images moved and mirrored at random, as a teacher sees them while it is trained."""
+"""Random shifts and mirroring of a teacher's training images."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 def augmented(images: Tensor, shift: int, flip: bool, generator: torch.Generator) -> Tensor:
-    """Each image moved by its own random whole number of pixels, 0 where nothing was, and perhaps mirrored.
+    """Shift each image by random integer numbers of pixels, filled with 0, and mirror it at random if `flip`.
 
     Args:
         images: (n, c, h, w), any dtype and device.

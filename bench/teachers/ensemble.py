@@ -1,7 +1,7 @@
-"""Train the members of an ensemble side by side, each on its own part of the private images and on nothing else.
+"""Training of an ensemble: all members in parallel, each only on its own part of the private images.
 
-With several ranks each trains a share of the members from the first step to the last. It draws the batches of all
-members and takes those of its share, so that every member sees what it would see in one process.
+With several ranks, each rank trains a share of the members from the first step to the last. It draws the batches of all
+members and uses those of its share, so that every member receives the same batches as in one process.
 """
 
 from __future__ import annotations
@@ -43,19 +43,20 @@ def fit_ensemble(
 ) -> None:
     """Train every member in place by cross-entropy on its part; they end on `device`, in eval mode, frozen.
 
-    Adam with decoupled weight decay, the rate falling linearly to 0. A step draws as many images of each part, with
-    replacement, so that parts may differ in size and no member's training depends on another one's part. A member whose
-    part is empty stays as it was, buffers included. Members with fixed features are solved by ridge regression instead.
+    Adam with decoupled weight decay, the rate falling linearly to 0. A step draws the same number of images from each
+    part, with replacement, so that parts may differ in size and no member's training depends on another part. A member
+    with an empty part is not changed, buffers included. Members with fixed features are solved by ridge regression
+    instead.
 
     Args:
         images: (n, c, h, w) uint8.
         labels: (n,) int64.
-        parts: m arrays of indices into them, disjoint.
-        shards: how to train them; its `ridge` counts over the mean squared length of a part's features.
-        how: "stacked" trains equal networks as one (for accelerators), "in turn" lets them answer one after the other;
-            "auto" stacks on an accelerator where it can. Same result but for rounding, and dropout draws.
-        ranks: divide the members among these; same result except for rounding, and for what members themselves draw.
-            Members with fixed features are solved in this process.
+        parts: m disjoint arrays of indices into them.
+        shards: training settings; its `ridge` is relative to the mean squared length of a part's features.
+        how: "stacked" trains equal networks as one (for accelerators), "in turn" evaluates them one after the other;
+            "auto" stacks on an accelerator if possible. The result is the same except for rounding and dropout draws.
+        ranks: divide the members among these; the result is the same except for rounding, and for random draws inside
+            the members. Members with fixed features are solved in this process.
 
     Raises:
         BenchError: members that cannot be sent to the ranks' processes.
@@ -80,7 +81,7 @@ def fit_ensemble(
 
 @dataclass(frozen=True)
 class Members:
-    """The inputs of `fit_ensemble`."""
+    """The inputs of `fit_ensemble`, sent to the ranks."""
 
     ensemble: Ensemble
     images: Tensor
@@ -92,7 +93,7 @@ class Members:
 
 
 def train_members(rank: Rank, given: Members) -> dict[int, dict[str, Tensor]]:
-    """Train this rank's share of the members; the states of those, on the CPU, by their numbers."""
+    """Train this rank's share of the members; return {member number: state on the CPU}."""
     own = share(len(given.parts), rank.index, rank.count)
     seed = derive(given.seed, "members", rank.index) if rank.index else derive(given.seed, "members")
     _train(given, own, rank.device, seed, rank.advance)
@@ -100,11 +101,11 @@ def train_members(rank: Rank, given: Members) -> dict[int, dict[str, Tensor]]:
 
 
 def _train(given: Members, own: range, device: torch.device, seed: int, advance: Callable[[int], object]) -> None:
-    """Train the members with numbers `own` in place, on `device`; `seed` is of what they themselves draw."""
+    """Train the members with numbers `own` in place, on `device`; `seed` is for random draws inside the members."""
     draw = _Batches(given.images, given.labels, given.parts, given.shards, given.seed, device, own)
     given.ensemble.to(device).train()
     members = [given.ensemble.members[j] for j in own]
-    if not draw.sizes.any():  # no member here, or none with a record
+    if not draw.sizes.any():  # no members in this share, or none with records
         return
     stack = given.how == "stacked" or (given.how == "auto" and device.type != "cpu" and given.ensemble.is_stackable())
     train = _train_stacked if stack else _train_in_turn
@@ -121,10 +122,10 @@ def _solve(
     ridge: float,
     device: torch.device,
 ) -> None:
-    """Every member's linear layer: least squares to one-hot labels with penalty `ridge`, in closed form.
+    """Solve every member's linear layer in closed form: least squares to one-hot labels with penalty `ridge`.
 
-    The features of a part are computed by themselves: a record reaches no other teacher, whatever a kernel makes of
-    the size of a batch.
+    The features of each part are computed separately, so that a record affects no other teacher, even if a kernel's
+    rounding depends on the batch size.
     """
     with torch.no_grad():
         for member, part in zip(ensemble.members, parts, strict=True):
@@ -139,7 +140,7 @@ def _solve(
 
 
 def _ridge(a: Tensor, y: Tensor, ridge: float) -> Tensor:
-    """(d, c) minimiser of |a w - y|^2 + ridge * mean(|a_i|^2) |w|^2, solved on the smaller side."""
+    """Return the (d, c) minimiser of |a w - y|^2 + ridge * mean(|a_i|^2) |w|^2, solved on the smaller side."""
     penalty = ridge * a.square().sum(1).mean()
     if len(a) <= a.shape[1]:
         gram = a @ a.T
@@ -151,9 +152,9 @@ def _ridge(a: Tensor, y: Tensor, ridge: float) -> Tensor:
 
 
 class _Batches:
-    """Step by step (m, batch) images with labels, and the members' weights in the loss: 0 for an empty part.
+    """Draws (m, batch) images with labels for each step, and has the members' loss weights: 0 for an empty part.
 
-    Of all members batches are drawn, of those with numbers `own` (m of them) they are given.
+    Batches are drawn for all members, and returned for the m members with numbers `own`.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class _Batches:
         self.rng = torch.Generator().manual_seed(derive(seed, "batches"))
 
     def __call__(self) -> tuple[Tensor, Tensor]:
-        """(m, batch, c, h, w) float32 in [0, 1] and (m, batch) int64."""
+        """Return (m, batch, c, h, w) float32 images in [0, 1] and (m, batch) int64 labels."""
         m, here = len(self.every), slice(self.own.start, self.own.stop)
         uniform = torch.rand(m, self.batch, generator=self.rng, dtype=torch.float64)
         within = (uniform * self.every[:, None]).long().clamp_max((self.every - 1).clamp_min(0)[:, None])
@@ -184,12 +185,12 @@ class _Batches:
         x = augmented(self.images[chosen].to(self.device), self.shift, False, self.rng).float() / 255
         y = self.labels[chosen].to(self.device)
         x, y = (each.unflatten(0, (m, self.batch))[here] for each in (x, y))
-        # An empty part has no records, nor may its member's buffers (BatchNorm) see those of another one.
+        # An empty part has no records; its member's buffers (BatchNorm) must not see another part's either.
         held = self.weight > 0
         return torch.where(held[:, None, None, None, None], x, 0.0), torch.where(held[:, None], y, 0)
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Sum over members of the mean cross-entropy of each, so that no member's gradient knows of another's."""
+        """Return the sum of the members' mean cross-entropies, so that their gradients are independent."""
         each = F.cross_entropy(logits.float().flatten(0, 1), y.flatten(), reduction="none").view_as(y).mean(1)
         return (each * self.weight).sum()
 

@@ -1,10 +1,9 @@
-"""The network that judges reconstructions: another architecture and seed than the teacher, never shown to an attack.
+"""The evaluator, which scores reconstructions: of another architecture and seed, and hidden from attacks.
 
-It is trained on the whole training set of the run's classes with its labels: on splits whose attacker holds other
-records of them, private and auxiliary images together. Where the standard recipe does not teach it the classes, as with
-some forty images a person, the data set's facts name another one, by which it has more passes than a teacher. A teacher
-that was trained for longer than usual wants an evaluator that was, too: `--evaluator.NAME` sets its recipe, and
-`--evaluator NET` takes another network.
+It is trained on the labelled training set of the run's classes; on splits where the attacker has other records of these
+classes, on private and auxiliary images together. If the standard recipe is too weak, as with about 40 images per
+person, the data set's facts name another recipe, with more passes than a teacher. A teacher that is trained for longer
+than usual needs an evaluator that is, too: `--evaluator.NAME` sets its recipe, and `--evaluator NET` its network.
 """
 
 from __future__ import annotations
@@ -27,15 +26,15 @@ _TIERS: dict[str, dict[str, Any]] = {
 
 
 def recipe_for(tier: str, dataset: str, given: Mapping[str, str] | None = None) -> Recipe:
-    """How the evaluator of a data set is trained in a tier.
+    """Return the training recipe of a data set's evaluator in a tier.
 
     Args:
-        dataset: the name of its `ImageData`, of which `bench.data.facts` knows what is to be known.
-        given: what `--evaluator.NAME VALUE` asks for, name to text. A recipe that is named (`recipe`) has as many
-            passes as a teacher's; the others change what they name, and leave the rest as it is without them.
+        dataset: the name of its `ImageData`, to look up in `bench.data.facts`.
+        given: the options of `--evaluator.NAME VALUE`, name to text. If `recipe` is given, that recipe has a teacher's
+            number of passes; other options change their own fields only.
 
     Raises:
-        BenchError: an unknown tier, recipe or option, or a value it cannot have.
+        BenchError: an unknown tier, recipe or option, or an invalid value.
     """
     options = dict(given or {})
     named = options.pop("recipe", None)
@@ -45,7 +44,7 @@ def recipe_for(tier: str, dataset: str, given: Mapping[str, str] | None = None) 
 
 
 def _usual(tier: str, dataset: str) -> Recipe:
-    """The recipe where nothing is asked for."""
+    """Return the default recipe, used without options."""
     named = data.facts(dataset).evaluator
     if named is None:
         return Recipe(**sizes(_TIERS, tier))

@@ -1,9 +1,9 @@
-"""What the federated baselines share: simulated clients, their training from a common model, what a server makes of it.
+"""Shared code of the federated baselines: simulated clients, their local training, and the server's aggregation.
 
-K clients hold disjoint parts P_k of the private split, of n_k records. A model is its `state_dict`, written w.
+K clients have disjoint parts P_k of the private split, of n_k records. A model is its `state_dict`, denoted w.
 
 ClientUpdate(k, w): E epochs of SGD with momentum on P_k from w, by cross-entropy, in batches of at most B.
-Average: sum_k p_k w_k, p_k = n_k / n or 1 / K; the statistics of BatchNorm are averaged as weights are.
+Average: sum_k p_k w_k, p_k = n_k / n or 1 / K; BatchNorm statistics are averaged like weights.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from bench.seeds import derive
 UNITS = (Unit.EXAMPLE, Unit.CLIENT)
 FEWEST_RECORDS = 2
 AT_ONCE = 500
-"""Images that an ensemble answers together."""
+"""Number of images per forward pass of an ensemble."""
 SMOKE: dict[str, Any] = {"clients": 2, "local_epochs": 2, "local_batch": 16}
 QUICK: dict[str, Any] = {"local_epochs": 40, "local_limit": 300}
-"""For two CPU cores."""
+"""Settings of tier quick, for two CPU cores."""
 
 State = dict[str, Tensor]
 Together = Literal["logits", "probabilities"]
-"""Whose mean an ensemble answers: of the clients' logits, or of their probabilities."""
+"""Output of an ensemble: the mean of the clients' logits, or of their probabilities."""
 
 
 @dataclass(frozen=True)
 class Federation:
-    """Options of the clients and of their rounds, with DENSE's settings, and what is promised: nothing."""
+    """Options of the clients and of the rounds, with DENSE's settings; without any privacy guarantee."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.NONE)
@@ -83,11 +83,11 @@ class Federation:
         validate.positive(self, "alpha", "local_lr")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
+        """Raise BenchError for a finite accounted budget; a claimed epsilon is accepted, as nothing is claimed."""
         refuse_proof(budget, UNITS, "the clients' models are trained and released without noise")
 
     def ledger(self) -> Ledger:
-        """No protection, for one record and for one client."""
+        """Return the ledger: unprotected use, for one record and for one client."""
         ledger = Ledger()
         for unit in UNITS:
             ledger.spend(NonPrivateDpEvent(), unit=unit, why="models trained on the private records, without noise")
@@ -98,15 +98,15 @@ class Clients:
     """The clients of one federation, and the networks that they and the server load their weights into.
 
     Args:
-        archs: of the clients, taken in turn; none = all have the student's.
+        archs: networks of the clients, assigned cyclically; empty = all have the student's.
 
     Attributes:
-        network: of the student's architecture, on the context's device; its weights are those of whoever worked last.
-        own: for each client, its network; that one for all of them where `archs` says nothing.
-        w0: for each client, the weights that its network began with.
-        parts: for each client, (n_k, c, h, w) uint8 images and (n_k,) int64 labels on the context's device.
+        network: of the student's architecture, on the context's device, with the weights of its most recent user.
+        own: per client, its network; `network` for all of them if `archs` is empty.
+        w0: per client, the initial weights of its network.
+        parts: per client, (n_k, c, h, w) uint8 images and (n_k,) int64 labels on the context's device.
         shares: (K,) float64, p_k.
-        steps: for each client, steps in a round.
+        steps: per client, steps in a round.
 
     Raises:
         BenchError: an unknown network, or a client with fewer than 2 records.
@@ -152,25 +152,28 @@ class Clients:
 
     @property
     def steps_per_round(self) -> int:
-        """Steps of all clients together."""
+        """Return the steps of all clients together in a round."""
         return sum(self.steps)
 
     def with_weights(self, w: State, k: int | None = None) -> Classifier:
-        """A network with these weights: client k's, or one of the student's architecture."""
+        """Return a network with these weights: client k's, or one of the student's architecture."""
         made = copy.deepcopy(self.network if k is None else self.own[k])
         made.load_state_dict(w)
         return made
 
     def fresh(self, arch: str = "") -> Classifier:
-        """A new network of that architecture, or of the student's."""
+        """Build a new network of that architecture, or of the student's."""
         return self.ctx.prepared(nets.build(arch or self.student, self.shape, self.classes))
 
     def initial(self, k: int = 0) -> State:
-        """w_0, the fresh network that client k starts from; one for all where they have one architecture."""
+        """Return w_0, the initial weights of client k; equal for all clients if they have one architecture."""
         return self.w0[k]
 
     def update(self, k: int, w: State, advance: Advance) -> State:
-        """ClientUpdate(k, w): what client k makes of w. Raises RunFailed if its training diverged."""
+        """Run ClientUpdate(k, w): train client k from w and return its weights.
+
+        Raises RunFailed if training diverged.
+        """
         s, (images, labels) = self.settings, self.parts[k]
         network = self.own[k]
         call = self.call if network is self.network else self.ctx.compiled(network)
@@ -190,7 +193,7 @@ class Clients:
         return found
 
     def _batches(self, size: int, steps: int) -> Iterator[Tensor]:
-        """Indices of the records of each step; every pass is shuffled again and cut into batches of equal length."""
+        """Yield the record indices of each step; every pass is reshuffled and cut into batches of nearly equal size."""
         s, device = self.settings, self.ctx.device
         passes = (
             torch.randperm(size, generator=self.rng, device=device).tensor_split(batches(size, s.local_batch))
@@ -199,22 +202,22 @@ class Clients:
         return islice(chain.from_iterable(passes), steps)
 
     def average(self, models: Sequence[State]) -> State:
-        """sum_k p_k w_k, of clients of one architecture."""
+        """Return sum_k p_k w_k, for clients of one architecture."""
         return weighted_mean(models, self.shares)
 
 
 class ClientEnsemble(nn.Module):
-    """The clients' models side by side, fixed and in evaluation mode; the answer is the mean of what they say.
+    """The ensemble of the clients' models, fixed and in evaluation mode; its output is their mean.
 
     Args:
-        clients: whose network it is.
-        models: what each of them trained.
-        mean: of what; `Together`.
+        clients: provides the networks.
+        models: the trained weights of each client.
+        mean: of logits or of probabilities (`Together`).
 
     Attributes:
         members: the models.
-        classes: how many there are.
-        dataset: its name; nothing else of it is known here.
+        classes: number of classes.
+        dataset: its name; no other property of the data set is available here.
     """
 
     def __init__(self, clients: Clients, models: Sequence[State], mean: Together = "logits") -> None:
@@ -225,20 +228,20 @@ class ClientEnsemble(nn.Module):
         self.eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, classes): 1/K sum_k f_k(x), or log 1/K sum_k softmax(f_k(x)), which stands for logits just as well."""
+        """Return (n, classes): 1/K sum_k f_k(x), or log 1/K sum_k softmax(f_k(x)), which can be used like logits."""
         f = torch.stack([member(x).float() for member in self.members])
         return f.mean(0) if self.mean == "logits" else f.log_softmax(2).logsumexp(0) - math.log(len(f))
 
     @torch.no_grad()
     def answers(self, images: Tensor, ctx: Context) -> Tensor:
-        """(n, classes) float32 for (n, c, h, w) uint8 images on the context's device."""
+        """Return (n, classes) float32 outputs for (n, c, h, w) uint8 images on the context's device."""
         with ctx.precision():
             return torch.cat([self(to_float(part)) for part in images.split(AT_ONCE)])
 
 
 @dataclass(frozen=True)
 class ServerDistillation(Federation, ABC):
-    """A federation whose server makes its own images and distils the clients' ensemble into one model on them."""
+    """Options of a federation whose server generates images and distils the clients' ensemble on them."""
 
     only_with: ClassVar[dict[str, str]] = {"weighting": "start=average clients>1", "momentum": "optimizer=sgd"}
 
@@ -270,17 +273,17 @@ class ServerDistillation(Federation, ABC):
             )
 
     def archs(self) -> tuple[str, ...]:
-        """Of the clients, in turn; none where they are the student's."""
+        """Return the clients' network names, assigned cyclically; empty if they have the student's."""
         return () if self.client_nets == "same" else tuple(name.strip() for name in self.client_nets.split(","))
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """As of every federation; and refuse unknown networks."""
+        """As for every federation; also refuse unknown networks."""
         super().check(budget, dataset, classes)
         for name in self.archs():
             nets.check(name)
 
     def student_optimizer(self, student: Classifier) -> torch.optim.Optimizer:
-        """As the options say."""
+        """Build the student's optimiser from the options."""
         if self.optimizer == "adam":
             return torch.optim.Adam(student.parameters(), lr=self.lr)
         return torch.optim.SGD(student.parameters(), lr=self.lr, momentum=self.momentum)
@@ -288,7 +291,7 @@ class ServerDistillation(Federation, ABC):
     def learn(
         self, teacher: ClientEnsemble, student: Classifier, optimizer: torch.optim.Optimizer, x: Tensor, ctx: Context
     ) -> None:
-        """One step of the student down the batch mean of T^2 KL(softmax(D(x) / T) || softmax(f_S(x) / T))."""
+        """Take one student step on the batch mean of T^2 KL(softmax(D(x) / T) || softmax(f_S(x) / T))."""
         student.train()
         with ctx.precision():
             with torch.no_grad():
@@ -302,16 +305,16 @@ class ServerDistillation(Federation, ABC):
 
     @abstractmethod
     def server_steps(self) -> int:
-        """Steps of the server in a round, for the progress bar."""
+        """Return the server's steps in a round, for the progress bar."""
 
     @abstractmethod
     def distil(
         self, teacher: ClientEnsemble, student: Classifier, shape: tuple[int, int, int], ctx: Context, advance: Advance
     ) -> Tensor:
-        """Train `student` in place, and return some of the images it was trained on, in [0, 1]."""
+        """Train `student` in place, and return some of its training images, in [0, 1]."""
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """R rounds of local training and distillation; the undefended teacher and `budget` play no part."""
+        """Run R rounds of local training and distillation; the undefended teacher and `budget` are not used."""
         clients = Clients(self, teacher, student, ctx, self.archs())
         starts = [clients.initial(k) for k in range(self.clients)]
         with ctx.track("federation", self.rounds * (clients.steps_per_round + self.server_steps())) as advance:
@@ -319,7 +322,7 @@ class ServerDistillation(Federation, ABC):
                 models = [clients.update(k, w, advance) for k, w in enumerate(starts)]
                 averaged = self.start == "average"
                 network = clients.with_weights(clients.average(models)) if averaged else clients.fresh()
-                # A round's own seed: else every round would draw the images of the first.
+                # A separate seed per round: otherwise every round would draw the same images as the first.
                 here = replace(ctx, seed=derive(ctx.seed, "round", number)) if number else ctx
                 images = self.distil(ClientEnsemble(clients, models, self.mean), network, teacher.shape, here, advance)
                 starts = [snapshot(network)] * self.clients
@@ -328,7 +331,7 @@ class ServerDistillation(Federation, ABC):
 
 
 def batches(size: int, most: int) -> int:
-    """How many batches of at most `most` of `size` records; fewer where one record would be left alone.
+    """Return the number of batches of at most `most` of `size` records; one fewer if a batch would have one record.
 
     >>> [batches(size, 2) for size in (2, 3, 4, 5)], batches(129, 128)
     ([1, 1, 2, 2], 2)
@@ -337,15 +340,15 @@ def batches(size: int, most: int) -> int:
 
 
 def snapshot(network: Classifier) -> State:
-    """A copy of all parameters and buffers."""
+    """Return a copy of all parameters and buffers."""
     return {name: value.detach().clone() for name, value in network.state_dict().items()}
 
 
 def weighted_mean(models: Sequence[State], shares: Tensor) -> State:
-    """Entry by entry, sum_k p_k w_k, computed in float64; whole numbers (BatchNorm's counters) are rounded and stay so.
+    """Return sum_k p_k w_k per entry, computed in float64; integers (BatchNorm's counters) are rounded to integers.
 
     Args:
-        models: K states of the same names and shapes.
+        models: K states with the same names and shapes.
         shares: (K,) float64 with sum 1, on their device.
     """
     mean: State = {}
@@ -356,6 +359,6 @@ def weighted_mean(models: Sequence[State], shares: Tensor) -> State:
 
 
 def require_finite(w: State, why: str) -> None:
-    """Raise RunFailed with `why` if a number of the state is NaN or infinite."""
+    """Raise RunFailed with `why` if a value of the state is NaN or infinite."""
     if not all(bool(value.isfinite().all()) for value in w.values()):
         raise RunFailed(why)

@@ -12,15 +12,17 @@ STANDARD = "standard"
 
 
 def recipe_class(name: str) -> type[Recipe]:
-    """The recipe called `name`. Raises BenchError."""
+    """Return the recipe class called `name`. Raises BenchError for an unknown name."""
     return plugins.class_of(plugins.find(KIND, name), _is_recipe, "one class that extends Recipe")
 
 
 def make_recipe(tier: str, given: Mapping[str, str]) -> Recipe:
-    """The recipe that `--teacher.NAME VALUE` asks for; `--teacher.recipe` names it, the others are its options.
+    """Build the recipe from the options `--teacher.NAME VALUE`.
+
+    `--teacher.recipe` selects it, the others are its fields.
 
     Raises:
-        BenchError: an unknown recipe or option, or a value it cannot have.
+        BenchError: an unknown recipe or option, or an invalid value.
     """
     options = {name: text for name, text in given.items() if name != "recipe"}
     return configure(recipe_class(given.get("recipe", STANDARD)), tier, options, "teacher")

@@ -1,4 +1,4 @@
-"""The network in a training that several ranks share: each computes its share of every batch."""
+"""Data-parallel training: each rank computes its share of every batch, with whole-batch BatchNorm statistics."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from bench.validate import present
 
 
 class SharedBatches:
-    """Logits of whole batches, of which this rank computes its share; all ranks call it with the same images.
+    """Computes the logits of whole batches, each rank its share; all ranks must call it with the same images.
 
-    The gradient of a loss of these logits is the one that one process would compute, except for rounding and for what
-    the network itself draws: batch normalisation is over the whole batch, and a weight's gradient is summed over the
-    ranks as soon as a rank has it.
+    The gradient of a loss of these logits equals that of one process, except for rounding and for random draws inside
+    the network: batch normalisation uses the whole batch, and a weight's gradient is summed over the ranks as soon as a
+    rank has it.
     """
 
     def __init__(self, model: nn.Module, rank: Rank) -> None:
@@ -30,7 +30,10 @@ class SharedBatches:
                 weight.register_post_accumulate_grad_hook(_sum_gradient)
 
     def __call__(self, images: Tensor) -> Tensor:
-        """(n, c, h, w) to (n, classes). Raises BenchError for images with gradients: they would miss other ranks'."""
+        """Map (n, c, h, w) to (n, classes).
+
+        Raises BenchError for images with gradients, which would omit other ranks' parts.
+        """
         count = self._rank.count
         if images.requires_grad:
             raise BenchError(f"--devices {count}: the teacher's recipe needs gradients of images; use one")
@@ -47,14 +50,14 @@ class SharedBatches:
 
 
 def _sum_gradient(weight: Tensor) -> None:
-    """Replace a gradient by its sum over the ranks, which may hold it in memory in different orders."""
+    """Replace a gradient by its sum over the ranks, which may use different memory layouts."""
     total = present(weight.grad, "gradient").clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total)
     weight.grad = total
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """The sum over all ranks, on every rank; so is its gradient."""
+    """Autograd function: the sum over all ranks, on every rank; its gradient is also summed."""
 
     @staticmethod
     def forward(ctx: Any, numbers: Tensor) -> Tensor:
@@ -70,10 +73,10 @@ class _SumOverRanks(torch.autograd.Function):
 
 
 class WholeBatchStatistics(TorchFunctionMode):
-    """Within it, `F.batch_norm` in training normalises by mean and variance of all ranks' images.
+    """Context manager in which `F.batch_norm` in training normalises by mean and variance over all ranks' images.
 
-    Every rank must call the same network, forwards and backwards, at the same time. Running statistics become those of
-    the whole batch on every rank. (torch's SyncBatchNorm is for accelerators only.)
+    Every rank must call the same network, forward and backward, at the same time. Running statistics become those of
+    the whole batch on every rank. (torch's SyncBatchNorm supports accelerators only.)
     """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -92,11 +95,11 @@ def _batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """As `F.batch_norm` in training; x is (n, c, ...), each rank with its own n."""
+    """As `F.batch_norm` in training mode; x is (n, c, ...), with a separate n per rank."""
     seen, channels = x.float() if x.dtype == torch.bfloat16 else x, x.shape[1]
     others = [0, *range(2, x.dim())]
     counted = torch.full((1,), x.numel() // channels, dtype=torch.float64, device=x.device)
-    # float64: the variance is a difference of two sums
+    # float64, as the variance is a difference of two sums
     sums = [seen.sum(others, dtype=torch.float64), seen.square().sum(others, dtype=torch.float64), counted]
     total = _SumOverRanks.apply(torch.cat(sums))
     n = total[-1]
@@ -113,7 +116,9 @@ def _batch_norm(
 
 
 def share(things: int, rank: int, count: int) -> range:
-    """The numbers, of 0 to `things` - 1, in one of `count` shares, the first of which may be longer by one.
+    """Return the indices, in 0 to `things` - 1, of share number `rank` of `count`.
+
+    The first shares may be longer by one.
 
     >>> [share(7, rank, 3) for rank in range(3)]
     [range(0, 3), range(3, 5), range(5, 7)]

@@ -1,4 +1,4 @@
-"""Train a classifier on labelled images, and ask a trained one."""
+"""Training and evaluation of a classifier on labelled images."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def fit(
 ) -> None:
     """Train `model` in place on the recipe's loss; it ends on `device`, in eval mode.
 
-    All randomness (order, augmentation, the model's own dropout) comes from `seed`; torch's global generators are left
-    as they were found. The images may stay on another device: batches move.
+    All randomness (order, augmentation, the model's own dropout) comes from `seed`; the state of torch's global
+    generators does not change. The images may be on another device: batches are moved.
 
     Args:
         images: (n, c, h, w) uint8, n at least 2.
@@ -41,7 +41,8 @@ def fit(
         seed: any int.
         advance: called with 1 after each of the `recipe.steps(n)` steps.
         autocast: compute in bfloat16 where torch considers it safe.
-        ranks: divide every batch among these; same result except for rounding, and for what the network itself draws.
+        ranks: divide every batch among these; the result is the same except for rounding, and for random draws inside
+            the network.
 
     Raises:
         BenchError: a network or a recipe that cannot be divided among ranks.
@@ -62,7 +63,7 @@ def fit(
 
 @dataclass(frozen=True)
 class Training:
-    """The inputs of a training, as `fit` has them."""
+    """The inputs of a training, as in `fit`, sent to the ranks."""
 
     model: nn.Module
     images: Tensor
@@ -73,7 +74,7 @@ class Training:
 
 
 def train_share(rank: Rank, given: Training) -> dict[str, Tensor]:
-    """Train the model together with all other ranks; rank 0 returns its state on the CPU."""
+    """Train the model jointly with all other ranks; rank 0 returns its state on the CPU."""
     model = given.model.to(rank.device)
     _train(SharedBatches(model, rank), given, rank.device, rank.advance, rank.index)
     return {name: value.cpu() for name, value in model.state_dict().items()} if rank.index == 0 else {}
@@ -86,7 +87,10 @@ def _train(
     advance: Callable[[int], object],
     rank: int = 0,
 ) -> None:
-    """Train the model in place; the network answers for it. Ranks differ in what the network itself draws."""
+    """Train the model in place through `network`, its forward function.
+
+    Ranks differ in random draws inside the network.
+    """
     recipe, total = given.recipe, given.recipe.steps(len(given.images))
     given.model.train()
     optimizer = _optimizer(given.model, recipe)
@@ -115,22 +119,22 @@ def _train(
 
 
 def predict(model: nn.Module, images: Tensor, device: torch.device, batch: int = 512) -> Tensor:
-    """(n, classes) float32 logits on the CPU, of (n, c, h, w) uint8 images; the model must be on `device`."""
+    """Return (n, classes) float32 logits on the CPU, for (n, c, h, w) uint8 images; the model must be on `device`."""
     return _ask(model, model, images, device, batch)
 
 
 def features(model: Classifier, images: Tensor, device: torch.device, batch: int = 512) -> Tensor:
-    """(n, d) float32 on the CPU, what the model's classifying layer sees of (n, c, h, w) uint8 images."""
+    """Return (n, d) float32 on the CPU: the input of the model's classification layer for (n, c, h, w) uint8 images."""
     return _ask(model, model.features, images, device, batch)
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor, device: torch.device) -> float:
-    """Share in [0, 1] of (n, c, h, w) uint8 images whose largest logit is at their label."""
+    """Return the share, in [0, 1], of (n, c, h, w) uint8 images whose largest logit is at their label."""
     return (predict(model, images, device).argmax(1) == labels.cpu()).double().mean().item()
 
 
 def schedule(step: int, total: int, warmup: float) -> float:
-    """Factor in (0, 1] on the peak learning rate at step 0..total-1: a linear rise, then half a cosine towards 0.
+    """Return the factor in (0, 1] on the peak learning rate at step 0..total-1: a linear rise, then half a cosine to 0.
 
     >>> [round(schedule(step, 8, 0.5), 3) for step in range(8)]
     [0.25, 0.5, 0.75, 1.0, 1.0, 0.854, 0.5, 0.146]
@@ -153,7 +157,7 @@ def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 
 
 def _batches(images: int, recipe: Recipe, seed: int, total: int) -> Iterator[Tensor]:
-    """`total` index tensors; every pass is a fresh permutation without repetition."""
+    """Yield `total` index tensors; every pass is a new permutation."""
     order = torch.Generator().manual_seed(derive(seed, "order"))
     per_epoch = recipe.steps_per_epoch(images)
     for step in range(total):
@@ -171,11 +175,11 @@ def _ask(
     with torch.no_grad():
         answers = [answer(_unit(part.to(device))).float() for part in images.split(at_once(images, batch))]
     model.train(was_training)
-    return torch.cat(answers).cpu()  # once: to read every part would keep an accelerator waiting
+    return torch.cat(answers).cpu()  # once, as copying every part would synchronise with an accelerator
 
 
 def _unit(images: Tensor) -> Tensor:
-    """uint8 to float32 in [0, 1]."""
+    """Convert uint8 to float32 in [0, 1]."""
     if images.dtype != torch.uint8:
         raise TypeError(f"images must be uint8, not {images.dtype}")
     return images.float() / 255

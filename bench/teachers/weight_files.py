@@ -1,6 +1,7 @@
-"""Read a user's weight file: its container, the prefixes of wrappers, and the part that fits a network.
+"""Reading a user's weight file: its container, the prefixes of wrappers, and the part that fits a network.
 
-No file is ever unpickled freely: safetensors hold numbers only, and torch files are read with `weights_only`.
+No file is unpickled without restriction: safetensors contain only numbers, and torch files are read with
+`weights_only`.
 """
 
 from __future__ import annotations
@@ -22,28 +23,28 @@ Weights = dict[str, Tensor]
 
 _AVERAGES = ("state_dict_ema", "model_ema", "ema_state_dict", "ema")
 CONTAINERS = ("state_dict", "model_state_dict", "module_state_dict", "model", "net", "network", "weights", *_AVERAGES)
-"""Keys of a checkpoint that hold a state dict, the preferred first: of Lightning, Opacus, timm and others."""
+"""Keys of a checkpoint that may contain a state dict, in order of preference: of Lightning, Opacus, timm and others."""
 _INNER = ("module", "shadow", "shadow_params")
-"""Keys below a container."""
+"""Keys nested in a container."""
 WRAPPERS = ("module.", "_module.", "model.", "net.", "_orig_mod.", "ema.", "body.")
-"""Prefixes that wrappers put before every name: DataParallel, Opacus, Lightning, torch.compile, moving averages."""
+"""Prefixes that wrappers add to every name: DataParallel, Opacus, Lightning, torch.compile, moving averages."""
 _WRAPPED = re.compile(f"(?:{'|'.join(map(re.escape, WRAPPERS))})+")
 _ANYWHERE = ("_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
-"""Prefixes that also occur inside of names, where only a part of a network was wrapped."""
+"""Prefixes that also occur within names, if only a part of a network was wrapped."""
 _COUNTER = "num_batches_tracked"
-"""A buffer of batch normalisation that files of older releases lack; a network in eval mode does not read it."""
+"""A BatchNorm buffer that is missing in files of older releases; a network in eval mode does not use it."""
 _NAMED = 5
-"""Names that a message lists of each kind."""
+"""Largest number of names of each kind in a message."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A state dict of a file.
+    """A state dict from a file.
 
     Attributes:
-        weights: name to tensor, floating-point numbers as float32.
+        weights: {name: tensor}, floating-point numbers as float32.
         container: its key in the file, or "".
-        others: further keys of the file that hold a state dict too.
+        others: further keys of the file that contain a state dict.
         converted: the formats that were converted to float32, such as "float16".
     """
 
@@ -55,14 +56,14 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Fit:
-    """A part of a state dict with the network that it may be of.
+    """A part of a state dict, compared with a network.
 
     Attributes:
         target: the `Classifier`, or the bare network inside it.
         weights: the part, without the prefix.
-        prefix: the part that was removed from its names.
-        left_out: names of the file that are not below the prefix.
-        missing, unexpected, shapes: what does not fit, in words.
+        prefix: the prefix that was removed from its names.
+        left_out: names of the file without that prefix.
+        missing, unexpected, shapes: descriptions of the differences.
     """
 
     target: nn.Module
@@ -75,30 +76,30 @@ class Fit:
 
     @property
     def complaints(self) -> int:
-        """How many names or shapes differ."""
+        """Return the number of names or shapes that differ."""
         return len(self.missing) + len(self.unexpected) + len(self.shapes)
 
     def in_words(self) -> str:
-        """The first five of each kind of difference."""
+        """Return a description of the first five differences of each kind."""
         kinds = (("missing", self.missing), ("unexpected", self.unexpected), ("other shape", self.shapes))
         return "; ".join(f"{kind}: {some(names)}" for kind, names in kinds if names)
 
 
 def some(names: list[str] | tuple[str, ...]) -> str:
-    """The first five names, and how many more there are."""
+    """Return the first five names, and the number of further ones."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
 
 def read_file(path: Path, safetensors: bool) -> object:
-    """The content of a weight file. Raises BenchError for a file that cannot be read without running its code."""
+    """Read a weight file. Raises BenchError for a file that cannot be read without running its code."""
     if not path.is_file():
         raise NotFound(f"no weights file at '{path}': give the path of a .safetensors or torch file")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return load_tensors(path) if safetensors else torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # the bytes may come from anyone; the readers raise a dozen kinds, which all mean this
+    except Exception as error:  # the file may hold any bytes; the readers raise a dozen types of error for a bad one
         kinds = [] if safetensors else _code_in(path)
         why = f"it holds objects of code, {some(kinds)}, which is not run" if kinds else type(error).__name__
         raise BadWeights(
@@ -108,15 +109,15 @@ def read_file(path: Path, safetensors: bool) -> object:
 
 
 def _code_in(path: Path) -> list[str]:
-    """The classes and functions that unpickling the file would call, read without running it."""
+    """Return the classes and functions that unpickling the file would call, found without running it."""
     try:
         return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
-    except Exception:  # a damaged file, or one of the old format: the first error says so
+    except Exception:  # a damaged file, or one of the old format: the first error reports it
         return []
 
 
 def checkpoint(path: Path, read: object) -> Checkpoint:
-    """The state dict in what was read, itself or below one of `CONTAINERS`. Raises BenchError if there is none."""
+    """Return the state dict of a read file, at the top level or in one of `CONTAINERS`. Raises BenchError if none."""
     found = dict(_state_dicts(read))
     if not found:
         raise BadWeights(
@@ -132,7 +133,7 @@ def checkpoint(path: Path, read: object) -> Checkpoint:
 
 
 def _state_dicts(read: object, name: str = "", depth: int = 3) -> Iterator[tuple[str, Weights]]:
-    """Every state dict with the keys that lead to it, the preferred first."""
+    """Yield every state dict with the keys that lead to it, in order of preference."""
     if not isinstance(read, Mapping) or not read or depth == 0:
         return
     if all(isinstance(key, str) and _is_dense(value) for key, value in read.items()):
@@ -152,10 +153,10 @@ def _is_dense(value: object) -> bool:
 
 
 def best_fit(path: Path, state: Weights, module: Classifier) -> Fit:
-    """The part of a state dict that fits the `Classifier` or the bare network inside it; else the nearest part.
+    """Return the part of a state dict that fits the `Classifier` or its bare network; else the closest part.
 
     Raises:
-        BenchError: several parts fit, none of which is plainly meant.
+        BenchError: several parts fit, and none is clearly intended.
     """
     fits = [
         fit
@@ -181,7 +182,7 @@ def _are_same(fits: list[Fit]) -> bool:
 
 
 def _unwrapped_inside(state: Weights) -> Weights:
-    """Without the prefixes of wrapped layers inside of names, unless two names would become one."""
+    """Remove the prefixes of wrapped layers within names, unless two names would become equal."""
     renamed = {name: name for name in state}
     for wrapper in _ANYWHERE:
         renamed = {name: new.replace(f".{wrapper}", ".") for name, new in renamed.items()}
@@ -189,7 +190,7 @@ def _unwrapped_inside(state: Weights) -> Weights:
 
 
 def _prefixes(state: Weights, module: Classifier) -> list[str]:
-    """Prefixes that the bare network's names may have: that of its first one, and every chain of wrappers."""
+    """Return possible prefixes of the bare network's names: that of its first name, and every chain of wrappers."""
     first = next(iter(module.body.state_dict()), "")
     found = {name.removesuffix(first) for name in state if name == first or name.endswith(f".{first}")}
     found |= {match[0] for name in state if (match := _WRAPPED.match(name))}
@@ -197,7 +198,7 @@ def _prefixes(state: Weights, module: Classifier) -> list[str]:
 
 
 def _fits_below(prefix: str, state: Weights, module: Classifier) -> Iterator[Fit]:
-    """The names below a prefix as those of the bare network; where mean and std are there too, of the `Classifier`."""
+    """Yield fits of the names below a prefix to the bare network and, with mean and std, to the `Classifier`."""
     whole = prefix.removesuffix("body.")
     if prefix.endswith("body.") and {f"{whole}mean", f"{whole}std"} <= state.keys():
         yield _fit(whole, state, module)
@@ -215,7 +216,7 @@ def _fit(prefix: str, state: Weights, target: nn.Module) -> Fit:
 
 
 def differences(module: nn.Module, state: Weights) -> tuple[list[str], list[str], list[str]]:
-    """Names that are missing, names that the network does not have, and tensors of another shape or kind, in words."""
+    """Describe missing names, names that the network does not have, and tensors of another shape or dtype."""
     own = module.state_dict()
     missing = [name for name in own if name not in state]
     unexpected = [name for name in state if name not in own]
@@ -234,5 +235,5 @@ def differences(module: nn.Module, state: Weights) -> tuple[list[str], list[str]
 
 
 def _is_scale(module: nn.Module, name: str, given: Tensor) -> bool:
-    """Whether it is the mean or the std of a `Classifier`, which may be one number or one a channel."""
+    """Return whether the name is the mean or std of a `Classifier`, which may be one number or one per channel."""
     return isinstance(module, Classifier) and name in ("mean", "std") and Classifier.is_scale(given)

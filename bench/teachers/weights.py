@@ -1,4 +1,4 @@
-"""Weight files: ours are safetensors of the whole `Classifier`; a user's may be of the bare network, in two formats."""
+"""Saving and loading weights: ours are safetensors of the whole `Classifier`; a user's may be of the bare network."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Normalisation = tuple[float | Sequence[float], float | Sequence[float]]
 
 
 def save(path: Path, module: nn.Module) -> None:
-    """Write a module's parameters and buffers as safetensors, each under its own name even where two share memory."""
+    """Write a module's parameters and buffers as safetensors, each under its own name even if two share memory."""
     contiguous = torch.contiguous_format
     state = module.state_dict()
     save_file({name: value.detach().cpu().clone(memory_format=contiguous) for name, value in state.items()}, path)
 
 
 def load(path: Path, module: nn.Module) -> None:
-    """Read what `save` wrote into a module of the same architecture, in place.
+    """Load weights written by `save` into a module of the same architecture, in place.
 
     Raises:
-        BenchError: no such file, not safetensors, or not exactly this module's names and shapes.
+        BenchError: a missing file, not safetensors, or other names or shapes than the module's.
     """
     state = checkpoint(path, read_file(path, safetensors=True)).weights
     fit = Fit(module, state, "", (), *differences(module, state))
@@ -41,21 +41,22 @@ def load(path: Path, module: nn.Module) -> None:
 def load_user(
     path: Path, module: Classifier, arch: str, normalise: Normalisation | None = None, shape: Shape | None = None
 ) -> None:
-    """Read a user's own weights into a freshly built classifier, in place.
+    """Load a user's own weights into a newly built classifier, in place.
 
-    Accepted are `.safetensors` files and torch files holding a state dict, plain or in a checkpoint of Lightning,
-    Opacus, timm or the usual keys, of the `Classifier` or of the bare network inside it, with or without the prefixes
-    that wrappers put before its names. Names and shapes must then match exactly.
+    Accepted are `.safetensors` files and torch files with a state dict, plain or in a checkpoint of Lightning, Opacus,
+    timm or the usual keys, of the `Classifier` or of its bare network, with or without wrapper prefixes. Names and
+    shapes must then match exactly.
 
     Args:
         arch: the name the module was built from, for the error messages.
-        normalise: (mean, std) that the network was trained with, on images in [0, 1], each one number or one a channel.
-            Without it the network is fed (x - 0.5) / 0.5, unless the file is of a `Classifier` and brings its own.
-        shape: (c, h, w) of one image, by which the error message names the network that the weights may be of.
+        normalise: (mean, std) that the network was trained with, on images in [0, 1], each one number or one per
+            channel. By default the network receives (x - 0.5) / 0.5, unless the file is of a `Classifier` with its own
+            values.
+        shape: (c, h, w) of one image, used in the error message to name the weights' likely network.
 
     Raises:
-        BenchError: no such file, not a weights file, a pickle that would run code, other names or shapes, values that
-            are not finite, or an impossible normalisation.
+        BenchError: a missing file, not a weights file, a pickle that would run code, other names or shapes, values that
+            are not finite, or an invalid normalisation.
     """
     found = checkpoint(path, read_file(path, safetensors=path.suffix.lower() == ".safetensors"))
     fit = best_fit(path, found.weights, module)
@@ -73,7 +74,7 @@ def load_user(
 
 
 def _advice(arch: str, likely: str | None) -> str:
-    """What to do with weights that do not fit, by the network that they are likely of."""
+    """Return advice for weights that do not fit, based on their likely network."""
     if likely == arch:
         return f"they are of '{arch}' for another number of classes, channels or pixels; give them or the data for one"
     meant = f"they look like those of '{likely}': give --teacher {likely}" if likely else "give their --teacher"
@@ -95,7 +96,7 @@ def _require_finite(path: Path, state: Weights) -> None:
 
 
 def _require_scales(path: Path, state: Weights, shape: Shape | None) -> None:
-    """Refuse the normalisation that a file brings, where it is impossible or of images of other channels."""
+    """Refuse a file's normalisation if it is invalid or has another number of channels."""
     mean, std = state["mean"], state["std"]
     channels = {mean.shape[1], std.shape[1]} - {1}
     if (std <= 0).any() or (shape is not None and not channels <= {shape[0]}):
@@ -106,7 +107,7 @@ def _require_scales(path: Path, state: Weights, shape: Shape | None) -> None:
 
 
 def _report(path: Path, found: Checkpoint, fit: Fit) -> None:
-    """Say what was done to a file's content so that it fits."""
+    """Report the changes that were made to a file's content so that it fits."""
     if found.others:
         say(f"{path}: '{found.container}' is taken; not used: {some(found.others)}")
     if fit.prefix.removesuffix("body."):

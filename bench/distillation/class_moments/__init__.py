@@ -1,1 +1,1 @@
-"""Noisy means and second moments of the classes: one private release, and images that are made of it."""
+"""Noisy class means and second moments: one private release, and images drawn from it."""

@@ -1,6 +1,7 @@
-"""Images around the private classes, for a student to learn from or for a teacher to be asked about.
+"""Images drawn around the private classes, for training a student or querying a teacher.
 
-One noisy release of class moments (`class_moments`), in a basis that suits the data set; drawing is post-processing.
+They come from one noisy release of class moments (`class_moments`), in a basis that suits the data set; drawing is
+post-processing.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from bench.distillation.class_moments.noisy_moments import (
 from bench.privacy.noise import Source
 
 SMALL = 1000
-"""Private records per class below which moments are pooled, and taken in fewer directions."""
+"""Number of private records per class below which moments are pooled and use fewer directions."""
 DIRECTIONS, FEWER = 80, 32
 FIRST, FIRST_OF_POOLED = 0.5, 0.7
-"""a^2, the first moments' share of the release."""
+"""a^2, the share of the first moments in the release; the second value is for pooled moments."""
 
 
 class ClassImages(NamedTuple):
-    """Where images come from: Gaussians around the classes, and how a projection becomes an image."""
+    """A distribution of images: a Gaussian per class, and a map from projections to images."""
 
     gaussians: Gaussians
     decode: Callable[[Tensor], Tensor]
     shape: tuple[int, int, int]
 
     def draw(self, count: int, rng: Generator) -> tuple[Tensor, Tensor]:
-        """(count, c, h, w) images in [0, 1] and the (count,) classes they were drawn for, which take turns."""
+        """Draw (count, c, h, w) images in [0, 1] and the (count,) classes of their Gaussians, which cycle."""
         projections, classes = self.gaussians.draw(count, rng, self.shape)
         return self.decode(projections), classes
 
@@ -46,14 +47,14 @@ class ClassImages(NamedTuple):
 def class_images(
     teacher: Teacher, multiplier: float, noise: Source, ctx: Context, pooled: bool | None = None, dimension: int = 0
 ) -> ClassImages:
-    """The one release of class moments, and how images are drawn from it: of pen strokes where the data are of glyphs.
+    """Release the class moments once and return the image distribution; data sets of glyphs use a basis of pen strokes.
 
     Args:
-        teacher: whose private records are looked at, and nothing else of it.
-        multiplier: noise over `SENSITIVITY`; 0 = no noise.
+        teacher: provides the private records; nothing else of it is used.
+        multiplier: noise divided by `SENSITIVITY`; 0 = no noise.
         noise: source of the privacy noise.
-        pooled: one second moment of all records; None = below 1,000 records a class.
-        dimension: of the basis, 0 = 80, below 1,000 records a class 32.
+        pooled: one second moment for all records; None = below 1,000 records per class.
+        dimension: of the basis; 0 = 80, or 32 below 1,000 records per class.
 
     Raises:
         RuntimeError: the method has no private records.
@@ -71,19 +72,19 @@ def class_images(
 
 
 def first_share(pooled: bool) -> float:
-    """a^2, the first moments' share of the release."""
+    """Return a^2, the share of the first moments in the release."""
     return FIRST_OF_POOLED if pooled else FIRST
 
 
 class ClassImageSource:
-    """Images around the classes, as a source of questions: which class each was drawn for is left out."""
+    """An image source for queries that draws around the classes and drops the classes themselves."""
 
     def __init__(self, images: ClassImages) -> None:
         self._images = images
 
     def draw(self, count: int, shape: tuple[int, int, int], rng: Generator) -> Tensor:
-        """(count, c, h, w) images in [0, 1], the classes taking turns."""
+        """Draw (count, c, h, w) images in [0, 1], cycling through the classes."""
         return self._images.draw(count, rng)[0]
 
     def learn(self, student: nn.Module) -> None:
-        """Nothing."""
+        """Do nothing, as this source is fixed."""

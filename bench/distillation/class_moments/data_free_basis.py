@@ -1,6 +1,6 @@
-"""Orthonormal directions of image space in which private images may be described: chosen without any data.
+"""Data-independent orthonormal bases of image space, in which private images are described.
 
-Principal directions of random pen strokes, for glyphs, and cosines of low frequencies, for any image.
+For glyphs: principal directions of random pen strokes. For any image: cosines of low frequencies.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from torch import Tensor
 from bench.nets.stroke_generator import StrokeGenerator
 
 STROKES, POINTS = 4000, (4, 5, 6, 8)
-"""Random strokes behind a basis, and the control points that a stroke may have."""
+"""Number of random strokes per basis, and the possible numbers of control points of a stroke."""
 
 
 def stroke_basis(shape: tuple[int, int, int], d: int, seed: int) -> Tensor:
-    """(c h w, d): principal directions of random pen strokes, one or two to an image; no data."""
+    """Return (c h w, d): principal directions of images with one or two random pen strokes; uses no data."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         drawn = []
@@ -32,7 +32,7 @@ def stroke_basis(shape: tuple[int, int, int], d: int, seed: int) -> Tensor:
 
 
 def cosine_basis(shape: tuple[int, int, int], d: int) -> Tensor:
-    """(c h w, d or a little more): cosines of the lowest frequencies, the same in every channel; no data."""
+    """Return (c h w, d or slightly more): cosines of the lowest frequencies, equal in every channel; uses no data."""
     channels, h, w = shape
     rows, columns = _cosines(h), _cosines(w)
     order = sorted((i * i + j * j, i, j) for i in range(h) for j in range(w))[: math.ceil(d / channels)]
@@ -41,7 +41,7 @@ def cosine_basis(shape: tuple[int, int, int], d: int) -> Tensor:
 
 
 def _cosines(size: int) -> Tensor:
-    """(size, size): orthonormal cosines (DCT-II), by frequency."""
+    """Return the (size, size) orthonormal cosines (DCT-II), ordered by frequency."""
     at = (torch.arange(size) + 0.5) * math.pi / size
     waves = torch.cos(torch.arange(size)[:, None] * at)
     return waves / waves.norm(dim=1, keepdim=True)

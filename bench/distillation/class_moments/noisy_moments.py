@@ -1,14 +1,14 @@
 """Class-conditional images from one private release: the mean and second moment of every class, in a data-free basis.
 
-For a record x of class y let u = x / ||x||, pixels in [0, 1]. Released are, with Gaussian noise, S_y1 = sum a u and
-S_y2 = sum b u u^T over the records of each class (or of all together: `pooled`), a^2 + b^2 = 1, in a basis U of
+For a record x of class y let u = x / ||x||, pixels in [0, 1]. The release contains, with Gaussian noise, S_y1 = sum a u
+and S_y2 = sum b u u^T over the records of each class (or of all classes: `pooled`), with a^2 + b^2 = 1, in a basis U of
 orthonormal columns chosen without data. Everything after that is post-processing: a Gaussian per class, and images
 drawn from it.
 
-Sensitivity. A record adds a unit vector (a u in its class's block, b u u^T with the Frobenius norm) to the release;
-left out it moves the release by 1, which is what the noise is for. The number of records n is public: neighbours leave
-one record out of everything but n. The noise is isotropic in pixel space; only its projection on U is drawn, which is
-post-processing. One record replaced by another moves the release by at most sqrt(2), as pixels are not negative.
+Sensitivity. A record adds a unit vector to the release (a u in its class's block, b u u^T with the Frobenius norm), so
+removing it changes the release by 1, and the noise is scaled to this. The number of records n is public: neighbours
+drop one record from everything except n. The noise is isotropic in pixel space; only its projection on U is drawn,
+which is post-processing. Replacing one record changes the release by at most sqrt(2), as pixels are non-negative.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from torch import Tensor
 from bench.privacy.noise import Noise, Source
 
 PLAYED, PATCH = 8, 16
-"""Records that are played with at once, and pixels of a patch."""
+"""Number of records in one played release, and pixels per patch."""
 SENSITIVITY = 1.0
-"""How far one record left out moves the release, as `coordinates` has it."""
+"""Change of the release, in the coordinates of `coordinates`, when one record is removed."""
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Noisy sums of one release.
+    """The noisy sums of one release.
 
     Attributes:
         first: (classes, d) sums of U^T u with noise of standard deviation noise / a.
-        second: (classes, d, d) sums of U^T u u^T U, symmetric, with noise / b on the diagonal and 1 / sqrt(2) of that
-            elsewhere; (1, d, d) if pooled.
+        second: (classes, d, d) sums of U^T u u^T U, symmetric, with noise / b on the diagonal and 1 / sqrt(2) times
+            that elsewhere; (1, d, d) if pooled.
         noise: standard deviation of the noise before the division by a and b.
         weight: a^2.
-        records: how many private records there are; public.
+        records: number of private records; public.
         basis: (pixels, d) orthonormal columns U.
     """
 
@@ -60,21 +60,21 @@ def noisy_moments(
     weight: float = 0.5,
     pooled: bool = False,
 ) -> Moments:
-    """The noisy moments; a Gaussian mechanism of noise multiplier `multiplier` for one record left out.
+    """Release noisy moments; a Gaussian mechanism of noise multiplier `multiplier` for one removed record.
 
     Args:
         images: (n, c, h, w) uint8, private.
         labels: (n,) int64, private.
         basis: (c h w, d) orthonormal columns, chosen without data; on the generator's device.
-        multiplier: noise over `SENSITIVITY`; 0 = no noise.
+        multiplier: noise divided by `SENSITIVITY`; 0 = no noise.
         source: of the privacy noise.
-        weight: a^2 in (0, 1), the first moments' share.
-        pooled: one second moment of all records, for small data sets.
+        weight: a^2 in (0, 1), the share of the first moments.
+        pooled: one second moment for all records, for small data sets.
     """
     d, std = basis.shape[1], multiplier * SENSITIVITY
     first, second = _sums(images, labels, classes, basis, pooled)
     noisy = Noise.of(source).gaussian(coordinates(first, second, weight), std)
-    # Off-diagonal entries get noise / (b sqrt(2)): as the two of them are one coordinate, it is drawn once.
+    # Off-diagonal entries get noise / (b sqrt(2)): both copies are one coordinate, so the noise is drawn once.
     row, column, scale = _upper(d, weight, basis.device)
     first = noisy[: classes * d].view(classes, d) / math.sqrt(weight)
     second[:, row, column] = noisy[classes * d :].view(len(second), -1) / scale
@@ -85,10 +85,10 @@ def noisy_moments(
 def played_moments(
     multiplier: float, weight: float, pooled: bool, world: bool, n: int, generator: torch.Generator
 ) -> Tensor:
-    """(n, 5): n plays of `noisy_moments` with a record, or with a black image in its place, which adds nothing.
+    """Return (n, 5): n plays of `noisy_moments` with a record, or with a black image, which adds nothing.
 
-    Records are of different classes, and bright in different patches, which are the basis, so that one release of
-    PLAYED records is as many plays. A row is what its record adds to: two first and three second moments.
+    The records have different classes and different bright patches, which form the basis, so that one release of PLAYED
+    records contains PLAYED independent plays. A row is its record's contribution: two first and three second moments.
     """
     d, lanes = 2 * PLAYED, torch.arange(PLAYED)
     patches = torch.zeros(PLAYED, d, PATCH, dtype=torch.uint8)
@@ -105,11 +105,11 @@ def played_moments(
 
 
 def coordinates(first: Tensor, second: Tensor, weight: float) -> Tensor:
-    """The released sums as one vector, in which a record of unit vector u stands as (a u, b u u^T), of length 1.
+    """Return the released sums as one vector; a record of unit vector u contributes (a u, b u u^T), of length 1.
 
     Args:
         first: (classes, d).
-        second: (k, d, d), symmetric; an entry off the diagonal, which stands twice in u u^T, counts sqrt(2) times.
+        second: (k, d, d), symmetric; an off-diagonal entry, which occurs twice in u u^T, is multiplied by sqrt(2).
         weight: a^2.
     """
     row, column, scale = _upper(first.shape[1], weight, first.device)
@@ -117,18 +117,18 @@ def coordinates(first: Tensor, second: Tensor, weight: float) -> Tensor:
 
 
 def _upper(d: int, weight: float, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows and columns of the entries on and above the diagonal, and what each is multiplied by: b, or b sqrt(2)."""
+    """Return row and column indices of the upper triangle with diagonal, and each entry's factor: b, or b sqrt(2)."""
     row, column = torch.triu_indices(d, d, device=device)
     twice = torch.where(row == column, 1.0, math.sqrt(2)).double()
     return row, column, math.sqrt(1 - weight) * twice
 
 
 def _sums(images: Tensor, labels: Tensor, classes: int, basis: Tensor, pooled: bool) -> tuple[Tensor, Tensor]:
-    """float64 sums of U^T u, (classes, d), and of U^T u u^T U, (classes, d, d) or, if pooled, (1, d, d)."""
+    """Return float64 sums of U^T u, (classes, d), and of U^T u u^T U, (classes, d, d), or (1, d, d) if pooled."""
     d, wide = basis.shape[1], basis.double()
     first, second = wide.new_zeros(classes, d), wide.new_zeros(1 if pooled else classes, d, d)
     for part, of in zip(images.split(4096), labels.split(4096), strict=True):
-        # The scale is the record's own: a maximum over all records would be a use of private data beside the release.
+        # Each record is normalised by itself: a maximum over all records would be another use of private data.
         u = F.normalize(part.to(basis.device).double().flatten(1), dim=1) @ wide
         member = F.one_hot(of, classes).to(u)
         first += member.T @ u
@@ -137,7 +137,7 @@ def _sums(images: Tensor, labels: Tensor, classes: int, basis: Tensor, pooled: b
 
 
 def _sums_of_squares(u: Tensor, member: Tensor) -> Tensor:
-    """(k, d, d): sum over n of member_nk u_n u_n^T."""
+    """Return (k, d, d): sum over n of member_nk u_n u_n^T."""
     return torch.stack([(u * of[:, None]).T @ u for of in member.unbind(1)])
 
 
@@ -150,7 +150,7 @@ class Gaussians:
     basis: Tensor
 
     def draw(self, count: int, rng: torch.Generator, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-        """(count, c, h, w) projections, of no particular scale, and their classes, which take turns."""
+        """Draw (count, c, h, w) projections, not scaled to [0, 1], and their classes, which cycle."""
         classes = torch.arange(count, device=self.means.device) % len(self.means)
         normal = torch.randn(count, self.means.shape[1], generator=rng, device=self.means.device)
         u = torch.empty_like(normal)
@@ -160,13 +160,13 @@ class Gaussians:
 
 
 def gaussians(released: Moments) -> Gaussians:
-    """Post-processing: a mean and a positive semidefinite covariance per class from noisy moments.
+    """Estimate a mean and a positive semidefinite covariance per class from noisy moments (post-processing).
 
-    A class's size is its share of the traces of all second moments, or an equal share if they were pooled. Pooled,
-    class means are shrunk to their mean by the share that noise has in how they differ, and the classes share the
-    covariance around them; otherwise each class's covariance is shrunk so to the classes' mean covariance. Eigenvalues
-    inside the noise's edge, 2 sqrt(d) times the standard deviation of an entry (Wigner), become 0, and larger ones lose
-    what the noise added to them.
+    A class's size is its share of the traces of all second moments, or an equal share if they were pooled. If pooled,
+    class means are shrunk towards their mean by the fraction of their differences that is noise, and the classes share
+    the covariance around them; otherwise each class's covariance is shrunk likewise towards the classes' mean
+    covariance. Eigenvalues within the noise's edge, 2 sqrt(d) times the standard deviation of an entry (Wigner), become
+    0; the noise's contribution is subtracted from larger ones.
     """
     classes, d = released.first.shape
     estimate = _pooled if len(released.second) == 1 else _per_class
@@ -176,7 +176,7 @@ def gaussians(released: Moments) -> Gaussians:
 
 
 def _pooled(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
-    """Means (classes, d), the covariance (1, d, d) within classes, and the noise's deviation on its entries (1,)."""
+    """Return means (classes, d), the within-class covariance (1, d, d), and the noise deviation of its entries (1,)."""
     classes, d = released.first.shape
     on_first, on_second = released.noise / released.weight**0.5, released.noise / (1 - released.weight) ** 0.5
     size = released.records / classes
@@ -186,9 +186,9 @@ def _pooled(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _per_class(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
-    """Means (classes, d), covariances (classes, d, d), and the noise's deviation on their entries (classes,)."""
+    """Return means (classes, d), covariances (classes, d, d), and the noise deviation of their entries (classes,)."""
     classes, on_second = len(released.first), released.noise / (1 - released.weight) ** 0.5
-    # A unit vector's u u^T has trace 1, so that noisy traces count the classes without a query of their own.
+    # A unit vector's u u^T has trace 1, so that noisy traces estimate class sizes without a separate release.
     traces = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(released.records / classes / 8)
     size = released.records * traces / traces.sum()
     means = released.first / size[:, None]
@@ -201,14 +201,17 @@ def _per_class(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _shrunk_means(means: Tensor, noise: float) -> Tensor:
-    """(classes, d): means drawn to their mean; `noise` is the expected squared length of the noise on one of them."""
+    """Shrink (classes, d) means towards their mean.
+
+    `noise` is the expected squared norm of the noise on one of them.
+    """
     centre = means.mean(0)
     away = means - centre
     return centre + away * (1 - noise / away.square().sum(1, keepdim=True).clamp_min(1e-20)).clamp_min(0.3)
 
 
 def _without_noise(covariance: Tensor, edge: Tensor) -> Tensor:
-    """(k, d, d) factors L with L L^T the covariance (k, d, d) without noise whose eigenvalues reach `edge` (k,)."""
+    """Return (k, d, d) factors L with L L^T the denoised covariance (k, d, d), of its eigenvalues above `edge`."""
     values, vectors = torch.linalg.eigh(covariance)
     edge = edge[:, None]
     kept = (values + (values.square() - edge.square()).clamp_min(0).sqrt()) / 2
@@ -217,12 +220,12 @@ def _without_noise(covariance: Tensor, edge: Tensor) -> Tensor:
 
 
 def to_stroke_image(projections: Tensor) -> Tensor:
-    """Projections to images of pen strokes: each scaled to its own brightest ink, dim ground cut off; in [0, 1]."""
+    """Map projections to pen-stroke images in [0, 1]: scale to the brightest ink, remove the dim background."""
     bright = projections.flatten(1).quantile(0.97, dim=1).clamp_min(1e-3)[:, None, None, None]
     return ((projections / bright - 0.15) / 0.7).clamp(0, 1)
 
 
 def to_image(projections: Tensor) -> Tensor:
-    """Projections to images in [0, 1]: each scaled to its own brightest pixels."""
+    """Map projections to images in [0, 1]: scale each to its brightest pixels."""
     bright = projections.flatten(1).quantile(0.99, dim=1).clamp_min(1e-3)[:, None, None, None]
     return (projections / bright).clamp(0, 1)

@@ -1,1 +1,1 @@
-"""The loop of the working variants: what is asked, how a noisy answer is read, and how a student learns from it."""
+"""The training loop of the `working` variants: choice of queries, reading of noisy responses, and student training."""

@@ -1,9 +1,9 @@
-"""Several students learn from the same answers, each by itself, and their mean teaches the one that is released.
+"""A committee: several students learn independently from the same responses, and their mean teaches the released one.
 
-What a student makes of few or doubtful answers depends on where it started and on the order in which it saw them.
-The mean of several students' probabilities is less wrong than any of them, and it can be asked about as many fresh
-images as one likes. Post-processing of the answers, which costs no privacy.
-The constants below and `MEMBERS` were chosen by looking at the test sets of MNIST and digits.
+A student trained on few or unreliable responses depends on its initialisation and on the order of the data. The mean of
+several students' probabilities has fewer errors than any of them, and it can label any number of new images. This is
+post-processing of the responses, which costs no privacy. The constants below and `MEMBERS` were chosen by looking at
+the test sets of MNIST and digits.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from bench.distillation.transcription.likelihoods import soft_loss
 from bench.distillation.transcription.questions import Answered, as_bytes, drawn_children, logits_of
 
 LESSONS, MOST_LESSONS = 8, 20_000
-"""Images that the committee is asked about, for each answer and in all; half of them fresh, half children of answered
+"""Images that the committee labels, per response and at most in total; half are new, half are children of annotated
 images."""
 LONGER, LONGEST = 2, 1500
-"""Steps of the student that it teaches, over those of a member and at the most."""
+"""Steps of the student that it teaches, relative to a member's steps, and at most."""
 
 
 def steps(members: int, schedule: Schedule) -> int:
-    """Of a committee and of the student that it teaches, in all; 0 where there is none."""
+    """Return the total number of steps of a committee and of its student; 0 without a committee."""
     return members * schedule.steps + _taught_steps(schedule) if members > 1 else 0
 
 
@@ -47,14 +47,14 @@ def taught_by_committee(
     rng: torch.Generator,
     advance: Advance,
 ) -> nn.Module:
-    """A new student that knows the answers through the committee alone.
+    """Train a new student that learns from the responses only through the committee.
 
     Args:
         members: >= 2.
         schedule: of each member.
         new: makes an untrained student.
-        answered: what each member learns from.
-        source: of fresh images.
+        answered: the annotated images that each member learns from.
+        source: of new images.
         loss: of a batch of stored readings.
     """
     committee = []
@@ -69,7 +69,7 @@ def taught_by_committee(
 
 
 def _lessons(committee: list[nn.Module], answered: Answered, source: Source, rng: torch.Generator) -> Answered:
-    """Fresh images and children, and the logarithm of the committee's mean probabilities."""
+    """Return new images and children, labelled with the log of the committee's mean probabilities."""
     _, c, height, width = answered.images.shape
     half = max(min(LESSONS * len(answered), MOST_LESSONS) // 2, 1)
     with torch.no_grad():
@@ -82,5 +82,5 @@ def _lessons(committee: list[nn.Module], answered: Answered, source: Source, rng
 
 
 def mean_log_probabilities(committee: list[nn.Module], images: Tensor) -> Tensor:
-    """(n, classes) log of the mean over networks of softmax probabilities, of (n, c, h, w) uint8 images."""
+    """Return (n, classes): log of the networks' mean softmax probabilities on (n, c, h, w) uint8 images."""
     return torch.stack([logits_of(member, images).softmax(1) for member in committee]).mean(0).log()

@@ -1,4 +1,4 @@
-"""How a student learns from stored answers: Adam in one cycle, every answer once before any twice or classes evenly."""
+"""Student training on stored responses: Adam with a one-cycle rate, in passes over all responses or class-balanced."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from bench.distillation.transcription.questions import Answered, as_floats
 from bench.distillation.updates import descend
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""The student's (n, classes) logits and (n, classes) readings to a scalar."""
+"""Loss: (n, classes) logits of the student and (n, classes) readings -> scalar."""
 Energy = Callable[[nn.Module, torch.Generator], Tensor]
-"""Of a student that is being trained, a scalar that is added to a step's loss."""
+"""Additional loss term per step: (student in training, generator) -> scalar."""
 
 
 RARE = 5
-"""How much more often than most an answer of a rare class is seen, at the most."""
+"""Upper limit of the sampling weight of a rare class's response, relative to the median."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long, how fast, and from what a student learns.
+    """Training schedule of a student.
 
     Attributes:
-        steps: in all.
+        steps: total number.
         gamma_s: largest learning rate of Adam; one cycle, a tenth of it rising.
         batch: stored answers per step.
-        jitter: whether stored images are turned, scaled, sheared and moved a little whenever they are seen again.
-        balanced: whether answers are drawn so that the classes they name are seen as often as each other, instead of
-            every answer once before any twice.
+        jitter: True = randomly rotate, scale, shear and shift stored images whenever they are reused.
+        balanced: True = draw responses so that the classes they name are equally frequent; False = pass over all
+            responses before repeating any.
     """
 
     steps: int
@@ -46,7 +46,7 @@ class Schedule:
 
 
 class Learner:
-    """A student's steps: one optimiser and one schedule over the whole of them."""
+    """A student in training: one optimiser and one learning-rate schedule over all of its steps."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Learner:
         self._done = 0
 
     def learn(self, answered: Answered, until: int, advance: Advance) -> None:
-        """Steps on stored answers until there have been `until` in all."""
+        """Train on stored responses until `until` steps have been taken in total."""
         self._phi_s.train()
         order = torch.empty(0, dtype=torch.int64, device=self._rng.device)
         while self._done < until:
@@ -85,7 +85,7 @@ class Learner:
             advance(1)
 
     def _order(self, answered: Answered) -> Tensor:
-        """Rows of the next pass, as many as there are answers."""
+        """Return the row order of the next pass, as long as the number of responses."""
         if self._plan.balanced:
             weight = evenly(answered.readings)
             return torch.multinomial(weight, len(answered), replacement=True, generator=self._rng)
@@ -93,10 +93,10 @@ class Learner:
 
 
 def evenly(readings: Tensor) -> Tensor:
-    """(n,) weights of (n, classes) readings, by which the likeliest classes are drawn as often as each other.
+    """Return (n,) sampling weights for (n, classes) readings that make the most likely classes equally frequent.
 
-    One over the number of answers of the class, but at most `RARE` times the median weight: few answers are not to be
-    learnt by heart.
+    The weight is one over the number of the class's responses, limited to `RARE` times the median weight, so that a few
+    responses are not memorised.
     """
     named = readings.argmax(1)
     weight = 1 / torch.bincount(named, minlength=readings.shape[1])[named].float()
@@ -104,7 +104,7 @@ def evenly(readings: Tensor) -> Tensor:
 
 
 def one_cycle(step: int, steps: int) -> float:
-    """The share of the largest rate that step 0, 1, ... takes: up in a line for a tenth, then down along a cosine."""
+    """Return step 0, 1, ...'s share of the largest learning rate: linear increase for a tenth, then cosine decrease."""
     rise = max(steps // 10, 1)
     if step < rise:
         return (step + 1) / rise

@@ -1,6 +1,6 @@
-"""What a noisy answer says of the teacher's class: its likelihood under each class, and the loss that maximises it.
+"""Readings of noisy responses: the likelihood of a response under each class of the teacher, and losses that use it.
 
-A row of log-likelihoods is all that is kept of an answer. Post-processing, which costs no privacy.
+A row of log-likelihoods is all that is stored of a response. This is post-processing, which costs no privacy.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 SURE = 0.98
-"""Probability that a teacher is taken to give its own class; all others share the rest evenly."""
+"""Assumed probability that a teacher gives to its predicted class; the rest is shared evenly by the other classes."""
 LEAST_SIGMA = 0.15
-"""Noise over beta below which answers are believed no more: no teacher is exactly as sure as assumed here."""
+"""Smallest noise over beta used in likelihoods: real teachers are never exactly as sure as assumed here."""
 LEAST_ODDS = 1e-5
-"""Of an answer without noise: how likely it is under another class, as if one answer in so many were wrong."""
+"""Assumed probability of error of a response without noise, so that its likelihood under other classes is not 0."""
 
 
 def response_log_likelihood(answers: Tensor, allowed: Tensor, epsilon: float) -> Tensor:
-    """(n, c): log P(answer | the teacher's class is r) of randomised responses.
+    """Return (n, c): log P(response | the teacher's class is r) of randomised responses.
 
-    A candidate r answers o with probability e^epsilon / (e^epsilon + k - 1) if o = r, else 1 / (e^epsilon + k - 1); a
-    class that is no candidate answers with each of the k candidates equally often.
+    For a candidate r, response o has probability e^epsilon / (e^epsilon + k - 1) if o = r, else 1 / (e^epsilon + k -
+    1); for a class that is not a candidate, each of the k candidates is equally likely.
 
     Args:
-        answers: (n,) int64, candidates of their rows.
-        allowed: (n, c) bool, the k >= 2 candidates, whose number may differ from row to row.
+        answers: (n,) int64 responses, each a candidate of its row.
+        allowed: (n, c) bool, the k >= 2 candidates, whose number may differ between rows.
         epsilon: of one response; may be infinite.
     """
     k = allowed.sum(1, keepdim=True).float()
@@ -39,17 +39,17 @@ def response_log_likelihood(answers: Tensor, allowed: Tensor, epsilon: float) ->
 
 
 def more_often_wrong(epsilon: float, candidates: int) -> bool:
-    """Whether randomised responses of that epsilon over k candidates are wrong more often than right: e^eps < k - 1."""
+    """Return whether randomised response over k candidates is more often wrong than right: e^eps < k - 1."""
     return epsilon < math.log(max(candidates - 1, 1))
 
 
 def gradient_log_likelihood(answers: Tensor, expected: Tensor, beta: float, sigma: float) -> Tensor:
-    """(n, c): log P(answer | r) of noisy gradients, up to a constant per row; the largest is 0.
+    """Return (n, c): log P(response | r) of noisy gradients, up to a constant per row; the largest is 0.
 
     Args:
-        answers: (n, c) rows.
-        expected: (n, c, c) or (1, c, c), the answer without noise where the teacher is sure of r, for every r.
-        beta: norm of an answer without noise.
+        answers: (n, c) noisy gradients.
+        expected: (n, c, c) or (1, c, c), the noiseless response of a teacher that is sure of r, for every r.
+        beta: norm of a noiseless response.
         sigma: noise over beta, >= 0.
     """
     rows, means = answers / beta, expected / beta
@@ -59,18 +59,19 @@ def gradient_log_likelihood(answers: Tensor, expected: Tensor, beta: float, sigm
 
 
 def expected_gradients(gradient: Callable[[Tensor, Tensor], Tensor], ours: Tensor) -> Tensor:
-    """(n, c, c): row r is what a teacher that is sure of class r would answer, without noise.
+    """Return (n, c, c): row r is the noiseless response of a teacher that is sure of class r.
 
-    Such a teacher is the same to all other classes, of which top-k keeps some: the mean over which of them.
+    Such a teacher is indifferent between all other classes, of which top-k keeps some; the result averages over that
+    choice.
 
     Args:
-        gradient: (n, c) student's and (n, c) teacher's logits to (n, c) bounded gradients.
-        ours: (n, c) the student's logits.
+        gradient: maps (n, c) student and (n, c) teacher logits to (n, c) bounded gradients.
+        ours: (n, c) student logits.
     """
     classes = ours.shape[1]
     sure = torch.full((classes, classes), (1 - SURE) / (classes - 1), device=ours.device).fill_diagonal_(SURE)
     rows = torch.stack([gradient(ours, sure[r].log().expand_as(ours)) for r in range(classes)], 1)
-    # Where the student is flat, the others are tied, and top-k keeps those that happen to come first
+    # For a flat student the other classes are tied, and top-k keeps the first ones by index
     tied = ours.amax(1) == ours.amin(1)
     own = torch.diagonal(rows, dim1=1, dim2=2)
     others = (rows.sum(2) - own) / (classes - 1)
@@ -79,13 +80,13 @@ def expected_gradients(gradient: Callable[[Tensor, Tensor], Tensor], ours: Tenso
 
 
 def likelihood_loss(logits: Tensor, log_likelihood: Tensor) -> Tensor:
-    """Batch mean of -log sum_r p_s(r | x) P(answer | r): (n, c) logits of the student, (n, c) rows of an answer.
+    """Return the batch mean of -log sum_r p_s(r | x) P(response | r), for (n, c) student logits and (n, c) readings.
 
-    The marginal likelihood of what was answered ("forward correction", Patrini et al., CVPR 2017).
+    This is the marginal likelihood of the responses ("forward correction", Patrini et al., CVPR 2017).
     """
     return -(logits.log_softmax(1) + log_likelihood).logsumexp(1).mean()
 
 
 def soft_loss(logits: Tensor, answers: Tensor) -> Tensor:
-    """Batch mean of the cross-entropy of (n, classes) logits to answers given as log-probabilities."""
+    """Return the mean cross-entropy of (n, classes) logits with respect to targets given as log-probabilities."""
     return -(answers.exp() * logits.log_softmax(1)).sum(1).mean()

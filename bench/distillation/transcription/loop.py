@@ -1,14 +1,14 @@
-"""The loop of the working variants (DPSD, DP-DFD, DPDFD, FedDPSD): ask, read by likelihood, learn, ask better.
+"""The loop of the `working` variants (DPSD, DP-DFD, DPDFD, FedDPSD): query, read by likelihood, learn, repeat.
 
     for every round:
-        candidates = fresh images of a prior and children of answered images, `choose` for each question
-        questions  = those of the candidates that the student chooses: balanced, unsure ones more often
-        readings   = what the teacher's noisy answers say, asked once for each question, or for each of its moved copies
-        the student descends the loss of all readings so far
-    where answers are few, or more often wrong than right:
-        new students descend the loss of all readings, and their mean teaches the one that is released
+        candidates = new images of a prior and children of annotated images, `choose` for each query
+        queries    = candidates that the student chooses: class-balanced, uncertain ones more often
+        readings   = likelihoods of the teacher's noisy responses, one query per image or per augmented copy
+        train the student on all readings so far
+    if responses are few, or more often wrong than right:
+        train new students on all readings; their mean teaches the released student
 
-Nothing in here asks a teacher but `ask`, which the method gives; the prior knows no data.
+Only `ask`, which the method provides, queries a teacher; the prior uses no data.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ from bench.errors import BenchError
 from bench.nets.initialise import xavier
 
 Ask = Callable[[Tensor, Tensor], Tensor]
-"""(n, c, h, w) float images and the student's (n, classes) logits to (n, classes) readings of the answers."""
+"""Query function: (n, c, h, w) float images and the student's (n, classes) logits -> (n, classes) readings."""
 
 Move = Callable[[Tensor, torch.Generator], Tensor]
-"""(n, c, h, w) uint8 questions to those that are asked in their place."""
+"""Transform of the queries before they are sent: (n, c, h, w) uint8 -> the same shape and type."""
 
 FEW = 4096
-"""Below so many stored answers a student learns them by heart unless they are jittered, and a committee of students
-knows better than each of them; above, jitter harms."""
+"""Number of stored responses below which a student memorises them unless they are augmented, and a committee of
+students is more accurate than one; above it augmentation harms."""
 MEMBERS = 3
-"""Of a committee."""
+"""Number of students in a committee."""
 PER_ROUND, FEWEST_ROUNDS = 5000, 4
 FIRST_STEPS, QUESTIONS_PER_STEP = 300, 40
 UNSURE = 0.5
 AS_FLOATS = 12
-"""Bytes that a pixel's value takes while float32 images become bytes: three copies."""
+"""Bytes per pixel value while float32 images are converted to bytes: three copies."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +63,21 @@ class Transcription:
     """Settings of the loop.
 
     Attributes:
-        questions: N, answers in all.
-        balanced: whether the classes that stored answers name are seen as often as each other.
-        copies: of every image that the student chooses, each moved a little and asked about once; their readings add up
-            to one. N / copies images are chosen.
-        rounds: of equal numbers of questions.
-        choose: candidates for each question, >= 1; 1 = no choice.
+        questions: N, total number of queries.
+        balanced: True = the classes that stored responses name are equally frequent in training.
+        copies: augmented copies of every chosen image, each queried once; their readings are added to one. N / copies
+            images are chosen.
+        rounds: number of rounds, with equal numbers of queries.
+        choose: candidates per query, >= 1; 1 = no choice.
         evolve: share of children among the candidates, in [0, 1); the first round has none.
-        unsure: exponent of the student's doubt where it chooses, >= 0.
-        steps: of the student, in all.
+        unsure: exponent of the student's uncertainty in its choice, >= 0.
+        steps: total steps of the student.
         gamma_s: largest learning rate of the student's Adam; one cycle, a tenth of it rising.
-        jitter: whether stored images are turned, scaled, sheared and moved a little whenever they are seen again.
-        replay: whether all answers are learnt from, or the last round's alone.
-        batch: stored answers per step.
-        early: share of the steps that is taken between rounds; the rest, at a falling rate, follows the last one.
-        members: students whose mean teaches the one that is released; 1 = the student that asked is released.
+        jitter: True = randomly rotate, scale, shear and shift stored images whenever they are reused.
+        replay: True = train on all responses, False = on the last round's only.
+        batch: stored responses per step.
+        early: share of the steps between rounds; the others follow the last round, at a falling rate.
+        members: number of students whose mean teaches the released one; 1 = the querying student is released.
     """
 
     questions: int
@@ -97,13 +97,13 @@ class Transcription:
 
     @classmethod
     def of(cls, options: TranscriptionOptions, questions: int, doubtful: bool = False) -> Transcription:
-        """The settings of a method's options, where 0 and "auto" depend on the number of questions.
+        """Build the settings from a method's options, whose values 0 and "auto" depend on the number of queries.
 
         Args:
-            doubtful: whether single answers are more often wrong than right.
+            doubtful: True if single responses are more often wrong than right.
 
         Raises:
-            BenchError: more copies of an image than there are answers.
+            BenchError: more copies of an image than queries.
         """
         if options.copies > questions:
             raise BenchError(
@@ -126,14 +126,15 @@ class Transcription:
 
     @property
     def images(self) -> int:
-        """That the student chooses, in all."""
+        """Return the total number of images that the student chooses."""
         return max(self.questions // self.copies, 1)
 
     def image_bytes(self, shape: tuple[int, int, int]) -> int:
-        """Bytes of the images that are held at the peak.
+        """Return the bytes of the images in memory at the peak.
 
-        A round's fresh images are float32, three times while they become bytes; of the answered ones there are two
-        copies while a round's are added. From the second round on, a share `evolve` of the candidates are children.
+        A round's new images are float32, in three copies during conversion to bytes; there are two copies of the
+        annotated ones while a round's are added. From the second round on, a share `evolve` of the candidates are
+        children.
         """
         size = math.ceil(self.images / min(self.rounds, self.images))
         candidates = self.choose * size
@@ -142,7 +143,7 @@ class Transcription:
 
     @property
     def schedule(self) -> Schedule:
-        """Of every student but the released one, where a committee teaches that."""
+        """Return the schedule of every student, except one taught by a committee."""
         return Schedule(self.steps, self.gamma_s, self.batch, self.jitter, self.balanced)
 
     def train(
@@ -157,16 +158,16 @@ class Transcription:
         energy: Energy | None = None,
         move: Move | None = None,
     ) -> tuple[nn.Module, Tensor]:
-        """The student, in evaluation mode, and (n, c, h, w) images of the last round, in [0, 1].
+        """Run the loop; return the student in eval mode and (n, c, h, w) images of the last round, in [0, 1].
 
-        Of the teacher, only what is public of its data is used here.
+        Only public properties of the teacher's data are used here.
 
         Args:
-            source: of fresh images.
-            ask: asked about every question once.
+            source: of new images.
+            ask: query function, called on every query once.
             loss: of a batch of stored readings.
-            energy: added to it in every step of the student that asks.
-            move: of what the student chose, before it is asked.
+            energy: loss term added in every step of the querying student.
+            move: transform of the student's chosen images before they are sent.
         """
         shape, rng = teacher.shape, ctx.generator("transcription")
 
@@ -200,13 +201,13 @@ class Transcription:
         return phi_s.eval(), as_floats(answered.images[-size:])
 
     def _sizes(self) -> list[int]:
-        """Images of each round."""
+        """Return the number of images of each round."""
         rounds = min(self.rounds, self.images)
         edges = [self.images * i // rounds for i in range(rounds + 1)]
         return [after - before for before, after in itertools.pairwise(edges)]
 
     def _readings(self, ask: Ask, questions: Tensor, phi_s: nn.Module, rng: torch.Generator) -> Tensor:
-        """(n, classes): the reading of each image's answer, or the sum of the readings of its copies' answers."""
+        """Return (n, classes): the reading of each image's response, or the sum over its copies' responses."""
         logits = logits_of(phi_s, questions)
         found = []
         for part, ours in zip(questions.split(self.batch), logits.split(self.batch), strict=True):
@@ -225,7 +226,7 @@ class Transcription:
         size: int,
         rng: torch.Generator,
     ) -> Tensor:
-        """(size, c, h, w) uint8: the round's questions."""
+        """Return (size, c, h, w) uint8: the queries of one round."""
         if not len(answered):
             return as_bytes(source.draw(size, shape, rng))
         candidates = math.ceil(size * self.choose)

@@ -1,7 +1,7 @@
-"""Children of images: turned, stretched, bent, thickened, crossed. What a teacher is asked about next.
+"""Children of images: randomly rotated, stretched, bent, thickened or combined, as candidates for the next queries.
 
-A child is asked about anew: far from the data a teacher's answer changes with the image, and a parent's answer would be
-wrong for a part of its children.
+A child is queried again: far from the data a teacher's response changes with the image, and its parent's response would
+be wrong for some children.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 TURN, SHEAR = 0.2, 0.2
-"""Standard deviations of angle (radians) and shear."""
+"""Standard deviations of the rotation angle (radians) and the shear."""
 STRETCH, MOVE = 0.2, 0.12
-"""Largest relative change of width and height, each; largest shift, in half widths."""
+"""Largest relative change of width and of height; largest shift, in half widths."""
 BEND, KNOTS = 0.1, 4
 """Standard deviation of the displacements, in half widths, on a grid of KNOTS x KNOTS, interpolated bicubically."""
 REINKED, STEEPNESS = 0.4, 14.0
-"""Share of children whose strokes or edges are made thinner or thicker: a mean over 3 x 3 pixels and a soft threshold
+"""Share of children whose strokes or edges become thinner or thicker: a mean over 3 x 3 pixels and a soft threshold
 from 0.25 to 0.65."""
 CROSSED, CROSS_MOVE = 0.2, 0.3
-"""Share of children that have a second parent; how far that one may be moved, in half widths."""
+"""Share of children with a second parent; largest shift of that parent, in half widths."""
 
 
 def children(parents: Tensor, rng: torch.Generator) -> Tensor:
-    """One child of each image, (n, c, h, w) in [0, 1], `rng` being on their device."""
+    """Return one child of each image, (n, c, h, w) in [0, 1]; `rng` must be on their device."""
     crossed = _uniform(len(parents), rng) < CROSSED
     images = torch.where(crossed[:, None, None, None], crossover(parents, rng), parents)
     return reink(bend(images, rng), rng).clamp(0, 1)
 
 
 def bend(images: Tensor, rng: torch.Generator) -> Tensor:
-    """Each image under a random affine map and a smooth random field of displacements; black comes in at the border."""
+    """Apply a random affine map and a smooth random displacement field to each image; black beyond the border."""
     n, (height, width) = len(images), images.shape[2:]
     angle, shear = TURN * _normal(n, rng), SHEAR * _normal(n, rng)
     sx, sy = (1 + STRETCH * (2 * _uniform(n, rng) - 1) for _ in range(2))
@@ -45,7 +45,7 @@ def bend(images: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def reink(images: Tensor, rng: torch.Generator) -> Tensor:
-    """A share of the images with thinner or thicker strokes; black stays black."""
+    """Make the strokes of a share of the images thinner or thicker; black stays black."""
     n = len(images)
     some, threshold = (_uniform(n, rng) < REINKED).view(-1, 1, 1, 1), (0.25 + 0.4 * _uniform(n, rng)).view(-1, 1, 1, 1)
     blurred = F.avg_pool2d(images, 3, 1, 1)
@@ -54,8 +54,7 @@ def reink(images: Tensor, rng: torch.Generator) -> Tensor:
 
 
 def crossover(images: Tensor, rng: torch.Generator) -> Tensor:
-    """Each image with another of the batch: over each other (30 %), upper half of one and lower of the other (50 %), or
-    their mean (20 %)."""
+    """Combine each image with another: overlay (30 %), upper and lower half (50 %), or mean (20 %)."""
     n = len(images)
     partner = images[torch.randperm(n, generator=rng, device=images.device)]
     kind = _uniform(n, rng).view(-1, 1, 1, 1)

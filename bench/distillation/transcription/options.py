@@ -1,9 +1,9 @@
-"""What the working variants of DPSD, DP-DFD, DPDFD and FedDPSD share: options, and departures from their papers.
+"""Options shared by the `working` variants of DPSD, DP-DFD, DPDFD and FedDPSD, and their changes from the papers.
 
-The loop itself is `loop.py`. Every `worth` here was measured on DPSD without a committee, on three seeds, at a claimed
-epsilon of 10 and tier `quick`, except where it says otherwise; the runs are in leaderboards/papers/ablations/runs.csv.
-Not kept are the runs with the flat question at 1, those of DPDFD at the student's output, and one student at 1 without
-the committee. Numbers of label mode have names with `_LABELS`; DP-DFD has no other mode.
+The loop itself is `loop.py`. Every `worth` here is the effect measured on DPSD without a committee, on three seeds, at
+a claimed epsilon of 10 and tier `quick`, except where stated; the runs are in leaderboards/papers/ablations/runs.csv.
+Not stored are the runs with flat queries at epsilon 1, those of DPDFD at the student's output, and those of one student
+at epsilon 1 without the committee. Numbers of label mode have names with `_LABELS`; DP-DFD has no other mode.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READING_LABELS = (
 )
 
 ONE_STUDENT = "DPSD, data mode, one student: 80.1 % on digits and 77.9 % on MNIST"
-"""What most departures are held against: without the committee, `--method.committee 1`."""
+"""Baseline that most changes are compared with: without the committee, `--method.committee 1`."""
 FROM_A_PRIOR = Departure(
     "images come from a data-free prior instead of a generator (`--method.prior generator`: a generator that learns "
     "from the student, not the paper's: other weights and rate)",
@@ -106,15 +106,15 @@ SEEN_TEST_SETS = {
     "mnist": "settings of the questions and of the committee were chosen",
     "digits": "settings of the committee were chosen",
 }
-"""Of all methods that are taught in this loop; docs/methods.md tells which settings."""
+"""Changes of all methods that use this loop; docs/methods.md lists the settings."""
 
 
 @dataclass(frozen=True)
 class TranscriptionOptions:
-    """What is asked, how often, and how the student learns of it.
+    """Options of the queries and of the student's training.
 
     Raises:
-        ValueError: a value out of its range; the sentence names it.
+        ValueError: a value is out of range; the message names it.
     """
 
     seen_test_sets: ClassVar[dict[str, str]] = SEEN_TEST_SETS
@@ -158,6 +158,6 @@ class TranscriptionOptions:
             raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")
 
     def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
-        """Refuse images that the generator, where there is one, cannot make."""
+        """Refuse image shapes that the generator, if one is used, cannot make."""
         if self.prior == GENERATOR:
             UpsampleGenerator(shape, 1, 1)

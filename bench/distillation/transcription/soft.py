@@ -1,9 +1,9 @@
-"""A student taught by the soft answers of a classifier that may be asked freely, in the loop of `loop.py`.
+"""Distillation by soft responses of a classifier with unlimited queries, in the loop of `loop.py`.
 
-For a classifier that is private itself: whatever is made of its answers is post-processing. It is asked about drawings
-of a prior and their children, balanced and where the student is unsure; its logits are divided by a temperature at
-which its answers to drawings have a mean entropy of `ENTROPY`, since a clipped and noisy head says nothing by the size
-of its logits; and the student descends the divergence from these answers.
+It is for a classifier that is private itself, so that any use of its responses is post-processing. The queries are
+drawings of a prior and their children, class-balanced and where the student is uncertain. The logits are divided by a
+temperature at which responses to drawings have a mean entropy of `ENTROPY`, since the size of a clipped and noisy
+head's logits carries no information. The student descends the divergence from these responses.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from bench.distillation.transcription.options import TranscriptionOptions
 from bench.distillation.transcription.questions import as_bytes, logits_of
 
 ENTROPY = 1.0
-"""Nats; of few classes at most half of the largest there is."""
+"""Target entropy in nats; with few classes at most half of the maximum."""
 SHOWN = 60
-"""Images of the last round that are released with the student."""
+"""Number of the last round's images that are released with the student."""
 DRAWINGS = 2000
-"""That the temperature is taken of."""
+"""Number of drawings from which the temperature is computed."""
 COLDEST, HOTTEST, HALVINGS = 1e-4, 1e4, 60
 
 
 @dataclass(frozen=True)
 class SoftTranscription(TranscriptionOptions):
-    """How a student is taught; public.
+    """Public options of the student's training.
 
     Attributes:
-        questions: images that the classifier is asked about.
-        balanced: whether the classes that stored answers name are seen as often as each other.
+        questions: number of queries to the classifier.
+        balanced: True = the classes that stored responses name are equally frequent in training.
     """
 
     evolve: float = 0.5
@@ -59,13 +59,14 @@ class SoftTranscription(TranscriptionOptions):
         besides: Source | None = None,
         move: Move | None = None,
     ) -> tuple[nn.Module, Tensor]:
-        """The student, in eval mode, and some of the images that it learnt from, (n, c, h, w) in [0, 1].
+        """Train a student; return it in eval mode with some of its training images, (n, c, h, w) in [0, 1].
 
         Args:
-            model: the classifier; (n, c, h, w) in [0, 1] to (n, classes) logits, on the context's device, in eval mode.
-            teacher: of which only shape, classes and the data set's name are looked at.
-            besides: where half of the fresh images come from, if not all are the prior's.
-            move: of every round's questions, before they are asked.
+            model: the classifier; maps (n, c, h, w) in [0, 1] to (n, classes) logits, on the context's device, in eval
+                mode.
+            teacher: only its shape, classes and data set name are used.
+            besides: source of half of the new images, if not all come from the prior.
+            move: transform of every round's queries before they are sent.
         """
         source, rng = image_source(self.prior, teacher, ctx), ctx.generator("temperature")
         if besides is not None:
@@ -83,9 +84,9 @@ class SoftTranscription(TranscriptionOptions):
 
 
 def temperature(logits: Tensor, entropy: float) -> float:
-    """What (n, classes) logits are to be divided by for softmax answers of that mean entropy, in nats.
+    """Return the temperature at which the softmax of (n, classes) logits has this mean entropy, in nats.
 
-    Logits without any difference have log(classes) at every temperature: the coldest is returned.
+    Constant logits have entropy log(classes) at every temperature: the lowest one is returned.
     """
     low, high = COLDEST, HOTTEST
     for _ in range(HALVINGS):

@@ -1,1 +1,1 @@
-"""Teachers' votes: how they are aggregated with noise, what is proved of them, and a student that learns from them."""
+"""Teacher votes: noisy aggregation, privacy bounds, and a student trained on the resulting labels."""

@@ -1,4 +1,4 @@
-"""An ensemble that answers as it answered for a release, for its accuracy on the test set: DGD's Fig. 8, top left."""
+"""An ensemble that responds with a release's noise, to measure its test accuracy: DGD's Fig. 8, top left."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from bench.privacy.noise import Noise
 
 
 class NoisyEnsemble(nn.Module):
-    """Votes with a release's noise on the counts, drawn anew. No threshold is asked: every image is answered.
+    """An ensemble whose vote counts get new noise of the release's scale.
 
-    It is measured and never released: its answers are not charged.
+    No threshold is used, every image gets a label.
+
+    It is only measured, never released, so its responses are not charged.
     """
 
     def __init__(self, members: Ensemble, aggregation: Aggregation, noise: Noise) -> None:
@@ -20,5 +22,5 @@ class NoisyEnsemble(nn.Module):
         self.members, self.aggregation, self.noise = members, aggregation, noise
 
     def forward(self, images: Tensor) -> Tensor:
-        """(n, c, h, w) in [0, 1] to (n, classes) noisy vote counts, float32."""
+        """Map (n, c, h, w) in [0, 1] to (n, classes) noisy vote counts, float32."""
         return self.aggregation.counts(self.members.votes(images), self.noise).float()

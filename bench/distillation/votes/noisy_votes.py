@@ -1,8 +1,8 @@
-"""Noisy aggregation of teachers' votes: PATE's arg-max with Laplace or Gaussian noise, and what the ledger is told.
+"""Noisy aggregation of teacher votes (PATE's noisy arg-max with Laplace or Gaussian noise) and its ledger entries.
 
-One private record lies in one teacher's part, so it can move one vote per query: two counts by 1 each, 2 in L1 and
-sqrt(2) in L2. Noise, a whole number, is added to every count, so the noisy counts themselves may be released; the
-label, or any other reading of them, is post-processing.
+One private record is in one teacher's part, so it can change one vote per query: two counts by 1 each, 2 in L1 and
+sqrt(2) in L2. Integer noise is added to every count, so the noisy counts themselves may be released; the label, or any
+other function of them, is post-processing.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 
 MOST_QUERIES = 10_000_000
 CHUNK = 256
-"""Images per forward pass of the teachers."""
+"""Number of images per forward pass of the teachers."""
 LARGEST = "the noisy largest count, against the threshold"
-"""What the ledger says of a threshold."""
+"""Description of a threshold query in the ledger."""
 
 AGREEMENTS = (0.3, 0.5, 0.7, 0.85, 0.95, 1.0)
-"""Shares of the teachers that may agree, equally likely beforehand; public constants of `posterior`."""
+"""Possible shares of agreeing teachers, equally likely a priori; public constants of `posterior`."""
 
 
 @dataclass(frozen=True)
 class Aggregation:
-    """How votes are made noisy.
+    """Noise of the vote aggregation.
 
     Attributes:
         law: "laplace" (PATE 2017; DGD Eq. 3) or "gaussian" (GNMax, PATE 2018; DGD+).
         scale: the Laplace distribution's scale b = 2 / epsilon_0, or the Gaussian's standard deviation sigma, in votes;
             0 = no noise.
-        threshold: in votes; 0 = every query is answered. Above 0 (confident GNMax), a query is answered only if the
+        threshold: in votes; 0 = every query gets a label. Above 0 (confident GNMax), a query gets a label only if the
             largest count plus N(0, threshold_scale^2) is at least this.
         threshold_scale: standard deviation of that noise, in votes; 0 = no noise.
     """
@@ -57,20 +57,23 @@ class Aggregation:
     threshold_scale: float = 0.0
 
     def counts(self, votes: Tensor, noise: Source) -> Tensor:
-        """(n, classes) vote counts with their noise, an independent whole number for every count; float64."""
+        """Return (n, classes) vote counts plus independent integer noise on every count; float64."""
         return noisy_counts(votes, self.law, self.scale, noise)
 
     def confident(self, votes: Tensor, noise: Source) -> Tensor:
-        """(n,) booleans: which queries are answered. All of them without a threshold, and then nothing is drawn."""
+        """Return (n,) booleans, True for queries that pass the threshold.
+
+        Without a threshold all do, and no noise is drawn.
+        """
         if self.threshold <= 0:
             return torch.ones(len(votes), dtype=torch.bool, device=votes.device)
         return noisy_counts(votes.amax(1), "gaussian", self.threshold_scale, noise) >= self.threshold
 
     def spend(self, ledger: Ledger, queries: int, candidates: int, teachers: int, per_image: int = 1) -> None:
-        """Write down `queries` answers, chosen from `candidates` questions that were put to the threshold.
+        """Add the ledger entries of `queries` labels, chosen from `candidates` images by the threshold.
 
-        Unit `example`: one vote of every query moves. Unit `query`: the answers about one image, to `per_image`
-        questions, are replaced by those about another, which may move all votes. The counts must have been fixed before
+        Unit `example`: one vote of every query changes. Unit `query`: the responses for one image, to `per_image`
+        questions, are replaced by those for another, which may change all votes. The counts must have been fixed before
         the votes were seen.
         """
         for unit, votes, answers, asked in (
@@ -86,12 +89,12 @@ class Aggregation:
                 ledger.spend(event, count=asked, unit=unit, why=why, carries=carries)
 
     def capacity(self, teachers: int) -> float:
-        """Nats of one image's noisy counts at most: n votes have L1 norm n, and L2 norm at most n."""
+        """Return a bound on the nats of one image's noisy counts: n votes have L1 norm n, and L2 norm at most n."""
         channel = gaussian_capacity if self.law == "gaussian" else laplace_capacity
         return channel(self.scale / teachers)
 
     def threshold_capacity(self, teachers: int) -> float:
-        """Nats of one answer of the threshold at most: yes or no, of a count that lies from 0 to n."""
+        """Return an upper bound on the nats of one threshold result: a yes or no about a count in [0, n]."""
         return min(math.log(2), gaussian_capacity(2 * self.threshold_scale / teachers, 1))
 
     def _event(self, votes: int) -> DpEvent:
@@ -101,11 +104,11 @@ class Aggregation:
 
 
 def posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
-    """Each class's probability of being what most teachers mean, given the noisy counts: post-processing.
+    """Return each class's posterior probability of being the teachers' plurality, given the noisy counts.
 
-    Classes are equally likely beforehand. If k is meant, a share a of the teachers vote for k and the others spread
-    evenly over the other classes; a is one of `AGREEMENTS`. The likelihood of the counts is that of the noise, or of
-    noise of half a vote where there is less.
+    Classes are equally likely a priori. If k is the plurality, a share a of the teachers votes for k and the others are
+    spread evenly over the other classes; a is one of `AGREEMENTS`. The likelihood of the counts is that of the noise,
+    or of noise of half a vote if the noise is smaller.
 
     Args:
         counts: (n, classes), from `Aggregation.counts`.
@@ -118,12 +121,12 @@ def posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor
 
 
 def log_posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
-    """The logarithm of `posterior`, (n, classes) float32."""
+    """Return the logarithm of `posterior`, (n, classes) float32."""
     return _fits(counts, aggregation, teachers).log_softmax(1).float()
 
 
 def _fits(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
-    """(n, classes) log-likelihoods of the counts if the class is meant, up to a constant per row."""
+    """Return (n, classes) log-likelihoods of the counts if the class is the plurality, up to a constant per row."""
     classes, width = counts.shape[1], max(aggregation.scale, 0.5)
     fits = []
     for share in AGREEMENTS:
@@ -139,14 +142,15 @@ def _log_density(x: Tensor, scale: float, law: Law) -> Tensor:
 
 @dataclass(frozen=True)
 class VotePlan:
-    """What is asked of an ensemble.
+    """The queries to an ensemble and their noise.
 
     Attributes:
-        aggregation: how the votes are made noisy.
-        queries: answers at most, >= 1.
-        candidates: images put to the threshold at most, >= queries; without a threshold, as many as queries.
+        aggregation: noise of the votes.
+        queries: largest number of labels, >= 1.
+        candidates: largest number of images compared with the threshold, >= queries; without a threshold, equal to
+            queries.
         teachers: number of votes per question, >= 1.
-        per_image: questions about one synthetic image, >= 1.
+        per_image: number of questions about one synthetic image, >= 1.
     """
 
     aggregation: Aggregation
@@ -156,30 +160,30 @@ class VotePlan:
     per_image: int = 1
 
     def ledger(self) -> Ledger:
-        """What asking takes, for one private record and for one answer."""
+        """Return the ledger of the queries, for one private record and for one query."""
         ledger = Ledger()
         self.aggregation.spend(ledger, self.queries, self.candidates, self.teachers, self.per_image)
         return ledger
 
     def with_scale(self, scale: float) -> VotePlan:
-        """Another noise; the threshold's noise keeps its ratio to that of the counts."""
+        """Return the plan with another noise scale; the threshold's noise keeps its ratio to that of the counts."""
         at = self.aggregation
         ratio = at.threshold_scale / at.scale if at.scale > 0 else 0.0
         return replace(self, aggregation=replace(at, scale=scale, threshold_scale=scale * ratio))
 
     def with_queries(self, queries: int) -> VotePlan:
-        """Another number of answers; candidates per answer stay."""
+        """Return the plan with another number of labels; the number of candidates per label stays."""
         return replace(self, queries=queries, candidates=math.ceil(queries * self.candidates / self.queries))
 
 
 def calibrate(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Budget) -> VotePlan:
-    """`fields` with the noise, or the number of queries, calibrated to the budget.
+    """Return `fields` with the noise, or the number of queries, calibrated to the budget.
 
     Args:
-        cost: the epsilon of a plan that `budget` is held against, at its delta and for its unit.
+        cost: the epsilon of a plan that is compared with `budget`, at its delta and for its unit.
 
     Raises:
-        BenchError: the budget cannot be met, or by noise alone that cannot be drawn, with the reason.
+        BenchError: the budget cannot be met, or only by noise that cannot be drawn; the message has the reason.
     """
     found = _calibrated(fields, cost, budget)
     for name, scale in (("votes", found.aggregation.scale), ("threshold", found.aggregation.threshold_scale)):
@@ -213,10 +217,10 @@ def _calibrated(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Bud
 
 
 def votes_epsilon(plan: VotePlan, delta: float) -> float:
-    """Epsilon of all answers of a plan without a threshold for one private record, as DGD has it.
+    """Return DGD's epsilon of all labels of a plan without a threshold, for one private record.
 
-    Laplace votes: its section III-E, n epsilon_0^2 + epsilon_0 sqrt(-2 n log delta), 2 / epsilon_0 being the noise's
-    scale. Gaussian votes (DGD+), for which its paper has no formula: this project's accountant.
+    Laplace votes: its section III-E, n epsilon_0^2 + epsilon_0 sqrt(-2 n log delta), with 2 / epsilon_0 the noise's
+    scale. Gaussian votes (DGD+), for which the paper has no formula: this project's accountant.
     """
     noise = plan.aggregation
     if noise.scale == 0:
@@ -227,27 +231,27 @@ def votes_epsilon(plan: VotePlan, delta: float) -> float:
 
 
 def noisy_votes(plan: VotePlan, images: Tensor, members: Ensemble, noise: Source) -> tuple[Tensor, Tensor]:
-    """Put images to the vote: all that is released of the teachers' answers to them.
+    """Collect and aggregate the votes on the images; the result is all that is released of the teachers' responses.
 
     Args:
         images: (n, c, h, w), at most `plan.candidates` of them.
 
     Returns:
-        As `ask`.
+        As returned by `ask`.
     """
     return ask(plan, put_to_vote(images, members), noise)
 
 
 def put_to_vote(images: Tensor, members: Ensemble) -> Tensor:
-    """(n, classes) votes of the ensemble, without noise: private."""
+    """Return the ensemble's (n, classes) votes without noise; private."""
     return torch.cat([members.votes(part) for part in images.split(CHUNK)])
 
 
 def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
-    """Put (candidates, classes) votes to the threshold and answer the first `plan.queries` that pass it.
+    """Apply the threshold to (candidates, classes) votes; release noisy counts of the first `plan.queries` that pass.
 
     Returns:
-        (m,) int64 rows answered, m <= plan.queries, and their (m, classes) noisy counts, float64.
+        (m,) int64 indices of released rows, m <= plan.queries, and their (m, classes) noisy counts, float64.
     """
     if len(votes) > plan.candidates:
         raise ValueError(f"{len(votes)} images for {plan.candidates} candidates, which is what the ledger is told")

@@ -1,14 +1,15 @@
-"""What the two PATE baselines share: images to ask about, the teachers' votes, the student, and what it all costs.
+"""Shared code of the two PATE baselines: query images, teacher votes, the student, and the privacy cost.
 
-Where the student's images come from is the field `images`:
+The field `images` selects the student's images:
 
-- "public": unlabelled images of the private data's own distribution, as both papers have them; half of the attacker's
-  part of split iid, which the attacker then lacks. They cost nothing, and whoever reads the numbers must know of them.
-- "private": the private images themselves, unprotected: nothing is proved for a private record, and the claim is about
-  the votes alone.
+- "public": unlabelled images from the private data's distribution, as in both papers. They are half of the attacker's
+  part of split iid, so the attacker has fewer images. They have no privacy cost; readers of the results must know that
+  they are used.
+- "private": the private images themselves, unprotected: epsilon is infinite for a private record, and the claim covers
+  only the votes.
 - "strokes", "generated": an untrained generator's random pen strokes or smooth blots; no data at all.
 
-Asking, targets and the student are `bench/distillation/votes/voted_student.py`.
+The queries, targets and student are in `bench/distillation/votes/voted_student.py`.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Source
 
 DIAGNOSTIC = "data_dependent_epsilon_diagnostic"
-"""Name of the data-dependent epsilon among the solved parameters; a function of the votes, itself private."""
+"""Name of the data-dependent epsilon among the solved parameters; it depends on the votes, so it is private itself."""
 
 
 @dataclass(frozen=True)
 class NoisyVotes(VotedStudent):
-    """Options of both papers' students and teachers."""
+    """Options shared by both papers' students and teachers."""
 
     images: Literal["public", "private", "strokes", "generated"] = "public"
     """Student's images: public ones (the papers); private ones, unprotected; pen strokes; or smooth blots."""
@@ -58,29 +59,29 @@ class NoisyVotes(VotedStudent):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The ensemble, and the public or private images where they are asked about."""
+        """Return the needed inputs: the ensemble, and the public or private images if they are used as queries."""
         used = {"public": {"public_data"}, "private": {"private_data"}}.get(self.images, set())
         return frozenset({"teacher_ensemble"} | used)
 
     @abstractmethod
     def formula(self, plan: VotePlan, delta: float) -> float:
-        """Epsilon by the paper's data-independent theorem."""
+        """Return epsilon by the paper's data-independent theorem."""
 
     @abstractmethod
     def formula_of_votes(self, plan: VotePlan, votes: Values, answered: Values, delta: float) -> float:
-        """Epsilon by the paper's data-dependent theorem: (n, classes) votes of all, and of the answered images."""
+        """Return epsilon by the paper's data-dependent theorem, from (n, classes) votes of all and labelled images."""
 
     @property
     @abstractmethod
     def theorem(self) -> str:
-        """How a claim names the paper's theorem."""
+        """Return the name of the paper's theorem for the claim."""
 
     def least_public(self) -> int:
-        """The fewest public images that these settings can do with."""
+        """Return the smallest number of public images that these settings need."""
         return self.asked(1).candidates if self.images == "public" else 0
 
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
-        """The queries and, from the budget, the noise on the votes (or the number of queries)."""
+        """Return the queries and the noise on the votes (or the number of queries), calibrated to the budget."""
         if self.images == "private" and _provable(budget):
             raise BenchError(
                 "--account accounted: private images train the student unprotected; use --method.images public"
@@ -104,20 +105,20 @@ class NoisyVotes(VotedStudent):
         return at.scale > 0 and (at.threshold == 0 or at.threshold_scale > 0)
 
     def ledger(self, plan: VotePlan) -> Ledger:
-        """Everything that is taken from the private data; data-independent."""
+        """Return the data-independent ledger of all uses of the private data."""
         ledger = plan.ledger()
         if self.images == "private":
             ledger.spend(NonPrivateDpEvent(), why="private images train the student and are put to the teachers")
         return ledger
 
     def claim(self, plan: VotePlan, delta: float) -> Claim:
-        """The paper's data-independent theorem at these settings, for one private record."""
+        """Return the paper's data-independent theorem at these settings, for one private record."""
         value = self.formula(plan, delta) if self._noisy(plan) else math.inf
         beside = "; votes alone, the private images are not charged" if self.images == "private" else ""
         return Claim(value, delta, Unit.EXAMPLE, self.theorem + beside)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
+        """Return the audit's game: the noisy votes on one image, in two worlds that differ in one teacher's vote."""
         plan = self.plan(budget, dataset)
         once = replace(plan, queries=1, candidates=1)
         claimed = self.formula(once, budget.delta) if self._noisy(plan) else math.inf
@@ -149,23 +150,23 @@ class NoisyVotes(VotedStudent):
 
 @lru_cache(maxsize=64)
 def _calibrated(method: NoisyVotes, budget: Budget, teachers: int) -> VotePlan:
-    """The calibrated plan; kept, as a sound account of many votes takes seconds for each trial."""
+    """Return the calibrated plan; cached, as accounting many votes takes seconds for each trial."""
     return calibrate(method.asked(teachers), partial(method._cost, budget=budget), budget)
 
 
 def vote_plan(noise: Aggregation, answers: int, queries: int, teachers: int) -> VotePlan:
-    """At most `answers` of `queries` images answered; without a threshold, all of them are."""
+    """Return a plan with at most `answers` labels from `queries` images; without a threshold all images get one."""
     return VotePlan(noise, answers if noise.threshold > 0 else queries, queries, teachers)
 
 
 def _provable(budget: Budget) -> bool:
-    """Whether a finite epsilon is to be proved for one private record."""
+    """Return whether the budget needs a finite accounted epsilon for one private record."""
     finite = budget.epsilon is not None and math.isfinite(budget.epsilon)
     return finite and budget.account == "accounted" and budget.unit == Unit.EXAMPLE
 
 
 def _untrained(kind: str, teacher: Teacher, count: int, rng: torch.Generator, ctx: Context) -> Tensor:
-    """`count` images of a generator that was never trained."""
+    """Generate `count` images with an untrained generator."""
     _, height, width = teacher.shape
     if kind == "strokes" and height != width:
         raise BenchError(f"images of {height}x{width} pixels: strokes are square; use --method.images generated")

@@ -1,13 +1,12 @@
-"""What PATE's two papers prove of noisy votes: from the number of queries alone, and from the votes themselves.
+"""PATE's privacy bounds for noisy votes: data-independent ones by the number of queries, and data-dependent ones.
 
-Everything is a Renyi divergence D_alpha at orders alpha > 1, added up over queries and turned into epsilon by
-min over alpha of sum D_alpha + log(1 / delta) / (alpha - 1). The moments accountant of the first paper is the same
-thing: its log moment at lambda is lambda D_(lambda + 1), and its lambda are whole numbers.
+All bounds are Renyi divergences D_alpha at orders alpha > 1, added over queries and converted to epsilon by min over
+alpha of sum D_alpha + log(1 / delta) / (alpha - 1). The moments accountant of the first paper is equivalent: its log
+moment at lambda is lambda D_(lambda + 1), with integer lambda.
 
-Data-independent bounds hold whatever the votes are. Data-dependent ones are functions of the votes, hence private
-information: an epsilon made of them must not be released as it is, and no budget may be held against it. They bound
-D_alpha(M(D) || M(D')) for the data D whose votes are given and any neighbour D', and only for the release of the
-arg-max; noisy counts tell more.
+Data-independent bounds hold for any votes. Data-dependent ones are functions of the votes and therefore private: an
+epsilon computed from them must not be released as it is, nor compared with a budget. They bound D_alpha(M(D) || M(D'))
+for the data D with these votes and any neighbour D', and only for the release of the arg-max; noisy counts reveal more.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ ORDERS = 1 + np.logspace(-1.5, 3, 300)
 
 
 def epsilon_of(renyi: Values, orders: Values, delta: float) -> float:
-    """The smallest epsilon over the orders (Papernot et al. 2017, Theorem 2, the tail bound; 2018, Theorem 5).
+    """Return the smallest epsilon over orders (Papernot et al. 2017, Theorem 2, the tail bound; 2018, Theorem 5).
 
     Args:
         renyi: (k,) total divergence at each of the (k,) orders, > 1.
@@ -36,7 +35,7 @@ def epsilon_of(renyi: Values, orders: Values, delta: float) -> float:
 
 
 def laplace_renyi(scale: float, orders: Values) -> Values:
-    """(k,) of one query with Laplace noise of `scale` b on every count, which is e0 = 2 / b differentially private.
+    """Return (k,) divergences of one query with Laplace noise of `scale` b per count, which is (2 / b)-DP.
 
     The smaller of e0^2 alpha / 2 (2017, Theorem 2: log moment at lambda at most 2 gamma^2 lambda (lambda + 1), with
     e0 = 2 gamma) and e0.
@@ -46,9 +45,9 @@ def laplace_renyi(scale: float, orders: Values) -> Values:
 
 
 def gaussian_claim(squares: float, delta: float) -> float:
-    """Epsilon of Gaussians alone: the minimum over all orders, rho + 2 sqrt(rho log(1 / delta)), rho = `squares` / 2.
+    """Return epsilon of composed Gaussians over all orders: rho + 2 sqrt(rho log(1 / delta)), rho = `squares` / 2.
 
-    GNMax has 1 / z^2 = 2 / sigma^2 a query (2018, Proposition 8), the threshold 1 / sigma_1^2. The paper's MNIST:
+    GNMax has 1 / z^2 = 2 / sigma^2 per query (2018, Proposition 8), the threshold 1 / sigma_1^2. The paper's MNIST:
 
     >>> [round(gaussian_claim(answers * 2 / 40**2 + 640 / 150**2, 1e-5), 2) for answers in (286, 640)]
     [3.17, 4.78]
@@ -57,7 +56,7 @@ def gaussian_claim(squares: float, delta: float) -> float:
 
 
 def laplace_claim(queries: int, scale: float, delta: float) -> float:
-    """Epsilon of noisy arg-maxes by the moments accountant (2017, section 3).
+    """Return epsilon of noisy arg-maxes by the moments accountant (2017, section 3).
 
     >>> [round(laplace_claim(queries, 20.0, 1e-5), 2) for queries in (100, 1000)]
     [5.3, 20.76]
@@ -66,10 +65,10 @@ def laplace_claim(queries: int, scale: float, delta: float) -> float:
 
 
 def log_wrong_laplace(votes: Values, scale: float) -> Values:
-    """(n,) logarithms of bounds on the probability that an answer is not the plurality (2017, Lemma 4).
+    """Return (n,) log upper bounds on the probability that the noisy arg-max is not the plurality (2017, Lemma 4).
 
-    The sum over the other classes of (2 + g / b) / (4 exp(g / b)), g being how far a class is behind; at most
-    1 - 1 / classes.
+    The sum over the other classes of (2 + g / b) / (4 exp(g / b)), with g the number of votes by which a class is
+    behind; at most 1 - 1 / classes.
 
     Args:
         votes: (n, classes) counts without noise.
@@ -80,15 +79,15 @@ def log_wrong_laplace(votes: Values, scale: float) -> Values:
 
 
 def log_wrong_gaussian(votes: Values, sigma: float) -> Values:
-    """(n,) the same for GNMax (2018, Proposition 7): the sum of erfc(g / (2 sigma)) / 2."""
+    """As `log_wrong_laplace` for GNMax (2018, Proposition 7): the sum of erfc(g / (2 sigma)) / 2."""
     return _capped(special.log_ndtr(-_gaps(votes) / (sigma * math.sqrt(2))))
 
 
 def laplace_renyi_of_votes(votes: Values, scale: float, orders: Values) -> Values:
-    """(n, k) divergences of each query's arg-max, given the votes (2017, Theorem 3, or Theorem 2 where it is smaller).
+    """Return (n, k) divergences of each query's arg-max, given the votes (2017, Theorem 3, or Theorem 2 if smaller).
 
-    With q at least the probability of another answer than the plurality, and q < 1 / (1 + e^e0):
-    (1 - q) ((1 - q) / (1 - e^e0 q))^lambda + q e^(e0 lambda), lambda = alpha - 1.
+    With q an upper bound on the probability of another label than the plurality, and q < 1 / (1 + e^e0): (1 - q) ((1 -
+    q) / (1 - e^e0 q))^lambda + q e^(e0 lambda), lambda = alpha - 1.
     """
     pure, log_q, moment = 2 / scale, log_wrong_laplace(votes, scale)[:, None], orders - 1
     holds = log_q < -np.logaddexp(0, pure)
@@ -100,14 +99,14 @@ def laplace_renyi_of_votes(votes: Values, scale: float, orders: Values) -> Value
 
 
 def gaussian_renyi_of_events(log_q: Values, sigma: float, orders: Values) -> Values:
-    """(n, k) divergences of mechanisms with D_alpha <= alpha / sigma^2, given how likely they are not to answer i*.
+    """Return (n, k) divergences of mechanisms with D_alpha <= alpha / sigma^2, given bounds q on P(output is not i*).
 
     2018, Theorem 6, with mu_2 = sigma sqrt(log(1 / q)) and mu_1 = mu_2 + 1 (its Proposition 10):
     log((1 - q) A^(alpha - 1) + q B^(alpha - 1)) / (alpha - 1), A = (1 - q) / (1 - (q e^eps_2)^((mu_2 - 1) / mu_2)),
     B = e^eps_1 / q^(1 / (mu_1 - 1)), eps_i = mu_i / sigma^2; alpha / sigma^2 where its conditions do not hold.
 
     Args:
-        log_q: (n,) logarithms of q, an upper bound on the probability of any other answer than i*.
+        log_q: (n,) logarithms of q, an upper bound on the probability of any output other than i*.
         sigma: of GNMax; sqrt(2) sigma_1 for the threshold, whose divergence is alpha / (2 sigma_1^2).
     """
     log_q = log_q[:, None]
@@ -126,7 +125,7 @@ def gaussian_renyi_of_events(log_q: Values, sigma: float, orders: Values) -> Val
 
 
 def log_rarer_side(votes: Values, threshold: float, sigma: float) -> Values:
-    """(n,) logarithms of the smaller of the probabilities to pass and to fail the threshold, at most log(1/2).
+    """Return (n,) logs of the smaller of the probabilities to pass and to fail the threshold, at most log(1/2).
 
     Args:
         threshold: in votes; the largest count plus N(0, sigma^2) passes if it is at least this.
@@ -135,7 +134,7 @@ def log_rarer_side(votes: Values, threshold: float, sigma: float) -> Values:
 
 
 def _gaps(votes: Values) -> Values:
-    """(n, classes - 1): by how many votes each other class is behind the plurality."""
+    """Return (n, classes - 1): by how many votes each other class is behind the plurality."""
     ordered = np.sort(votes, axis=1)
     return ordered[:, -1:] - ordered[:, :-1]
 
@@ -145,5 +144,5 @@ def _capped(log_terms: Values) -> Values:
 
 
 def _log_rest(log_q: Values) -> Values:
-    """log(1 - q); NaN where q > 1."""
+    """Return log(1 - q); NaN where q > 1."""
     return np.log1p(-np.exp(log_q))

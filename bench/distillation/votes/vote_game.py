@@ -1,4 +1,4 @@
-"""The game of noisy votes: two teachers on one image, one of whom changes its mind, put to a method's own step."""
+"""The distinguishing game of noisy votes: two teachers on one image, one of which changes its vote."""
 
 from __future__ import annotations
 
@@ -18,27 +18,28 @@ from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 
 CLASSES = 3
-"""Of the vote: of the two teachers', and one without votes."""
+"""Number of classes in the game: one for each of the two teachers, and one without votes."""
 PLAYS = 100_000
 Step = Callable[[Tensor, VotePlan, torch.Generator], Tensor]
-"""(m,) numbers of images, the plan of the two teachers, a generator to (m, d) released numbers, by image.
+"""A step under audit: (m,) image numbers, the plan of the two teachers, a generator -> (m, d) released numbers per
+image.
 
-On image 0 the two teachers vote for different answers, on image 1 for the same one.
+On image 0 the two teachers vote for different classes, on image 1 for the same one.
 """
 VoteStep = Callable[[VotePlan, Tensor, Ensemble, Source], Tensor]
-"""The plan, (m, c, h, w) images, the ensemble, noise to (m, d) released numbers."""
+"""A step under audit on classes: the plan, (m, c, h, w) images, the ensemble, noise -> (m, d) released numbers."""
 
 
 def vote_game(plan: VotePlan, claimed: float, delta: float, step: Step) -> DistinguishingGame:
-    """One image's answer, on which one of two teachers changes its mind. Unit `example`.
+    """Build the game of one image's label, on which one of two teachers changes its vote. Unit `example`.
 
     The noise does not depend on the number of teachers. A threshold keeps its share of them: the largest count is 1 in
     world 0, and 2 in world 1.
 
     Args:
         plan: of a release.
-        claimed: the epsilon that the paper's formula gives for one query at `delta`.
-        step: the function of the method that puts images to the vote.
+        claimed: the epsilon of one query at `delta` by the paper's formula.
+        step: the method's function that collects and aggregates votes.
     """
     threshold = 2 * plan.aggregation.threshold / plan.teachers
     two = replace(plan, aggregation=replace(plan.aggregation, threshold=threshold), teachers=2)
@@ -59,13 +60,16 @@ def vote_game(plan: VotePlan, claimed: float, delta: float, step: Step) -> Disti
 
 
 def class_vote_game(plan: VotePlan, claimed: float, delta: float, step: VoteStep) -> DistinguishingGame:
-    """`vote_game` of teachers that vote for classes: votes (1, 1, 0) in world 0 and (0, 2, 0) in world 1."""
+    """Build `vote_game` for teachers that vote for classes: votes (1, 1, 0) in world 0 and (0, 2, 0) in world 1."""
     members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
     return vote_game(plan, claimed, delta, lambda numbers, two, rng: step(two, numbered_images(numbers), members, rng))
 
 
 def released_counts(plan: VotePlan, answered: Tensor, counts: Tensor) -> Tensor:
-    """(n, classes) noisy counts or, with a threshold, (n, classes + 1): counts and 1, or zeros without an answer."""
+    """Return (n, classes) noisy counts.
+
+    With a threshold (n, classes + 1): counts and 1, or zeros for a failed image.
+    """
     if plan.aggregation.threshold <= 0:
         return counts
     shown = counts.new_zeros(plan.candidates, counts.shape[1] + 1)

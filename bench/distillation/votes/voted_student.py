@@ -1,9 +1,9 @@
-"""A student of an ensemble's noisy votes: images to ask about, the answers, and a training on images of both kinds.
+"""A student trained on an ensemble's noisy votes: the query images, their labels, and semi-supervised training.
 
-What the PATE baselines and those of DGD's Fig. 4 share. A family says where the images come from and what is charged;
-here the first of them are put to the vote once, and the student is trained by cross-entropy on the answered images, and
-on the other ones by its own confident answers: where its largest probability reaches `sure`, that class is the target
-for the same image, moved about.
+It is shared by the PATE baselines and those of DGD's Fig. 4. A subclass provides the images and the ledger. Here the
+teachers vote once on the first images. The student is trained by cross-entropy on the labelled images, and on the other
+ones by its own confident predictions: if its largest probability reaches `sure`, that class is the target for an
+augmented copy of the same image.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ MOVED_ABOUT = Departure(
 
 
 class StudentImages(NamedTuple):
-    """What a student learns from.
+    """The images for a student's training.
 
     Attributes:
-        images: (n, c, h, w) in [0, 1]: first those to be asked about, then those without answers.
-        shown: whether some may be released with the student.
-        generator: that drew them and is released too, if there is one.
+        images: (n, c, h, w) in [0, 1]: first the query images, then the unlabelled ones.
+        shown: True if some of them may be released with the student.
+        generator: the released generator that drew them, or None.
     """
 
     images: Tensor
@@ -55,7 +55,7 @@ class StudentImages(NamedTuple):
 
 @dataclass(frozen=True)
 class VotedStudent(ABC):
-    """Options of the teachers and of the student."""
+    """Options of the teachers and of the student; a subclass adds the images, the noise and the ledger."""
 
     only_with: ClassVar[dict[str, str]] = {
         "unlabelled_weight": "unlabelled>0",
@@ -101,26 +101,26 @@ class VotedStudent(ABC):
 
     @abstractmethod
     def asked(self, teachers: int) -> VotePlan:
-        """What is asked of so many teachers, with the fields' own noise."""
+        """Return the query plan for this many teachers, with the noise of the fields."""
 
     @abstractmethod
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
-        """The queries and, from the budget, the noise on the votes (or the number of queries)."""
+        """Return the queries and the noise on the votes (or the number of queries), calibrated to the budget."""
 
     @abstractmethod
     def ledger(self, plan: VotePlan) -> Ledger:
-        """Everything that is taken from the private data."""
+        """Return the ledger of all uses of the private data."""
 
     @abstractmethod
     def claim(self, plan: VotePlan, delta: float) -> Claim | None:
-        """What a paper promises at these settings; None = nothing."""
+        """Return the paper's claim at these settings; None = the paper claims nothing."""
 
     @abstractmethod
     def _images(self, teacher: Teacher, plan: VotePlan, ctx: Context) -> StudentImages:
-        """The images to be asked about, at least `plan.candidates`, and those without answers."""
+        """Return the query images, at least `plan.candidates`, and the unlabelled images."""
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
-        """The K teachers."""
+        """Return the settings of the K teachers."""
         return Shards(
             count=self._k(dataset),
             archs=(teacher_arch if self.teacher_net == "same" else self.teacher_net,),
@@ -131,14 +131,14 @@ class VotedStudent(ABC):
         )
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse a budget that no noise and no number of queries meets, before anything is trained."""
+        """Raise BenchError, before any training, if no noise and no number of queries meets the budget."""
         self.plan(budget, dataset)
 
     def _k(self, dataset: str) -> int:
         return self.teachers or data.facts(dataset).teachers or PAPER_TEACHERS
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Ask about the first of the images, then train the student. Only here are the teachers seen."""
+        """Label the first images by the teachers' votes, then train the student. The teachers are used only here."""
         plan = replace(self.plan(budget, teacher.dataset), teachers=len(teacher.members()))
         images, shown, generator = self._images(teacher, plan, ctx)
         asked = images[: plan.candidates]
@@ -168,7 +168,7 @@ class VotedStudent(ABC):
         return found
 
     def _targets(self, counts: Tensor, plan: VotePlan) -> Tensor:
-        """(m, classes) targets from (m, classes) noisy counts."""
+        """Return (m, classes) targets computed from (m, classes) noisy counts."""
         if self.target_estimator == "posterior":
             return posterior(counts, plan.aggregation, plan.teachers)
         return F.one_hot(counts.argmax(1), counts.shape[1]).float()
@@ -176,7 +176,7 @@ class VotedStudent(ABC):
     def _learn(
         self, student: str, teacher: Teacher, asked: Tensor, targets: Tensor, rest: Tensor, ctx: Context
     ) -> nn.Module:
-        """The student, from (m, c, h, w) images with (m, classes) targets and (u, c, h, w) images without."""
+        """Train the student on (m, c, h, w) images with (m, classes) targets and (u, c, h, w) images without."""
         made, rng = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes))), ctx.generator("student")
         call = ctx.compiled(made)
         optimizer = torch.optim.Adam(made.parameters(), lr=self.lr)
@@ -201,7 +201,7 @@ class VotedStudent(ABC):
     def _own_answers(
         self, made: nn.Module, call: Callable[[Tensor], Tensor], images: Tensor, rng: torch.Generator
     ) -> Tensor:
-        """Cross-entropy of moved images to the student's own answers, where it is sure of them; batch mean."""
+        """Return the mean cross-entropy of augmented images to the student's own confident predictions."""
         made.eval()
         with torch.no_grad():
             largest, answer = call(images).float().softmax(1).max(1)
@@ -211,7 +211,7 @@ class VotedStudent(ABC):
 
 
 def some_of(images: Tensor, whose: str, candidates: int, count: int, rng: torch.Generator) -> Tensor:
-    """At most `count` of the images in random order. Raises BenchError if there are fewer than `candidates`."""
+    """Return at most `count` of the images in random order. Raises BenchError if there are fewer than `candidates`."""
     if len(images) < candidates:
         raise BenchError(f"{candidates} images to query of {len(images)} {whose} ones; lower --method.query_count")
     order = torch.randperm(len(images), generator=rng, device=rng.device)[:count]
@@ -219,5 +219,5 @@ def some_of(images: Tensor, whose: str, candidates: int, count: int, rng: torch.
 
 
 def _draw(size: int, count: int, rng: torch.Generator) -> Tensor:
-    """`count` of `size` rows, with replacement."""
+    """Draw `count` of `size` row indices, with replacement."""
     return torch.randint(size, (count,), generator=rng, device=rng.device)

@@ -1,1 +1,1 @@
-"""Metrics of reconstructed images that compute themselves: a file each, whose METRIC has its name (see `table`)."""
+"""Plug-in metrics of reconstructed images: one per file, whose METRIC has the file's name (see `table`)."""

@@ -1,4 +1,4 @@
-"""How far reconstructions are from the middle of the class they were aimed at."""
+"""Distance of reconstructions from the mean feature of their target class."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 def feature_distance(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor) -> float:
-    """Mean over reconstructions of the squared L2 distance to the mean feature of the target class's private images.
+    """Return the mean squared L2 distance of reconstructions to the mean feature of the target class's private images.
 
     Arguments and errors as for `bench.metrics.inversion.knn_distance`.
     """
-    from bench.metrics.inversion import check_classes  # torch: not for whoever reads the table alone
+    from bench.metrics.inversion import check_classes  # needs torch: not for readers of the table only
 
     check_classes(features, targets, private_features, private_labels)
     total = 0.0

@@ -1,11 +1,11 @@
-"""How well scores tell the records a model was trained on from records it never saw.
+"""Metrics of membership attacks: how well scores separate training records from other records.
 
-A higher score says "member". Every number depends on the order of the scores alone: neither the order of the rows nor
-an increasing transformation of the scores changes it. Where a threshold has to be chosen, it is chosen on a random half
-of the members and of the non-members, and the other half is what is reported.
+A higher score means "member". Every metric depends only on the ranking of the scores: neither the order of the rows nor
+an increasing transformation of the scores changes it. Where a threshold must be chosen, it is chosen on a random half
+of the members and of the non-members, and the result is from the other half.
 
-All intervals take records for independent draws. Records scored on one model share its training, so the intervals are
-for other records on this model, not for other models.
+All intervals assume that records are independent draws. Records scored on one model share its training, so the
+intervals cover other records on this model, not other models.
 """
 
 from bench.metrics.membership.auc import auc_gain, auc_interval, gap_auc

@@ -1,4 +1,4 @@
-"""The area under the curve of a membership attack, with its interval."""
+"""The area under the ROC curve (AUC) of a membership attack, with its confidence interval."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _HALVINGS = 60
 
 
 def auc_interval(scores: Tensor, is_member: Tensor, confidence: float = 0.95) -> tuple[float, float, float]:
-    """AUC with its interval, (auc, low, high), all in [0, 1].
+    """Return the AUC with its interval, (auc, low, high), all in [0, 1].
 
-    The interval is that of DeLong, DeLong and Clarke-Pearson (1988), made on the logit scale, where it covers better
-    near 0 and 1 than on the plain scale and stays inside of them. It would have no width where the variance estimate is
-    0: for scores that separate both sides perfectly, or are all the same. There the interval is every theta with
-    kl(auc, theta) <= log(2 / alpha) / k, k the smaller of both numbers, kl the divergence of two coins and alpha = 1 -
-    confidence: Hoeffding's bound (1963, section 5) for statistics of two samples, valid for any distribution. After
-    perfect separation it is that of k right in k trials by Clopper and Pearson.
+    The interval is that of DeLong, DeLong and Clarke-Pearson (1988), computed on the logit scale, where its coverage
+    near 0 and 1 is better than on the plain scale and its ends stay within them. It would have width 0 if the variance
+    estimate is 0: for scores that separate both sides perfectly, or are all equal. Then the interval is every theta
+    with kl(auc, theta) <= log(2 / alpha) / k, k the smaller of both numbers, kl the divergence of two Bernoulli
+    distributions and alpha = 1 - confidence: Hoeffding's bound (1963, section 5) for statistics of two samples, valid
+    for any distribution. After perfect separation it equals the Clopper-Pearson interval of k successes in k trials.
 
     Arguments and errors as for `membership`.
     """
@@ -34,22 +34,22 @@ def auc_interval(scores: Tensor, is_member: Tensor, confidence: float = 0.95) ->
 def auc_gain(
     scores: Tensor, baseline: Tensor, is_member: Tensor, confidence: float = 0.95
 ) -> tuple[float, float, float]:
-    """How much larger the AUC is than that of other scores of the same records, (gain, low, high), in [-1, 1].
+    """Return how much the AUC exceeds that of baseline scores for the same records, (gain, low, high), in [-1, 1].
 
-    Both sets of scores share the luck of who was asked about, and the difference has it no more. The interval is that
-    of DeLong, DeLong and Clarke-Pearson (1988) for two areas of the same records, by a normal law; where that has no
-    width, of the two areas' own.
+    Both sets of scores share the random choice of records, so their difference has less variance. The interval is that
+    of DeLong, DeLong and Clarke-Pearson (1988) for two areas of the same records, by a normal approximation; if its
+    width is 0, it is derived from the two areas' own intervals.
 
     Args:
-        scores, baseline: (n,) any float type, higher for members, each on a scale of its own.
-        is_member, confidence, and errors, as for `membership`.
+        scores, baseline: (n,) any float type, higher for members, each on its own scale.
+        is_member, confidence, and errors: as for `membership`.
     """
     check_confidence(confidence)
     ours, theirs = (_placements(each, is_member) for each in (scores, baseline))
     members, others = (a - b for a, b in zip(ours, theirs, strict=True))
     gain = float(members.mean())
     variance = members.var(ddof=1) / len(members) + others.var(ddof=1) / len(others)
-    if variance == 0 and gain:  # both areas are certain of themselves: by theirs, each at half of the error
+    if variance == 0 and gain:  # both estimates have variance 0: use their own intervals, each at half of the error
         (_, low, high), (_, least, most) = (
             auc_interval(x, is_member, (1 + confidence) / 2) for x in (scores, baseline)
         )
@@ -59,8 +59,10 @@ def auc_gain(
 
 
 def gap_auc(right: Tensor, is_member: Tensor) -> float:
-    """AUC of the gap attack, which calls (n,) records members where the target is right: half of 1 + the accuracy on
-    members less that on others (Yeom et al., CSF 2018). `is_member` as for `membership`."""
+    """Return the AUC of the gap attack, which calls records members if the target is right (Yeom et al., CSF 2018).
+
+    It is half of 1 + accuracy on members - accuracy on others, from (n,) `right`; `is_member` as for `membership`.
+    """
     members, others = sides(right.double(), is_member)
     return float(0.5 + (members.mean() - others.mean()) / 2)
 
@@ -82,8 +84,10 @@ def area(members: Floats, others: Floats, confidence: float) -> tuple[float, flo
 
 
 def _placements(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
-    """Of each member the share of others that it lies above, of each other one the share of members above it, in the
-    order of the records; half of those it ties with. Raises ValueError as `sides`."""
+    """Return, per member, the share of others that it is above, and per other record the share of members above it.
+
+    In the records' order; ties count half. Raises ValueError as `sides`.
+    """
     from scipy.stats import rankdata
 
     sides(scores, is_member)
@@ -100,7 +104,7 @@ def _expit(x: float) -> float:
 
 
 def _divergence_interval(share: float, k: int, confidence: float) -> tuple[float, float]:
-    """Ends of the set of theta with k kl(share, theta) <= log(2 / (1 - confidence)), by halving."""
+    """Return the ends of the set of theta with k kl(share, theta) <= log(2 / (1 - confidence)), by bisection."""
     allowed = math.log(2 / (1 - confidence)) / k
     ends = []
     for far in (0.0, 1.0):
@@ -113,7 +117,7 @@ def _divergence_interval(share: float, k: int, confidence: float) -> tuple[float
 
 
 def _kl(p: float, q: float) -> float:
-    """Divergence in nats of a coin p from a coin q."""
+    """Return the divergence in nats of Bernoulli(p) from Bernoulli(q)."""
     first = p * math.log(p / q) if p > 0 and q > 0 else (math.inf if p > 0 else 0.0)
     second = (1 - p) * math.log((1 - p) / (1 - q)) if p < 1 and q < 1 else (math.inf if p < 1 else 0.0)
     return first + second

@@ -1,4 +1,4 @@
-"""The epsilon that the scores of a membership attack point at."""
+"""An indicative epsilon from the scores of a membership attack; not a valid lower bound."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _CHOOSING_CONFIDENCE = 0.999
 
 
 def epsilon_lower(scores: Tensor, is_member: Tensor, delta: float, confidence: float = 0.95, seed: int = 0) -> float:
-    """An epsilon >= 0 that the scores point at: the larger lower bound of two log ratios.
+    """Return an epsilon >= 0 that the scores indicate: the larger lower bound of two log ratios.
 
-    They are log((TPR - delta) / FPR) and log((TNR - delta) / FNR). A threshold for each is chosen on
-    one half. Clopper-Pearson bounds on the other half, TPR and TNR from below and FPR and FNR from above, hold together
-    at the confidence asked for.
+    They are log((TPR - delta) / FPR) and log((TNR - delta) / FNR). A threshold for each is chosen on one half.
+    Clopper-Pearson bounds on the other half, TPR and TNR from below and FPR and FNR from above, hold together at the
+    requested confidence.
 
-    An indication, no proof: differential privacy speaks of one record over many trainings, and these are many records
-    of one training, whose scores depend on each other. Members that are easier than non-members without any training
-    raise it as well. `bench.pipeline.canary_audit` has the bound that holds.
+    This is an indication, not a proof: differential privacy is about one record over many trainings, and these are many
+    records of one training, whose scores depend on each other. Members that are easier than non-members without any
+    training also increase it. `bench.pipeline.canary_audit` has a valid bound.
 
     Args:
         delta: in [0, 1). The others, and errors, as for `membership`.
@@ -47,7 +47,7 @@ def _flipped(halves: Halves) -> Halves:
 
 
 def _tested_bound(likely: Halves, unlikely: Halves, delta: float, confidence: float) -> float:
-    """log((P[likely >= t] - delta) / P[unlikely >= t]) from below, or -inf; two of these hold together."""
+    """Return a lower bound on log((P[likely >= t] - delta) / P[unlikely >= t]), or -inf; two of these hold together."""
     threshold = _best_bound(likely[0], unlikely[0], delta)
     each = 1 - (1 - confidence) / 2
     low, _ = clopper_pearson(int((likely[1] >= threshold).sum()), len(likely[1]), each)
@@ -56,7 +56,7 @@ def _tested_bound(likely: Halves, unlikely: Halves, delta: float, confidence: fl
 
 
 def _best_bound(likely: Floats, unlikely: Floats, delta: float) -> float:
-    """The threshold t with the largest lower bound on log((P[likely >= t] - delta) / P[unlikely >= t])."""
+    """Return the threshold t with the largest lower bound on log((P[likely >= t] - delta) / P[unlikely >= t])."""
     thresholds = thresholds_seen(likely, unlikely)
     tail = (1 - _CHOOSING_CONFIDENCE) / 2
     hits, false = (np.rint(share_from(x, thresholds) * len(x)) for x in (likely, unlikely))

@@ -1,4 +1,4 @@
-"""Rates at a threshold: the true positive rate at a small false positive rate, and the best balanced accuracy."""
+"""Rates at a threshold: true positive rate at a low false positive rate, and the best balanced accuracy."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class RateAt:
-    """The true positive rate at a small false positive rate.
+    """A true positive rate at a low false positive rate.
 
     Attributes:
-        limit: the false positive rate allowed.
-        tpr: share of members scored above the threshold, in [0, 1].
-        low, high: an interval of at least the confidence asked for, for the rate at the threshold that all non-members
-            in the world would set: these few may have set it too high or too low.
-        fpr: share of non-members scored above it, at most `limit`.
-        resolved: False where non-members are fewer than 1 / limit, so that not one may be above the threshold and
-            `tpr` is the rate at a measured false positive rate of 0.
+        limit: the largest allowed false positive rate.
+        tpr: share of members with scores above the threshold, in [0, 1].
+        low, high: an interval with at least the requested confidence for the rate at the population threshold, which
+            all non-members would determine; the sampled ones may set it too high or too low.
+        fpr: share of non-members above the threshold, at most `limit`.
+        resolved: False if there are fewer than 1 / limit non-members, so that none may be above the threshold and `tpr`
+            is the rate at a measured false positive rate of 0.
     """
 
     limit: float
@@ -41,13 +41,13 @@ class RateAt:
 
 @dataclass(frozen=True)
 class Balanced:
-    """The best threshold of one half, on the other half.
+    """Balanced accuracy of the best threshold of one half, measured on the other half.
 
     Attributes:
         accuracy: (tpr + 1 - fpr) / 2, in [0, 1].
-        low, high: an interval of at least the confidence asked for, from Clopper-Pearson intervals of both rates.
+        low, high: an interval with at least the requested confidence, from Clopper-Pearson intervals of both rates.
         advantage: tpr - fpr = 2 accuracy - 1; its interval is 2 low - 1 to 2 high - 1.
-        tpr, fpr: the rates.
+        tpr, fpr: the two rates.
     """
 
     accuracy: float
@@ -59,9 +59,9 @@ class Balanced:
 
 
 def tpr_at(scores: Tensor, is_member: Tensor, fpr: float, confidence: float = 0.95) -> RateAt:
-    """The true positive rate of the largest set "score above a threshold" with at most a share `fpr` of non-members.
+    """Return the true positive rate of the lowest threshold with a false positive rate of at most `fpr`.
 
-    Equal scores are in the set together or not at all, so ties never flatter.
+    Records with equal scores are on the same side of the threshold, so ties never inflate the rate.
 
     Args:
         fpr: in (0, 1). The others, and errors, as for `membership`.
@@ -72,7 +72,7 @@ def tpr_at(scores: Tensor, is_member: Tensor, fpr: float, confidence: float = 0.
 
 
 def balanced_accuracy(scores: Tensor, is_member: Tensor, seed: int = 0, confidence: float = 0.95) -> Balanced:
-    """Balanced accuracy and advantage, threshold from one half, rates from the other.
+    """Return balanced accuracy and advantage, with the threshold from one half and the rates from the other.
 
     Arguments and errors as for `membership`.
     """
@@ -88,10 +88,12 @@ def rate_at(members: Floats, others: Floats, limit: float, confidence: float) ->
 
 
 def _rate_interval(members: Floats, others: Floats, limit: float, confidence: float) -> tuple[float, float]:
-    """Of P(member > t), t the smallest with P(other > t) <= limit. Half of the error is for t, half for the members.
+    """Return the interval of P(member > t), t the smallest with P(other > t) <= limit.
 
-    Of n others, Binomial(n, at most limit) are above t and Binomial(n, at least limit) are at t or above. So t lies
-    between two of their order statistics, and the members' share is counted at either.
+    Each of t and P has half the error.
+
+    Of n others, Binomial(n, at most limit) are above t and Binomial(n, at least limit) are at t or above. So t is
+    between two of their order statistics, and the members' share is counted at both.
     """
     each = 1 - (1 - confidence) / 2
     n = len(others)
@@ -104,8 +106,8 @@ def _rate_interval(members: Floats, others: Floats, limit: float, confidence: fl
 
 
 def _binomial_range(n: int, p: float, confidence: float) -> tuple[int, int]:
-    """(a, b) with P(X < a) and P(X > b) at most half of 1 - confidence each, for X of n trials at p."""
-    from scipy.stats import binom  # here: it takes a second to import, and few commands need it
+    """Return (a, b) with P(X < a) and P(X > b) each at most (1 - confidence) / 2, for X ~ Binomial(n, p)."""
+    from scipy.stats import binom  # imported here, as it takes a second and few commands need it
 
     tail = (1 - confidence) / 2
     # ppf(q) is the smallest k with P(X <= k) >= q, so that P(X < ppf(tail)) < tail
@@ -132,5 +134,5 @@ def share_from(ascending: Floats, thresholds: Floats) -> Floats:
 
 
 def thresholds_seen(members: Floats, others: Floats) -> Floats:
-    """The scores seen, from the highest; "score >= threshold" says member."""
+    """Return the distinct scores in descending order; "score >= threshold" predicts member."""
     return np.unique(np.concatenate([members, others]))[::-1]

@@ -1,4 +1,4 @@
-"""Scores of members and of non-members apart, and random halves of either."""
+"""Split of scores into members and non-members, and random halves of either."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Halves = tuple[Floats, Floats]
 
 
 def sides(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
-    """The scores of members and of non-members, each ascending."""
+    """Return the scores of members and of non-members, each ascending."""
     if scores.ndim != 1 or is_member.shape != scores.shape or str(is_member.dtype) != "torch.bool":
         raise ValueError(
             f"scores {tuple(scores.shape)} and is_member {tuple(is_member.shape)} of {is_member.dtype}: "
@@ -33,13 +33,13 @@ def sides(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
 
 
 def halves(ascending: Floats, seed: int, name: str) -> Halves:
-    """Two random halves, each ascending; the second has one more where the number is odd."""
+    """Return two random halves, each ascending; the second has one more if the number is odd."""
     order = np.random.default_rng(derive(seed, "membership-halves", name)).permutation(len(ascending))
     half = len(ascending) // 2
     return np.sort(ascending[order[:half]]), np.sort(ascending[order[half:]])
 
 
 def check_confidence(confidence: float) -> None:
-    """Raises ValueError unless it is in (0, 1)."""
+    """Raise ValueError unless `confidence` is in (0, 1)."""
     if not 0 < confidence < 1:
         raise ValueError(f"confidence {confidence}: expected a number between 0 and 1")

@@ -1,4 +1,4 @@
-"""All numbers of one membership attack on one model, and whether the attack has shown its power."""
+"""All metrics of one membership attack on one model, and the check that the attack works without a defence."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Membership:
-    """What one attack achieves on one model.
+    """Metrics of one membership attack on one model.
 
     Attributes:
-        members, non_members: how many were scored.
+        members, non_members: numbers of scored records.
         auc: P(member's score > non-member's) + P(equal) / 2, in [0, 1]; 0.5 is chance.
         auc_low, auc_high: its interval, see `auc_interval`.
         at_1_percent, at_01_percent: the true positive rate at a false positive rate of 1 % and of 0.1 %.
@@ -38,11 +38,11 @@ class Membership:
 
 @dataclass(frozen=True)
 class MembershipPower:
-    """The verdict on one membership attack, data set and split.
+    """Whether one membership attack is strong enough, for a data set and split, to be evidence about a defence.
 
     Attributes:
-        passed: whether a failure of this attack says anything about a defence.
-        reason: the verdict in a sentence.
+        passed: True if a failure of this attack on a student is evidence for the defence.
+        reason: explanation in a sentence.
     """
 
     passed: bool
@@ -50,16 +50,16 @@ class MembershipPower:
 
 
 def membership(scores: Tensor, is_member: Tensor, seed: int = 0, confidence: float = 0.95) -> Membership:
-    """All numbers of one attack.
+    """Compute all metrics of one attack.
 
     Args:
         scores: (n,) any float type, higher for members.
         is_member: (n,) bool, at least 2 true and 2 false.
         seed: of the halves for the balanced accuracy.
-        confidence: in (0, 1), of each interval by itself.
+        confidence: in (0, 1), of each interval separately.
 
     Raises:
-        ValueError: shapes or types of another kind, too few of a side, or a score that is NaN or infinite.
+        ValueError: wrong shapes or types, too few records on a side, or a score that is NaN or infinite.
     """
     members, others = sides(scores, is_member)
     auc, low, high = area(members, others, confidence)
@@ -74,16 +74,17 @@ def membership_power(
     gain_low: float | None = None,
     names: tuple[str, str] = ("undefended teacher", "random network"),
 ) -> MembershipPower:
-    """Pass if the attack's AUC on the undefended teacher is at least `LEAST_AUC` and its interval above 0.5, and the
-    interval on a network with random weights is not; and it is larger than on a network that saw no suspect.
+    """Check that the attack works on the undefended teacher and finds nothing where there is nothing to find.
 
-    An attack that is weaker where nothing defends could not tell a student that leaks most of it from one that leaks
-    nothing: of 2 x 300 suspects the interval is 0.09 wide.
+    It passes if its AUC on the undefended teacher is at least `LEAST_AUC` with an interval above 0.5, its interval on a
+    network with random weights is not above 0.5, and its AUC is larger than on a network that saw no suspect. A weaker
+    attack could not distinguish a student that leaks most of the membership information from one that leaks nothing:
+    with 2 x 300 suspects the interval is 0.09 wide.
 
     Args:
-        teacher, random: the same attack on either.
-        gain_low: lower end of `auc_gain` of the teacher; None where there is no such network.
-        names: what they are, where they are others.
+        teacher, random: the same attack's metrics on both networks.
+        gain_low: lower end of `auc_gain` of the teacher; None without a network that saw no suspect.
+        names: names of the two networks for the message.
     """
     target = names[0].removeprefix("undefended ")
     on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the {target}"

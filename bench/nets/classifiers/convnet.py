@@ -15,20 +15,20 @@ from bench.nets.small_net import SmallNet
 
 
 class ConvNet(SmallNet):
-    """`depth` times [3x3 convolution, group normalisation of one channel a group, ReLU, 2x2 average-pooling]; linear.
+    """`depth` blocks of 3x3 convolution, per-channel group normalisation, ReLU and average-pooling; one linear layer.
 
-    The first convolution pads the image so that every pooling halves it without a rest: 28x28 becomes 32x32 for three
-    blocks. 317,706 parameters for 1x28x28 and 10 classes.
+    The first convolution pads the image so that every pooling halves it exactly: 28x28 becomes 32x32 for three blocks.
+    317,706 parameters for 1x28x28 and 10 classes.
 
     Args:
         shape: (c, h, w), sides of at least 2^depth.
         classes: number of classes.
         width: channels of every block, at least 1.
         depth: blocks, at least 1.
-        norm: with the normalisation, which has a scale and a shift per channel.
+        norm: True = with the normalisation, which has a scale and a shift per channel.
 
     Raises:
-        BenchError: images it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     def __init__(

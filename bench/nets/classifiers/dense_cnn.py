@@ -10,9 +10,9 @@ from bench.nets.small_net import SmallNet, at_least
 class DenseNet(SmallNet):
     """The clients' and the server's network of DENSE (Zhang et al., NeurIPS 2022) on MNIST and Fashion-MNIST.
 
-    5x5 convolutions of 16 and 32 channels, padding 2, batch normalisation, ReLU and 2x2 max-pooling after each; one
-    linear layer: 29,034 parameters for 1x28x28 and 10 classes. Its stored statistics are what L_BN of `dense` and
-    `fedadi` matches.
+    5x5 convolutions of 16 and 32 channels, padding 2, each with batch normalisation, ReLU and 2x2 max-pooling; one
+    linear layer: 29,034 parameters for 1x28x28 and 10 classes. L_BN of `dense` and `fedadi` uses its running
+    statistics.
 
     Args:
         shape: (c, h, w), sides of at least 4.

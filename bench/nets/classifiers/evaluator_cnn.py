@@ -11,11 +11,11 @@ GRID = 16
 
 
 class EvaluatorNet(SmallNet):
-    """The classifier that DataLens computes its data-set-specific inception score with.
+    """The classifier of DataLens' data-set-specific inception score.
 
     5x5 convolution 32, BatchNorm, ReLU, 2x2 max-pooling; 5x5 convolution 64, 2x2 max-pooling; dense 1024, BatchNorm,
-    ReLU, dropout 0.3; dense. Convolutions are padded by 2, so that small images keep their borders. Above 64x64 the
-    map is average-pooled to 16x16 before the dense layer, which otherwise would grow with the image.
+    ReLU, dropout 0.3; dense. Convolutions are padded by 2, so that small images keep their borders. Above 64x64 the map
+    is average-pooled to 16x16 before the dense layer, which would otherwise grow with the image.
 
     Args:
         shape: (c, h, w), sides of at least 4.

@@ -9,14 +9,15 @@ from bench.nets.small_net import SmallNet, at_least
 
 WIDTHS = (64, 128, 128, 256, 256)
 POOLED = (0, 2)
-"""The convolutions that are followed by a pooling."""
+"""Indices of the convolutions that are followed by max-pooling."""
 DROPOUT = 0.2
 
 
 class EvaluatorVgg(SmallNet):
-    """Five 3x3 convolutions with BatchNorm and ReLU, 64 to 256 channels, 2x2 max-pooling after the first and the third,
-    the mean over places, dropout; 1.1 million weights. No layer is skipped, so that it is of another family than
-    residual teachers (Simonyan and Zisserman, ICLR 2015, without their dense layers).
+    """Five 3x3 convolutions with BatchNorm and ReLU, of 64 to 256 channels, without residual connections.
+
+    2x2 max-pooling after the first and the third, global average pooling, dropout; 1.1 million weights. It is thus of
+    another family than residual teachers (Simonyan and Zisserman, ICLR 2015, without their dense layers).
 
     Args:
         shape: (c, h, w), sides of at least 4.

@@ -13,8 +13,11 @@ DROPOUT = 0.2
 
 
 class FaceNet(SmallNet):
-    """A 3x3 convolution of stride 2 to 32 channels, four residual blocks, each but the first halving the image, the
-    mean over places, dropout; 1.3 million weights at 62 classes."""
+    """A residual network: a 3x3 convolution of stride 2 to 32 channels, and four residual blocks.
+
+    Each block except the first halves the image; then global average pooling and dropout; 1.3 million weights at 62
+    classes.
+    """
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
@@ -31,7 +34,7 @@ class FaceNet(SmallNet):
         self.head = nn.Linear(WIDTHS[-1], classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """(n, 256)."""
+        """Return the (n, 256) penultimate features."""
         return self.trunk(x)
 
 

@@ -17,18 +17,18 @@ REFERENCE_IMAGES, REFERENCE_SEED, REFERENCE_POINTS = 2000, 99, (3, 4, 5, 6, 8)
 
 
 class ScatterNet(SmallNet):
-    """Square roots of scattering coefficients, standardised by constants from random pen strokes, and a linear layer.
+    """A linear layer on square roots of scattering coefficients, standardised by constants from random pen strokes.
 
     1,225 features for 28x28 images. Only the linear layer is trained; `bench.teachers.fit_ensemble` solves it in closed
-    form, so that hundreds of teachers take a second. The standardisation is a public constant: it comes from the
-    drawings of `StrokeGenerator`, never from data.
+    form, so that hundreds of teachers take a second. The standardisation is a public constant, computed from drawings
+    of `StrokeGenerator`, never from data.
 
     Args:
         shape: (c, h, w), sides of 8 to 64; channels are averaged.
         classes: number of classes.
 
     Raises:
-        BenchError: images it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
@@ -46,7 +46,7 @@ class ScatterNet(SmallNet):
 
 
 class _Standardised(nn.Module):
-    """Scattering coefficients to (sqrt - mean) / std, channel by channel."""
+    """Map scattering coefficients to (sqrt - mean) / std, channel by channel."""
 
     mean: Tensor
     std: Tensor
@@ -58,13 +58,13 @@ class _Standardised(nn.Module):
         self.register_buffer("std", std.clone(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c, h, w), as a `Classifier` normalises them to [-1, 1], to (n, 25, ., .)."""
+        """Map (n, c, h, w), normalised to [-1, 1] by a `Classifier`, to (n, 25, ., .)."""
         return (self.scattering((x + 1) / 2).clamp_min(0).sqrt() - self.mean) / self.std
 
 
 @cache
 def _constants(size: int) -> tuple[Tensor, Tensor]:
-    """(1, 25, 1, 1) mean and standard deviation of the root coefficients of random strokes of that size."""
+    """Return the (1, 25, 1, 1) mean and standard deviation of the root coefficients of random strokes of this size."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(REFERENCE_SEED)
         drawn = []

@@ -15,9 +15,9 @@ GRID = 16
 class StridedNet(SmallNet):
     """5x5 convolution 32 of stride 2, 3x3 convolution 48, 2x2 max-pooling, 3x3 convolution 64; linear.
 
-    Each convolution keeps the side or halves it, and is followed by BatchNorm and ReLU: private training refuses it,
-    for whom it learns from drawings alone it is meant. 74,074 parameters for 1x28x28 and 10 classes. Above 64x64 the
-    map is average-pooled to 16x16 before the linear layer.
+    Each convolution keeps the side or halves it, and is followed by BatchNorm and ReLU. Private training refuses
+    BatchNorm; the network is meant for students that learn only from drawings. 74,074 parameters for 1x28x28 and 10
+    classes. Above 64x64 the map is average-pooled to 16x16 before the linear layer.
 
     Args:
         shape: (c, h, w), sides of at least 8.

@@ -8,21 +8,21 @@ from bench.nets.small_net import SmallNet
 from bench.nets.wavelet_nets import EqualRows, check_shape, feature_maps
 
 GREY, COLOUR, HIDDEN = (16, 32), (64, 64), 32
-"""Channels of the two convolutions; units of the layer behind them, of grey images."""
+"""Channels of the two convolutions, for grey and for colour images; units of the dense layer for grey images."""
 
 
 class WaveletCnn(SmallNet):
-    """The convolutions of Tramer and Boneh (ICLR 2021) on their features; `trunk[0]` has no weights.
+    """The convolutions of Tramer and Boneh (ICLR 2021) on their scattering features; `trunk[0]` has no weights.
 
-    Of grey images 16 at stride 2 and 32 maps, and a layer of 32 units; of colour images 64 maps, max-pooling, 64 maps.
-    tanh throughout.
+    Grey images: 16 maps at stride 2, 32 maps, and a layer of 32 units. Colour images: 64 maps, max-pooling, 64 maps.
+    tanh activations.
 
     Args:
         shape: (c, h, w), sides of 8 to 64, c 1 or 3.
         classes: number of classes.
 
     Raises:
-        BenchError: images it cannot take.
+        BenchError: image shapes it cannot take.
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:

@@ -6,4 +6,4 @@ from bench.nets.wavelet_nets import WaveletNet
 
 
 class WaveletLinear(WaveletNet):
-    """`WaveletNet` of the image as it is."""
+    """`WaveletNet` on the image without mirroring."""

@@ -8,6 +8,6 @@ from bench.nets.wavelet_nets import WaveletNet
 
 
 class WaveletLinearMirrored(WaveletNet):
-    """`WaveletNet` of the image and its mirror image."""
+    """`WaveletNet` on the mean features of the image and its mirror image."""
 
     mirrored: ClassVar[bool] = True

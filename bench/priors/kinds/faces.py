@@ -14,37 +14,38 @@ from bench.priors import Prior
 from bench.priors.drawing import Draws, hue, pixel_places, texture
 
 TURN, MOVE = 0.1, 0.1
-"""Standard deviation of the angle; largest shift."""
+"""Standard deviation of the rotation angle; largest shift."""
 HALF_WIDTH, TALLER = (0.4, 0.65), (1.15, 1.5)
-"""The head's half width, and its height over its width."""
+"""Ranges of the head's half width, and of its height over its width."""
 HAIR_WIDER, HAIR_LONGER, HAIR_UP = (0.95, 1.4), (0.9, 1.4), (0.05, 0.3)
-"""Of the hair behind the head: its half axes, and how far up it lies, in the head's."""
+"""Hair behind the head: ranges of its half axes and of its upward offset, relative to the head's."""
 CAP, HAIRLINE, HAIR_ARCH = 1.08, (0.3, 0.9), (-0.5, 0.8)
-"""Size of the cap beside the head; height of the hairline in half heights, and how much lower it is at the sides."""
+"""Size of the cap relative to the head; height of the hairline in half heights, and how much lower it is at the
+sides."""
 EYES_APART, EYES_UP, EYE_SIZE, EYE_FLATTER = (0.32, 0.5), (0.0, 0.22), (0.12, 0.24), (0.4, 0.8)
-"""In half widths, half heights, half widths and in the eye's own half width."""
+"""Position and size of the eyes: in half widths, half heights, half widths, and relative to the eye's half width."""
 MOUTH_DOWN, MOUTH_WIDTH, MOUTH_HEIGHT = (0.42, 0.65), (0.22, 0.5), (0.04, 0.13)
-"""In half heights, half widths and half heights."""
+"""Position and size of the mouth: in half heights, half widths and half heights."""
 SKIN, HAIR, DARK, LIPS = (0.35, 0.95), (0.1, 0.7), (0.1, 0.5), (0.3, 0.8)
-"""Lightness of the skin, and of the rest in shares of it."""
+"""Lightness of the skin, and of the other parts relative to it."""
 WARMTH = (0.0, 0.15)
-"""What red has more and blue less, in skin and lips."""
+"""Increase of red and decrease of blue in skin and lips."""
 FADED = 0.3
-"""Share of a random colour that skin and hair have."""
+"""Weight of a random colour in skin and hair."""
 GROUND = (1.5, 3.5)
-"""Exponents of the ground's spectrum (`texture`): grounds are out of focus."""
+"""Range of exponents of the background's spectrum (`texture`): backgrounds are out of focus."""
 SHADE, GRAIN = 0.25, 0.15
-"""Standard deviation of the light's slope from side to side and down; share of texture on everything."""
+"""Standard deviation of the light's horizontal and vertical gradient; share of texture on everything."""
 SHARPNESS = (1.0, 4.0)
-"""Units of the logistic function that an edge falls by in a pixel of an image of 32 pixels."""
+"""Steepness of an edge: change of the logistic function's argument per pixel of an image of 32 pixels."""
 USUAL_SIDE = 32
 
 
 class Faces(Prior):
-    """One face a picture."""
+    """Prior with one face per image."""
 
     def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
-        """(count, c, h, w) in [0, 1]."""
+        """Draw (count, c, h, w) images in [0, 1]."""
         draws, (channels, height, width) = Draws(rng), shape
         x, y = _turned(count, pixel_places(height, width, rng.device), draws)
         image = texture(count, shape, draws, GROUND).flatten(2)
@@ -57,14 +58,14 @@ class Faces(Prior):
 
 
 def _turned(count: int, pixels: Tensor, draws: Draws) -> Tensor:
-    """(2, n, pixels): the pixels as seen from a face that is turned and moved a little."""
+    """Return (2, n, pixels): pixel coordinates in the frame of a slightly rotated and shifted face."""
     angle, move = TURN * draws.normal(count, 1), draws.uniform(-MOVE, MOVE, 2, count, 1)
     x, y = pixels[:, 0] - move[0], pixels[:, 1] - move[1]
     return torch.stack([x * angle.cos() + y * angle.sin(), y * angle.cos() - x * angle.sin()])
 
 
 def _parts(x: Tensor, y: Tensor, channels: int, draws: Draws) -> list[tuple[Tensor, Tensor]]:
-    """What is painted, from behind to before: (n, pixels) from 0 to 1, and (n, c) colours."""
+    """Return the painted parts from back to front: (n, pixels) opacities in [0, 1], and (n, c) colours."""
     count = len(x)
 
     def one(bounds: tuple[float, float]) -> Tensor:
@@ -88,6 +89,6 @@ def _parts(x: Tensor, y: Tensor, channels: int, draws: Draws) -> list[tuple[Tens
 
 
 def _oval(x: Tensor, y: Tensor, half_width: Tensor, half_height: Tensor, sharpness: Tensor) -> Tensor:
-    """(n, pixels) from 0 to 1: how far inside of an ellipse around the origin."""
+    """Return (n, pixels) in [0, 1]: a soft indicator of an ellipse around the origin."""
     radius = ((x / half_width).square() + (y / half_height).square()).sqrt()
     return torch.sigmoid((1 - radius) * torch.minimum(half_width, half_height) * sharpness)

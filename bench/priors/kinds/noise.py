@@ -15,8 +15,8 @@ from bench.priors.multiscale import multiscale_noise
 
 
 class Noise(Prior):
-    """Every picture is `multiscale_noise`."""
+    """Prior whose images are `multiscale_noise`."""
 
     def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
-        """(count, c, h, w) in [0, 1]."""
+        """Draw (count, c, h, w) images in [0, 1]."""
         return multiscale_noise(count, shape, Draws(rng))

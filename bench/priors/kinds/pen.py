@@ -18,42 +18,45 @@ from bench.priors import Prior
 from bench.priors.drawing import Draws, hue, pixel_places
 
 LOOPING, WALKS = 0.3, 0.1
-"""Shares of pictures of paths that may close and turn more or less, and of random walks; the rest are plain paths."""
+"""Shares of looping images, whose paths may close and have other curvature, and of random walks; others are plain
+paths."""
 POINTS, DOTS_APART = 64, 14
-"""Steps of a stroke; pixels a side for which a dot of ink at each is enough, larger images have dots in between."""
+"""Steps of a stroke; pixels per side up to which one dot of ink per step suffices; larger images get more dots."""
 
 PIECES, TURN, STRAIGHT = 3, 7.2, 0.2
-"""A path has three pieces of constant curvature: over the whole length it would turn by N(0, TURN^2), or not at all."""
+"""Paths have three pieces of constant curvature; a piece is straight, or curved by N(0, TURN^2) per whole length."""
 CORNER, CORNER_ANGLE = 0.5, (0.5, 2.8)
-"""Chance of a corner between two pieces, and its angle."""
+"""Probability of a corner between two pieces, and the range of its angle."""
 TURNS, CLOSED, DRIFT_REMOVED = (0.5, 1.0, 2.0), 0.3, (0.8, 1.05)
-"""Of looping paths: what multiplies TURN; how many close, and how much of the way from end to start is taken out."""
+"""Looping paths: factors on TURN; share that close, and how much of the gap from end to start is removed."""
 SECOND, SECOND_LENGTH, SECOND_OFF = 0.35, (0.3, 1.0), 0.03
-"""Share of glyphs with a second path, its length beside the first, and how far it passes from where it should touch."""
+"""Share of glyphs with a second path, its relative length, and how far it misses the point where it should touch."""
 
 WALK_POINTS, WALK_STEP, MOMENTUM, WALK_CLOSED = 7, 0.55, 0.9, 0.2
-"""Control points of a walk at most, the standard deviation of a step, its largest correlation with the one before."""
+"""Walks: most control points, standard deviation of a step, its largest correlation with the previous one, share
+closed."""
 WALK_MARGIN, WALK_START, SECOND_WALK = 0.12, 0.8, 0.25
-"""Added to a walk's extent before it is scaled; spread of where a second walk starts; share of pictures with one."""
+"""Margin added to a walk's extent before scaling; spread of a second walk's start; share of images with a second
+walk."""
 
 HALF_HEIGHT, ASPECT_SPREAD, WIDEST = (0.6, 0.75), 0.3, 0.72
 WALK_HALF_WIDTH = (0.12, 0.7)
 SLANT, WALK_SLANT, MOVE = 0.15, 0.2, 0.1
 RADIUS, WALK_RADIUS, SHARPNESS = (0.8, 2.1), (0.9, 2.2), (1.4, 3.0)
-"""Pixels; and how many units of the logistic function ink falls by in a pixel."""
+"""Pen radii in pixels; and change of the logistic function's argument per pixel at the edge of the ink."""
 USUAL_SIDE = 28
-"""Side above which pens grow with the image."""
+"""Image side above which pens grow with the image."""
 CONTRAST = (0.4, 1.0)
-"""Difference in lightness of ink and ground, in colour."""
+"""Range of the difference in lightness between ink and background, in colour images."""
 AT_ONCE = 32
-"""Images whose distances are computed together: they should fit into the processor's cache."""
+"""Images whose distances are computed together, so that they fit into the CPU's cache."""
 
 
 class Pen(Prior):
-    """Six in ten pictures are plain paths, three looping ones, one is a random walk."""
+    """Prior of pen strokes: six in ten images are plain paths, three looping ones, one is a random walk."""
 
     def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
-        """(count, c, h, w) in [0, 1]."""
+        """Draw (count, c, h, w) images in [0, 1]."""
         draws, (channels, height, width) = Draws(rng), shape
         family = draws.uniform(0, 1, count)
         walks, looping = family < WALKS, family >= 1 - LOOPING
@@ -68,7 +71,7 @@ class Pen(Prior):
 
 
 def _paths(looping: Tensor, draws: Draws) -> Tensor:
-    """(n, 2, points, 2): pen paths in an upright box; those without a second one have it on top of the first."""
+    """Draw (n, 2, points, 2) pen paths in an upright box; the second path repeats the first where there is only one."""
     count = len(looping)
     first, second = (_path(looping, draws) for _ in range(2))
     second = second * draws.uniform(*SECOND_LENGTH, count, 1, 1)
@@ -85,7 +88,7 @@ def _paths(looping: Tensor, draws: Draws) -> Tensor:
 
 
 def _path(looping: Tensor, draws: Draws) -> Tensor:
-    """(n, points, 2): equal steps, whose heading is the integral of the curvature, with corners between its pieces."""
+    """Draw (n, points, 2): equal steps, whose heading is the integral of the curvature, with corners between pieces."""
     count = len(looping)
     t = torch.arange(POINTS, device=draws.device) / POINTS
     cuts = draws.uniform(0, 1, count, PIECES - 1).sort(1).values
@@ -103,7 +106,7 @@ def _path(looping: Tensor, draws: Draws) -> Tensor:
 
 
 def _walks(count: int, draws: Draws) -> Tensor:
-    """(n, 2, points, 2): Catmull-Rom curves through random walks of 2 to 7 points; a second one as in `_paths`."""
+    """Draw (n, 2, points, 2): Catmull-Rom curves through random walks of 2 to 7 points; a second one as in `_paths`."""
     two = draws.chance(SECOND_WALK, count)
     first = _walk(two, draws)
     second = _walk(two, draws) + WALK_START * draws.normal(count, 1, 2)
@@ -114,7 +117,7 @@ def _walks(count: int, draws: Draws) -> Tensor:
 
 
 def _walk(two: Tensor, draws: Draws) -> Tensor:
-    """(n, points, 2): one curve; of two in a picture, each has fewer points. Some end where they start."""
+    """Draw (n, points, 2): one curve; with two per image, each has fewer points. Some curves are closed."""
     count = len(two)
     steps, momentum = WALK_STEP * draws.normal(count, WALK_POINTS, 2), draws.uniform(0, MOMENTUM, count, 1)
     for i in range(1, WALK_POINTS):
@@ -129,18 +132,18 @@ def _walk(two: Tensor, draws: Draws) -> Tensor:
 
 @cache
 def _curve(device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The weights of a walk's points along its curve, the same for all images; not to be changed."""
+    """Return the weights of a walk's points along its curve; cached and shared, so callers must not modify it."""
     return catmull_rom(WALK_POINTS, POINTS).to(device, dtype)
 
 
 def _box(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """(n, 2) middle and half extent of both strokes."""
+    """Return the (n, 2) middle and half extent of both strokes."""
     low, high = torch.minimum(first.amin(1), second.amin(1)), torch.maximum(first.amax(1), second.amax(1))
     return (low + high) / 2, (high - low) / 2
 
 
 def _placed(lines: Tensor, middle: Tensor, scale: Tensor, slant: float, draws: Draws) -> Tensor:
-    """Lines (n, 2, points, 2) scaled around their middle, slanted and moved a little off the image's."""
+    """Scale lines (n, 2, points, 2) around their middle, slant them, and shift them slightly off the centre."""
     count = len(lines)
     x, y = ((lines - middle[:, None, None]) * scale[:, None, None]).unbind(-1)
     x = x + slant * draws.normal(count, 1, 1) * y
@@ -148,14 +151,14 @@ def _placed(lines: Tensor, middle: Tensor, scale: Tensor, slant: float, draws: D
 
 
 def _dotted(lines: Tensor, times: int) -> Tensor:
-    """Lines (n, 2, points, 2) with `times` dots, the first one included, from each point to the next."""
+    """Interpolate lines (n, 2, points, 2) so that each segment has `times` dots, including its first point."""
     share = torch.arange(times, device=lines.device)[:, None] / times
     between = lines[:, :, :-1, None].lerp(lines[:, :, 1:, None], share)
     return torch.cat([between.flatten(2, 3), lines[:, :, -1:]], 2)
 
 
 def _distance(lines: Tensor, pixels: Tensor) -> Tensor:
-    """(n, pixels): from every pixel to the nearest dot of the lines (n, 2, points, 2)."""
+    """Return (n, pixels): the distance from every pixel to the nearest dot of the lines (n, 2, points, 2)."""
     nearest = _nearest(lines[:, 0], pixels)
     two = (lines[:, 0] != lines[:, 1]).any(2).any(1)
     nearest[two] = torch.maximum(nearest[two], _nearest(lines[two, 1], pixels))
@@ -163,14 +166,14 @@ def _distance(lines: Tensor, pixels: Tensor) -> Tensor:
 
 
 def _nearest(dots: Tensor, pixels: Tensor) -> Tensor:
-    """(n, pixels): the largest 2 <d, p> - |d|^2 over the dots d (n, points, 2): |p|^2 minus the squared distance."""
+    """Return (n, pixels): max of 2 <d, p> - |d|^2 over dots d (n, points, 2): |p|^2 minus the squared distance."""
     rows = torch.cat([2 * dots, -dots.square().sum(-1, keepdim=True)], -1)
     columns = torch.cat([pixels, torch.ones_like(pixels[:, :1])], 1).T
     return torch.cat([(part @ columns).amax(1) for part in rows.split(AT_ONCE)])
 
 
 def _coloured(ink: Tensor, channels: int, draws: Draws) -> Tensor:
-    """Ink (n, 1, h, w) on black; in colour, one colour on another, lighter or darker."""
+    """Render ink (n, 1, h, w) on black; in colour images, one colour on a lighter or darker one."""
     if channels == 1:
         return ink
     count = len(ink)

@@ -18,40 +18,40 @@ from bench.priors.drawing import Draws, hue, pixel_places, texture
 from bench.priors.multiscale import multiscale_noise
 
 NOISE = 0.15
-"""Share of pictures that are multi-scale noise."""
+"""Share of images that are multi-scale noise."""
 MOST = 5
-"""Shapes in a picture; every number from 1 is equally likely."""
+"""Largest number of shapes per image; all numbers from 1 are equally likely."""
 SYMMETRIC = 0.6
 
 OFF, TURNED = 0.5, 0.6
-"""How far from the middle a shape lies at most, in x and in y; share of shapes that are turned."""
+"""Largest offset of a shape from the middle, in x and in y; share of shapes that are rotated."""
 HALF_AXES, POWERS, EDGE = (0.15, 0.9), (1.0, 2.0, 2.0, 4.0, 8.0), (8.0, 28.0)
-"""Of superellipses, from a diamond by way of ellipses to a box; the steepness of the edge at half axis 1."""
+"""Superellipses: half axes, exponents from a diamond through ellipses to a box, and edge steepness at half axis 1."""
 WAVY, WAVE = 0.7, 0.25
-"""Share of wavy outlines; standard deviation of the first wave around one, the k-th has a k-th of it."""
+"""Share of wavy outlines; standard deviation of the first harmonic; the k-th harmonic has 1/k of it."""
 WAVES = 4
 
 TONE, COLOUR_TONE = (0.0, 1.0), (0.2, 1.0)
-"""Lightness of a picture's shapes, in grey and in colour."""
+"""Range of the lightness of an image's shapes, in grey and in colour."""
 SPREAD, OTHER_TONE, DARKEST = 0.25, 0.7, 0.08
-"""Standard deviation of a shape's lightness around the picture's, and share of shapes with one; the least lightness."""
+"""Standard deviation of a shape's lightness around the image's; share of shapes with their own; the least lightness."""
 HOLE = 0.25
-"""Share of shapes, but for the first, that cut a hole."""
+"""Share of shapes, except the first, that cut a hole."""
 TEXTURED, GAIN = 0.8, 1.5
-"""Largest share of texture; what a texture is multiplied by."""
+"""Largest share of texture; factor on a texture."""
 STRIPED, STRIPES, SLANTING = 0.25, (6.0, 30.0), 0.3
-"""Share of striped pictures; radians of stripes in a unit of length; share of stripes that are not upright."""
+"""Share of striped images; range of stripe frequencies in radians per unit length; share of slanted stripes."""
 HALF_WIDTH, HALF_HEIGHT, SOLID = (0.25, 1.0), (0.35, 1.0), 0.3
-"""Box that the picture is fitted in, in half widths and heights of the image; the opacity that counts as inside."""
+"""Box that contains the image's shapes, in half widths and heights; opacity from which a pixel counts as inside."""
 GROUND = 0.5
-"""Share of colour pictures before a textured ground."""
+"""Share of colour images with a textured background."""
 
 
 class Shapes(Prior):
-    """1 to 5 soft superellipses with wavy outlines over each other."""
+    """Prior of 1 to 5 overlapping soft superellipses with wavy outlines."""
 
     def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
-        """(count, c, h, w) in [0, 1]."""
+        """Draw (count, c, h, w) images in [0, 1]."""
         draws = Draws(rng)
         noise = draws.chance(NOISE, count)
         images = torch.empty(count, *shape, device=rng.device)
@@ -63,13 +63,13 @@ class Shapes(Prior):
 
 
 def _things(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
-    """(n, c, h, w): shapes, textured, striped, mirrored, fitted in a box, before their ground."""
+    """Draw (n, c, h, w): shapes with texture, stripes and mirroring, fitted into a box, without background."""
     channels, height, width = shape
     pixels = pixel_places(height, width, draws.device)
     surface = texture(count, shape, draws)
     layers = _layers(count, channels, pixels, draws).view(count, channels + 1, height, width)
     image, opacity = layers[:, :-1], layers[:, -1:]
-    image = torch.where(opacity.amax((2, 3), keepdim=True) > SOLID, image, surface)  # where a hole swallowed it all
+    image = torch.where(opacity.amax((2, 3), keepdim=True) > SOLID, image, surface)  # if a hole removed everything
     textured = TEXTURED * draws.uniform(0, 1, count, 1, 1, 1).square()
     image = image * (1 - textured + GAIN * textured * surface)
     image = (image * _stripes(count, pixels, draws).view(count, 1, height, width)).clamp(0, 1)
@@ -84,7 +84,7 @@ def _things(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
 
 
 def _layers(count: int, channels: int, pixels: Tensor, draws: Draws) -> Tensor:
-    """(n, c + 1, pixels): colours on black, and opacity."""
+    """Draw (n, c + 1, pixels): colours on black, and opacity."""
     tint, number = hue(count, channels, draws), draws.integers(1, MOST, count)
     base = draws.uniform(*(TONE if channels == 1 else COLOUR_TONE), count)
     layers = torch.zeros(count, channels + 1, len(pixels), device=draws.device)
@@ -103,7 +103,7 @@ def _layers(count: int, channels: int, pixels: Tensor, draws: Draws) -> Tensor:
 
 
 def _inside(count: int, pixels: Tensor, draws: Draws) -> Tensor:
-    """(n, pixels) from 0 to 1: how far inside of a superellipse with a wavy outline."""
+    """Return (n, pixels) in [0, 1]: a soft indicator of a superellipse with a wavy outline."""
     angle = draws.uniform(0, math.pi, count, 1) * draws.chance(TURNED, count, 1)
     centre, half_axes = draws.uniform(-OFF, OFF, count, 1, 2), draws.uniform(*HALF_AXES, count, 2)
     power = draws.choice(POWERS, count, 1)
@@ -120,7 +120,7 @@ def _inside(count: int, pixels: Tensor, draws: Draws) -> Tensor:
 
 
 def _stripes(count: int, pixels: Tensor, draws: Draws) -> Tensor:
-    """(n, pixels) from 0 to 1: what a picture is multiplied by; 1 where it has no stripes."""
+    """Draw (n, pixels) brightness factors in [0, 1] for stripes; 1 in images without stripes."""
     angle = draws.uniform(0, math.pi, count, 1) * draws.chance(SLANTING, count, 1)
     along = pixels[:, 0] * angle.cos() + pixels[:, 1] * angle.sin()
     wave = 0.5 + 0.5 * torch.cos(along * draws.uniform(*STRIPES, count, 1) + draws.uniform(0, 2 * math.pi, count, 1))
@@ -129,7 +129,7 @@ def _stripes(count: int, pixels: Tensor, draws: Draws) -> Tensor:
 
 
 def _fitted(layers: Tensor, draws: Draws) -> Tensor:
-    """The layers, of which the last is opacity, stretched so that what is solid fills a random box in the middle."""
+    """Stretch the layers, the last of which is opacity, so that the solid part fills a random central box."""
     solid = layers[:, -1] > SOLID
     box = [_ends(solid.any(axis)) for axis in (1, 2)]
     half = [draws.uniform(*HALF_WIDTH, len(layers)), draws.uniform(*HALF_HEIGHT, len(layers))]
@@ -142,7 +142,7 @@ def _fitted(layers: Tensor, draws: Draws) -> Tensor:
 
 
 def _ends(solid: Tensor) -> tuple[Tensor, Tensor]:
-    """(n,) places from -1 to 1 of the first and the last solid row or column (n, side); both ends if none is."""
+    """Return (n,) positions in [-1, 1] of the first and last solid row or column of (n, side); both ends if none is."""
     side = solid.shape[1]
     centres = (torch.arange(side, device=solid.device) * 2 + 1 - side) / side
     low, high = centres.where(solid, 2).amin(1), centres.where(solid, -2).amax(1)

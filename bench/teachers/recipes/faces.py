@@ -14,12 +14,12 @@ from bench.data.affine import apply_affine
 from bench.teachers.recipes.standard import Recipe
 
 GREYED = 0.5
-"""Most that an image's colours are drawn towards its grey."""
+"""Largest weight of the grey value when an image's colours are desaturated."""
 
 
 @dataclass(frozen=True)
 class Faces(Recipe):
-    """The standard recipe with strong augmentation, without which a network remembers some 40 images a person."""
+    """The standard recipe with strong augmentation; without it a network memorises about 40 images per person."""
 
     version: ClassVar[int] = 1
     tiers: ClassVar[dict[str, dict[str, Any]]] = {
@@ -54,7 +54,7 @@ class Faces(Recipe):
         validate.between(self, 0, 1, "erase")
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Each image by draws of its own."""
+        """Augment each image with independent random draws."""
         found = super().augment(images, generator).float() / 255
         drawn = torch.rand(11, len(images), generator=generator).to(images.device)
         turn, even = self.turn * torch.pi / 180, 2 * drawn[:5] - 1
@@ -64,11 +64,11 @@ class Faces(Recipe):
 
 
 def lightened(images: Tensor, changes: Tensor, grey: Tensor) -> Tensor:
-    """(n, c, h, w) in [0, 1] after changes of brightness and contrast, colours drawn towards grey.
+    """Change brightness and contrast of (n, c, h, w) images in [0, 1], and desaturate them.
 
     Args:
         changes: (2, n), relative.
-        grey: (n,) in [0, 1]; 1 = no colour is left.
+        grey: (n,) in [0, 1]; 1 = fully grey.
     """
     brightness, contrast = (1 + change[:, None, None, None] for change in changes)
     mean = images.mean((1, 2, 3), keepdim=True)
@@ -77,10 +77,11 @@ def lightened(images: Tensor, changes: Tensor, grey: Tensor) -> Tensor:
 
 
 def erased(images: Tensor, drawn: Tensor, chance: float) -> Tensor:
-    """(n, c, h, w) in [0, 1], some with a rectangle of a tenth to a third of each side's length at the image's mean.
+    """Replace a rectangle, with sides of a tenth to a third of the image's, by the image's mean in some of the images.
 
     Args:
-        drawn: (3, n) even on [0, 1]: whether, and where, down and across; how large follows from the first.
+        drawn: (3, n) uniform in [0, 1]: whether to erase, and the vertical and horizontal position; the first also sets
+            the size.
     """
     _, _, height, width = images.shape
     whether, down, across = drawn
@@ -91,6 +92,6 @@ def erased(images: Tensor, drawn: Tensor, chance: float) -> Tensor:
 
 
 def _within(side: int, centre: Tensor, share: Tensor) -> Tensor:
-    """(n, side) bool: places nearer to the centre than half the share."""
+    """Return (n, side) bool: positions closer to the centre than half the share."""
     places = (torch.arange(side, device=centre.device) + 0.5) / side
     return (places - centre[:, None]).abs() < share[:, None] / 2

@@ -10,7 +10,7 @@ from bench.teachers.recipes.standard import Recipe
 
 @dataclass(frozen=True)
 class Objects(Recipe):
-    """The standard recipe for images that may be mirrored; at tier `quick` several whole passes."""
+    """The standard recipe for images that may be mirrored; at tier `quick` with several complete passes."""
 
     version: ClassVar[int] = 1
     tiers: ClassVar[dict[str, dict[str, Any]]] = {

@@ -19,14 +19,14 @@ KIND = "teacher recipe"
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train a classifier: public hyper-parameters; the defaults are the tier `paper`, meant for a GPU.
+    """Public hyper-parameters for training a classifier; the defaults are those of tier `paper`, for a GPU.
 
-    Another recipe is a plug-in, a class in a file of its own that extends this one: it adds fields, or says otherwise
-    what the images are turned into (`augment`) and what is minimised (`loss`).
+    Another recipe is a plug-in, a class in its own file that extends this one: it adds fields, or overrides the
+    augmentation (`augment`) and the loss (`loss`).
 
     Class variables:
-        version: bumped when the teachers it trains move; part of the hash of every recipe but this one.
-        tiers: sizes per tier.
+        version: increased when the resulting teachers change; part of the hash of every recipe except this one.
+        tiers: size settings per tier.
     """
 
     version: ClassVar[int] = 1
@@ -58,7 +58,7 @@ class Recipe:
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "epochs")
-        validate.at_least(self, 2, "batch")  # BatchNorm has no variance of a single image
+        validate.at_least(self, 2, "batch")  # BatchNorm needs at least two images for a variance
         validate.at_least(self, 0, "max_steps", "weight_decay", "label_smoothing", "shift")
         validate.below(self, 1, "label_smoothing")
         validate.between(self, 0, 1, "warmup")
@@ -67,42 +67,45 @@ class Recipe:
 
     @classmethod
     def at(cls, tier: str, **overrides: Any) -> Recipe:
-        """The recipe of a tier, some fields changed. Raises BenchError for another tier."""
+        """Return the recipe of a tier with some fields changed. Raises BenchError for an unknown tier."""
         return cls(**{**sizes(cls.tiers, tier), **overrides})
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """A batch as the network is to see it.
+        """Augment a batch of training images.
 
         Args:
             images: (n, c, h, w) uint8.
-            generator: on the CPU; whatever is drawn at random is drawn from it.
+            generator: on the CPU; the source of all random draws.
 
         Returns:
-            The same shape and type.
+            Images of the same shape and type.
         """
         return augmented(images, self.shift, self.flip, generator)
 
     def loss(
         self, ask: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
     ) -> Tensor:
-        """What a step of the optimiser makes smaller, a scalar.
+        """Return the scalar loss that an optimiser step minimises.
 
         Args:
-            ask: the network, (n, c, h, w) to (n, classes) float32 logits.
+            ask: the network's forward function, (n, c, h, w) -> (n, classes) float32 logits.
             images: (n, c, h, w) float32 in [0, 1], augmented.
             labels: (n,) int64.
-            generator: as of `augment`.
+            generator: as in `augment`.
         """
         return F.cross_entropy(ask(images), labels, label_smoothing=self.label_smoothing)
 
     def settings(self) -> dict[str, Any]:
-        """The fields as plain data, for the record and the hash; with the recipe's name unless it is this one."""
+        """Return the fields as plain data, for the record and the hash.
+
+        With the recipe's name unless it is this one.
+        """
         if type(self) is Recipe:
             return asdict(self)
         return {**asdict(self), "recipe": _name(type(self)), "recipe_version": self.version}
 
     def steps(self, images: int) -> int:
-        """Optimiser steps that `fit` takes on so many training images.
+        """Return the number of optimiser steps that `fit` takes on this many training images.
 
         >>> [Recipe(epochs=3, batch=100, max_steps=8).steps(n) for n in (1, 201, 202, 500)]
         [0, 6, 8, 8]
@@ -111,12 +114,15 @@ class Recipe:
         return min(total, self.max_steps) if self.max_steps else total
 
     def steps_per_epoch(self, images: int) -> int:
-        """Batches in one pass; a last batch of a single image is left out, since BatchNorm has no variance for it."""
+        """Return the batches in one pass.
+
+        A last batch of a single image is dropped, as BatchNorm has no variance for it.
+        """
         full, rest = divmod(images, self.batch)
         return full + (rest > 1)
 
 
 def _name(cls: type) -> str:
-    """What a recipe is called on the command line; of one that is not installed, its module's name."""
+    """Return a recipe's name on the command line; for a class that is not installed, its module's name."""
     modules = {entry.module.partition(":")[0]: name for name, entry in plugins.entries(KIND).items()}
     return modules.get(cls.__module__, cls.__module__)
