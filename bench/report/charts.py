@@ -24,7 +24,7 @@ from bench.report.points import Point
 
 WIDTH, HEIGHT = 460, 340
 LEFT, TOP, BOTTOM = 64.0, 14.0, 288.0
-"""Left, right, upper and lower ends of a chart's axes within its view box."""
+"""Size of a chart's view box, and the left, upper and lower ends of its axes in it."""
 BAND = 50.0
 """Width of the strip for infinite values, at the far end of an axis."""
 LETTER, LINE = 7.0, 14.0
