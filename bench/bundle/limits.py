@@ -17,7 +17,7 @@ MIB = 2**20
 STARTING = 300
 """Seconds of real time to start Python and import libraries from a slow disk; not counted as computation."""
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Address space counted for the stack and heap of each thread."""
+"""Variables that limit libraries to one thread: the stack and heap of each thread count as address space."""
 
 
 @dataclass(frozen=True)

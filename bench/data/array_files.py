@@ -35,7 +35,7 @@ _BAD_ARCHIVE = (
     zlib.error,
 )
 _DARKEST = 1
-"""Largest grey level of an all-black part; such images are refused, as their range was probably misread."""
+"""Images without a grey level above this are refused: their range was probably misread."""
 
 Arrays = dict[str, Array]
 

@@ -163,7 +163,7 @@ class ReferenceModels:
 
         Args:
             of: the kind of the target. References of a teacher are always teachers, even if the attack requests
-                releases.
+                another kind.
         """
         asked, device = self._challenge, self._job.device
 

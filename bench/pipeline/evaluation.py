@@ -42,8 +42,8 @@ class Scored:
 
 @dataclass(frozen=True)
 class Judge:
-    """The evaluator network with the private images and the test images, which trained neither teacher nor evaluator
-    (except if a data set repeats test images in its training part)."""
+    """The evaluator network with the private images, and with the test images, on which neither teacher nor evaluator
+    was trained (except if a data set repeats test images in its training part)."""
 
     evaluator: Classifier
     private: Labelled

@@ -182,7 +182,7 @@ def audit_state(audit: Audit) -> tuple[str, str]:
 
 
 def powerless(audit: Audit) -> str:
-    """Return a remark on an audit without power: the undefended teacher's bound is 0; "" for other audits."""
+    """Return a remark on an audit whose bound on the undefended teacher is 0."""
     if audit.lines["student"]["epsilon_lower"] > 0:
         return "power not known: the undefended teacher shows nothing, and the student does"
     return "no power: the undefended teacher shows nothing either"
