@@ -201,7 +201,7 @@ def test_verdicts() -> None:
 
 
 def parts_given_by(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[set[int]]]:
-    """What the module's `with_guests` gives to each holder, whenever it is asked from now on."""
+    """Replaces the module's `with_guests` and records each holder's part from now on."""
     seen: list[list[set[int]]] = []
     divide = module.with_guests
 

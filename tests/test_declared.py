@@ -215,7 +215,7 @@ def test_a_departure_that_sets_what_there_is_not_is_told(
 
 
 def bad(raised: BaseException) -> Callable[..., Any]:
-    """What a plug-in of somebody's does wherever it is asked something."""
+    """Reads all parts of a third-party plug-in."""
 
     def asked(*_: object) -> None:
         raise raised

@@ -1,4 +1,4 @@
-"""Who is asked about in membership attacks, and how reference models are made."""
+"""The suspects of membership attacks, and the training of reference models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recipes hold every number of the papers' tables, and what they ask for is accepted."""
+"""The recipes contain every number of the papers' tables, and the bench accepts their options."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def check(planned: list[Cell]) -> int:
 
 @pytest.mark.thorough
 def test_every_option_of_the_recipes_is_known(dry_run: Callable[..., list[Cell]]) -> None:
-    """One cell for each method with each set of its own options; the slow test takes every cell."""
+    """Return one cell for each method with each set of its options; the slow test takes every cell."""
     kinds = {(cell.get("method"), frozenset(dict(cell.options))): cell for cell in on_mnist()}
     own = [cell for (_, names), cell in kinds.items() if any(name.startswith("method.") for name in names)]
     assert check(dry_run(own)) == len(own) >= 20
@@ -215,7 +215,7 @@ def test_the_papers_recipes_can_be_run_with_either_variant(method: str, variant:
 
 @pytest.mark.parametrize("method", ["dpsd", "dpdfd", "dp-dfd"])
 def test_a_recipe_names_the_printed_variant_where_the_working_one_cannot_run_it(method: str) -> None:
-    """No cell of dpsd and dpdfd names it for less, but for the whole loss beside its parts."""
+    """No cell of dpsd and dpdfd names it except for the comparison of the whole loss with its parts."""
     known = {option.name for option in options(registry.load("method", method, "working"))}
     named = [given for variant, given in with_options(method) if variant == "printed"]
     assert named and (method == "dp-dfd" or all(not given.keys() <= known for given in named if "mode" not in given))

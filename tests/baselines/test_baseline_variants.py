@@ -214,7 +214,7 @@ def test_no_learning_rate_or_loss_is_a_size(name: str) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_values_are_of_this_version(name: str) -> None:
-    """Without it a bumped version fails in the thorough tests alone."""
+    """Without this test, only the thorough tests would notice a new version."""
     assert load("method", name).version == GOLDEN[name][0]
 
 

@@ -90,7 +90,7 @@ def test_the_accountant_agrees_with_the_closed_form(share: float, sigma: float) 
 def test_the_accounted_budget_is_met_and_used_whatever_the_account(
     fields: Spending, target: float, account: Any
 ) -> None:
-    """There is no claim that a budget could be held against."""
+    """There is no claim to compare a budget with."""
     spending = calibrated(fields, Budget(target, account=account))
     assert target * (1 - 1e-3) <= spending.epsilon(Unit.EXAMPLE, DELTA) <= target
     assert spending.queries == fields.queries

@@ -1,4 +1,4 @@
-"""ClusterRR: the law of an answer, exactly and in draws; the floor under the histograms; what a label costs."""
+"""ClusterRR: the distribution of a response, exact and sampled; the lower limit of the histograms; a label's cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOSSES = pytest.mark.parametrize("loss", ["debiased", "posterior"])
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

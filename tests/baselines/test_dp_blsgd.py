@@ -84,7 +84,7 @@ def test_threshold_and_answers_have_the_noise_of_the_sparse_vector_technique() -
 
 
 class Told(Noise):
-    """Its answers are given beforehand, whatever it is asked."""
+    """Returns fixed responses to all queries."""
 
     def __init__(self, *given: float) -> None:
         super().__init__("cpu", 0)

@@ -32,7 +32,7 @@ FREE = Budget(None, solve="none")
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

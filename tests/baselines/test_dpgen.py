@@ -74,7 +74,7 @@ def test_the_loss_by_hand() -> None:
 
 
 def test_the_loss_adds_up_pixels_and_is_the_mean_of_images() -> None:
-    """As above, of one image with three pixels: 3 * 8; with an image beside it that costs nothing, half of it."""
+    """As above, for one image with three pixels: 3 * 8; with a second image that costs nothing, half of it."""
     noisy, answers, score = torch.ones(1, 1, 1, 3), torch.full((1, 1, 1, 3), 5.0), torch.full((1, 1, 1, 3), 3.0)
     assert float(score_loss(score, noisy, answers, torch.tensor([2.0]))) == 24
     beside = torch.cat([score, torch.ones(1, 1, 1, 3)])
@@ -141,7 +141,7 @@ def test_a_dense_score_by_hand() -> None:
 
 
 def test_levels_grow_with_the_distance_of_the_answer_and_not_of_the_truth() -> None:
-    """Black images but for one, white: at a level of 0.01 an answer is 0 or 1 away, and 1 needs the level of 0.5."""
+    """All images are black except one: at level 0.01 a response is 0 or 1 away, and 1 needs level 0.5."""
     x = torch.zeros(40, 1, 3, 3)
     x[0] = 1.0
     made = responses(x, 40, 1.0, torch.tensor([0.5, 0.01]), rng(), rng(1))

@@ -24,7 +24,7 @@ from bench.testing import SHAPE, context, toy_private, toy_teacher
 
 
 class Untouchable(nn.Module):
-    """A network that must not be asked."""
+    """A network that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

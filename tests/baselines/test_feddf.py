@@ -190,7 +190,7 @@ def test_a_loud_client_decides_by_logits_and_has_one_voice_of_many_by_probabilit
 
 
 class Says(nn.Module):
-    """Gives one answer, whatever it is asked."""
+    """Returns one response to all queries."""
 
     def __init__(self, said: Tensor) -> None:
         super().__init__()

@@ -24,7 +24,7 @@ from bench.testing import CLASSES, SHAPE, toy_private
 
 
 def test_bins_and_midpoints_by_hand() -> None:
-    """Five bins of [-1, 1] are 0.4 wide; both ends and what lies beyond belong to the outer ones."""
+    """Five bins of [-1, 1] are 0.4 wide; both ends and values beyond belong to the outer ones."""
     given = torch.tensor([-9.0, -1.0, -0.61, -0.59, 0.0, 0.59, 0.61, 1.0, 9.0, math.inf, -math.inf, math.nan])
     assert binned(given, 1.0, 5).tolist() == [0, 0, 0, 1, 2, 3, 4, 4, 4, 4, 0, 2]
     assert midpoints(1.0, 5).tolist() == pytest.approx([-0.8, -0.4, 0.0, 0.4, 0.8])

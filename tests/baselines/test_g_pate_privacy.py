@@ -1,4 +1,4 @@
-"""What the votes of G-PATE cost: ledger, budgets, noise, and the game of an audit."""
+"""Cost of the votes of G-PATE: ledger, budgets, noise, and the audit game."""
 
 from __future__ import annotations
 

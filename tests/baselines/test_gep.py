@@ -130,7 +130,7 @@ def test_a_subspace_serves_for_as_many_steps_as_asked(monkeypatch: pytest.Monkey
 
 
 def noise_alone(monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[Tensor, Tensor, float]:
-    """What one step of rate 1 with an empty batch moves in the anchor subspace and outside: C0 0.6, C1 0.3, sigma 2."""
+    """Return the moves of one step of rate 1 with an empty batch, in and outside the anchor subspace."""
     made: list[Embedding] = []
     begin = Embedding.begin
 

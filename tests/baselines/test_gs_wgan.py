@@ -327,7 +327,7 @@ def test_a_critic_learns_as_often_before_each_step_as_asked(monkeypatch: pytest.
 
 @pytest.mark.thorough
 def test_a_warm_critics_own_generator_goes_up_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a critic that stands still, 20 steps of the generator alone."""
+    """Return 20 steps of the generator with a constant critic."""
     critic = critic_of(*toy_private(), warm=20, critic_steps=2)
     calls: list[int] = []
     monkeypatch.setattr(critic, "learn", lambda generator: calls.append(1))

@@ -1,4 +1,4 @@
-"""GS-WGAN step by step: what a critic descends, what the generator follows, what is averaged, the networks by hand."""
+"""GS-WGAN step by step: the critic's loss, the generator's gradient, averages, the networks by hand."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shades(z: Tensor, y: Tensor) -> Tensor:
 def learning(
     monkeypatch: pytest.MonkeyPatch, records: int, steps: int, batch: int
 ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
-    """Losses of a critic of single-shade records, number i of shade i / 100, and the batches that it told apart."""
+    """Losses of a critic on single-shade records, number i of shade i / 100, and the batches that it distinguished."""
     losses: list[Tensor] = []
     between: list[tuple[Tensor, Tensor]] = []
 

@@ -1,4 +1,4 @@
-"""LP-2ST: disjoint stages, what the second one asks and learns from, and the paper's settings."""
+"""LP-2ST: disjoint stages, queries and training data of the second one, and the paper's settings."""
 
 from __future__ import annotations
 

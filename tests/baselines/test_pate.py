@@ -1,4 +1,4 @@
-"""PATE: what is asked about which images, what the student learns from, and what is refused."""
+"""PATE: which images are queried, the student's training data, and refused settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rows(images: Tensor) -> set[bytes]:
 
 @BOTH
 def test_public_images_are_the_papers_and_the_default(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The teachers are asked about public images, the student learns from nothing else, and no image is asked twice."""
+    """Only public images are queried, each once, and the student is trained on nothing else."""
     assert cls().images == "public" and cls().needs == {"teacher_ensemble", "public_data"}
     learnt: list[Tensor] = []
     learn = NoisyVotes._learn

@@ -1,4 +1,4 @@
-"""PATE-GAN: who sees which record, what a query takes, what is asked and charged, losses by hand."""
+"""PATE-GAN: which records teachers see, inputs of a query, cost of queries, losses by hand."""
 
 from __future__ import annotations
 

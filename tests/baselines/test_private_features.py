@@ -1,4 +1,4 @@
-"""Private features: one account, the noise that it stands for, what is kept, and what is released."""
+"""Private features: one account, its noise, stored values, and the release."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIELDS = Spending(steps=60, multiplier=1.0, share=0.2, neighbours="add-or-remove
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -139,7 +139,7 @@ def test_the_whitening_and_the_gradients_have_streams_of_their_own() -> None:
 def test_a_solved_number_of_steps_is_the_number_taken(
     cls: type[Any], epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At z = 30 they are fewer than the field's 120, all of which were once taken, whatever was charged."""
+    """At z = 30 they are fewer than the field's 120, which a former version used at any cost."""
     given = {"steps": "120"}
     if cls is DpTeacher:
         given |= {"teacher": "private-features", "conversion": "none"}

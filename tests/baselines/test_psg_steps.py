@@ -40,7 +40,7 @@ def test_the_set_starts_around_the_mean_or_nearly_black(start: Any, mean: float,
 
 
 def test_clamping_keeps_pixels_between_black_and_white(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ends are reached, wherever the mean lies."""
+    """Both ends are reached for every mean."""
     plugin = method(clamp=True, mean=0.2, std=0.7, rate=100.0)
     synthetic = torch.zeros(2, *SHAPE, requires_grad=True)
     ways = torch.tensor([1.0, -1.0])[:, None, None, None]

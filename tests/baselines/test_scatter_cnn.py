@@ -21,7 +21,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_private
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         raise AssertionError("the undefended teacher was asked")

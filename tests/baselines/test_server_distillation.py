@@ -196,7 +196,7 @@ def test_feddafls_student_sees_moved_images_if_asked(augment: str, monkeypatch: 
 
 
 def test_dense_asks_whether_student_and_ensemble_differ_and_not_whether_the_student_is_right() -> None:
-    """The ensemble says 1, the student 0, which is what was asked for: still they differ."""
+    """The ensemble predicts 1, the student the wanted class 0: they still differ."""
     t, s = torch.tensor([[0.0, 1.0, 0.0]]), torch.tensor([[3.0, 0.0, 0.0]])
     p, q = t[0].softmax(0), s[0].softmax(0)
     divergence = float((p * (p / q).log()).sum())

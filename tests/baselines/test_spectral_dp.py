@@ -161,7 +161,7 @@ def test_every_kept_coefficient_has_the_whole_noise(monkeypatch: pytest.MonkeyPa
 
 
 def test_noise_falls_with_the_share_of_frequencies() -> None:
-    """Of kernels on maps of 12 x 12, 7 x 7 of 12 x 12 frequencies are left, and so much of the noise's energy."""
+    """Kernels on maps of 12 x 12 keep 7 x 7 of 12 x 12 frequencies, and that share of the noise's energy."""
     made = spectrum(network())
     energy = made.matrices["body.trunk.3.weight"].square().sum(0)
     assert energy.tolist() == pytest.approx([49 / 144] * 16)

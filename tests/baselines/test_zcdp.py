@@ -169,7 +169,7 @@ def test_the_claim_is_above_the_account_but_for_small_noise(q: float, sigma: flo
 
 
 def planned(budget: Budget, **given: Any) -> DpSgdParameters:
-    """With full batches where the account is asked for: Gaussians alone are accounted in closed form, fast."""
+    """Full batches for tests of the account: Gaussians only are accounted in closed form, which is fast."""
     batch = 10_000 if budget.account == "accounted" else 100
     method = Zcdp(**{"batch": batch, "steps": 200, "epochs": 4, "k": 0.3, **given})
     return method._calibrate(method.settings("mnist"), 10_000, budget)

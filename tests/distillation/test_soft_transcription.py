@@ -61,7 +61,7 @@ class Corners:
 def test_the_student_is_given_softened_answers_and_what_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, balanced: bool
 ) -> None:
-    """Answers have the entropy asked for, half of the drawings are of the other source, and few are released."""
+    """Responses have the requested entropy, half of the images come from the other source, and few are released."""
     seen: list[Any] = []
 
     def spy(

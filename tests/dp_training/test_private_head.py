@@ -1,4 +1,4 @@
-"""The private head and the whitening of its rows: what one record can move, the noise, and what is folded together."""
+"""The private head and the whitening of its rows: one record's influence, the noise, and folded layers."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_replaced_record_moves_the_second_moment_by_root_two_at_most() -> None
 
 
 def is_normal(values: Tensor, std: float) -> bool:
-    """Whether the variance of so many draws of mean 0 is that of N(0, std^2), by a chi-square test of both sides."""
+    """Whether the variance of draws with mean 0 is that of N(0, std^2), by a two-sided chi-square test."""
     total, freedom = float(values.double().square().sum()) / std**2, values.numel()
     return bool(LEVEL / 2 < stats.chi2.cdf(total, freedom) < 1 - LEVEL / 2)
 

@@ -135,7 +135,7 @@ def test_gradients_without_noise_protect_neither_a_record_nor_an_answer(
     assert math.isinf(account(mechanism.ledger(replace(PARAMETERS, sigma=0.0)), unit, 1e-5).epsilon)
 
 
-# Questions that are batches of their own
+# Queries in separate batches
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_equation_5_by_hand() -> None:
 
 @pytest.mark.thorough
 def test_a_student_learns_what_the_votes_say_of_two_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prior of black and white images, all votes for class 2 and class 1: the student tells them apart."""
+    """A prior of black and white images, all votes for class 2 and class 1: the student separates them."""
 
     class Votes(SpyEnsemble):
         def votes(self, images: Tensor) -> Tensor:

@@ -138,7 +138,7 @@ class Same(nn.Module):
 
 
 def readings(method: DpDfdWorking, ours: Tensor, theirs: Tensor, epsilon: float, threshold: float) -> Tensor:
-    """What the working variant reads of one answer for each row of logits."""
+    """Return the working variant's reading of one response for each row of logits."""
     asked, noise = ResponsePlan(threshold, len(ours), 1, epsilon), torch.Generator().manual_seed(0)
     return method.answers(torch.zeros(len(ours), *SHAPE), ours, Same(theirs), asked, noise)
 
@@ -239,7 +239,7 @@ def test_every_other_option_runs(method: Either) -> None:
 
 
 def silent(**given: str) -> Release:
-    """Without a committee unless it is asked for: that takes six times as long, and options act before it."""
+    """Build it without a committee by default: that takes six times as long, and options act before it."""
     return convert(learning(**ALONE | given), budget=Budget(math.inf))
 
 

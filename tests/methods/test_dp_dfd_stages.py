@@ -1,4 +1,4 @@
-"""The stages of DP-DFD's Algorithm 1: who learns from whom in which order, and what is asked of whom."""
+"""The stages of DP-DFD's Algorithm 1: order and direction of training, and queries to each network."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Same(nn.Module):
 
 @pytest.mark.parametrize(("sees", "answered"), [(0, 0), (2, 2), (3, None)])
 def test_the_students_classes_are_the_candidates_and_the_teachers_is_answered(sees: int, answered: int | None) -> None:
-    """Above t = 1/8 are the student's first three; a teacher's class among them is told, the fourth is hidden."""
+    """The student's first three are above t = 1/8; a teacher's class among them is revealed, the fourth is hidden."""
     teacher = Same(*[0.97 if c == sees else 0.01 for c in range(CLASSES)])
     plan, images = ResponsePlan(1 / 8, 1, 90, math.inf), torch.zeros(90, *SHAPE)
     rng = torch.Generator().manual_seed(0)

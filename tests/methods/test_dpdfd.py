@@ -1,4 +1,4 @@
-"""Algorithm 1 of DPDFD as printed: each line by hand, who asks the teacher what, and that the ledger tells."""
+"""Algorithm 1 of DPDFD as printed: each line by hand, queries to the teacher, and the ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FREE = Budget(None, solve="none")
 
 
 class Spy(nn.Module):
-    """Counts how often, with how many images and with or without gradients a network is asked."""
+    """Counts a network's queries, their images, and whether they have gradients."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -169,7 +169,8 @@ VARIANTS = pytest.mark.parametrize("variant", [Dpdfd, WorkingDpdfd], ids=["print
 def test_the_ledger_has_sigma_over_what_a_record_may_move(
     variant: Any, given: dict[str, str], multiplier: float, count: int
 ) -> None:
-    """All 16 images of a batch share one draw as printed; in the working variant a record moves every answer alone."""
+    """All 16 images of a batch share one draw as printed; in the working variant a record moves each response by
+    itself."""
     method = configure(registry.load("method", "dpdfd", variant), "smoke", given, "method", variant)
     ledger = method.convert(toy_teacher(), "datalens", FREE, context()).ledger
     (example,), (query,) = ledger.entries(Unit.EXAMPLE), ledger.entries(Unit.QUERY)

@@ -1,4 +1,4 @@
-"""DPDFD's working variant: who asks the teacher what, how answers are read, and that the ledger tells."""
+"""DPDFD's working variant: queries to the teacher, reading of responses, and the ledger."""
 
 from __future__ import annotations
 

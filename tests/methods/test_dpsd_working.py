@@ -1,4 +1,4 @@
-"""DPSD's working variant: who asks the teacher what, how answers are read, and that the ledger tells."""
+"""DPSD's working variant: queries to the teacher, reading of responses, and the ledger."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def answers(method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: Annot
     return method._answers(images, ours, Fixed(theirs), parameters, noise)
 
 
-# Who is asked
+# Queried networks
 
 
 @pytest.mark.thorough
@@ -236,7 +236,7 @@ def test_as_many_questions_cost_and_claim_what_batches_of_them_do(mode: Any) -> 
 
 @pytest.mark.parametrize(("target", "asked"), [(0.5, FEWEST), (1e6, 2000)])
 def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, asked: int) -> None:
-    """One record moves all of a teacher's answers, so that a usual budget pays for the least number alone."""
+    """One record moves all of a teacher's responses, so that a usual budget pays only for the least number."""
     method, budget = WorkingDpsd(questions=2000), Budget(target, account="accounted")
     found = method.parameters(budget, "mnist", 10)
     assert found.iterations == asked

@@ -90,7 +90,7 @@ def test_every_image_gets_its_own_answer(noise: str, variant: Variant) -> None:
 
 
 def test_label_mode_without_noise_by_hand() -> None:
-    """Lines 29 to 33: a class among the student's top 3 is told, another answered by any of the 3; then the mean."""
+    """Lines 29 to 33: a class among the student's top 3 is revealed, another becomes any of the 3; then the mean."""
     method = smoke(mode="label")
     told = annotate(method, log(P_S), torch.stack([log(FIRST), log([0.1, 0.1, 0.7, 0.1])]), PARAMETERS)
     assert torch.equal(told, torch.tensor([[0.0, 0.5, 0.5, 0.0]]))

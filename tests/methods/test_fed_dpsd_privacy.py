@@ -1,4 +1,4 @@
-"""What the answers of a federation cost: ledger, claims, budgets, and the game of an audit."""
+"""Cost of the responses of a federation: ledger, claims, budgets, and the audit game."""
 
 from __future__ import annotations
 

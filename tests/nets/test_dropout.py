@@ -16,7 +16,7 @@ LAYOUTS = {"usual": torch.contiguous_format, "channels-last": torch.channels_las
 
 
 def passed(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, gradient and where the generator stands afterwards, of seed 3."""
+    """Return output, gradient and the generator's state afterwards, with seed 3."""
     given = x.clone(memory_format=torch.preserve_format).requires_grad_()
     torch.manual_seed(3)
     y = layer.train()(given)

@@ -35,7 +35,7 @@ class Correct:
 
 
 def voting(aggregation: Aggregation) -> Play:
-    """The bench's own noisy votes: 25 and 25 of 50, or 24 and 26; with a threshold zeros where there is no answer."""
+    """The bench's own noisy votes: 25 and 25 of 50, or 24 and 26; with a threshold, zeros without a response."""
 
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
         asked = (votes(24, 26) if world else votes(25, 25)).expand(n, -1)
