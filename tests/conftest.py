@@ -1,4 +1,4 @@
-"""Fixtures for everyone: where real data lie, and how to run the command as a user types it."""
+"""Shared fixtures: the folder of real data, and the command as a user types it."""
 
 from __future__ import annotations
 

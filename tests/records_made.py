@@ -1,4 +1,4 @@
-"""Parts of made-up records that are as complete as a file must be."""
+"""Parts of constructed records with all fields that a file needs."""
 
 from __future__ import annotations
 

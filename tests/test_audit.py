@@ -1,4 +1,4 @@
-"""The end-to-end audit on toy images: canaries, what each network is trained on, its record."""
+"""The end-to-end audit on toy images: canaries, the training data of each network, its record."""
 
 from __future__ import annotations
 

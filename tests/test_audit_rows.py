@@ -1,4 +1,4 @@
-"""Audits of several seeds or games in one row or record: all are looked at, and each look is paid for."""
+"""Audits of several seeds or games in one row or record: all are used, with a correction for their number."""
 
 from __future__ import annotations
 

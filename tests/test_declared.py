@@ -1,4 +1,4 @@
-"""What methods and attacks of other packages must say of themselves, and what becomes of a run in which one fails."""
+"""Required declarations of third-party methods and attacks, and the record of a run in which one fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge of faces in a run: on every row of people, made once, and named where it is not there.
+"""The face judge in a run: used for every row of people, once, and reported as missing if it is not installed.
 
 dlib's network is replaced by colours, and people by patterns: no picture of anybody is needed.
 """

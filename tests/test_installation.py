@@ -32,7 +32,7 @@ def test_the_version_is_the_same_wherever_it_stands() -> None:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the files that git knows, so that a build leaves nothing behind and finds nothing by chance."""
+    """Copy the files that git tracks, so that a build leaves nothing behind and uses no stray file."""
     copy = tmp_path_factory.mktemp("checkout")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],

@@ -115,7 +115,7 @@ MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/components.py", "cli/doc
 
 
 def asks_the_judge(path: Path) -> bool:
-    """Whether a file imports the judge or what it is made of, or holds the name of such a module as text."""
+    """Whether a file imports the judge or its modules, or contains the name of such a module as text."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     held = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     return bool(JUDGE & ({part for name in imported(path) for part in name.split(".")} | held))

@@ -1,4 +1,4 @@
-"""The precision that networks train in."""
+"""The precision of training."""
 
 from __future__ import annotations
 

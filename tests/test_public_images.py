@@ -1,4 +1,4 @@
-"""Public images in a run: whose they are, what a spec says of them, what is refused, and what the row says."""
+"""Public images in a run: their source, their part of the spec, refused settings, and the flag of the row."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str
 
 
 def _ablation(method: str, options: dict[str, str]) -> str:
-    """What `ablations.ablation` makes of a board's row that such a cell gives."""
+    """Return the result of `ablations.ablation` for a board's row of such a cell."""
     own = {key.removeprefix("method."): _value(text) for key, text in options.items() if key.startswith("method.")}
     return printed_numbers.ablation(method, {"method": own, "budget": {"epsilon": _value(options["epsilon"])}})
 

@@ -1,4 +1,4 @@
-"""Retrieval: what choosing among the attacker's own images scores on a target, on every inversion row."""
+"""Retrieval: the score of the attacker's own images on a target, on every inversion row."""
 
 from __future__ import annotations
 

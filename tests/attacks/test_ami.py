@@ -234,7 +234,7 @@ def test_truncation_hides_the_small_confidences() -> None:
 
 @pytest.mark.thorough
 def test_decoder_learns_to_invert() -> None:
-    """On a target of which the answers tell the quadrant, reconstructions are nearer to their victims than the mean."""
+    """On a target whose outputs show the quadrant, reconstructions are nearer to their victims than the mean."""
     victims = toy_images(20, 9)
     found, _ = attack(victims=victims, aux=toy_images(160, 4), epochs=60, decoder_batch=16, lr=5e-3, width=8)
     error = (found.images - victims).square().mean()

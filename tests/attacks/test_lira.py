@@ -1,4 +1,4 @@
-"""LiRA: the same as a slow one, the likelihood ratio of a known world, and its edges."""
+"""LiRA: equal to a slow implementation, the likelihood ratio with known distributions, and edge cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RMIA: by hand, the same as a slow one, its population, and how a is tuned."""
+"""RMIA: by hand, equal to a slow implementation, its population, and how a is tuned."""
 
 from __future__ import annotations
 

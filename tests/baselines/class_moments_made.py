@@ -1,4 +1,4 @@
-"""Budgets of class moments, how one is spent, and what a ledger has of it."""
+"""Budgets of class moments, helpers that spend one, and the resulting ledger."""
 
 from __future__ import annotations
 

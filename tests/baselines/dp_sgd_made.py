@@ -1,4 +1,4 @@
-"""Small networks and records that DP-SGD is tried on."""
+"""Small networks and records for tests of DP-SGD."""
 
 from __future__ import annotations
 

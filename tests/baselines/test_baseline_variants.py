@@ -1,4 +1,4 @@
-"""What tier quick of the variant working is, which the boards were made with, and that the algorithms do not move."""
+"""Settings of tier quick of the variant working, used for the boards, and golden values of the algorithms."""
 
 from __future__ import annotations
 

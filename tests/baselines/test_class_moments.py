@@ -151,7 +151,7 @@ def releases(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_the_moments_are_released_with_the_noise_that_the_ledger_names(releases: list[dict[str, Any]]) -> None:
-    """And the control's with what all of the budget buys; from a basis that knows nothing of the private images."""
+    """The baseline without teacher uses the whole budget for moments; its basis does not depend on private images."""
     private = toy_private()
     release = convert(of=toy(private=private), moments_share=0.3)
     squares = mu_squared(release.ledger)

@@ -1,4 +1,4 @@
-"""What class moments and votes cost: ledger, budgets, what is refused, and what an audit finds."""
+"""Cost of class moments and votes: ledger, budgets, refused settings, and the result of an audit."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_it_is_an_algorithm_of_ours_that_asks_for_no_more_private_things_than_it
 
 
 def games(target: float = 1.0) -> list[DistinguishingGame]:
-    """One answer, or the moments, at what the whole budget of a release with one query leaves it."""
+    """One response, or the moments, with the part of a budget that a release with one query has for it."""
     budget = Budget(target)
     many = ClassMoments(teachers=5, query_count=1, moments_share=0.01)
     return [method.game(budget, "x", 3) for method in (many, ClassMoments())]

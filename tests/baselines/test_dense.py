@@ -1,4 +1,4 @@
-"""DENSE: the ensemble, the three terms of the generator's loss, the pool, and that nothing is promised."""
+"""DENSE: the ensemble, the three terms of the generator's loss, the pool, and that there is no guarantee."""
 
 from __future__ import annotations
 

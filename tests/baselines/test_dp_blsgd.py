@@ -1,4 +1,4 @@
-"""DP-BLSGD: the line search by hand, what one record moves, and Gaussians that dominate purely private searches."""
+"""DP-BLSGD: the line search by hand, one record's influence, and Gaussians that dominate purely private searches."""
 
 from __future__ import annotations
 

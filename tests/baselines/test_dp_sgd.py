@@ -1,4 +1,4 @@
-"""DP-SGD: what noise is added how often, that sampling is Poisson, what a step is, and that it learns."""
+"""DP-SGD: amount and frequency of noise, Poisson sampling, a step by hand, and that it learns."""
 
 from __future__ import annotations
 

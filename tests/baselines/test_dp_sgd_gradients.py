@@ -1,4 +1,4 @@
-"""DP-SGD: gradients of single records, how they are clipped, and how far one of them moves their sum."""
+"""DP-SGD: gradients of single records, their clipping, and the influence of one of them on their sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DP-Sinkhorn: transport against linear programmes and closed forms, what is clipped, noised and charged."""
+"""DP-Sinkhorn: transport against linear programmes and closed forms, clipping, noise and cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DPGEN: pairs and levels by hand, the response's probabilities, and the ways in which private records get out."""
+"""DPGEN: pairs and levels by hand, the response's probabilities, and the ways in which private records leak."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_records_themselves_are_in_the_buffer_and_without_one_it_is_not() -> Non
 
 
 def test_what_is_asked_about_is_trained_on_nearly_as_it_is() -> None:
-    """At epsilon 0 an answer says nothing of the record; x~ at a level of 0.01 is it, to a hundredth."""
+    """At epsilon 0 a response does not depend on the record; x~ at a level of 0.01 equals it, to a hundredth."""
     images, _ = toy_private(n=30)
     x = images.float() / 255
     made = responses(x, 20, 0.0, torch.tensor([0.01]), rng(), rng(1))

@@ -1,4 +1,4 @@
-"""Fed-ADI: the loss of the searched pixels, what is kept of a search, the student's steps, no promise."""
+"""Fed-ADI: the loss of the searched pixels, the kept result of a search, the student's steps, no guarantee."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fed-DAFL: the generator's loss, what each step sees, and that nothing is promised."""
+"""Fed-DAFL: the generator's loss, the inputs of each step, and that there is no guarantee."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedDF: the ensemble's answer, the distillation and its images."""
+"""FedDF: the ensemble's output, the distillation and its images."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""G-PATE: votes by hand, how the generator learns from them, and what is refused."""
+"""G-PATE: votes by hand, the generator's training on them, and refused settings."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_one_teachers_change_moves_two_counts_of_each_histogram_by_one() -> None
 
 
 def test_without_votes_the_generator_is_the_same_for_all_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an answer that no teacher had a part in, nothing of the records is in what is released."""
+    """With a response that depends on no teacher, the release does not depend on the records."""
 
     def constant(self: Aggregator, directions: Any, projection: Tensor) -> Tensor:
         list(directions)

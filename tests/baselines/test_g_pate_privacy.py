@@ -73,7 +73,7 @@ def test_one_steps_votes_by_hand() -> None:
 
 
 def test_the_ledger_has_every_coordinate_of_every_image() -> None:
-    """T k B thresholds of multiplier sigma_1, and as many answers of sigma_2 / sqrt(2), answered or not."""
+    """T k B thresholds of multiplier sigma_1, and as many releases of sigma_2 / sqrt(2), above the threshold or not."""
     by = smoke(projected="5", scale="9", threshold="0.9", threshold_noise="3")
     made = synthesise(by)
     answer, threshold = made.ledger.entries(Unit.EXAMPLE)

@@ -1,4 +1,4 @@
-"""GEDDP: codes by hand, what one record moves, the noise on a code, and what denoising takes away."""
+"""GEDDP: codes by hand, one record's influence, the noise on a code, and the effect of denoising."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GEP: the embedding and the residual, what noise each gets, and what two releases of one sample cost."""
+"""GEP: the embedding and the residual, the noise on each, and the cost of two releases of one sample."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_one_power_iteration_is_orth_of_a_t_a_times_a_gaussian() -> None:
 
 
 def test_groups_are_equal_shares_with_subspaces_of_their_own() -> None:
-    """Two groups of two parameters: what an anchor has in one group says nothing of the other."""
+    """Two groups of two parameters: an anchor in one group does not affect the other."""
     coding = by_hand([[0.0, 2.0, 3.0, 0.0]], parts=2, bases=2)
     assert coding.sizes == [2, 2] and coding.dimensions == [1, 1]
     assert [basis.abs().flatten().tolist() for basis in coding.bases] == [[0.0, 1.0], [1.0, 0.0]]
@@ -212,7 +212,7 @@ def test_the_ledger_is_two_gaussians_on_one_sample() -> None:
 def test_the_published_accounting_doubles_what_shares_a_sample(
     q: float, sigma: float, steps: int, doubled: float, true: float
 ) -> None:
-    """Both by the published conversion; the published number is below what is proved by any."""
+    """Both by the published conversion; the published number is below all valid bounds."""
     published = published_epsilon(q, sigma, steps, 1e-5)
     assert published == pytest.approx(doubled, rel=0.03)
     one = PoissonSampledDpEvent(q, GaussianDpEvent(sigma))

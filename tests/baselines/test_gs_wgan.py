@@ -1,4 +1,4 @@
-"""GS-WGAN: the published number, what a record faces, and that nothing but sanitised gradients leaves a critic."""
+"""GS-WGAN: the published number, the critic of a record, and that only sanitised gradients leave a critic."""
 
 from __future__ import annotations
 

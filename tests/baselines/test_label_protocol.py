@@ -1,4 +1,4 @@
-"""Label-only DP-SGD: the two parts of a gradient, what a label can change of them, and what that costs."""
+"""Label-only DP-SGD: the two parts of a gradient, the influence of a label on them, and its cost."""
 
 from __future__ import annotations
 

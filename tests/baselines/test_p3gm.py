@@ -1,4 +1,4 @@
-"""P3GM: sensitivities and noise of every release, the gradients, the mixture's algebra, and what is said of it all."""
+"""P3GM: sensitivities and noise of every release, the gradients, the mixture's algebra, and claims."""
 
 from __future__ import annotations
 

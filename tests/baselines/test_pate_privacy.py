@@ -96,7 +96,7 @@ def test_a_claim_holds_at_the_delta_asked_for(cls: type[Any]) -> None:
 
 
 def test_the_ledger_of_laplace_votes() -> None:
-    """12 answers at scale 20, one vote of which moves: L1 sensitivity 2."""
+    """12 responses at scale 20, of which one vote changes: L1 sensitivity 2."""
     method = smoke(Pate, scale="20", query_count="12")
     (votes,) = method.ledger(method.plan(FIELDS, "toy")).entries(Unit.EXAMPLE)
     assert (votes.event, votes.count) == (LaplaceDpEvent(10.0), 12)

@@ -1,4 +1,4 @@
-"""RGP: the carriers, the gradient that is made of theirs, its noise, and what one record moves."""
+"""RGP: the carriers, the gradient from theirs, its noise, and one record's influence."""
 
 from __future__ import annotations
 

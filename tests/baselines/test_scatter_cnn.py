@@ -1,4 +1,4 @@
-"""ScatterNet CNN: DP-SGD on kept features is DP-SGD on the images, and what is released takes raw images."""
+"""ScatterNet CNN: DP-SGD on stored features equals DP-SGD on the images, and the release takes raw images."""
 
 from __future__ import annotations
 

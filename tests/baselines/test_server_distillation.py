@@ -1,4 +1,4 @@
-"""What federations' servers do between clients and student: starts, steps, images that are moved, kept and drawn."""
+"""Server steps of federations between clients and student: starts, steps, images that move, are kept or drawn."""
 
 from __future__ import annotations
 

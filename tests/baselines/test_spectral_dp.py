@@ -1,4 +1,4 @@
-"""Spectral-DP: frequencies by hand, what is clipped and noised, and the faults of the published code."""
+"""Spectral-DP: frequencies by hand, clipping and noise, and the faults of the published code."""
 
 from __future__ import annotations
 

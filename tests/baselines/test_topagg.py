@@ -1,4 +1,4 @@
-"""TopAgg in private training: whose votes are whose, how far a record reaches, what noise there is, what is learnt."""
+"""TopAgg in private training: the vote of each record, its influence, the noise, and that it learns."""
 
 from __future__ import annotations
 

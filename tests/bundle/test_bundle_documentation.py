@@ -1,4 +1,4 @@
-"""docs/releasing.md speaks of every field of a record, and of every metric that runs have written."""
+"""docs/releasing.md documents every field of a record, and every metric of runs."""
 
 from __future__ import annotations
 

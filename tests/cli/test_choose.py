@@ -1,4 +1,4 @@
-"""`bench choose` on boards made for the purpose."""
+"""`bench choose` on constructed boards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Image files decoded once: shared, whole or not at all, never believed when they are broken."""
+"""Image files decoded once: shared, complete or absent, and verified before use."""
 
 from __future__ import annotations
 

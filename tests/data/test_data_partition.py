@@ -1,4 +1,4 @@
-"""Disjoint parts: golden client sizes of the literature, and parts that no other record can move."""
+"""Disjoint parts: published client sizes as golden values, and parts that do not depend on other records."""
 
 from __future__ import annotations
 

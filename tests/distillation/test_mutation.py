@@ -1,4 +1,4 @@
-"""Children of images."""
+"""Mutated copies of images."""
 
 from __future__ import annotations
 

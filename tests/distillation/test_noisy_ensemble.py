@@ -1,4 +1,4 @@
-"""Votes with a release's noise, measured on the test set: how often they are right, by the noise's own law."""
+"""Votes with a release's noise, measured on the test set: their accuracy, by the noise's own distribution."""
 
 from __future__ import annotations
 

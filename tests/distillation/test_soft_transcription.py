@@ -1,4 +1,4 @@
-"""A student of soft answers: the temperature, the loss, and that it learns what a free classifier knows."""
+"""A student of soft responses: the temperature, the loss, and that it learns as well as a free classifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images that descend the private second moment: the length against a matrix by hand, what moves and what stays."""
+"""Images that descend the private second moment: the length against a matrix by hand, and which parts move."""
 
 from __future__ import annotations
 

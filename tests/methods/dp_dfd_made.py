@@ -1,4 +1,4 @@
-"""The variants of DP-DFD as its tests make and run them."""
+"""Helpers that build and run the variants of DP-DFD."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many teachers' summed gradients cost, against a closed form written down here."""
+"""Cost of the summed gradients of many teachers, against a closed form in this file."""
 
 from __future__ import annotations
 

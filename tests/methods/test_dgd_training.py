@@ -1,4 +1,4 @@
-"""DGD's own training: rates, which images are answered and which are not, and triples by a decoder that is known."""
+"""DGD's own training: rates, which images get responses, and triples by a known decoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DP-DFD: its answers and how they are read, its options, and golden students."""
+"""DP-DFD: its responses and their reading, its options, and golden students."""
 
 from __future__ import annotations
 

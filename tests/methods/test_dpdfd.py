@@ -208,7 +208,7 @@ def test_a_release_says_what_it_solved_and_stays_within_its_claim() -> None:
 @pytest.mark.thorough
 @VARIANTS
 def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant: Any) -> None:
-    """At sigma = 2 and C = 1e-3, Theorem 3 says that one image's answer costs 0.1; the noise is 2 C, not 2."""
+    """At sigma = 2 and C = 1e-3, Theorem 3 claims a cost of 0.1 per image; the noise is 2 C, not 2."""
     method = Dpdfd(batch=2, norm_bound=1e-3, sigma=2.0) if variant is Dpdfd else variant(norm_bound=1e-3, sigma=2.0)
     found = audit(method.game(FREE, "toy", 3), 6_000)
     assert found.claimed < 0.1 < 1 < found.lower_bound <= found.accounted and found.verdict == "refuted"

@@ -165,7 +165,7 @@ def test_student_and_generator_are_updated_as_in_algorithm_1(monkeypatch: pytest
 
 
 def played(variant: Variant, target: float = 1.0) -> DistinguishingGame:
-    """One answer, at what the whole budget of a release with one answer leaves it."""
+    """One response, with the part of the budget that a release with one response has for it."""
     one = {"batch": "1", "iterations": "1"} if variant == "printed" else {"questions": "1"}
     return smoke(variant, teachers="5", **one).game(Budget(target, account="accounted"), "x", 3)
 

@@ -36,7 +36,7 @@ ALONE = {"committee": "1"}
 
 
 class Members(nn.Module):
-    """Many teachers, each of which answers every batch with the same logits."""
+    """Many teachers, each of which has the same logits for every batch."""
 
     def __init__(self, logits: list[Tensor]) -> None:
         super().__init__()

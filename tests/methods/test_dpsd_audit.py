@@ -1,4 +1,4 @@
-"""The audit of DPSD's own answers: the ledger holds, Theorem 1 does not, and Eq. 5 as printed is caught."""
+"""The audit of DPSD's own responses: the ledger holds, Theorem 1 does not, and Eq. 5 as printed is refuted."""
 
 from __future__ import annotations
 

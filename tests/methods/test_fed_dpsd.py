@@ -1,4 +1,4 @@
-"""Algorithm 2 of DPSD, both variants: answers and their mean by hand, and whose noise it is."""
+"""Algorithm 2 of DPSD, both variants: responses and their mean by hand, and which client draws the noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks are torch's to the bit, where torch draws them without MKL, and their law is Bernoulli's everywhere."""
+"""Masks equal torch's bit for bit, where torch draws them without MKL, and are Bernoulli everywhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finer scattering against values of Kymatio, and the features that heads are trained on."""
+"""Finer scattering against values of Kymatio, and the features that train heads."""
 
 from __future__ import annotations
 

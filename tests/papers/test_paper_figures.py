@@ -1,4 +1,4 @@
-"""The papers' figures drawn from runs: which points, lines and levels, and where their names stand."""
+"""The papers' figures drawn from runs: points, lines and levels, and the positions of their names."""
 
 from __future__ import annotations
 

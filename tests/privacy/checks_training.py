@@ -1,4 +1,4 @@
-"""How the faults of mutants_training.py are looked for; `benchmarks/mutants.py` makes the table."""
+"""Checks that look for the faults of mutants_training.py; `benchmarks/mutants.py` makes the table."""
 
 from __future__ import annotations
 

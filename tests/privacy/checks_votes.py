@@ -1,4 +1,5 @@
-"""How the faults of mutants_votes.py and mutants_papers.py are looked for; `benchmarks/mutants.py` makes the table."""
+"""Checks that look for the faults of mutants_votes.py and mutants_papers.py; `benchmarks/mutants.py` makes the
+table."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def method(name: str, options: dict[str, Any], variant: Variant | None = None) -
 def two_runs(
     plugin: Any, budget: Budget, first: Teacher, second: Teacher, absent: bool, missing: int = MISSING
 ) -> tuple[Trace, Release, Release]:
-    """Both runs with the same public seed; the second one sees what the first one saw."""
+    """Both runs have the same public seed; the second one gets the inputs of the first one."""
     trace = Trace(missing, absent)
     releases = []
     for teacher in (first, second):

@@ -47,7 +47,7 @@ class Planted:
 
     @property
     def game(self) -> DistinguishingGame:
-        """The game in which the correct mechanism's promise is both claimed and all that is proved."""
+        """Return the game in which the correct mechanism's guarantee is both the claim and the accounted epsilon."""
         return DistinguishingGame(self.play, self.promised, math.inf, self.delta, self.name)
 
 

@@ -1,4 +1,4 @@
-"""Correct mechanisms, the bench's own where it has them, each with its exact epsilon."""
+"""Correct mechanisms, from the bench where it has them, each with its exact epsilon."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def rounded_votes(world: bool, n: int, g: torch.Generator) -> Tensor:
 
 
 def confident_epsilon() -> float:
-    """Exact: no answer is one event; an answer, whose chance is a in one world and b in the other, is a Gaussian's."""
+    """Exact: no response is one event; a response, with probability a in one world and b in the other, is Gaussian."""
     no = [stats.norm.cdf((CONFIDENT.threshold - most) / CONFIDENT.threshold_scale) for most in (25, 26)]
     mu = math.sqrt(2) / VOTE_STD
 

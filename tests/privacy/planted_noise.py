@@ -1,4 +1,4 @@
-"""Faults in the noise of answered gradients."""
+"""Faults in the noise of released gradients."""
 
 from __future__ import annotations
 

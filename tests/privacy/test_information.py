@@ -1,4 +1,4 @@
-"""Information: capacities against channels that are computed or simulated, and what ledgers can carry."""
+"""Information: capacities against computed or simulated channels, and bounds of ledgers."""
 
 from __future__ import annotations
 

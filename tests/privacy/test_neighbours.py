@@ -173,7 +173,7 @@ def name_of(case: Case) -> str:
 
 
 def test_every_plug_in_that_touches_private_data_is_here() -> None:
-    """One teacher's answers may all change with a record, which its ledger says; nothing but they is looked at here."""
+    """One teacher's responses may all change with a record, as its ledger says; this test checks only them."""
     here = {case[0] for case in (*SAMPLED, *SEARCHES, *LEFT_OUT, *ENSEMBLES, *LABELS)} | PROMISE_NOTHING
     for name in registry.entries("method"):
         needs = configure(registry.load("method", name), "smoke", {}, "plugin").needs

@@ -1,4 +1,4 @@
-"""Integer noise: exact laws, exact sums, and the rare draws that float64 cannot decide."""
+"""Integer noise: exact distributions, exact sums, and the rare draws that float64 cannot decide."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source of privacy noise: its entropy, its laws, the grid that hides low bits, and what floating point refuses."""
+"""The source of privacy noise: its entropy, its distributions, the grid that hides low bits, and refused ranges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accountant at the ends of floating point, and how long it may take."""
+"""The accountant at the limits of floating point, and its running time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampled Gaussian's privacy losses by arrays are those that dp_accounting makes point by point."""
+"""The sampled Gaussian's privacy losses by arrays equal those of dp_accounting point by point."""
 
 from __future__ import annotations
 

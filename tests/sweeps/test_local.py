@@ -1,4 +1,4 @@
-"""Processes of this machine: exit statuses are as they were, a failed process is replaced, none outlives its sweep."""
+"""Local processes: exit statuses are kept, a failed process is replaced, none outlives its sweep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ensembles: members know nothing of each other, and both ways of training them are the same training."""
+"""Ensembles: members are independent of each other, and both ways of training them are equivalent."""
 
 from __future__ import annotations
 
