@@ -36,7 +36,7 @@ TELLS_NOTHING = {"reference_kind"}
 
 
 def budgets() -> dict[str, dict[str, Any]]:
-    """Return the budget of each method's first grid on the board without options of its own."""
+    """Return the budget of each method's first grid on the board that sets no options of the method."""
     found: dict[str, dict[str, Any]] = {}
     for grid in tomllib.loads(BOARD.read_text(encoding="utf-8"))["grid"]:
         names = [grid["method"]] if isinstance(grid["method"], str) else grid["method"]

@@ -83,7 +83,7 @@ def flags_of_row(versions: Iterable[str]) -> list[str]:
     """Return the flags of a row that depend on several of its records.
 
     `mixed-versions`: its runs were made with different versions of the libraries, so that its mean and its deviation
-    are not of seeds alone.
+    do not depend only on seeds.
 
     Args:
         versions: of the libraries, per run, as text.

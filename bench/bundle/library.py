@@ -63,7 +63,7 @@ def builds(call: Call, model: Classifier, shape: tuple[int, int, int]) -> bool:
             network.load_state_dict(model.body.state_dict())
             return torch.allclose(network((images - model.mean) / model.std), model(images), rtol=1e-4, atol=1e-5)
     except _MISFITS:
-        # Most architectures refuse most sizes with errors of their own: then this is not the call.
+        # Most architectures refuse most sizes, each with another error: then this is not the call.
         return False
 
 

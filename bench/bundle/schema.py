@@ -216,7 +216,7 @@ class Normalisation(Strict):
 
 
 class Accuracy(Strict):
-    """Of the student on a public test part."""
+    """The accuracy of the student on a public test part."""
 
     share: Share
     low: Share

@@ -45,7 +45,7 @@ OURS = {
     "gpus-per-node": "give --gpus",
     **dict.fromkeys(("output", "error", "job-name", "array"), "leave it out"),
 }
-"""Options of sbatch that `bench sweep` sets by options of its own."""
+"""Options of sbatch that `bench sweep` sets by other options."""
 WIDTH = 160
 MOST_CELLS = 30
 """Number of cells whose results are printed; the others are in the written table."""

@@ -34,10 +34,10 @@ class Measure:
 class Utility:
     """Accuracy on the test set.
 
-    student: accuracy of the released network.
+    Attributes:
+        student: accuracy of the released network.
         teacher: accuracy of the unprotected teacher; None where no teacher was trained.
         without_teacher: accuracy of a student made in the same way without the teachers' responses; None without one.
-        without_teacher: of a student made in the same way without the teachers' answers; None where there is none.
     """
 
     student: Measure

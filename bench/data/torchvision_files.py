@@ -51,7 +51,9 @@ def load_idx(name: str, source: str, dataset: Dataset, root: Path, download: boo
 def load_batches(name: str, source: str, dataset: Dataset, root: Path, download: bool, instead: str = "") -> ImageData:
     """Read a set of pickled batches; they are unpickled only if their md5 is the published one.
 
-    Args: (others as in `load_idx`)
+    The arguments are those of `load_idx`, and one more.
+
+    Args:
         instead: the remedy for missing files, in words.
 
     Raises:

@@ -46,7 +46,7 @@ def slug(name: str) -> str:
 def script(name: str, value: Any) -> bytes:
     """Return the script of a part: `value` as JSON, in a string that the browser parses.
 
-    Text in a JSON string cannot end it, whatever its content, and a key such as "__proto__" is an ordinary key.
+    Text in a JSON string cannot end it, for any content, and a key such as "__proto__" is an ordinary key.
     Hidden characters are written as visible escapes, since a browser would obey a bidirectional override.
 
     Raises:
