@@ -72,7 +72,7 @@ def test_there_is_one_recipe_for_every_table_and_figure() -> None:
 
 
 def test_the_cells_of_the_papers_tables_are_all_in_two_recipes() -> None:
-    """Of the data sets that the boards are of: each printed method and epsilon has a run."""
+    """For the data sets of the boards, each printed method and epsilon has a run."""
     found: dict[tuple[str, str], set[float]] = {}
     for cell in (cell for name in ("cells", "board") for cell in read(ROOT / "recipes" / f"{name}.toml").cells):
         epsilon = cell.get("epsilon")

@@ -93,7 +93,7 @@ def results(place: Path) -> tuple[dict[str, object], bytes]:
 
 @pytest.mark.thorough
 def test_main_job_is_the_same_without_assertions(tmp_path: Path) -> None:
-    """And what a check refuses is refused before anything is trained."""
+    """Refused settings are refused before training."""
     python(tmp_path / "with", "-m", "bench", *SMOKE)
     said = python(tmp_path / "without", "-O", "-c", TWICE, *SMOKE)
     assert said.startswith("bench: error: the network 'vgg11'"), said

@@ -197,7 +197,7 @@ def test_a_label_is_counted_once_and_answered_once(monkeypatch: pytest.MonkeyPat
 def test_labels_are_drawn_again_from_their_own_clusters_shares_and_read_by_them(
     monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
-    """Of epsilon 2, shared evenly: epsilon2 = 1 determines lambda, and the loss is of the same lambda and shares."""
+    """Epsilon 2 is shared evenly: epsilon2 = 1 determines lambda, and the loss uses the same lambda and shares."""
     given: list[Any] = []
     shares: list[Tensor] = []
     losses: list[RowLoss] = []

@@ -62,7 +62,7 @@ def of_each(panel: nn.Module, count: int) -> list[Tensor]:
     ("sigma", "k", "epsilon", "steps"), [(5000, 200, 1, 86), (800, 300, 10, 109), (1000, 350, 10, 146)]
 )
 def test_the_published_settings_allow_the_published_steps(sigma: float, k: int, epsilon: float, steps: int) -> None:
-    """Of 15 images: 60,000 records, 4,000 teachers, a batch of all that a teacher has."""
+    """Each teacher has 15 images (60,000 records, 4,000 teachers), which are all in its batch."""
     assert published_epsilon(sigma, k, 15 * steps, 1e-5) <= epsilon < published_epsilon(sigma, k, 15 * steps + 15, 1e-5)
 
 

@@ -82,7 +82,7 @@ def test_the_loss_adds_up_pixels_and_is_the_mean_of_images() -> None:
 
 
 def test_langevin_dynamics_by_hand_and_in_distribution() -> None:
-    """Of N(2, 1/4) the score is -(x - 2) / (1/4 + sigma^2): samples have its mean and deviation."""
+    """The score of N(2, 1/4) is -(x - 2) / (1/4 + sigma^2): samples have its mean and deviation."""
 
     def score(x: Tensor, sigma: Tensor) -> Tensor:
         return (2 - x) / (0.25 + sigma[:, None, None, None].square())

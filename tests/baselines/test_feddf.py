@@ -202,7 +202,7 @@ class Says(nn.Module):
 
 @pytest.mark.parametrize("cls", [FedDf, Dense, FedDafl, FedAdi])
 def test_the_student_learns_the_mean_that_was_asked_for(cls: type[Any]) -> None:
-    """As published that of logits, by the variant `working` that of probabilities."""
+    """The mean of logits as published, that of probabilities in the variant `working`."""
     assert cls().mean == "logits"
     usual, same, other = (
         list(convert(cls, **given).student.parameters())

@@ -137,7 +137,7 @@ def test_not_even_an_infinite_record_reaches_an_empty_parts_teacher(value: float
 
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch) -> list[list[list[bytes]]]:
-    """Of each run, the pixels of every teacher's records."""
+    """Return the pixels of every teacher's records, for each run."""
     seen: list[list[list[bytes]]] = []
 
     class Spy(TeacherBatches):

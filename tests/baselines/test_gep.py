@@ -43,7 +43,7 @@ class Numbers(nn.Module):
 
 
 def by_hand(anchors: list[list[float]], **given: Any) -> Embedding:
-    """Of four parameters and these anchor gradients, after step 1."""
+    """Build the embedding of four parameters from these anchor gradients, after step 1."""
     rows = torch.tensor(anchors)
 
     def gradients(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -150,7 +150,7 @@ def noise_alone(monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[Tensor, 
 
 
 def test_each_release_has_the_noise_of_its_own_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the subspace both noises, sigma (C0^2 + C1^2)^(1/2); outside of it sigma C1."""
+    """In the subspace both noises add up, sigma (C0^2 + C1^2)^(1/2); outside of it there is only sigma C1."""
     inside, outside, unit = noise_alone(monkeypatch)
     assert is_normal(inside, unit * math.hypot(0.6, 0.3))
     assert is_normal(outside, unit * 0.3)

@@ -243,7 +243,7 @@ def test_what_is_added_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_schedule_does_not_depend_on_the_data() -> None:
-    """In the paper's mode too it is drawn from a generator that nothing else uses."""
+    """Also in the paper's mode it is drawn from a separate generator."""
     first, again = (replace(SMALL, mode="published").parameters(context()).schedule for _ in range(2))
     assert torch.equal(first, again)
     assert not torch.equal(first, replace(SMALL, mode="published").parameters(context(1)).schedule)

@@ -139,7 +139,7 @@ def test_the_generator_descends_the_sanitised_gradients_of_images_of_all_labels(
 
 
 def test_the_average_begins_after_the_first_step() -> None:
-    """Of one step it is that step's weights, of two steps no longer those of the last."""
+    """After one step the average is that step's weights, after two steps it differs from the last ones."""
     for steps, same in ((1, True), (2, False)):
         averaged, last = (weights(synthesise(replace(SMALL, steps=steps, average=decay))) for decay in (0.5, 0.0))
         assert torch.allclose(averaged, last, atol=1e-6) == same

@@ -164,7 +164,7 @@ def test_without_noise_a_pass_is_that_of_sgd_with_momentum() -> None:
 
 
 def exact_sigma(eps: float, delta: float) -> float:
-    """Of one Gaussian mechanism: delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), Balle and Wang (2018)."""
+    """delta of one Gaussian mechanism: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), Balle and Wang (2018)."""
 
     def gap(mu: float) -> float:
         return stats.norm.cdf(mu / 2 - eps / mu) - math.exp(eps) * stats.norm.cdf(-mu / 2 - eps / mu) - delta

@@ -205,7 +205,7 @@ def test_dense_asks_whether_student_and_ensemble_differ_and_not_whether_the_stud
 
 
 def synthesised(monkeypatch: pytest.MonkeyPatch, **given: str) -> tuple[Tensor, list[Any], list[Any]]:
-    """A batch of DENSE, whose images are halved instead of moved; what Adam moves, and the distances in the loss."""
+    """A batch of DENSE with halved instead of moved images; the parameters of Adam, and the distances in the loss."""
     method, clients, models = trained(Dense, BATCH_NORM, generator_steps="1", **given)
     moved: list[Any] = []
     distances: list[Any] = []

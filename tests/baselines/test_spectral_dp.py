@@ -53,7 +53,7 @@ def spectrum(model: Any, **given: Any) -> Spectrum:
 
 
 def test_frequencies_by_hand() -> None:
-    """Of four numbers: the mean, one cosine and one sine; and with ratio 1 the alternating one too."""
+    """Basis for four numbers: the mean, one cosine and one sine; with ratio 1 also the alternating one."""
     s = math.sqrt(0.5)
     expected = [[0.5, 0.5, 0.5, 0.5], [s, 0, -s, 0], [0, s, 0, -s], [0.5, -0.5, 0.5, -0.5]]
     torch.testing.assert_close(low_frequencies(4, 1.0), torch.tensor(expected).double())

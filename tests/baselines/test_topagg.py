@@ -24,7 +24,7 @@ from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, asking_context, toy_private
 
 PARAMETERS = 26_010 - 198
-"""Of relu-cnn for the toy images: the last layer has 4 outputs instead of 10."""
+"""Number of parameters of relu-cnn for the toy images: the last layer has 4 outputs instead of 10."""
 
 
 def network() -> nets.Classifier:

@@ -110,7 +110,7 @@ def test_large_parts_are_named_by_their_file_and_not_read(tmp_path: Path, monkey
 
 
 def test_two_folders_of_equal_names_sizes_and_times_are_two(tmp_path: Path) -> None:
-    """As archives are unpacked whose times were made equal."""
+    """Archives may be unpacked with equal modification times."""
     for seed, name in enumerate(("one", "two")):
         for file in noise(tmp_path / name, 40, seed=seed).rglob("*.png"):
             with Image.open(file) as image:

@@ -50,7 +50,7 @@ def write(file: Path, content: Any) -> None:
 
 
 def hub(path: Path, **splits: Any) -> Path:
-    """As on the hub."""
+    """File names as on the hub."""
     for split, content in (splits or {"train": table(slice(24)), "test": table(slice(24, 30))}).items():
         write(path / "data" / f"{split}-00000-of-00001.parquet", content)
     return path

@@ -223,7 +223,7 @@ def test_the_posterior_by_hand() -> None:
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN])
 def test_the_posterior_is_calibrated_and_flat_where_noise_drowns_the_votes(noise: Aggregation) -> None:
-    """Of 180 teachers every share leaves a whole number of votes for each of the nine other classes."""
+    """With 180 teachers every share leaves a whole number of votes for each of the nine other classes."""
     noise = replace(noise, scale=45.0)
     meant = torch.randint(0, 10, (6000,), generator=rng(7))
     share = torch.tensor(AGREEMENTS)[torch.arange(6000) % 6, None]

@@ -17,7 +17,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 
 def typical(records: Tensor) -> TypicalImages:
-    """Of fixed wavelet features of uint8 records, without noise."""
+    """The moment of fixed wavelet features of uint8 records, without noise."""
     network = nets.build("wavelet-linear", SHAPE, CLASSES).eval().requires_grad_(False)
     return TypicalImages(Typicality(network, whitening(network, records), context()))
 

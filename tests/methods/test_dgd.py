@@ -48,7 +48,7 @@ GOLDEN = [
 def test_golden_students(
     cls: type[Any], dataset: str, given: dict[str, str], logits: list[float], scale: float
 ) -> None:
-    """As made by the first version of the method."""
+    """Golden values of the first version of the method."""
     release = convert(configure(cls, "smoke", given, "method"), teacher(dataset=dataset))
     with torch.no_grad():
         found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))

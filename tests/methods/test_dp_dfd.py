@@ -61,7 +61,7 @@ GOLDEN = [
 def test_golden_students(
     cls: type[Any], dataset: str, target: float, given: dict[str, str], logits: list[float]
 ) -> None:
-    """As printed, of the method's first version; the working variant's, of its second."""
+    """Golden values: of the printed variant's first version, and of the working variant's second one."""
     torch.manual_seed(0)
     resnet = nets.build("resnet10t", SHAPE, CLASSES).eval().requires_grad_(False)
     teacher = Teacher(resnet, "resnet10t", SHAPE, CLASSES, "toy") if cls is DpDfd else toy_teacher()

@@ -77,7 +77,7 @@ def test_the_students_classes_are_the_candidates_and_the_teachers_is_answered(se
 def test_a_committee_learns_from_answers_that_are_more_often_wrong(
     epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1."""
+    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1."""
     told = planned(monkeypatch)
     convert(learning(amount="5000", answer_epsilon=str(epsilon)), budget=Budget(None, solve="none"))
     assert (told[0][0].members, told[0][0].questions) == (members, 5000)

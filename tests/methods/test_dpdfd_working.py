@@ -159,7 +159,7 @@ def test_the_audit_of_a_shared_mean_comes_close_to_what_is_accounted_and_not_abo
 
 
 def towards(r: int) -> Tensor:
-    """Of a flat output, the direction in which a teacher sure of class r pulls: p - 1 there, 1/4 from all others."""
+    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
     return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
 
 

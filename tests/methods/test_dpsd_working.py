@@ -87,7 +87,7 @@ def test_the_release_says_how_many_questions_there_were_and_shows_the_last(mode:
 
 
 def towards(r: int) -> Tensor:
-    """Of a flat output, the direction in which a teacher sure of class r pulls: p - 1 there, 1/4 from all others."""
+    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
     return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
 
 
@@ -204,7 +204,8 @@ def test_the_loss_fits_the_reading(given: dict[str, str], loss: Any) -> None:
 def test_a_committee_learns_from_responses_that_are_more_often_wrong(
     mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such epsilon."""
+    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such
+    epsilon."""
     told = planned(monkeypatch)
     convert(budget=OWN, mode=mode, questions="5000", answer_epsilon=str(epsilon))
     assert [schedule.members for schedule, _ in told] == [members]

@@ -28,7 +28,7 @@ from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, 
 
 N, MISSING = 60, 17
 ROUNDING = 1e-6
-"""Of what may move, relative: float32's, where sums are formed in it."""
+"""Relative tolerance of a move: that of float32, where sums are formed in it."""
 MOMENTS = "class moments of the private images, from which synthetic ones are drawn"
 OF_NUMBERS = {LARGEST, MOMENTS}
 """Beginnings of the ledger's entries with one-dimensional releases; all others are of rows."""

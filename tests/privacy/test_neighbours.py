@@ -263,7 +263,7 @@ def test_records_behind_one_of_many_teachers(case: Case) -> None:
 
 @pytest.mark.parametrize("aggregation", ["laplace", "gaussian"])
 def test_records_behind_one_of_many_teachers_of_printed_dgd(aggregation: str) -> None:
-    """Of its unprotected baseline nothing is promised: both runs have the same one, and the votes' part must hold."""
+    """Its unprotected baseline has no guarantee: both runs have the same one, and the votes' part must hold."""
     given = {"teachers": "13", "queries": "20", "aggregation": aggregation}
     plugin = configure(registry.load("method", "dgd", "printed"), "smoke", given, "method")
     shards = plugin.shards("shard-cnn", "toy")

@@ -19,7 +19,7 @@ from bench.privacy.noise import Noise, require_room
 from bench.testing import MemoryArtifacts, silent
 
 LEVEL = 1e-6
-"""Of tests with fixed seeds: far from any borderline."""
+"""Significance of tests with fixed seeds: far from any borderline."""
 
 
 def of_system() -> Noise:

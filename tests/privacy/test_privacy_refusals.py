@@ -68,7 +68,7 @@ class Naming(Context):
     names: list[str] = field(default_factory=list)
 
     def privacy_noise(self, name: str) -> Noise:
-        """As ever."""
+        """Record the name and return the noise."""
         self.names.append(name)
         return super().privacy_noise(name)
 

@@ -151,7 +151,7 @@ def test_shares_of_poisson_samples_are_poisson_samples() -> None:
 
 @pytest.mark.thorough
 def test_gradients_may_be_asked_for_one_at_a_time(ranks: Ranks) -> None:
-    """As the line search does, which moves the weights as it likes in between."""
+    """The line search moves the weights freely between steps."""
     found = []
     for by in (None, ranks):
         model = network()

@@ -138,7 +138,7 @@ def test_fixed_features_are_shared_and_solved_by_ridge_regression(rows: int) -> 
 def test_a_record_reaches_no_other_teacher_even_where_features_depend_on_the_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a GPU's may, whose kernels are chosen by the size of a batch."""
+    """GPUs may choose kernels by the size of a batch."""
     images, labels = toy(60)
     images = images.repeat_interleave(2, 2).repeat_interleave(2, 3)
     features = Ensemble.features
