@@ -177,8 +177,7 @@ def _is_audited(path: Path) -> bool:
 
 
 def _published(boards: Path) -> dict[str, Path]:
-    """Return the files by hash of published audits, and of runs that did not fail and have no flag of outdated
-    results."""
+    """Return the files by hash of published audits, and of runs that did not fail and have no float32 noise."""
     kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
     return {kept.hash: path for kind in kinds for path, kept in readable(kind, boards) if _is_good(kept)}
 
