@@ -37,7 +37,7 @@ Tensors = dict[str, Any]
 
 
 def load_tensors(path: Path) -> Tensors:
-    """Load the tensors of a safetensors file; the library refuses paths that are not UTF-8: then pass the bytes."""
+    """Load the tensors of a safetensors file; a path that is not UTF-8, which the library refuses, is read as bytes."""
     try:
         os.fsencode(path).decode()
     except UnicodeDecodeError:
