@@ -1,16 +1,17 @@
 """Dataclass fields <-> command-line options <-> plain data. The only file that looks at field types.
 
-A plug-in's class gives its `Description`; `bench.manifest` keeps those of ours, so that not every command imports it.
+A plug-in's class has a `Description`; `bench.manifest` stores those of this project, so that commands need not import
+it.
 
 Fields are flat: int, float, bool, str, or a Literal of strings. The string literal under a field is its help line. A
-field that says how much is done, not what (steps, batches, widths, images, teachers, the network that fits them), is
-marked as a size, `steps: Size[int] = 200`: these alone may a tier change. The noise that a budget decides is marked
-`sigma: Solved[float] = 1.0`: nobody may give both. What else we change to make a printed algorithm learn is a
-`Departure`, which the variant `working` takes and the variant `printed` leaves.
+field that sets the amount of work (steps, batches, widths, images, teachers, the network that fits them) is
+marked as a size, `steps: Size[int] = 200`: a tier may change only these. A noise that the budget decides is marked
+`sigma: Solved[float] = 1.0`: a user cannot give both. Other changes that make a printed algorithm learn are
+`Departure`s: the variant `working` applies them and the variant `printed` does not.
 
-An option that some settings do not read is listed in the class variable `only_with`, option to condition, as in
+An option that is ignored under some settings is listed in the class variable `only_with`, option to condition, as in
 `{"tail": "mode=offline", "auxiliary_weight": "auxiliary=blur|mask", "hidden": "layers>0 tune=false"}`: all words of a
-condition must hold. Given where it is not read, it is refused rather than ignored.
+condition must hold. If it is given but would be ignored, it is refused.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from bench.errors import BadOption, unknown
 from bench.validate import instance
 
 TIERS = ("smoke", "quick", "standard", "paper")
-"""Sizes for a test, for minutes on two cores, for about an hour there, and the papers'."""
+"""Tiers of sizes: for a test, for minutes on two cores, for about an hour there, and the papers' sizes."""
 DATASET = "digits"
-"""The data set of a run that names none."""
+"""The default data set of a run."""
 STUDENT = "datalens"
-"""The network that a run converts into where none is named."""
+"""The default network of a student."""
 EVALUATOR = "evaluator-cnn"
-"""The network that judges reconstructions where none is named."""
+"""The default network of the evaluator, which scores reconstructions."""
 Variant = Literal["printed", "working", "own"]
-"""A paper's algorithm as printed; what we made of it so that it learns; an algorithm of this project."""
+"""A paper's algorithm as printed; the same with changes so that it learns; an algorithm of this project."""
 SIZE = "size"
 LARGEST = 2**31
-"""Of whole numbers: no size of anything is larger, and torch takes few that are."""
+"""Limit of whole numbers: no size is larger, and torch accepts few larger ones."""
 Value = TypeVar("Value")
 Size = Annotated[Value, SIZE]
 SOLVED = "solved"
@@ -51,14 +52,14 @@ _TRUE, _FALSE = {"true", "yes", "1", "on"}, {"false", "no", "0", "off"}
 
 @dataclass(frozen=True)
 class Departure:
-    """One change of ours to a printed algorithm.
+    """One change to a printed algorithm.
 
     Attributes:
         what: the change, in one line.
         why: what goes wrong without it.
-        sets: the options that make the change, name to value; empty where the variant `working` has code of its own.
-        worth: what an ablation measured, with its settings; "" = what leaderboards/papers/ablations has, if anything.
-        without: the options that take it back, name to value, where `sets` does not tell; empty = no option does.
+        sets: the options that make the change, name to value; empty if the variant `working` has separate code.
+        worth: measured effect in an ablation, with its settings; "" = use leaderboards/papers/ablations, if available.
+        without: the options that revert it, name to value, if `sets` does not show this; empty = no option reverts it.
     """
 
     what: str
@@ -95,16 +96,16 @@ class Option:
 
 @dataclass(frozen=True)
 class Description:
-    """What a plug-in says of itself: all that `bench show` and `--help` need.
+    """The description of a plug-in that `bench show` and `--help` need.
 
     Attributes:
         doc: its module's docstring.
         options: in the order of its fields.
         tiers: tier to the sizes that it changes.
-        departures: what the variant `working` changes; () where there is no such variant.
-        default_variant: the variant that is run where none is named.
-        facts: those of `FACTS` that it has, and what it `needs` where every option has its default.
-        needs: the same with other values of some options, such as {"teachers": 40}; None where it has no needs.
+        departures: the changes of the variant `working`; () if there is no such variant.
+        default_variant: the variant that runs by default.
+        facts: its values of `FACTS`, and its `needs` where every option has its default.
+        needs: its needs at other values of some options, such as {"teachers": 40}; None for a kind without needs.
     """
 
     doc: str
@@ -116,17 +117,17 @@ class Description:
     needs: Callable[[Mapping[str, Any]], frozenset[str]] | None = field(default=None, compare=False)
 
     def values(self, tier: str, variant: Variant | None = None) -> dict[str, Any]:
-        """Option to value where the user gives nothing: the defaults, the variant's departures, the tier's sizes."""
+        """Return the default values of options: the class's defaults, the variant's departures, the tier's sizes."""
         usual = {option.name: option.default for option in self.options}
         return usual | _changes(self.departures, self.tiers, tier, variant or self.default_variant)
 
 
 FACTS = ("version", "reference", "unit", "goal", "access", "seen_test_sets")
-"""What methods and attacks say of themselves where every option has its default."""
+"""Facts of methods and attacks where every option has its default."""
 
 
 def describe(cls: type) -> Description:
-    """What an imported plug-in says of itself. Raises TypeError for a field type that is not flat."""
+    """Describe an imported plug-in. Raises TypeError for a field type that is not flat."""
     facts = {name: getattr(cls(), name) for name in FACTS if hasattr(cls, name)}
     needs = None
     if hasattr(cls, "needs"):
@@ -142,7 +143,8 @@ def _needs(cls: type, values: Mapping[str, Any]) -> frozenset[str]:
 
 
 def options(cls: type) -> list[Option]:
-    """The options of a dataclass, in the order of its fields. Raises TypeError for a field type that is not flat."""
+    """Return the options of a dataclass, in the order of its fields. Raises TypeError for a field type that is not
+    flat."""
     return list(_options(cls))
 
 
@@ -155,7 +157,7 @@ def _options(cls: type) -> tuple[Option, ...]:
 
 
 def _joined(conditions: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """The `only_with` of a class: its bases' and its own, which goes before theirs."""
+    """Merge the `only_with` of a class and its bases; the class itself has precedence."""
     return {name: told for one in conditions for name, told in one.items()}
 
 
@@ -174,12 +176,12 @@ def _option(name: str, hint: Any, default: Any, doc: str, conditions: Mapping[st
 
 
 def departures(cls: type) -> tuple[Departure, ...]:
-    """What the variant `working` of a plug-in changes; () where there is no such variant."""
+    """Return the changes of the variant `working` of a plug-in; () if there is no such variant."""
     return tuple(getattr(cls, "departures", ()))
 
 
 def default_variant(cls: type) -> Variant:
-    """The variant that is run where none is named."""
+    """Return the variant that runs by default."""
     return _default_variant(getattr(cls, "own", False), departures(cls))
 
 
@@ -190,7 +192,7 @@ def _default_variant(own: bool, changes: tuple[Departure, ...]) -> Variant:
 def _changes(
     made: tuple[Departure, ...], tiers: Mapping[str, Mapping[str, Any]], tier: str, variant: Variant
 ) -> dict[str, Any]:
-    """What a variant and a tier set: the departures first, then the sizes."""
+    """Return the values set by a variant and a tier: the departures first, then the sizes."""
     changes: dict[str, Any] = {}
     if variant == "working":
         for departure in made:
@@ -199,7 +201,7 @@ def _changes(
 
 
 def sizes(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Mapping[str, Any]:
-    """What a tier sets: of `standard`, where a plug-in has no such sizes, what `quick` sets; of `paper` nothing.
+    """Return the sizes of a tier: for `standard`, if a plug-in has no such sizes, those of `quick`; for `paper` none.
 
     Raises:
         BenchError: another tier.
@@ -213,7 +215,7 @@ def sizes(tiers: Mapping[str, Mapping[str, Any]], tier: str) -> Mapping[str, Any
 
 
 def field_docs(cls: type) -> dict[str, str]:
-    """The string literal directly under each field of a class or of the dataclasses it extends, as one line."""
+    """Return the string literal under each field of a class or of its base dataclasses, as one line."""
     docs: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if dataclasses.is_dataclass(base):
@@ -225,7 +227,7 @@ def field_docs(cls: type) -> dict[str, str]:
 def _own_field_docs(cls: type) -> dict[str, str]:
     try:
         source = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    except (OSError, TypeError):  # a class that a notebook or a prompt defines has no file; its options lack their help
+    except (OSError, TypeError):  # a class from a notebook or a prompt has no file; its options have no help
         return {}
     tree = instance(source, ast.ClassDef, f"source of {cls.__name__}")
     docs: dict[str, str] = {}
@@ -242,7 +244,8 @@ def _own_field_docs(cls: type) -> dict[str, str]:
 
 
 def parse(option: Option, text: str, flag: str) -> Any:
-    """The value of `option` written as `text`. Raises BenchError naming `flag`, what was given and what is expected."""
+    """Parse the value of `option` written as `text`. Raises BenchError naming `flag`, the given and the expected
+    value."""
     if option.choices:
         if text not in option.choices:
             raise unknown(f"choice for {flag}", text, option.choices)
@@ -272,17 +275,17 @@ def _boolean(text: str, flag: str) -> bool:
 
 
 def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, variant: Variant | None = None) -> Any:
-    """An instance of a plug-in: field defaults (the paper's), departures, sizes of `tier`, then what the user gave.
+    """Build a plug-in: field defaults (the paper's), departures, sizes of `tier`, then the user's values.
 
     Args:
         cls: the plug-in's dataclass, with a class variable `tiers`.
         tier: one of `TIERS`.
-        given: option name to text.
+        given: option name to the user's text.
         prefix: "method", "attack", "teacher" or "evaluator", for messages.
-        variant: whether departures are made ("working"); None = `default_variant`.
+        variant: "working" applies departures; None = `default_variant`.
 
     Raises:
-        BenchError: unknown option, wrong type, value outside its range, or one that the other options leave unread.
+        BenchError: unknown option, wrong type, value outside its range, or one that the other options make unused.
     """
     known = {option.name: option for option in options(cls)}
     tiers = cls.tiers  # type: ignore[attr-defined]
@@ -308,7 +311,7 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
 
 
 def unmet(only_with: str, values: Mapping[str, Any]) -> str:
-    """The first word of an option's `only_with` that does not hold for the values of a plug-in's options, or "".
+    """Return the first word of an option's `only_with` that does not hold for the values of a plug-in's options, or "".
 
     >>> unmet("mode=offline|both tune=false", {"mode": "both", "tune": True}), unmet("k>0", {"k": 3})
     ('tune=false', '')
@@ -323,7 +326,7 @@ def unmet(only_with: str, values: Mapping[str, Any]) -> str:
 
 
 def condition(word: str) -> tuple[str, str, str]:
-    """A word of an `only_with`: the option, "=" or ">", and what it must be or be above.
+    """Parse a word of an `only_with`: the option, "=" or ">", and the required value or lower bound.
 
     >>> condition("mode=offline|both"), condition("k>0")
     (('mode', '=', 'offline|both'), ('k', '>', '0'))
@@ -333,10 +336,10 @@ def condition(word: str) -> tuple[str, str, str]:
 
 
 def _text(value: Any) -> str:
-    """A value as it is typed."""
+    """Format a value as it is typed."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def plain(instance: Any) -> dict[str, Any]:
-    """The fields of a plug-in as plain data, for the record and the hash."""
+    """Return the fields of a plug-in as plain data, for the record and the hash."""
     return dataclasses.asdict(instance)

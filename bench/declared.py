@@ -1,4 +1,4 @@
-"""What a method or an attack of another package says of itself, looked at before anything is trained."""
+"""Check the declarations of a method or an attack of another package before anything is trained."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ VALUES: dict[str, dict[str, frozenset[str]]] = {
         "access": frozenset({"label", "scores", "weights", "samples", "generator"}),
     },
 }
-"""Class variables with the values that they may have; a property may depend on the settings and is not looked at."""
+"""Allowed values of class variables; properties may depend on the settings and are not checked."""
 CALLED = {"method": (("check",), ("convert",)), "attack": (("skip_reason",), ("run", "infer", "compare"))}
-"""Of each group a class must have one."""
+"""A class must have one member of each group."""
 
 
 OLD_NAMES = {"attack": {"applicable": "skip_reason"}}
-"""Methods of plug-ins that were renamed: old name to new one."""
+"""Renamed methods of plug-ins: old name to new one."""
 
 
 def read_old_names(kind: str, cls: type[Any]) -> None:
-    """Give a class the new name of each method that it has under the old one, with a DeprecationWarning."""
+    """Alias each method that a class has under an old name to its new name, with a DeprecationWarning."""
     for old, new in OLD_NAMES.get(kind, {}).items():
         if hasattr(cls, old) and not hasattr(cls, new):
             where = f"{cls.__module__}.{cls.__qualname__}"
@@ -37,7 +37,7 @@ def read_old_names(kind: str, cls: type[Any]) -> None:
 
 
 def expect(kind: str, name: str, cls: type[Any]) -> None:
-    """Raises BenchError where a class of another package lacks what its kind must have, or says what no one reads."""
+    """Raise BenchError if a class of another package misses a required member, or declares an unknown value."""
     of_kind = (_variables(kind, cls), _calls(kind, cls)) if kind in VALUES else ()  # a teacher recipe has none
     for fault in (*of_kind, _tiers(cls) or _departures(cls)):
         if fault:

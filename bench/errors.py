@@ -1,6 +1,6 @@
 """Errors of the harness: bad input, by kind, and a run that could not be completed. Imports no library.
 
-Every class has a stable `code`, by which scripts tell errors apart; messages may change. docs/errors.md lists them.
+Every class has a stable `code` for scripts; messages may change. docs/errors.md lists them.
 """
 
 from __future__ import annotations
@@ -92,14 +92,14 @@ def kinds() -> list[type[BenchError] | type[RunFailed]]:
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether something could not be written since there was no room; safetensors says so in words alone."""
+    """Whether a write failed because the disk is full; safetensors says so only in words."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     return type(error).__name__ == "SafetensorError" and f"os error {errno.ENOSPC}" in str(error)
 
 
 def place_of(error: BaseException) -> str:
-    """Where something was raised, in front of a line: the last line of code that is no library's, else a library's."""
+    """Return where an error was raised, as a prefix: the last line of non-library code, else of a library."""
     frames = extract_tb(error.__traceback__)
     last = [frame for frame in frames if "site-packages" not in frame.filename][-1:] or frames[-1:]
     return "".join(f" at {'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno}" for frame in last)
@@ -107,20 +107,20 @@ def place_of(error: BaseException) -> str:
 
 @contextmanager
 def plugin_errors(source: str, advice: str = "fix the plug-in (CONTRIBUTING.md)") -> Iterator[None]:
-    """Turn any exception of a plug-in's code, before anything is trained, into a BenchError with its place.
+    """Turn any exception of a plug-in's code before training into a BenchError with its location.
 
-    A full disk is no plug-in's fault and goes on as it is.
+    A full disk is not a plug-in's fault and is raised unchanged.
 
     Args:
-        source: the plug-in, as the message begins.
-        advice: what to do, as the message ends.
+        source: the plug-in, at the beginning of the message.
+        advice: the remedy, at the end of the message.
     """
     try:
         yield
     except (BenchError, RunFailed):
         raise
     except (Exception, SystemExit) as error:
-        # Anything that other people's code raises; by SystemExit it would end the command as if all were done
+        # Third-party code may raise anything; a SystemExit would end the command as if it had finished
         if disk_is_full(error):
             raise
         said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
@@ -128,7 +128,7 @@ def plugin_errors(source: str, advice: str = "fix the plug-in (CONTRIBUTING.md)"
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """ " Did you mean 'NAME'?" of the nearest of the known names; "" where none is near.
+    """Return " Did you mean 'NAME'?" with the nearest known name; "" if none is near.
 
     >>> did_you_mean("dpds", ["dpsd", "dgd"]), did_you_mean("dp-what", ["gmi"])
     (" Did you mean 'dpsd'?", '')
@@ -138,7 +138,7 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
 
 
 def unknown(kind: str, given: str, known: Iterable[str], note: str = "") -> UnknownName:
-    """The error for a name that does not exist, with the nearest names first.
+    """Build the error for an unknown name, with the nearest names first.
 
     >>> print(unknown("method", "dpds", ["dpsd", "dgd"]))
     no method called 'dpds'. Did you mean 'dpsd'? Known: dgd, dpsd

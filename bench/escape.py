@@ -1,8 +1,8 @@
-r"""Text of others in the media that this project writes: terminal, Markdown, pages and CSV.
+r"""Escape untrusted text in the media that this project writes: terminal, Markdown, pages and CSV.
 
-Names, reasons and messages may come from a file, a data set or a plug-in of somebody else. A line break, an escape
-sequence, a bidirectional override or a zero-width character in them can forge what a reader sees. Every medium is
-written in one place, and that place calls one of these functions:
+Names, reasons and messages may come from a file, a data set or a third-party plug-in. A line break, an escape
+sequence, a bidirectional override or a zero-width character in them can change what a reader sees. Every medium is
+written in one place, which calls one of these functions:
 
 | medium | written by | function |
 |---|---|---|
@@ -20,32 +20,33 @@ import unicodedata
 from typing import Any
 
 _MARKUP = re.compile(r"[\\`*_{}\[\]<>|~#&]")
-"""Letters that act in Markdown or in HTML within it."""
+"""Characters with a meaning in Markdown or in HTML within it."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(inf|nan)")
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20", "'")
-"""First letters by which a spreadsheet takes a cell for a formula, full-width ones too, and the mark of an escape."""
+"""First characters that make a spreadsheet read a cell as a formula, also full-width, and the mark of an escape."""
 _ESCAPE = re.compile(r"\\(\\|[nrt]|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})")
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
-"""Letters without ink that Unicode counts as printable."""
+"""Invisible characters that Unicode counts as printable."""
 
 
 def is_hidden(letter: str) -> bool:
-    """Whether a letter acts instead of being seen: control, format (bidirectional, zero-width), or a line break."""
+    """Whether a character acts instead of being visible: control, format (bidirectional, zero-width), or a line
+    break."""
     if letter.isascii():
         return not letter.isprintable()
     return letter in _INVISIBLE or (not letter.isprintable() and unicodedata.category(letter) != "Zs")
 
 
 def has_hidden(text: str) -> bool:
-    """Whether a text holds such a letter."""
+    """Whether a text contains a hidden character."""
     return not (text.isascii() and text.isprintable()) and any(map(is_hidden, text))
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""The text on one line, each hidden letter as its escape.
+    r"""Return the text on one line, each hidden character as its escape.
 
     Args:
-        keep: hidden letters that stay, such as a line break in text of several lines.
+        keep: hidden characters to keep, such as a line break in text of several lines.
 
     >>> visible("a\nb\x1b[2J")
     'a\\nb\\x1b[2J'
@@ -56,7 +57,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def visible_data(value: Any) -> Any:
-    """Plain data whose texts, keys too, are visible; line breaks and tabs stay."""
+    """Apply `visible` to all texts and keys of plain data; line breaks and tabs stay."""
     if isinstance(value, str):
         return visible(value, keep="\n\t")
     if isinstance(value, dict):
@@ -65,7 +66,8 @@ def visible_data(value: Any) -> Any:
 
 
 def markdown(text: str) -> str:
-    r"""The text in Markdown, where it is shown as it is: no table cell ends, no link, tag or heading begins in it.
+    r"""Escape text for Markdown, so that it shows as written: it cannot end a table cell or begin a link, tag or
+    heading.
 
     >>> markdown("a|b <script>")
     'a\\|b &lt;script&gt;'
@@ -74,9 +76,9 @@ def markdown(text: str) -> str:
 
 
 def csv_cell(value: Any) -> Any:
-    """A cell as it is written: text that a spreadsheet would run, or that hides something, behind an apostrophe.
+    """Escape a cell: text that a spreadsheet would execute, or with hidden characters, gets a leading apostrophe.
 
-    Numbers stay as they are, as text too; `csv_value` gives the text back.
+    Numbers are unchanged, also as text; `csv_value` reverses the escape.
 
     >>> csv_cell("-0.5"), csv_cell("-1+1"), csv_cell("dpsd")
     ('-0.5', "'-1+1", 'dpsd')
@@ -89,7 +91,7 @@ def csv_cell(value: Any) -> Any:
 
 
 def csv_value(cell: str) -> str:
-    """The text that `csv_cell` wrote.
+    """Return the text that `csv_cell` escaped.
 
     >>> csv_value(csv_cell("=1+1"))
     '=1+1'

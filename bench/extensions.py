@@ -1,6 +1,6 @@
-"""Commands, pages of the report and facts that a room adds without being imported by any other room.
+"""Commands, report pages and facts that a package adds without being imported by other packages.
 
-Each is named here as "MODULE:NAME" and loaded when it is needed.
+Each is listed here as "MODULE:NAME" and loaded on demand.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ EXTENSIONS: dict[Group, dict[str, str]] = {
     "report sections": {"papers": "bench.papers.section:section"},
     "effects": {"papers": "bench.papers.effects:describe_effect"},
 }
-"""Group to name to what is loaded:
+"""Extensions by group and name:
 
-- commands: HELP, DESCRIPTION, add_arguments and execute; without HELP, no list shows it.
+- commands: HELP, DESCRIPTION, add_arguments and execute; a command without HELP is not listed.
 - report sections: a function of `bench.report.sections.Shown` that returns a `Section`.
 - effects: a function of a plug-in's name, its description and a departure, which returns the effect in words, or "".
 """
 
 
 def load(group: Group) -> dict[str, Any]:
-    """Everything of a group, by name."""
+    """Load all extensions of a group, by name."""
     return {name: _load_named(target) for name, target in EXTENSIONS[group].items()}
 
 

@@ -1,10 +1,10 @@
-"""Content hashes of classes, functions and objects that a user defines, as in a notebook.
+"""Content hashes of classes, functions and objects that a user defines, for example in a notebook.
 
-A cached step may be used again only where the same code ran on the same values. So a class is hashed by the byte code
-of its functions, and by everything of the user's that they read: constants, other functions and classes, local modules.
-Code of installed packages, of the standard library and of this project counts only by its name, as it does for
-plug-ins in files (`version` says when these change). An object that cannot be read gets a hash that no other object
-ever has: then nothing is used again, and nothing stale either.
+A cached step may be reused only if the same code ran on the same values. So a class is hashed by the byte code of its
+functions, and by all of the user's objects that they read: constants, other functions and classes, local modules.
+Code of installed packages, of the standard library and of this project is identified only by its name, as for plug-ins
+in files (`version` marks their changes). An object that cannot be hashed gets a unique hash: then no step is reused,
+and no stale result can appear.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, Modul
 from typing import Any
 
 LENGTH = 16
-"""Hex digits of a hash."""
+"""Number of hex digits of a hash."""
 _INSTALLED = ("site-packages", "dist-packages")
 _PROJECT = Path(__file__).resolve().parent.parent
 _PROJECT_FOLDERS = ("bench", "methods", "baselines", "attacks")
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range, slice)
 _UNREAD = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__"}
 _UNREAD |= {"training", "_is_torch_compile", "_compiled_call_impl"}
-"""Attributes that change no result: a run sets the training mode itself, and compiles what it compiles."""
+"""Attributes without effect on results: a run sets the training mode itself, and compiles what it compiles."""
 
 
 def fingerprint(value: Any) -> str:
-    """16 hex digits that are the same for equal content, in every process of one Python version.
+    """Return 16 hex digits that are the same for equal content, in every process of one Python version.
 
     Args:
-        value: a class, a function, a module of torch with its weights, a tensor, an array or a plain value.
+        value: a class, a function, a torch module with its weights, a tensor, an array or a plain value.
     """
     return _Reader().digest(value).hex()[:LENGTH]
 
 
 class _Reader:
-    """Reads one value; an object that was met before is named by its place in the order of reading."""
+    """Hashes one value; an object that occurred before is identified by its position in the reading order."""
 
     def __init__(self) -> None:
         self._seen: dict[int, tuple[int, Any]] = {}
 
     def digest(self, value: Any) -> bytes:
-        """SHA-256 of the parts of a value."""
+        """Return the SHA-256 of the parts of a value."""
         total = hashlib.sha256()
         for part in self._parts(value):
             total.update(len(part).to_bytes(8, "big") + part)
@@ -59,7 +59,7 @@ class _Reader:
         if id(value) in self._seen:
             yield f"seen {self._seen[id(value)][0]}".encode()
             return
-        self._seen[id(value)] = len(self._seen), value  # kept with it, so that no other object comes to have its id
+        self._seen[id(value)] = len(self._seen), value  # keeps a reference, so that no other object gets its id
         yield type(value).__qualname__.encode()
         yield from self._content(value)
 
@@ -134,17 +134,17 @@ class _Reader:
             for name, item in sorted(fields.items()):
                 if name not in _UNREAD:
                     yield name.encode()
-                    # torch numbers the hooks of all modules of a process: their order counts, the numbers do not
+                    # torch numbers the hooks of all modules in a process: their order matters, the numbers do not
                     yield self.digest(list(item.values()) if "_hooks" in name and isinstance(item, dict) else item)
             return
         try:
             yield pickle.dumps(value, protocol=4)
-        except Exception:  # pickling runs the object's own code; without its content the object is like no other
+        except Exception:  # pickling runs the object's code and may fail; the hash is then unique
             yield uuid.uuid4().bytes
 
 
 def _as_array(value: Any) -> Any:
-    """A tensor of torch or an array of NumPy as an array on the CPU; None of anything else."""
+    """Return a torch tensor or a NumPy array as an array on the CPU; None for anything else."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     if torch is not None and isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.is_quantized:
@@ -156,25 +156,25 @@ def _as_array(value: Any) -> Any:
 
 
 def _is_generated(member: Any) -> bool:
-    """Whether a function was written by `dataclass`; it follows from the fields."""
+    """Whether a function was generated by `dataclass` and follows from the fields."""
     return isinstance(member, FunctionType) and member.__code__.co_filename == "<string>"
 
 
 def _held(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # a name that is bound later, such as that of a class in its own body
+    except ValueError:  # a name bound later, such as a class's name in its own body
         return None
 
 
 def _names(code: CodeType) -> set[str]:
-    """The global names and attributes that a function reads, those of functions inside it too."""
+    """Return the global names and attributes that a function and its inner functions read."""
     inner = [_names(const) for const in code.co_consts if isinstance(const, CodeType)]
     return {*code.co_names}.union(*inner)
 
 
 def _is_others(module: str | None) -> bool:
-    """Whether code is of this project, the standard library or an installed package."""
+    """Whether code belongs to this project, the standard library or an installed package."""
     top = (module or "").partition(".")[0]
     if not top or top in sys.stdlib_module_names or top in sys.builtin_module_names:
         return top != "__main__"
@@ -187,7 +187,7 @@ def _is_others(module: str | None) -> bool:
 
 
 def _module(module: ModuleType) -> Iterator[bytes]:
-    """The name of a module; of a user's own, also the content of its file."""
+    """Yield the name of a module; for a user's own, also the content of its file."""
     yield module.__name__.encode()
     file = getattr(module, "__file__", None)
     if file is not None and not _is_others(module.__name__):

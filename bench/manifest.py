@@ -1,9 +1,9 @@
-"""A file with the descriptions of the plug-ins of this repository, so that `list`, `show` and `--help` import none.
+"""Descriptions of this repository's plug-ins in a file, so that `list`, `show` and `--help` import none of them.
 
-    python -m bench.manifest        # writes bench/manifest.json; tests/test_manifest.py fails where it is out of date
+    python -m bench.manifest        # writes bench/manifest.json; tests/test_manifest.py fails if it is outdated
 
-To import a plug-in imports torch, which takes seconds. A plug-in whose file has changed since the manifest was written,
-or that is not in it, is imported instead, and so is one of another distribution.
+Importing a plug-in imports torch, which takes seconds. Plug-ins that changed since the manifest was written, that are
+missing in it, or that belong to another distribution are imported instead.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from bench.plugins import KINDS, Entry, class_of, entries
 
 PATH = Path(__file__).with_name("manifest.json")
 DESCRIBED = ("method", "attack", "teacher recipe")
-"""Kinds whose plug-ins have options."""
+"""Kinds of plug-ins with options."""
 KIND_OF = {kind.__name__: kind for kind in (int, float, bool, str)}
 ZERO, POSITIVE, OTHER = "0", ">0", "*"
-"""How a table of needs writes a number, and a text that it does not list."""
+"""Notation in a table of needs for a number, and for a text that it does not list."""
 Table = list[tuple[list[str], list[str]]]
-"""Values of the options that `needs` reads, and the needs at those."""
+"""Values of the options that `needs` reads, and the resulting needs."""
 
 
 def read(entry: Entry, load: Callable[[], type]) -> Description | None:
-    """The description of a plug-in; None if the manifest does not have it or its file has changed.
+    """Return the description of a plug-in; None if the manifest does not have it or its file has changed.
 
     Args:
-        load: imports the class, for needs that are in no row of the manifest.
+        load: imports the class, for needs that the manifest does not list.
     """
     found = _contents().get(entry.module)
     if entry.file is None or found is None or found["sha256"] != _sha256(entry.file):
@@ -45,7 +45,7 @@ def read(entry: Entry, load: Callable[[], type]) -> Description | None:
 
 
 def summary(entry: Entry) -> str:
-    """The first line of a plug-in's docstring, as far as that is known without importing it."""
+    """Return the first line of a plug-in's docstring, if known without importing it."""
     if entry.file is None:
         return f"from {entry.module}"
     found = _contents().get(entry.module)
@@ -55,7 +55,7 @@ def summary(entry: Entry) -> str:
 
 
 def made() -> dict[str, dict[str, Any]]:
-    """The manifest's content, from the imported plug-ins: module to description."""
+    """Build the manifest's content from the imported plug-ins: module to description."""
     found = {}
     for kind in KINDS:
         for entry in entries(kind).values():
@@ -79,7 +79,7 @@ def is_plugin(cls: type) -> bool:
 def _contents() -> dict[str, dict[str, Any]]:
     try:
         found: dict[str, dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))
-    except FileNotFoundError:  # it is being written for the first time
+    except FileNotFoundError:  # the manifest is being written for the first time
         return {}
     return found
 
@@ -116,14 +116,15 @@ def _decoded(found: Mapping[str, Any], load: Callable[[], type]) -> Description:
 
 
 def _unusual(value: Option | Departure) -> dict[str, Any]:
-    """The fields that are not empty."""
+    """Return the fields that are not empty."""
     plain = dataclasses.asdict(value)
     kept = ("name", "kind", "default", "help", "what", "why")
     return {name: each for name, each in plain.items() if each or name in kept}
 
 
 def _table(cls: type, described: Description) -> dict[str, Any]:
-    """The needs at every choice of the options that `needs` reads: numbers that are 0 and that are not, texts."""
+    """Return the needs for every choice of the options that `needs` reads: numbers that are 0 and that are not,
+    texts."""
     constants = _texts_in(cls)
     values: dict[str, list[Any]] = {}
     options = {option.name: option for option in described.options}
@@ -135,7 +136,7 @@ def _table(cls: type, described: Description) -> dict[str, Any]:
         given = dict(zip(values, combination, strict=True))
         try:
             needs = sorted(cls(**given).needs)
-        except ValueError:  # options that do not go together
+        except ValueError:  # an invalid combination of options
             continue
         rows.append(([_written(options[name], value, constants) for name, value in given.items()], needs))
     return {"reads": list(values), "texts": sorted(constants), "rows": rows}
@@ -144,7 +145,7 @@ def _table(cls: type, described: Description) -> dict[str, Any]:
 def _needs(
     table: Mapping[str, Any], options: Iterable[Option], load: Callable[[], type], values: Mapping[str, Any]
 ) -> frozenset[str]:
-    """The needs at some values of options, the others at their defaults."""
+    """Return the needs at some values of options, the others at their defaults."""
     known = {option.name: option for option in options}
     wanted = [_written(known[n], values.get(n, known[n].default), set(table["texts"])) for n in table["reads"]]
     for row, needs in table["rows"]:
@@ -154,7 +155,7 @@ def _needs(
 
 
 def _read_by_needs(cls: type, values: Mapping[str, list[Any]]) -> set[str]:
-    """The options whose values the property `needs` reads at any combination of these values."""
+    """Return the options that the property `needs` reads at any combination of these values."""
     names, read = {field.name for field in dataclasses.fields(cls)}, set[str]()
 
     def watched(self: Any, name: str) -> Any:
@@ -173,7 +174,7 @@ def _read_by_needs(cls: type, values: Mapping[str, list[Any]]) -> set[str]:
 
 
 def _texts_in(cls: type) -> set[str]:
-    """The texts with which the property `needs` may compare an option."""
+    """Return the texts with which the property `needs` may compare an option."""
     found = getattr(cls, "needs", None)
     if not isinstance(found, property) or found.fget is None:
         return set()
@@ -193,7 +194,7 @@ def _examples(option: Option, texts: Iterable[str]) -> list[Any]:
 
 
 def _written(option: Option, value: Any, texts: Iterable[str]) -> str:
-    """A value as a row has it."""
+    """Format a value as in a row of the table."""
     if option.choices or option.kind is bool:
         return str(value)
     if option.kind is str:

@@ -1,4 +1,4 @@
-"""What the user sees while a run goes on: a bar per stage with rate and remaining time; in a log, a line."""
+"""Progress of a run: one bar per stage with rate and remaining time; without a terminal, one line per stage."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bench.escape import visible
 
 
 class Reporter(Protocol):
-    """Receives progress and notices instead of the terminal, as the Python interface needs it."""
+    """Receives progress and notices instead of the terminal; used by the Python interface."""
 
     def step(self, stage: str, done: int, total: int) -> None:
-        """`done` of `total` steps of a stage are done."""
+        """Report that `done` of `total` steps of a stage are done."""
         ...
 
     def notice(self, line: str) -> None:
-        """A line for the user."""
+        """Report a line for the user."""
         ...
 
 
@@ -34,17 +34,17 @@ reporter: ContextVar[Reporter | None] = ContextVar("reporter", default=None)
 
 
 class Screen(Console):
-    """The console of this project: each text is one line, whose hidden characters are shown as escapes.
+    """The console of this project: each text is one line, with hidden characters shown as escapes.
 
-    It leaves it to `bench.cli.streams` what a closed pipe means; rich ends the process with 1.
+    `bench.cli.streams` decides what a closed pipe means; rich by itself would exit with status 1.
     """
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """The text of a line or of a cell, which rich prints."""
+        """Escape the text of a line or of a cell before rich prints it."""
         return super().render_str(visible(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """Called while a BrokenPipeError is handled, which goes on."""
+        """Called while a BrokenPipeError is handled; the error is raised again."""
         raise
 
 
@@ -62,7 +62,8 @@ class _Rate(ProgressColumn):
 
 @contextmanager
 def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar for one stage on stderr; yields `advance(n)`. Off a terminal, one line when the stage is done."""
+    """Show progress of one stage on stderr; yields `advance(n)`. Without a terminal, prints one line when it is
+    done."""
     start = time.perf_counter()
     if (listener := reporter.get()) is not None:
         finished = 0
@@ -98,10 +99,10 @@ def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def head(text: str, after: str = "") -> None:
-    """A heading to stdout and what stands behind it, as they are: names and paths may have brackets.
+    """Print a heading and the text after it to stdout without markup: names and paths may contain brackets.
 
     Args:
-        text: begins with a line break where an empty line is to stand before it.
+        text: begins with a line break for an empty line before it.
     """
     if text.startswith("\n"):
         out.print()
@@ -109,23 +110,23 @@ def head(text: str, after: str = "") -> None:
 
 
 def tell(line: str) -> None:
-    """A line to stdout as it is: no markup is read in it, and it is not broken."""
+    """Print a line to stdout unchanged: without markup and line breaking."""
     out.print(line, markup=False, soft_wrap=True)
 
 
 def tell_lines(text: str) -> None:
-    """As `tell`, for text of several lines."""
+    """Print text of several lines, as `tell`."""
     for line in text.splitlines():
         tell(line)
 
 
 def plain_text(*lines: str) -> Text:
-    """Lines of a table's cell or title as they are: no markup is read in them."""
+    """Return lines of a table's cell or title without markup."""
     return Text("\n".join(map(visible, lines)))
 
 
 def say(line: str) -> None:
-    """A line for the user beside the bars, on stderr."""
+    """Print a line for the user next to the progress bars, on stderr."""
     if (listener := reporter.get()) is not None:
         listener.notice(line)
         return
@@ -133,5 +134,5 @@ def say(line: str) -> None:
 
 
 def complain(line: str) -> None:
-    """A line to stderr, where no progress bar is shown: an error, or the end of a stage."""
+    """Print a line to stderr when no progress bar is active: an error, or the end of a stage."""
     print(visible(line), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Functions that run on several devices at the same time, a process each, in a torch process group if they need one."""
+"""Run a function on several devices at once, one process each, with a torch process group if needed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.errors import BenchError, RunFailed
 from bench.workers import Worker
 
 GRACE = 5.0
-"""Seconds within which the other processes fail after one has: the first to notice need not be the one at fault."""
+"""Seconds in which further processes may fail after the first: the first failure need not be the cause."""
 
 _reported: Synchronized[int] | None = None
 """In a rank's process: the number of steps that rank 0 has reported."""
@@ -44,7 +44,7 @@ class Rank:
 
 
 class Ranks(AbstractContextManager["Ranks"]):
-    """The devices of one run, with a process each that the first call starts. For one thread."""
+    """The devices of one run, with one process each, started at the first call. For one thread."""
 
     def __init__(self, devices: Sequence[torch.device]) -> None:
         self.devices, self.count = tuple(devices), len(devices)
@@ -61,21 +61,21 @@ class Ranks(AbstractContextManager["Ranks"]):
         advance: Callable[[int], object] = lambda _steps: None,
         grouped: bool = False,
     ) -> list[Any]:
-        """The results of `function(rank, given[rank.index])` of all processes, which compute at the same time.
+        """Return the results of `function(rank, given[rank.index])` of all processes, which compute in parallel.
 
         Args:
-            function: of a module.
-            given: a value per rank; tensors on the CPU.
+            function: a module-level function.
+            given: one value per rank; tensors on the CPU.
             advance: called with the steps that rank 0 has reported since the last call.
             grouped: the processes are torch's default process group during the call (NCCL, or gloo on CPUs).
 
         Raises:
             BenchError: a value cannot be sent to another process; or the function raised it.
-            RunFailed: a process died, or the function raised another exception. All processes have ended then.
+            RunFailed: a process died, or the function raised another exception. All processes have then ended.
         """
         try:
             calls = [pickle.dumps((function, each)) for each in given]
-        except Exception as error:  # pickle has no single error for what it cannot send
+        except Exception as error:  # pickle raises many types of errors
             why = str(error).splitlines()[0]
             raise BenchError(f"--devices {self.count}: cannot be sent to other processes ({why}); use one") from error
         backend = "nccl" if self.devices[0].type == "cuda" else "gloo"
@@ -94,7 +94,7 @@ class Ranks(AbstractContextManager["Ranks"]):
             raise
 
     def close(self) -> None:
-        """End all processes, even in the middle of a call."""
+        """End all processes, even during a call."""
         for worker in self.workers:
             worker.kill()
         self.workers = []
@@ -105,7 +105,7 @@ class Ranks(AbstractContextManager["Ranks"]):
         return self.workers
 
     def _wait(self, futures: Sequence[Future[bytes]], advance: Callable[[int], object]) -> None:
-        """Wait for all calls. Raises the error of the one at fault."""
+        """Wait for all calls. Raises the error that caused the failure."""
         running, reported = set(futures), 0
         while running:
             ended, running = wait(futures, 0.1, FIRST_EXCEPTION)
@@ -117,7 +117,7 @@ class Ranks(AbstractContextManager["Ranks"]):
                 raise self._fault(futures)
 
     def _fault(self, futures: Sequence[Future[bytes]]) -> Exception:
-        """Of the errors of several processes the one that explains the others: a death, then a typed error."""
+        """Return the most likely cause among the errors of several processes: a death, then a typed error."""
         found = {rank: error for rank, each in enumerate(futures) if each.done() and (error := each.exception())}
         order = (BrokenProcessPool, BenchError, RunFailed, Exception)
         rank, error = min(found.items(), key=lambda item: [isinstance(item[1], kind) for kind in order].index(True))
@@ -139,7 +139,7 @@ def _prepare(threads: int, steps: Synchronized[int]) -> None:
 
 
 def _call(call: bytes, rank: Rank, meeting: Path | None, backend: str) -> bytes:
-    """Pickled here: tensors would otherwise pass through shared memory, of which containers have little."""
+    """Run a call that was pickled here: tensors would otherwise use shared memory, which containers have little of."""
     function, given = pickle.loads(call)
     if rank.device.type == "cuda":
         torch.cuda.set_device(rank.device)
@@ -149,5 +149,5 @@ def _call(call: bytes, rank: Rank, meeting: Path | None, backend: str) -> bytes:
         return pickle.dumps(function(rank, given))
     finally:
         if meeting is not None:
-            with suppress(RuntimeError):  # a peer is gone already
+            with suppress(RuntimeError):  # a peer has already ended
                 dist.destroy_process_group()

@@ -1,10 +1,9 @@
-"""Methods and attacks: the description of each, without importing it where the manifest has it; and its class.
+"""Methods and attacks: their descriptions, without importing those in the manifest; and their classes.
 
-Variants. The file of a plug-in holds the algorithm as its paper prints it, variant `printed`. What we made of it so
-that it learns, variant `working`, is either the same class with the options that its `departures` set, or a class of
-its own in the file `working.py` of the plug-in's folder, with `departures` that say in words what it changes. A class
-with `own = True` is this project's own algorithm, of which nothing is printed. `bench.plugins.discovery` says where
-plug-ins are found.
+Variants: the file of a plug-in holds the algorithm as its paper prints it, variant `printed`. The variant `working`
+has the changes that make it learn: either the same class with the options that its `departures` set, or another class
+in the file `working.py` of the plug-in's folder, with `departures` that describe its changes in words. A class
+with `own = True` is this project's own algorithm, which no paper prints. `bench.plugins.discovery` finds plug-ins.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ __all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "se
 
 
 def describe(kind: str, name: str, variant: str | None = None) -> Description:
-    """What a plug-in says of itself, at one variant; None = the default one. Raises BenchError as `load`."""
+    """Describe a plug-in at one variant; None = the default one. Raises BenchError as `load`."""
     return _describe(find(kind, name).at(settle(kind, name, variant)))
 
 
 def variants(kind: str, name: str) -> tuple[Variant, ...]:
-    """The variants of a plug-in; the last one is the default. Raises BenchError as `load`."""
+    """Return the variants of a plug-in; the last one is the default. Raises BenchError as `load`."""
     entry = find(kind, name)
     if entry.working is not None:
         return ("printed", "working")
@@ -37,7 +36,7 @@ def variants(kind: str, name: str) -> tuple[Variant, ...]:
 
 
 def settle(kind: str, name: str, variant: str | None) -> Variant:
-    """The variant that is meant: the default where none is named. Raises BenchError for one that there is not."""
+    """Return the named variant, or the default for None. Raises BenchError for an unknown one."""
     known = variants(kind, name)
     if variant is None:
         return known[-1]
@@ -48,7 +47,7 @@ def settle(kind: str, name: str, variant: str | None) -> Variant:
 
 
 def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
-    """The plug-in's class: the one dataclass with `version` and `tiers` that is defined in its module.
+    """Import the plug-in's class: the one dataclass with `version` and `tiers` that is defined in its module.
 
     Args:
         variant: None = the default one.
@@ -60,18 +59,18 @@ def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
 
 
 def effect(name: str, described: Description, departure: Departure) -> str:
-    """The measured effect of a departure, in words: as the plug-in or else an extension states it; "" if neither does.
+    """Return the measured effect of a departure, in words, from the plug-in or else an extension; "" without one.
 
     Args:
-        name: of the method or attack that `described` is about.
+        name: the method or attack that `described` describes.
     """
     measured = (find_effect(name, described, departure) for find_effect in extensions.load("effects").values())
     return departure.worth or next(filter(None, measured), "")
 
 
-@cache  # boards and sweeps read the same few hundred again and again
+@cache  # boards and sweeps read the same few hundred repeatedly
 def _describe(entry: Entry) -> Description:
-    """From the manifest, else by importing."""
+    """Read a description from the manifest, else by importing the plug-in."""
     found = manifest.read(entry, partial(_class, entry))
     if found is not None:
         return found
@@ -81,7 +80,7 @@ def _describe(entry: Entry) -> Description:
 
 def _class(entry: Entry) -> type[Any]:
     found = plugins.class_of(entry, manifest.is_plugin, "one dataclass with `version` and `tiers`")
-    if entry.file is None:  # of ours the contract tests check that, and more
+    if entry.file is None:  # contract tests check this project's own plug-ins
         read_old_names(entry.kind, found)
         expect(entry.kind, entry.name, found)
     return found

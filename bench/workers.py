@@ -1,6 +1,6 @@
-"""A process that carries out one call after the other: a `ProcessPoolExecutor` of one process that can be killed.
+"""A worker process that runs one call after the other: a `ProcessPoolExecutor` of one process that can be killed.
 
-One executor per process, because a process that dies breaks its whole executor: the others then lose nothing.
+Each process has its own executor, because a process that dies breaks its whole executor.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ GRACE = 10.0
 
 
 class Worker:
-    """One process that stays from call to call. The first call starts it; after it died, the next call starts another.
+    """One process that is kept between calls. The first call starts it; after its death the next call starts another.
 
-    It ends with `close` or `kill`, and with the process that started it, however that ends. Ctrl-C does not reach it.
+    It ends with `close` or `kill`, and with its parent process in any case. Ctrl-C does not reach it.
 
     Args:
-        prepare: a function of a module that a new process calls first with the arguments `given`.
+        prepare: a module-level function that a new process calls first with the arguments `given`.
     """
 
     def __init__(self, prepare: Callable[..., None], *given: Any) -> None:
@@ -39,35 +39,35 @@ class Worker:
         """Start a call; one at a time. Raises OSError if the system cannot start a process."""
         try:
             return self._running().submit(function, *given)
-        except BrokenProcessPool:  # it died while it was idle
+        except BrokenProcessPool:  # the idle process died
             self.kill()
             return self._running().submit(function, *given)
 
     def end_of(self) -> str:
-        """How the process ended, after a call of it has raised BrokenProcessPool."""
+        """Return how the process ended, after a call has raised BrokenProcessPool."""
         status = self.exit_status()
         return f"killed by signal {-status}" if status < 0 else f"exit status {status}"
 
     def exit_status(self) -> int:
-        """The exit status of a process that has died; negative for a signal."""
+        """Return the exit status of a process that has died; negative for a signal."""
         until = time.monotonic() + GRACE
-        # The executor's own thread waits for the process too: whichever of the two is second learns it a moment later
+        # The executor's own thread waits for the process too: the second waiter gets the status a moment later
         while self.process is not None and self.process.exitcode is None and time.monotonic() < until:
             time.sleep(0.01)
         status = None if self.process is None else self.process.exitcode
         return 1 if status is None else status
 
     def interrupt(self) -> None:
-        """Send SIGINT to the process and to what it started, if it leads a process group."""
+        """Send SIGINT to the process, and to its children if it leads a process group."""
         self._signal(signal.SIGINT)
 
     def kill(self) -> None:
-        """End the process now, with what it started if it leads a process group."""
+        """Kill the process now, with its children if it leads a process group."""
         self._signal(signal.SIGKILL)
         self.close()
 
     def close(self) -> None:
-        """Wait until the process has ended; a call that it is in is finished first."""
+        """Wait until the process has ended; a running call is finished first."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         self._pool = self.process = None
@@ -86,19 +86,19 @@ class Worker:
             return
         try:
             os.killpg(self.process.pid, kind)
-        except ProcessLookupError:  # it leads no group, or not yet
+        except ProcessLookupError:  # it does not lead a group, or not yet
             with suppress(ProcessLookupError):
                 os.kill(self.process.pid, kind)
 
 
 def _begin(prepare: Callable[..., None], given: tuple[Any, ...]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the process that started this one decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare(*given)
 
 
 def _end_with_parent() -> None:
-    """The executor's pipe does not end with the parent: this process holds both of its ends."""
+    """End with the parent: the executor's pipe does not close then, as this process holds both of its ends."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

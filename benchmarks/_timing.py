@@ -1,4 +1,4 @@
-"""Time on a CPU or an accelerator, where in a conversion it goes, and medians of it."""
+"""Measure times on a CPU or an accelerator, split a conversion's time into parts, and compute medians."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ NETWORKS: dict[type[nn.Module], tuple[str, ...]] = {
     StrokeGenerator: ("forward",),
     VAE: ("encode", "decode"),
 }
-"""How conversions ask networks. Each call is timed as a whole, with its part of the backward pass."""
+"""Functions by which conversions query networks. Each call is timed as a whole, with its part of the backward pass."""
 
 NOISE = ("bits", "uniform", "normal", "integers", "chance", "sample", "gaussian", "laplace")
-"""What privacy noise is asked for; every draw of a conversion's is inside of one of these."""
+"""Functions that draw privacy noise; every draw of a conversion is inside one of these."""
 SYNCHRONISED = "called a synchronizing CUDA operation"
 LEAF = 2**63
-"""Sequence numbers of nodes that accumulate gradients are above this."""
+"""Nodes that accumulate gradients have sequence numbers above this."""
 
 
 class Clock:
-    """Marks in time: the host's on a CPU, the stream's on CUDA, where taking one does not wait for anything."""
+    """Time marks: the host's clock on a CPU, the stream's on CUDA, where a mark does not wait."""
 
     def __init__(self, device: torch.device) -> None:
         self.cuda = device.type == "cuda"
 
     def mark(self) -> Any:
-        """Now."""
+        """Return a mark of the current time."""
         if not self.cuda:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
@@ -60,23 +60,23 @@ class Clock:
         return event
 
     def between(self, start: Any, end: Any) -> float:
-        """Seconds from one mark to another; on CUDA both must have passed."""
+        """Return the seconds between two marks; on CUDA both must have passed."""
         return start.elapsed_time(end) / 1000 if self.cuda else end - start
 
     def wait(self) -> None:
-        """Until the device has done all it was told to do."""
+        """Wait until the device has finished all its work."""
         if self.cuda:
             torch.cuda.synchronize()
 
 
 class Watch:
-    """Where the time goes while `running`: networks, optimisers, privacy noise. Costs time: such a run is not quoted.
+    """Splits the time while `running` into networks, optimisers and privacy noise. Its overhead makes totals unusable.
 
-    A network's share of a backward pass lies between the first node of autograd's graph that its answer has and the
-    last one; sequence numbers tell which those are, and the engine works through them from high to low.
+    A network's share of a backward pass is between the first and the last autograd node of its output. Sequence numbers
+    identify these nodes; the engine processes them from high to low.
 
     Attributes:
-        images: how many images went through each network, inner ones of another network not counted.
+        images: number of images through each network, without those through networks inside another one.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -86,15 +86,15 @@ class Watch:
         self._step: Any = None
 
     def seconds(self, where: str) -> float:
-        """Seconds in "networks", in "optimiser" or in "noise"."""
+        """Return the seconds in "networks", in "optimiser" or in "noise"."""
         return sum(self.clock.between(*span) for span in self.spans[where])
 
     @contextmanager
     def installed(self, compiled: bool) -> Iterator[None]:
-        """Every call of `NETWORKS` and every optimiser step is seen inside the block.
+        """Record every call of `NETWORKS` and every optimiser step inside the block.
 
         Args:
-            compiled: whether calls may be inside of what `torch.compile` compiles, which then stays as it is.
+            compiled: whether calls may be inside code compiled by `torch.compile`, which is then not instrumented.
         """
         with ExitStack() as stack:
             for network, names in NETWORKS.items():
@@ -179,7 +179,7 @@ def _next_sequence_number() -> int:
 
 
 def _last_of(first: Sequence[Any], oldest: int) -> Any:
-    """The node that a backward pass reaches last, among those not older than `oldest` that `first` lead to."""
+    """Return the last node that a backward pass reaches from `first`, among those not older than `oldest`."""
     found, open_nodes = set(first), list(first)
     while open_nodes:
         for node, _ in open_nodes.pop().next_functions:
@@ -190,12 +190,12 @@ def _last_of(first: Sequence[Any], oldest: int) -> Any:
 
 
 class Loop:
-    """A context's `track` that takes the time of the loops it is opened for, and of nothing else.
+    """A context's `track` that measures only the time inside the loops that use it.
 
     Attributes:
-        seconds: spent in loops.
-        steps: that the loops reported.
-        synchronisations: of the host with a CUDA device, if `watch` was given.
+        seconds: seconds in loops.
+        steps: number of steps that the loops reported.
+        synchronisations: number of waits of the host for a CUDA device, if `watch` was given.
     """
 
     def __init__(self, clock: Clock, watch: Watch | None = None) -> None:
@@ -204,7 +204,7 @@ class Loop:
 
     @contextmanager
     def track(self, stage: str, total: int) -> Iterator[Callable[[int], None]]:
-        """See `bench.api.Context.track`."""
+        """Track a loop, as `bench.api.Context.track`."""
         with ExitStack() as stack:
             caught = stack.enter_context(self._synchronisations_seen())
             self.clock.wait()
@@ -238,20 +238,20 @@ class Loop:
 
 
 def device_named(name: str) -> torch.device:
-    """The device. Raises BenchError for CUDA where there is none."""
+    """Return the device. Raises BenchError for CUDA where there is none."""
     if name == "cuda" and not torch.cuda.is_available():
         raise BenchError("--device cuda: this machine has no CUDA device that torch can use; use --device cpu")
     return torch.device(name)
 
 
 def machine(device: torch.device) -> str:
-    """What was measured on, in a line."""
+    """Describe the measured machine in a line."""
     where = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
     return f"torch {torch.__version__}, {device.type} ({where}), {torch.get_num_threads()} CPU thread(s)"
 
 
 def shape_of(text: str) -> tuple[int, int, int]:
-    """(c, h, w) written as CxHxW. Raises BenchError."""
+    """Parse (c, h, w) written as CxHxW. Raises BenchError."""
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text)
     if match is None:
         raise BenchError(f"--shape {text}: expected CxHxW, such as 1x28x28")
@@ -259,7 +259,7 @@ def shape_of(text: str) -> tuple[int, int, int]:
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1, for argparse."""
+    """Parse a whole number of at least 1, for argparse."""
     value = int(text)
     if value < 1:
         raise ValueError(text)
@@ -267,7 +267,7 @@ def positive(text: str) -> int:
 
 
 def above_zero(text: str) -> float:
-    """A finite number above 0, for argparse."""
+    """Parse a finite number above 0, for argparse."""
     value = float(text)
     if not (value > 0 and math.isfinite(value)):
         raise ValueError(text)
@@ -275,13 +275,13 @@ def above_zero(text: str) -> float:
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """Median, and in brackets least and largest: what to quote of repeats on a machine with other work."""
+    """Format median, and in brackets minimum and maximum: robust for repeats on a machine with other load."""
     low, middle, high = min(values), statistics.median(values), max(values)
     return f"{middle:,.{digits}f} [{low:,.{digits}f}, {high:,.{digits}f}]"
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns of text, the first one to the left and the others to the right."""
+    """Format columns of text, the first one left-aligned and the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = [heads, ["-" * width for width in widths], *rows]
     return "\n".join("  ".join(_padded(line, widths)).rstrip() for line in lines)
@@ -292,7 +292,7 @@ def _padded(line: Sequence[str], widths: Sequence[int]) -> list[str]:
 
 
 def run(main: Callable[[], None]) -> None:
-    """Call `main`; trouble that the user can mend is one line."""
+    """Call `main`; errors that the user can fix are printed in one line."""
     try:
         main()
     except BenchError as error:

@@ -3,9 +3,9 @@
 bench sweep recipes/ablations.toml --out ABLATIONS
 python benchmarks/ablations.py ABLATIONS
 
-Students that `random-guess` alone attacked are rows of runs.csv; the undefended teachers that other attacks attacked,
-of `no-defence` without a budget, rows of attacks.csv. A run that is made again with the same version replaces itself;
-the others stay. `docs/tables` makes tables of docs/methods.md of it; `bench show NAME` reads what a departure is worth.
+Students attacked only by `random-guess` are rows of runs.csv; undefended teachers attacked by other attacks
+(`no-defence` without a budget) are rows of attacks.csv. A repeated run of the same version replaces its row; other rows
+stay. `docs/tables` makes tables of docs/methods.md from it; `bench show NAME` reads the effect of a departure.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from bench.papers.effects import FILES, KEY, SCORES, Kind, read
 from bench.storage.records import RECORD, Record
 
 ATTACK = "random-guess"
-"""The attack of the recipes of ablations: it costs nothing, and nobody publishes it."""
+"""The attack of the recipes of ablations: it costs nothing and is not shown on boards."""
 VICTIM = "no-defence"
-"""The method that attacks are tried on: its student is the teacher."""
+"""The method for trying attacks: its student is the teacher."""
 SUCCESS = {"inversion": "teacher_attack_accuracy", "membership": "teacher_auc"}
 
 
 def rows(runs: list[Path], kind: Kind = "method") -> list[dict[str, Any]]:
-    """The rows of one file of what lies below some output folders.
+    """Return the rows of one file from the records below some output folders.
 
     Raises:
-        ValueError: a record that is damaged; the file is named.
+        ValueError: a record is damaged; the message names the file.
     """
     records = [Record.read(path) for run in runs for path in sorted(run.glob(f"records/[!.]*/{RECORD}"))]
     attacked = [record for record in records if record.status not in ("failed", "skipped") and record.spec["attack"]]
@@ -51,7 +51,7 @@ def _student(record: Record) -> dict[str, Any]:
 
 
 def _attacked(record: Record) -> dict[str, Any] | None:
-    """None for an attack that has no score on the teacher."""
+    """Return the row of an attack; None if it has no score on the teacher."""
     attack = record.spec["attack"]
     measure = next((name for name in SUCCESS.values() if record.metrics.get(name) is not None), None)
     if measure is None:
@@ -70,13 +70,13 @@ def _common(record: Record, column: str, measure: str) -> dict[str, Any]:
 
 
 def merged(old: list[dict[str, Any]], new: list[dict[str, Any]], kind: Kind = "method") -> list[dict[str, Any]]:
-    """Both, each run once, the new ones in the place of the old; sorted."""
+    """Merge old and new rows, sorted; a new row replaces an old one of the same run."""
     found = {tuple(row[key] for key in (kind, *KEY)): row for row in (*old, *new)}
     return [found[key] for key in sorted(found)]
 
 
 def main() -> None:
-    """Read the runs, write the files."""
+    """Read the runs and write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="output folders of a sweep")
     parser.add_argument(

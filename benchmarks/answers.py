@@ -32,7 +32,8 @@ Curve = list[tuple[int, float]]
 
 
 def curves(rows: Iterable[dict[str, str]], dataset: str) -> dict[str, Curve]:
-    """Name of a curve -> (answers, mean accuracy in percent), of DPSD's rows that differ in their number alone."""
+    """Return (responses, mean accuracy in percent) by curve, from DPSD's rows that differ only in the number of
+    responses."""
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row in rows:
         options = json.loads(row["options"])
@@ -55,7 +56,7 @@ def _curve(method: dict[str, object], epsilon: float) -> str | None:
 
 
 def compose(dataset: str, found: dict[str, Curve]) -> Figure:
-    """Accuracy against the number of answers, in logarithms."""
+    """Draw accuracy against the number of responses on a logarithmic axis."""
     figure = Figure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.subplots()
     for (name, curve), marker in zip(found.items(), "osD^", strict=True):
@@ -70,7 +71,7 @@ def compose(dataset: str, found: dict[str, Curve]) -> Figure:
 
 
 def main() -> None:
-    """Draw it."""
+    """Draw the picture."""
     found = curves(read(), "mnist")
     compose("MNIST", found).savefig(DOCS / "answers.png", dpi=120, metadata={"Software": None})
     for name, curve in found.items():

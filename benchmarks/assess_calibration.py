@@ -1,15 +1,15 @@
-"""How often the verdict of `bench assess` is wrong: simulated score sets and real small trainings of known truth.
+"""Error rates of the verdict of `bench assess`: simulated score sets and real small trainings with known truth.
 
     python benchmarks/assess_calibration.py simulate --repeats 20
     python benchmarks/assess_calibration.py train --repeats 5
 
-Simulated members have scores N(shift, 1), non-members N(0, 1). A Gaussian mechanism at (epsilon, 1e-5) is shifted by
-its sensitivity over its deviation, the most that its members' scores may be shifted. A case leaks if its true AUC is
+Simulated members have scores N(shift, 1), non-members N(0, 1). The shift of a Gaussian mechanism at (epsilon, 1e-5) is
+its sensitivity over its deviation, the largest possible shift of its members' scores. A case leaks if its true AUC is
 above 0.60 or its true positive rate at 1 % above 5 %, the limits of the policy `research`. Scores have no model, so
 that the policy of the simulation does not require power.
 
-Trainings are of 8 x 8 digits. A share of the labels is wrong in both sets, so that networks have
-something to memorise. The tables are in Markdown; docs/assess.md has them.
+Trainings are on 8 x 8 digits. A share of the labels is wrong in both sets, so that networks have something to
+memorise. The tables are in Markdown; docs/assess.md has them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bench.progress import reporter
 
 SIZES = (50, 200, 1000, 5000)
 LARGE = 5000
-"""Sets from which on a third of the repetitions is made: they take seconds each."""
+"""Size of sets from which a third of the repetitions is made: they take seconds each."""
 SHORT = {"release": "R", "do not release": "N", "cannot tell": "C"}
 RESEARCH = read_policy("research")
 Floats = np.ndarray
@@ -45,7 +45,7 @@ Floats = np.ndarray
 
 @dataclass(frozen=True)
 class Case:
-    """A simulated case: members' scores, and what is done to the non-members."""
+    """A simulated case: members' scores, and the change of the non-members."""
 
     name: str
     shift: float
@@ -55,14 +55,14 @@ class Case:
 
     @property
     def leaks(self) -> bool:
-        """Whether its true numbers are above the limits of `research`."""
+        """Whether its true numbers exceed the limits of `research`."""
         auc = self.exposed * float(ndtr(self.shift / math.sqrt(2))) + (1 - self.exposed) / 2
         tpr = self.exposed * float(norm.sf(ndtri(0.99) - self.shift)) + (1 - self.exposed) * 0.01
         return auc > RESEARCH.auc_max or tpr > RESEARCH.tpr_at_fpr_1pct_max
 
 
 def mu_of(epsilon: float, delta: float = 1e-5) -> float:
-    """Sensitivity over deviation of the Gaussian mechanism of that privacy."""
+    """Return sensitivity over deviation of the Gaussian mechanism with this privacy."""
     low, high = 0.0, 10.0
     for _ in range(60):
         mu = (low + high) / 2
@@ -89,7 +89,7 @@ CASES = (
 
 
 def simulated(case: Case, n: int, seed: int) -> Assessment:
-    """The assessment of one draw of a case with n members and n non-members."""
+    """Assess one draw of a case with n members and n non-members."""
     rng = np.random.default_rng(seed)
     shifted = rng.normal(size=n) + case.shift * (rng.random(n) < case.exposed)
     inside = _side("members", shifted, rng, 0.0)
@@ -102,7 +102,7 @@ def simulated(case: Case, n: int, seed: int) -> Assessment:
 
 
 def _side(name: str, scores: Floats, rng: np.random.Generator, feature_shift: float) -> Side:
-    """Logits of two classes whose log odds of the true class are the scores and a constant."""
+    """Return logits of two classes whose log odds of the true class are the scores plus a constant."""
     n = len(scores)
     labels = rng.integers(0, 2, n)
     logits = np.zeros((n, 2))
@@ -113,17 +113,17 @@ def _side(name: str, scores: Floats, rng: np.random.Generator, feature_shift: fl
 
 
 class Quiet:
-    """Swallows progress and notices."""
+    """Discards progress and notices."""
 
     def step(self, stage: str, done: int, total: int) -> None:
-        """As `bench.progress.Reporter`."""
+        """Ignore progress, as `bench.progress.Reporter`."""
 
     def notice(self, line: str) -> None:
-        """As `bench.progress.Reporter`."""
+        """Ignore a notice, as `bench.progress.Reporter`."""
 
 
 def simulate(repeats: int, sizes: tuple[int, ...] = SIZES) -> list[str]:
-    """The table of verdicts in percent, and the three rates that matter."""
+    """Return the table of verdicts in percent, and the three error rates."""
     lines = ["| case | leaks | " + " | ".join(f"n = {n}" for n in sizes) + " |", "|---|---|" + "---|" * len(sizes)]
     totals: dict[str, Counter[str]] = {kind: Counter() for kind in ("within", "leaks", "shifted")}
     for number, case in enumerate(CASES):
@@ -157,7 +157,7 @@ def _rates(totals: dict[str, Counter[str]]) -> list[str]:
 
 @dataclass(frozen=True)
 class Training:
-    """A real training: members, passes (0 = DP-SGD at `epsilon`), share of wrong labels, what is done to the others."""
+    """A real training: members, passes (0 = DP-SGD at `epsilon`), share of wrong labels, change of the non-members."""
 
     name: str
     kind: str
@@ -184,7 +184,7 @@ TRAININGS = (
 
 
 def train(repeats: int, epochs_of_control: str = "dense-cnn") -> list[str]:
-    """The table of verdicts on real trainings."""
+    """Return the table of verdicts on real trainings."""
     lines = ["| training | kind | verdicts in % | accuracy on members, others | seconds |", "|---|---|---|---|---|"]
     totals: dict[str, Counter[str]] = {kind: Counter() for kind in ("within", "leaks", "shifted")}
     for case in TRAININGS:
@@ -258,7 +258,7 @@ def _trained(case: Training, images, labels, seed: int) -> Callable:  # type: ig
 
 
 def _private(case: Training, images, labels) -> Callable:  # type: ignore[no-untyped-def, type-arg]
-    """DP-SGD by Opacus: a network of two layers, 20 passes."""
+    """Train by DP-SGD with Opacus: a network of two layers, 20 passes."""
     import warnings
 
     import torch

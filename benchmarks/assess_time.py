@@ -2,7 +2,7 @@
 
     python benchmarks/assess_time.py --images 5000 --scores 1000000
 
-Images are blobs under noise. Wall-clock and processor seconds of each part, and the largest memory of the process.
+Images are noisy blobs. Prints wall-clock and processor seconds of each part, and the peak memory of the process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 
 def made_images(n: int, seed: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
-    """(n, 32, 32, 3) uint8 images and (n,) labels."""
+    """Return (n, 32, 32, 3) uint8 images and (n,) labels."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, n)
     images = rng.normal(110, 60, (n, 32, 32, 3))
@@ -27,7 +27,7 @@ def made_images(n: int, seed: int, classes: int = 10) -> tuple[np.ndarray, np.nd
 
 
 def assess_images(n: int, folder: Path) -> None:
-    """Assess a ResNet-18 that was trained for two passes."""
+    """Assess a ResNet-18 after training for two passes."""
     import torch
 
     import bench
@@ -74,7 +74,7 @@ def assess_scores(n: int, folder: Path) -> None:
 
 
 def main() -> None:
-    """Time what is given."""
+    """Time the requested parts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=0)
     parser.add_argument("--scores", type=int, default=0)

@@ -1,12 +1,12 @@
-r"""A setting of a method that trains on private records, chosen on what no board tests on.
+r"""Choose a setting of a method that trains on private records, on images that no board tests on.
 
-The method converts the private part of a data set (split iid) with each value of an option; its student is judged on
-the attacker's part of the same split, whose images are neither private nor the test set. One seed each. The learning
-rate of DP-SGD and its kind (`FALLING_RATE`):
+The method converts the private part of a data set (split iid) with each value of an option; its student is tested on
+the attacker's part of the same split, whose images are neither private nor the test set. One seed each. For example the
+learning rate of DP-SGD and its schedule (`FALLING_RATE`):
 
     python benchmarks/attackers_part.py --dataset fmnist --method dp-sgd --option rate --value 2 --value 8
 
-With `--epsilon none` nothing is solved for, and an option can be the noise itself:
+With `--epsilon none` no noise is solved for, and an option can be the noise itself:
 
     python benchmarks/attackers_part.py --dataset mnist --method gs-wgan --epsilon none --set critics=1 \
         --option sigma --value 0
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def budget(typed: str) -> Budget:
-    """An epsilon, or "none": no budget, the method's own noise stands."""
+    """Parse an epsilon, or "none": no budget, so that the method's own noise is used."""
     if typed == "none":
         return Budget(None, solve="none")
     try:
@@ -73,7 +73,7 @@ def budget(typed: str) -> Budget:
 
 
 def material(name: str, folder: Path | None) -> tuple[Teacher, torch.Tensor, torch.Tensor]:
-    """A teacher that holds the private part and answers nothing; images and labels of the attacker's part."""
+    """Return a teacher with the private part that answers no queries; images and labels of the attacker's part."""
     images = data.load(name, folder)
     split = data.split(images, "iid")
     private, labels = data.private_part(images, split)

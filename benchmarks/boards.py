@@ -1,4 +1,4 @@
-"""How long a board of many records takes to build, and how much memory, for records as the runner writes them.
+"""Time and memory to build a board of many records, as the runner writes them.
 
 python benchmarks/boards.py --records 100000
 """
@@ -25,7 +25,7 @@ KEYS = [metric.key for metric in BUILT_IN if metric.averaged and metric.of == "r
 
 
 def record(number: int) -> Record:
-    """A record with made-up numbers; every three share a row."""
+    """Build a record with invented numbers; every three share a row."""
     seed, row = number % SEEDS, number // SEEDS
     where = DataSpec("mnist", "f" * 16, "iid")
     teacher = TeacherSpec(where, "resnet18", None, {"epochs": 10, "lr": 0.002, "batch": 64}, seed)
@@ -51,7 +51,7 @@ def record(number: int) -> Record:
 
 
 def main() -> None:
-    """Write records, build the board from them, print what it took."""
+    """Write records, build the board from them, print time and memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=3)

@@ -1,10 +1,10 @@
-"""What the channels-last layout is worth to a frozen network: asking it, and descending through it to its images.
+"""Speed-up from the channels-last layout of a frozen network: for queries and for gradients with respect to images.
 
     python benchmarks/channels_last.py
 
-Both layouts of one network on the same random images, one measurement of each in turn, repeated. Printed are ratios of
-medians, the usual layout's time over that of channels-last: for an answer, for the gradient of images, and for a step
-of training, which no frozen network takes. `bench.pipeline.trained.frozen` follows the first two.
+Both layouts of one network run on the same random images, one measurement of each alternately, repeated. Prints ratios
+of medians, the default layout's time over that of channels-last: for a query, for the gradient of images, and for a
+training step, which frozen networks do not need. `bench.pipeline.trained.frozen` is based on the first two.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ NETWORKS = (
     ("datalens", (1, 28, 28), 256),
     ("evaluator-cnn", (1, 28, 28), 64),
 )
-"""Network, shape of an image, images at once."""
+"""Network, shape of an image, batch size."""
 CLASSES = 10
 CPU = torch.device("cpu")
 
 
 def main() -> None:
-    """The table."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=positive, default=5)
     given = parser.parse_args()
@@ -66,7 +66,7 @@ def _ratio(pair: tuple[nn.Module, nn.Module], work: Callable[[nn.Module], None],
         for network, taken in zip(pair, seconds, strict=True):
             start = time.perf_counter()
             work(network)
-            if repeat:  # the first one chooses its algorithms
+            if repeat:  # the first call selects algorithms and is not counted
                 taken.append(time.perf_counter() - start)
     return f"{statistics.median(seconds[0]) / statistics.median(seconds[1]):.2f}"
 

@@ -1,8 +1,8 @@
-"""What a federation's server could learn at best: how right the clients are together, by what is made of their answers.
+"""Accuracy of a federation's clients together: an upper estimate for its server, by way of combining their responses.
 
-The clients of the seed (their draw is that of `bench run --seeds`) train as those of `dense` at tier quick, which are
-those of `fedavg` too. Judged on the attacker's part, which is neither private nor the test set: each client alone, the
-mean of their logits (what `dense`, `feddf`, `feddafl` and `fedadi` distil as published), the mean of their
+The clients of the seed (drawn as in `bench run --seeds`) are trained as those of `dense` at tier quick, which equal
+those of `fedavg`. They are tested on the attacker's part, which is neither private nor the test set: each client by
+itself, the mean of their logits (which `dense`, `feddf`, `feddafl` and `fedadi` distil as published), the mean of their
 probabilities, their votes, and one network of their averaged weights.
 
     python benchmarks/client_ensembles.py --dataset mnist --student datalens --student dense-cnn
@@ -35,7 +35,7 @@ AT_ONCE = 500
 
 
 def main() -> None:
-    """Print a line per data set, network and seed."""
+    """Print one line per data set, network and seed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the data sets; default as of `bench run --data-root`")
     parser.add_argument("--dataset", action="append", required=True, help="may be repeated")
@@ -68,18 +68,18 @@ def main() -> None:
 
 
 def logits(together: ClientEnsemble, images: Tensor) -> Tensor:
-    """(K, n, classes) for (n, c, h, w) uint8 images."""
+    """Return (K, n, classes) logits for (n, c, h, w) uint8 images."""
     return torch.stack([asked(member, images) for member in together.members])
 
 
 @torch.no_grad()
 def asked(network: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
-    """(n, classes) float32."""
+    """Return the network's (n, classes) float32 outputs, in batches."""
     return torch.cat([network(part.float() / 255).float() for part in images.split(AT_ONCE)])
 
 
 def right(scores: Tensor, truth: Tensor) -> float:
-    """Share of (n, classes) scores whose largest is the true class's; of several as large, the first."""
+    """Return the share of (n, classes) scores with the largest at the true class; ties count for the first class."""
     return float((scores.argmax(1) == truth).float().mean())
 
 

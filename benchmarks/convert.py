@@ -1,21 +1,21 @@
-"""How fast each method's conversion loop is, and how much of it is spent outside of networks.
+"""Speed of each method's conversion loop, and the share of time outside of networks.
 
     python benchmarks/convert.py --device cuda --compile --precision bf16
 
 The teacher and any ensemble are untrained, images are random: neither changes the work. One conversion of a variant is
-one uncounted run, then `--repeats` timed runs with nothing attached, variants in turn, then one run that is watched for
-where time goes. Printed are the median and, in brackets, least and largest.
+one warm-up run, then `--repeats` timed runs without instrumentation, variants alternating, then one instrumented run
+that splits the time. Prints the median and, in brackets, minimum and maximum.
 
 - images/s: images through the student per second of the loop; every forward pass counts, with or without a backward
-  one, to the end or to the features.
-- seconds: of the loop; building networks, planning the budget and compiling are not in it.
+  pass, complete or only up to the features.
+- seconds: seconds of the loop; without building networks, planning the budget and compiling.
 - outside: share of the loop outside of forward and backward passes of student, teacher, generator and autoencoder;
-  "optimiser" and "noise" are the parts of it in optimiser steps and in draws of privacy noise, "rest" is what is left.
-- ratio: images/s over those of the plain variant of the same repeat.
-- syncs/step (CUDA): how often the host waits for the device in the loop, per step.
+  "optimiser" and "noise" are the parts of it in optimiser steps and in draws of privacy noise, "rest" is the remainder.
+- ratio: images/s over those of the plain variant in the same repeat.
+- syncs/step (CUDA): number of times per step that the host waits for the device in the loop.
 
-A round of DPSD, DPDFD and FedDPSD answers as many images as at the tier itself, but `--scale` shortens the training
-that follows, so that answering weighs more than in a real run; `--scale 1` undoes it.
+A round of DPSD, DPDFD and FedDPSD queries as many images as at the tier itself, but `--scale` shortens the training
+that follows, so that queries weigh more than in a real run; `--scale 1` disables this.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ SCALED = (
     "direct_iterations", "questions", "amount", "queries", "extra", "synthetic",
 )  # fmt: skip
 WITHOUT_BUDGET = Budget(None, solve="none")
-"""The methods' own noise: how much there is does not change the work."""
+"""The methods' own noise is used: its size does not change the work."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """How a conversion is run."""
+    """Options of a conversion run."""
 
     name: str
     compile: bool = False
@@ -55,7 +55,7 @@ class Variant:
 
 @dataclass
 class Measured:
-    """What was seen of one variant of one method."""
+    """Measurements of one variant of one method."""
 
     seconds: list[float] = field(default_factory=list)
     images: int = 0
@@ -67,15 +67,15 @@ class Measured:
 
     @property
     def rates(self) -> list[float]:
-        """Images per second of every repeat."""
+        """Return the images per second of every repeat."""
         return [self.images / seconds for seconds in self.seconds]
 
 
 def shortened(plugin: type[Any], args: argparse.Namespace) -> Any:
-    """The method at its tier, with fewer rounds of fewer steps, then with what the user set.
+    """Return the method at its tier, with fewer rounds of fewer steps, then with the user's settings.
 
     Raises:
-        BenchError: settings that the method refuses.
+        BenchError: the method refuses the settings.
     """
     at_tier = plain(configure(plugin, args.tier, {}, "method"))
     given = {name: str(min(args.rounds, at_tier[name])) for name in ROUNDS if name in at_tier}
@@ -89,7 +89,7 @@ def shortened(plugin: type[Any], args: argparse.Namespace) -> Any:
 
 
 def toy_teacher(method: Any, args: argparse.Namespace, device: torch.device) -> Teacher:
-    """An untrained teacher, with the untrained ensemble and the random private images that the method asks for."""
+    """Return an untrained teacher, with an untrained ensemble and random private images if the method needs them."""
     shape, classes = args.shape, args.classes
     torch.manual_seed(0)
     model = nets.build(args.teacher, shape, classes).to(device).eval().requires_grad_(False)
@@ -104,7 +104,7 @@ def toy_teacher(method: Any, args: argparse.Namespace, device: torch.device) -> 
 
 
 class Bench:
-    """One method on one device."""
+    """Measures one method on one device."""
 
     def __init__(self, name: str, args: argparse.Namespace, device: torch.device) -> None:
         self.args, self.device, self.clock = args, device, Clock(device)
@@ -112,7 +112,7 @@ class Bench:
         self.teacher = toy_teacher(self.method, args, device)
 
     def measure(self, variants: list[Variant]) -> dict[str, Measured]:
-        """Every variant warmed up, timed in turn, and watched."""
+        """Warm up, time alternately, and instrument every variant."""
         seen = {variant.name: Measured() for variant in variants}
         if any(variant.compile for variant in variants):
             torch._dynamo.reset()
@@ -128,13 +128,13 @@ class Bench:
         return seen
 
     def convert(self, variant: Variant, loop: Loop) -> torch.nn.Module:
-        """One conversion; returns the student."""
+        """Run one conversion; return the student."""
         torch.manual_seed(0)
         ctx = Context(self.device, 0, loop.track, MemoryArtifacts(), autocast=variant.autocast, compile=variant.compile)
         return self.method.convert(self.teacher, self.args.student, WITHOUT_BUDGET, ctx).student
 
     def watch(self, variant: Variant, measured: Measured) -> None:
-        """Count the student's images and find where the time goes, in a run of its own."""
+        """Count the student's images and split the time, in a separate run."""
         watch = Watch(self.clock)
         loop = Loop(self.clock, watch)
         with watch.installed(variant.compile):
@@ -147,7 +147,7 @@ class Bench:
 
 
 def rows(method: str, seen: dict[str, Measured], cuda: bool) -> list[list[str]]:
-    """The table's rows of one method."""
+    """Return the table's rows of one method."""
     made, plain_rates = [], seen["plain"].rates
     for name, m in seen.items():
         ratio = [rate / base for rate, base in zip(m.rates, plain_rates, strict=True)]
@@ -168,7 +168,7 @@ def rows(method: str, seen: dict[str, Measured], cuda: bool) -> list[list[str]]:
 
 
 def setting(text: str) -> tuple[str, str]:
-    """NAME=VALUE, for argparse."""
+    """Parse NAME=VALUE, for argparse."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise ValueError(text)
@@ -176,7 +176,7 @@ def setting(text: str) -> tuple[str, str]:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--method", action="append", default=[], help="a method (may be repeated; default: all)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

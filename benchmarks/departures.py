@@ -1,13 +1,13 @@
-"""The recipe of all ablations that are missing: every departure of every method or attack taken back, one at a time.
+"""Print the recipe of all missing ablations: every departure of every method or attack reverted, one at a time.
 
     python benchmarks/departures.py --dataset digits > departures.toml      # --kind attack: of the attacks
     bench sweep departures.toml --out ABLATIONS
     python benchmarks/ablations.py ABLATIONS
 
-A departure is missing whose plug-in states no worth, whose options can take it back, and that
-leaderboards/papers/ablations does not have on the data set at the plug-in's present version. Budgets are
-those of recipes/board.toml. Attacks are tried on the
-undefended teacher; what only a student or a generator could tell (`TELLS_NOTHING`) is left out.
+A departure is missing if its plug-in states no effect, its options can revert it, and
+leaderboards/papers/ablations has no result on the data set at the plug-in's present version. Budgets are
+those of recipes/board.toml. Attacks run on the undefended teacher; options that only matter for a student or a
+generator (`TELLS_NOTHING`) are left out.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ seeds = [0, 1, 2]
 CONTROL = {"attack": "random-guess"}
 VICTIM = {"method": "no-defence", "epsilon": "none"}
 TELLS_NOTHING = {"reference_kind"}
-"""Options that change nothing of an attack on a teacher."""
+"""Options that change nothing in an attack on a teacher."""
 
 
 def budgets() -> dict[str, dict[str, Any]]:
-    """Method to the budget of its first grid on the board that gives it no options of its own."""
+    """Return the budget of each method's first grid on the board that sets no options of the method."""
     found: dict[str, dict[str, Any]] = {}
     for grid in tomllib.loads(BOARD.read_text(encoding="utf-8"))["grid"]:
         names = [grid["method"]] if isinstance(grid["method"], str) else grid["method"]
@@ -49,7 +49,7 @@ def budgets() -> dict[str, dict[str, Any]]:
 
 
 def missing(name: str, described: Description, dataset: str, kind: Kind = "method") -> Iterator[Departure]:
-    """Departures of a method or an attack of which nothing is known on a data set, and something could be."""
+    """Return the departures of a method or an attack without a result on a data set that an ablation could measure."""
     for departure in described.departures:
         undone = reverting_options(described, departure)
         if undone and not departure.worth and not (kind == "attack" and undone.keys() <= TELLS_NOTHING):
@@ -59,7 +59,7 @@ def missing(name: str, described: Description, dataset: str, kind: Kind = "metho
 
 
 def grids(dataset: str, wanted: list[str], kind: Kind = "method") -> Iterator[dict[str, Any]]:
-    """A cell of each method or attack as it is, then one of each missing departure taken back."""
+    """Yield a cell of each method or attack unchanged, then one for each missing departure, reverted."""
     budget = budgets()
     for name in wanted or list(registry.entries(kind)):
         if registry.variants(kind, name)[-1] != "working":
@@ -67,7 +67,7 @@ def grids(dataset: str, wanted: list[str], kind: Kind = "method") -> Iterator[di
         described = registry.describe(kind, name)
         if lacking := list(missing(name, described, dataset, kind)):
             if described.facts.get("access") in ("samples", "generator"):
-                continue  # of what is released besides a student, which the victim does not do
+                continue  # attacks a generator or images, which the target does not release
             cell = {kind: name, **(CONTROL | budget[name] if kind == "method" else VICTIM)}
             yield cell | {"note": "as it is"}
             for departure in lacking:
@@ -78,7 +78,7 @@ def grids(dataset: str, wanted: list[str], kind: Kind = "method") -> Iterator[di
 
 
 def text(key: str, value: Any) -> str:
-    """A line of TOML."""
+    """Format a line of TOML."""
     shown = str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, int | float) else None
     if shown is None:
         shown = '"' + str(value).replace("\\", "\\\\").replace('"', "'") + '"'

@@ -1,9 +1,9 @@
-"""What drawing dropout's masks from whole numbers is worth: torch's own dropout beside `bench.nets.dropout`.
+"""Speed-up from drawing dropout masks as integers: torch's own dropout compared with `bench.nets.dropout`.
 
     python benchmarks/dropout.py
 
-One measurement of each in turn, repeated, of processor time. Printed are ratios of medians, torch's time over ours: of
-the layer alone, and of a step of training of the networks that have it.
+One measurement of each alternately, repeated, of processor time. Prints ratios of medians, torch's time over ours: of
+the layer only, and of a training step of the networks that have it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NETWORKS = (
     ("evaluator-cnn", (1, 28, 28), 64),
     ("face-net", (3, 64, 64), 64),
 )
-"""Network, shape of an image, images at once."""
+"""Network, shape of an image, batch size."""
 CLASSES = 10
 
 
 def main() -> None:
-    """The table."""
+    """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=positive, default=9)
     given = parser.parse_args()
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _both(ours: nn.Module) -> tuple[nn.Module, nn.Module]:
-    """A network with torch's dropout, and the network."""
+    """Return a copy of the network with torch's dropout, and the network."""
     theirs = copy.deepcopy(ours)
     for parent in theirs.modules():
         for name, layer in parent.named_children():

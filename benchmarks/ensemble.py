@@ -1,13 +1,13 @@
-"""How fast many teachers are trained side by side, against one of them alone at batch 128.
+"""Speed of training many teachers in parallel, compared with a single one at batch 128.
 
     python benchmarks/ensemble.py --device cuda
 
-All trainings are `bench.teachers.fit_ensemble`, on random images in equal parts; one measurement of each in
-turn, repeated. Timed is from the end of the first step to the end of the last one. Printed are the median and, in
-brackets, least and largest.
+All trainings are `bench.teachers.fit_ensemble`, on random images in equal parts; one measurement of each alternately,
+repeated. The timer runs from the end of the first step to the end of the last one. Prints the median and, in
+brackets, minimum and maximum.
 
 - images/s: images of all teachers together, forward and backward, per second.
-- ratio: images/s over those of the teacher alone of the same repeat; wanted is at least 0.5.
+- ratio: images/s over those of the single teacher in the same repeat; the target is at least 0.5.
 - seconds per step: one step of all teachers.
 """
 
@@ -33,7 +33,7 @@ WANTED = 0.5
 PART = 64
 HOWS: tuple[How, ...] = ("stacked", "in turn")
 TIERS = {"quick": (50, 16), "paper": (250, 128)}
-"""Teachers, and images of each per step."""
+"""Number of teachers, and images of each per step."""
 
 Fixed = tuple[tuple[int, int, int], int, torch.device]
 """Image shape, classes, device."""
@@ -43,7 +43,7 @@ class Training:
     """`count` teachers of one network `net` on random images, `batch` of each per step.
 
     Raises:
-        BenchError: a network that is not trained in steps.
+        BenchError: the network is not trained in steps.
     """
 
     def __init__(self, net: str, count: int, batch: int, how: How, fixed: Fixed) -> None:
@@ -61,7 +61,7 @@ class Training:
         self.clock = Clock(device)
 
     def seconds_per_step(self, steps: int) -> float:
-        """Train `steps` + 1 steps and time all but the first, which pays for what is set up."""
+        """Train `steps` + 1 steps and time all but the first, which includes the setup."""
         marks: list[float] = []
         done = 0
 
@@ -87,7 +87,7 @@ class Training:
 
 
 def measure(trainings: dict[str, Training], repeats: int, seconds: float) -> dict[str, list[float]]:
-    """Images/s of every training, measured in turn; each for about so many seconds."""
+    """Measure images/s of every training, alternately; each for about `seconds`."""
     steps = {}
     for name, training in trainings.items():
         once = training.seconds_per_step(1)
@@ -100,7 +100,7 @@ def measure(trainings: dict[str, Training], repeats: int, seconds: float) -> dic
 
 
 def rows(net: str, trainings: dict[str, Training], rates: dict[str, list[float]]) -> list[list[str]]:
-    """The table's rows of one network."""
+    """Return the table's rows of one network."""
     made = []
     for name, training in trainings.items():
         ratio = [rate / base for rate, base in zip(rates[name], rates["alone"], strict=True)]
@@ -122,7 +122,7 @@ def rows(net: str, trainings: dict[str, Training], rates: dict[str, list[float]]
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--net", action="append", default=[], help="default: shard-cnn and dgd-cnn (may be repeated)")
     parser.add_argument("--tier", choices=tuple(TIERS), default="paper",

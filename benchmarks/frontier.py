@@ -1,9 +1,9 @@
-"""Accuracy against a true epsilon, of the published boards: the picture docs/frontier.png of the README.
+"""Draw docs/frontier.png of the README: accuracy against accounted epsilon, from the published boards.
 
 python benchmarks/frontier.py
 
-Hollow: what the papers print, at the epsilon that they claim. Filled: what was measured here, at the epsilon that is
-proved for one private record; of methods with a small one the best at each epsilon is named.
+Hollow marks: numbers published in the papers, at their claimed epsilon. Filled marks: our measurements, at the
+accounted epsilon for one private record; among methods with a small epsilon, the best at each epsilon is named.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ROOT = Path(__file__).resolve().parent.parent
 PAPERS = {"dgd": "o", "dp-dfd": "s", "dpdfd": "^", "dpsd": "D", "fed-dpsd": "v"}
 PRINTED_AS = {"feddpsd": "fed-dpsd"}
 SMALL = 100.0
-"""Epsilon up to which a promise says something."""
+"""Largest epsilon with a meaningful guarantee."""
 LOWEST = 55.0
-"""Accuracy below which nothing is drawn."""
+"""Smallest accuracy that is drawn."""
 NAMED_AT, FROM = 0.25, 0.0015
-"""Epsilon at which the names of the best end, and where the axis begins, so that the longest has room."""
+"""Epsilon at the right end of the names, and at the start of the axis, so that the longest name fits."""
 APART = 2.2
-"""Points of accuracy between two names."""
+"""Vertical distance between two names, in points of accuracy."""
 NOT_TAKEN = {"older-version", "float32-noise", "account-mended", "refuted"}
 """Flags of rows that are not drawn."""
 Setting = tuple[str, float, float]
@@ -40,8 +40,8 @@ Setting = tuple[str, float, float]
 
 
 def measured(board: pd.DataFrame) -> list[Setting]:
-    """One entry for every setting but the printed variants with a finite accounted epsilon for one record, of those
-    that `bench choose` would take: of present versions, whose account is true."""
+    """Return one entry per setting with a finite accounted epsilon for one record, except printed variants; only those
+    that `bench choose` would accept: of present versions, with a valid account."""
     board = board[~board["flags"].fillna("").map(lambda flags: bool(NOT_TAKEN & set(flags.split())))]
     rows = board[(board["variant"] != "printed") & (board["unit"] == "example") & (board["split"] == "iid")]
     rows = rows[rows["epsilon_accounted"].map(math.isfinite)]
@@ -50,8 +50,8 @@ def measured(board: pd.DataFrame) -> list[Setting]:
 
 
 def printed(reported: pd.DataFrame, dataset: str) -> list[Setting]:
-    """The best number that any of the four papers prints for each of their methods at a claimed 1 and 10; one that
-    changed places with another where it is quoted is none."""
+    """Return the best number that any of the four papers prints for each of their methods at a claimed 1 and 10;
+    numbers that were swapped with another one where they are quoted are left out."""
     rows = reported[(reported["dataset"] == dataset) & (reported["metric"] == "accuracy")]
     rows = rows[~rows["issue"].fillna("").str.contains("swapped-values")]
     rows = rows.assign(method=rows["method"].replace(PRINTED_AS))
@@ -61,7 +61,7 @@ def printed(reported: pd.DataFrame, dataset: str) -> list[Setting]:
 
 
 def frontier(settings: Iterable[Setting]) -> list[Setting]:
-    """Those that none of a smaller or equal epsilon beats, by rising epsilon."""
+    """Return the settings that no other one of smaller or equal epsilon beats, by rising epsilon."""
     found: list[Setting] = []
     for setting in sorted(settings, key=lambda s: (s[1], -s[2])):
         if not found or setting[2] > found[-1][2]:
@@ -70,7 +70,7 @@ def frontier(settings: Iterable[Setting]) -> list[Setting]:
 
 
 def draw(axes: Axes, title: str, ours: list[Setting], theirs: list[Setting]) -> None:
-    """One data set."""
+    """Draw one data set."""
     for method, marker in PAPERS.items():
         both = [(e, a) for m, e, a in theirs if m == method], [(e, a) for m, e, a in ours if m == method]
         hollow, filled = ([*zip(*points, strict=True)] or [(), ()] for points in both)
@@ -88,7 +88,7 @@ def draw(axes: Axes, title: str, ours: list[Setting], theirs: list[Setting]) -> 
 
 
 def name(axes: Axes, best: list[Setting]) -> None:
-    """Each method's name once, in a column left of all points, with a line to its point of the least epsilon."""
+    """Write each method's name once, left of all points, with a line to its point of the least epsilon."""
     height = math.inf
     for method in dict.fromkeys(method for method, *_ in reversed(best)):
         _, epsilon, accuracy = next(s for s in best if s[0] == method)
@@ -100,7 +100,7 @@ def name(axes: Axes, best: list[Setting]) -> None:
 
 
 def compose(boards: dict[str, pd.DataFrame], reported: pd.DataFrame) -> Figure:
-    """A panel for each data set."""
+    """Draw a panel for each data set."""
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
     panels = figure.subplots(1, len(boards), squeeze=False)[0]
     for axes, (dataset, board) in zip(panels, boards.items(), strict=True):
@@ -115,7 +115,7 @@ def compose(boards: dict[str, pd.DataFrame], reported: pd.DataFrame) -> Figure:
 
 
 def main() -> None:
-    """Draw it."""
+    """Draw the picture."""
     folder = ROOT / "leaderboards"
     boards = {name: pd.DataFrame(wide_rows(read_board(folder, name))) for name in ("mnist", "fmnist")}
     reported = pd.read_csv(folder / "papers" / "reported.csv")

@@ -1,16 +1,16 @@
-"""How cost grows: processor seconds against records, classes, image size, teachers and answers, with log-log slopes.
+"""Growth of cost: processor seconds against records, classes, image size, teachers and responses, with log-log slopes.
 
     python benchmarks/growth.py --picture docs/growth.png
 
-A slope of 1 means that twice as much takes twice as long. It is fitted to all points by least squares; "last" is that
-of the last two points, where fixed costs weigh least. One thread; every point is the median of `--repeats`, after a
-run that does not count. Networks are untrained and images random: neither changes the work.
+A slope of 1 means that twice the size takes twice the time. It is fitted to all points by least squares; "last" is the
+slope of the last two points, where fixed costs matter least. One thread; every point is the median of `--repeats`,
+after a warm-up run. Networks are untrained and images random: neither changes the work.
 
-- records: one pass of DP-SGD (hooks, batches of 256, 26k weights) over so many records of 1x28x28.
-- classes: nearest neighbours, precision, recall, density and coverage of 40 images a side in each of so many classes.
-- image side: a training step of the student `datalens` on 64 images of so many pixels a side.
-- teachers: a training step of so many `shard-cnn` on 16 images each, side by side.
-- answers: DPSD's conversion, one student, with so many answers and a step for every 8 of them.
+- records: one pass of DP-SGD (hooks, batches of 256, 26k weights) over N records of 1x28x28.
+- classes: nearest neighbours, precision, recall, density and coverage of 40 images a side in each of N classes.
+- image side: a training step of the student `datalens` on 64 images of N x N pixels.
+- teachers: a training step of N `shard-cnn` networks on 16 images each, in parallel.
+- answers: DPSD's conversion, one student, with N responses and a step for every 8 of them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_variable] = "1"  # before any library reads it
+    os.environ[_variable] = "1"  # set before any library reads it
 
 import matplotlib  # noqa: E402
 import numpy as np  # noqa: E402
@@ -48,7 +48,7 @@ Work = Callable[[], object]
 
 @dataclass(frozen=True)
 class Axis:
-    """What grows: its name, its values, and the work at a value, ready to be done again and again."""
+    """One growing quantity: its name, its values, and the repeatable work at a value."""
 
     name: str
     values: tuple[int, ...]
@@ -56,13 +56,13 @@ class Axis:
 
 
 def private_pass(count: int) -> Work:
-    """One pass of DP-SGD over so many records."""
+    """Prepare one pass of DP-SGD over `count` records."""
     model, private, train = network(), records(count), our_loop("opacus")
     return lambda: train(model, private, 256, count // 256, 1.0, 1.0)
 
 
 def scoring(classes: int) -> Work:
-    """Reconstructions and private images of so many classes, compared in 64 features."""
+    """Prepare the comparison of reconstructions and private images of `classes` classes, in 64 features."""
     rng = torch.Generator().manual_seed(0)
     labels = torch.arange(40 * classes) % classes
     made, private = (torch.randn(len(labels), 64, generator=rng) for _ in range(2))
@@ -70,7 +70,7 @@ def scoring(classes: int) -> Work:
 
 
 def student_step(side: int) -> Work:
-    """Forward, backward and an update."""
+    """Prepare a forward pass, a backward pass and an update."""
     torch.manual_seed(0)
     student = nets.build("datalens", (1, side, side), 10)
     optimizer = torch.optim.SGD(student.parameters(), lr=0.01)
@@ -85,7 +85,7 @@ def student_step(side: int) -> Work:
 
 
 def conversion(answers: int) -> Work:
-    """DPSD at tier smoke with so many answers."""
+    """Prepare DPSD at tier smoke with `answers` responses."""
     given = {"questions": answers, "student_steps": answers // 8, "committee": 1}
     args = Namespace(tier="smoke", rounds=1, scale=1.0, teacher="datalens", student="datalens", dataset="toy",
                      shape=(1, 16, 16), classes=10, private=64, repeats=1,
@@ -95,7 +95,7 @@ def conversion(answers: int) -> Work:
 
 
 def ensemble_step(count: int) -> Work:
-    """Three steps of so many teachers."""
+    """Prepare three steps of `count` teachers."""
     training = Training("shard-cnn", count, 16, "stacked", ((1, 16, 16), 10, CPU))
     return lambda: training.seconds_per_step(2)
 
@@ -110,7 +110,7 @@ AXES = (
 
 
 def seconds(work: Work, repeats: int) -> float:
-    """Median processor time, after one that does not count."""
+    """Return the median processor time, after a warm-up."""
     work()
     taken = []
     for _ in range(repeats):
@@ -121,7 +121,7 @@ def seconds(work: Work, repeats: int) -> float:
 
 
 def slopes(values: Sequence[int], taken: Sequence[float]) -> tuple[float, float]:
-    """Of log seconds over log value: fitted to all points, and between the last two.
+    """Return the slopes of log seconds over log value: fitted to all points, and between the last two.
 
     >>> slopes((1, 2, 4), (3.0, 6.0, 12.0))
     (1.0, 1.0)
@@ -132,7 +132,7 @@ def slopes(values: Sequence[int], taken: Sequence[float]) -> tuple[float, float]
 
 
 def draw(found: dict[str, tuple[tuple[int, ...], list[float]]], path: Path) -> None:
-    """One panel an axis, both axes logarithmic, with a line of slope 1 through the last point."""
+    """Draw one panel per axis, both scales logarithmic, with a line of slope 1 through the last point."""
     figure = Figure(figsize=(2.4 * len(found), 2.6), layout="constrained")
     for place, (name, (values, taken)) in enumerate(found.items()):
         axes = figure.add_subplot(1, len(found), place + 1)

@@ -1,9 +1,9 @@
-"""What keeping freed memory is worth (`bench.interface.heap`): processor time and page faults of training steps.
+"""Speed-up from keeping freed memory (`bench.interface.heap`): processor time and page faults of training steps.
 
     python benchmarks/heap.py
 
-Each measurement is a process of its own, with the allocator as the C library has it and as `bench` sets it in turn.
-Printed are medians, and the ratio of the processor's times, kernel and all, as these do not depend on what else runs.
+Each measurement is a separate process, alternately with the C library's default allocator and with the settings of
+`bench`. Prints medians, and the ratio of processor times, kernel included, as these do not depend on other programs.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ CASES = (
     ("resnet18", (3, 64, 64), 64, False),
     ("resnet18", (3, 64, 64), 64, True),
 )
-"""Network, shape of an image, images at once, whether in bfloat16."""
+"""Network, shape of an image, batch size, whether in bfloat16."""
 STEPS, CLASSES = 8, 10
 
 
 def main() -> None:
-    """The table; or, asked for a case by number, one measurement as JSON."""
+    """Print the table; or, for a case given by number, one measurement as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=positive, default=3)
     parser.add_argument("--case", type=int, help=argparse.SUPPRESS)
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _row(case: int, repeats: int) -> list[str]:
-    """Pairs in turn: before, kept."""
+    """Measure pairs alternately: default, kept."""
     pairs = [[_measured(case, keep) for keep in (False, True)] for _ in range(repeats)]
     (s0, f0, m0), (s1, f1, m1) = (
         [statistics.median(x) for x in zip(*side, strict=True)] for side in zip(*pairs, strict=True)
@@ -69,7 +69,7 @@ def _measured(case: int, keep: bool) -> list[float]:
 
 
 def _steps(arch: str, shape: tuple[int, int, int], count: int, half: bool) -> list[float]:
-    """Processor seconds and page faults of a step after the first two, and the peak in MiB."""
+    """Return processor seconds and page faults of a step after the first two, and the peak in MiB."""
     torch.set_num_threads(1)
     model = nets.build(arch, shape, CLASSES).train()
     images, labels = torch.rand(count, *shape), torch.arange(count) % CLASSES

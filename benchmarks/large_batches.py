@@ -1,14 +1,14 @@
-"""Settings of `dp-sgd` and `ts-adp` at tier standard, chosen on USPS alone, which no row of the boards is measured on.
+"""Choose settings of `dp-sgd` and `ts-adp` at tier standard on USPS, which no row of the boards is measured on.
 
-Batches are a twelfth of the records, as 4,096 of 50,000 are, and the noise is divided by how many times more records
-that is, so that it has the same weight as there at epsilon 1. Settings are drawn at random from wide ranges, judged on
-all images of USPS that they were not trained on, and the better half goes on with one seed more (successive halving).
-Printed are the last four, and the first of them with four views of each record (De et al., 2022):
+Batches are a twelfth of the records, as 4,096 of 50,000 are. The noise is divided by the ratio of the record counts, so
+that it has the same weight as with 50,000 records at epsilon 1. Settings are drawn at random from wide ranges and
+tested on all images of USPS outside their training set; the better half continues with one more seed (successive
+halving). Prints the last four, and the first of them with four views of each record (De et al., 2022):
 
     python benchmarks/large_batches.py --data FOLDER --method dp-sgd
     bench run --tier standard --method dp-sgd --epsilon 1 --dataset mnist --method.rate RATE --method.clip CLIP ...
 
-RATE is what is printed, divided by CLIP.
+RATE is the printed one, divided by CLIP.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ RANGES = {
     "average": [0.0, 0.9, 0.98],
     "decay": [False, True],
 }
-"""The rate is of a gradient of length 1: it is divided by the clipping norm. 600 steps of 4,096 records are as many
+"""The rate is for a gradient of length 1: it is divided by the clipping norm. 600 steps of 4,096 records are as many
 gradients as the published 4,680 of 512."""
 LAST = 4
-"""Settings that are left in the end."""
+"""Number of settings that remain at the end."""
 RECORDS, EPSILON, DELTA = 50_000, 1.0, 1e-5
-"""Of the budget that is carried over."""
+"""Records, epsilon and delta of the budget that is transferred."""
 VIEWS = 4
 
 
 @dataclass
 class Search:
-    """What settings are tried on; `tried` keeps what was found."""
+    """Inputs of all settings; `tried` caches results."""
 
     method: str
     private: tuple[torch.Tensor, torch.Tensor]
@@ -64,7 +64,7 @@ class Search:
     tried: dict[str, list[float]] = field(default_factory=dict)
 
     def accuracy(self, drawn: dict[str, Any], seed: int) -> float:
-        """Of one training, in [0, 1]."""
+        """Return the accuracy of one training, in [0, 1]."""
         options = drawn | {"rate": drawn["rate"] / drawn["clip"], "batch": STANDARD["batch"]}
         method = configure(
             registry.load("method", self.method), "standard", {k: str(v) for k, v in options.items()}, "method"
@@ -78,13 +78,14 @@ class Search:
         except RuntimeError:
             if all(bool(w.isfinite().all()) for w in network.parameters()):
                 raise
-            return 0.0  # it diverged: the worst of all settings
+            return 0.0  # diverged: the worst possible result
         with torch.no_grad():
             answers = torch.cat([network(part.float() / 255).argmax(1) for part in self.judged.split(500)])
         return float((answers == self.truth).float().mean())
 
     def scaled(self, method: PrivateTraining) -> tuple[str, Any, DpSgdParameters]:
-        """The network's name, and settings and mechanism for these few records, noise of the same weight as of many."""
+        """Return the network's name, and settings and mechanism for these few records, with the noise weight of
+        many."""
         settings, records = method.settings("mnist"), len(self.private[0])
         many = calibrate(settings.parameters(RECORDS), Budget(EPSILON, delta=DELTA))
         few = records / RECORDS
@@ -92,14 +93,14 @@ class Search:
         return method.network, settings, settings.parameters(records)
 
     def score(self, drawn: dict[str, Any], seeds: int) -> float:
-        """Mean over so many seeds; each is trained once."""
+        """Return the mean over `seeds` seeds; each is trained once."""
         known = self.tried.setdefault(str(drawn), [])
         known += [self.accuracy(drawn, seed) for seed in range(len(known), seeds)]
         return statistics.fmean(known)
 
 
 def main() -> None:
-    """Successive halving, printed round by round."""
+    """Run successive halving, and print every round."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the data sets; default as of `bench run --data-root`")
     parser.add_argument("--method", choices=("dp-sgd", "ts-adp"), default="dp-sgd")

@@ -1,12 +1,12 @@
-"""A folder of image files that is larger than memory goes through a run: time, and memory that is not the file's.
+"""Run on a folder of image files that is larger than memory: time, and memory without the mapped file.
 
     python benchmarks/large_folder.py --images 50000 --side 128 --work FOLDER
 
-Writes the folder, unless it is there, and runs `bench run --method no-defence --attack loss-threshold --tier smoke` on
-it, reads the folder again as a second run does, and runs once more, each time with its peak memory: `anonymous` is what
-the process itself holds (RssAnon of /proc/PID/status, looked at ten times a second), `resident` what the system counts
-(VmHWM), pages of the mapped files included, which it takes back when others need them. The script fails where an
-`anonymous` is above `--limit-gib`.
+Writes the folder, unless it exists, runs `bench run --method no-defence --attack loss-threshold --tier smoke` on
+it, reads the folder again as a second run does, and runs once more, each time with its peak memory: `anonymous` is the
+memory of the process itself (RssAnon of /proc/PID/status, sampled ten times a second); `resident` is the system's count
+(VmHWM), which includes pages of mapped files that can be reclaimed. The script fails if an `anonymous` is above
+`--limit-gib`.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from pathlib import Path
 from bench.pipeline.material import Wanted, load_material
 load_material(Wanted({0!r}, "iid", out=Path({1!r}))).data.fingerprint
 """
-"""What a run does before it trains."""
+"""The reading part of a run, before any training."""
 TONES = 32
-"""Patterns that images are blended from: enough that no two images are the same."""
+"""Number of patterns that are blended: enough that no two images are equal."""
 
 
 def write_folder(folder: Path, images: int, side: int) -> None:
-    """`images` JPEG files in ten class folders, a sixth of them in test/: a class's waves with a noise of its own."""
+    """Write `images` JPEG files in ten class folders, a sixth of them in test/: the class's waves with random noise."""
     rng = np.random.default_rng(0)
     y, x = np.mgrid[0:side, 0:side] / side
     noise = rng.integers(0, 120, (TONES, side, side, 3))
@@ -54,7 +54,8 @@ def write_folder(folder: Path, images: int, side: int) -> None:
 
 
 def measured(command: list[str]) -> tuple[float, float, float]:
-    """Seconds, and the peaks of anonymous and resident memory in GiB, of a command. Raises SystemExit if it fails."""
+    """Return seconds, and the peaks of anonymous and resident memory in GiB, of a command. Raises SystemExit if it
+    fails."""
     start, anonymous, resident = time.perf_counter(), 0, 0
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
     while process.poll() is None:
@@ -68,7 +69,7 @@ def measured(command: list[str]) -> tuple[float, float, float]:
 
 
 def _status(process: int) -> dict[str, int]:
-    """Name to KiB of what /proc says of a process; nothing of one that has just ended."""
+    """Return the KiB values of /proc for a process; {} if it has just ended."""
     try:
         lines = Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines()
     except OSError:

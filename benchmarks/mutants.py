@@ -1,7 +1,8 @@
-"""Which faults the game of a method, and its runs on neighbouring data, find in the code that touches private data.
+"""Planted faults in code that touches private data, and which tests find them: the game, or runs on neighbouring data.
 
-Prints the tables of docs/audits.md: every fault that is planted into a step function, and what finds it; and how often
-the game accepts each method as it is. Faults are in tests/privacy/mutants_*.py. A few minutes of one core each.
+Prints the tables of docs/audits.md: every fault that is planted into a step function, and the test that finds it; and
+how often the game accepts each correct method. Faults are in tests/privacy/mutants_*.py. A few minutes of one core
+each.
 
 python benchmarks/mutants.py --seeds 20
 """
@@ -26,7 +27,7 @@ CHECKS: list[ModuleType] = [checks_training, checks_votes]
 
 
 def main() -> None:
-    """Both tables, of the plug-ins asked for."""
+    """Print both tables, for the given plug-ins."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="faults whose name, and plug-ins whose settings, hold this text")
     parser.add_argument("--seeds", type=int, default=0, help="audits of each method without a fault; 0: none")

@@ -1,16 +1,16 @@
-"""How long what we do takes beside what others' libraries, or a plain loop, take for the same: ratios of one run.
+"""Time of our code compared with other libraries, or a plain loop, for the same task: ratios of one run.
 
     python benchmarks/peers.py                       # all pairs; a few minutes
     python benchmarks/peers.py --only training --repeats 9
 
-Every pair is first checked to compute the same thing; where it does not, the script fails. Then both take turns in one
+Every pair is first checked to compute the same result; otherwise the script fails. Then both run alternately in one
 process that is bound to one core, with one thread. Times are processor times, so that other programs on the machine
-do not count; a row has the median of the repeats' ratios and, in brackets, least and largest.
+do not count; a row has the median of the repeats' ratios and, in brackets, minimum and maximum.
 
-ratio: our time over the peer's. Above 1 ours is SLOWER; `bar` is the largest one that is good enough, and with
+ratio: our time over the peer's. Above 1 ours is SLOWER; `bar` is the largest acceptable ratio, and with
 `--strict` a row above its bar makes the exit status 1.
 
-Peers that are no dependencies: pip install 'dp-distill-bench[peers]'. Where one is absent its row says so.
+Some peers are not dependencies: pip install 'dp-distill-bench[peers]'. A missing peer is reported in its row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[_variable] = "1"  # before any library reads it
+    os.environ[_variable] = "1"  # set before any library reads it
 
 import torch  # noqa: E402
 from _timing import machine, positive, run, spread, table  # noqa: E402
@@ -43,14 +43,15 @@ HEADS = ["what", "peer", "ours, ms", "peer, ms", "ratio", "bar", ""]
 
 
 def one_core() -> None:
-    """This process and its threads stay on one core, so that a peer that starts threads gains nothing by them."""
+    """Bind this process and its threads to one core, so that a multi-threaded peer has no advantage."""
     torch.set_num_threads(1)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def rows(name: str, work: Path, repeats: int) -> Iterator[tuple[list[str], bool]]:
-    """The table's rows of some pairs, and whether each keeps its bar. Raises BenchError for a pair that differs."""
+    """Yield the table's rows of some pairs, and whether each meets its bar. Raises BenchError for a pair that
+    differs."""
     for pair in ROWS[name](work):
         if isinstance(pair, Absent):
             yield [str(pair), *[""] * (len(HEADS) - 1)], True

@@ -1,6 +1,6 @@
-"""How many plays the mechanism audit needs for each planted fault, and how often it refutes what is correct.
+"""Number of plays that the mechanism audit needs for each planted fault, and its rate of false refutations.
 
-Prints the two tables of docs/audits.md. With one thread: a minute for the faults; the correct mechanisms take a minute
+Prints the two tables of docs/audits.md. With one thread: a minute for the faults; for the correct mechanisms a minute
 per hundred seeds of 20,000 plays, and per ten audits of a million.
 
 python benchmarks/planted.py --seeds 100 --plays 20000
@@ -28,7 +28,7 @@ FAULTS = [*planted_noise.REPORTED, *planted_counts.REPORTED, *planted_noise.ADDE
 
 
 def main() -> None:
-    """Both tables, or those of the names asked for."""
+    """Print both tables, or those of the given names."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="faults and mechanisms whose name holds this text")
     parser.add_argument("--seed", type=int, default=0, help="of the audits of faults")

@@ -1,11 +1,11 @@
-"""How fast training over several devices is, against one of them: `bench run --devices N`.
+"""Speed of training over several devices, compared with one of them: `bench run --devices N`.
 
     python benchmarks/ranks.py --device cpu --devices 2
 
-Trainings of a teacher (`bench.teachers.fit`) and by DP-SGD (`bench.dp_training.dp_sgd.train`) on random images, on one
-device and over all in turn, repeated; on a CPU set OMP_NUM_THREADS=1, so that a process is a core. A step's time is the
-difference between a training of several steps and one of a single step, so that starting is not in it. Printed are the
-median and, in brackets, least and largest; the ratio is one device's time over that of all.
+Trainings of a teacher (`bench.teachers.fit`) and by DP-SGD (`bench.dp_training.dp_sgd.train`) run on random images, on
+one device and on all alternately, repeated; on a CPU set OMP_NUM_THREADS=1, so that each process uses one core. A
+step's time is the difference between a training of several steps and one of a single step, which excludes the start.
+Prints the median and, in brackets, minimum and maximum; the ratio is one device's time over that of all.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from bench.testing import context
 
 CLASSES = 10
 Training = Callable[[Ranks | None, int], None]
-"""Over these ranks, that many steps."""
+"""Function of the ranks and a number of steps that trains."""
 
 
 def records(count: int, shape: tuple[int, int, int]) -> tuple[Tensor, Tensor]:
-    """Random images and labels."""
+    """Return random images and labels."""
     rng = torch.Generator().manual_seed(0)
     return torch.randint(0, 256, (count, *shape), generator=rng, dtype=torch.uint8), torch.arange(count) % CLASSES
 
 
 def teacher(net: str, batch: int, shape: tuple[int, int, int], device: torch.device) -> Training:
-    """A teacher by its standard recipe."""
+    """Prepare the training of a teacher by its standard recipe."""
     images, labels = records(4 * batch, shape)
 
     def begin(ranks: Ranks | None, steps: int) -> None:
@@ -50,7 +50,7 @@ def teacher(net: str, batch: int, shape: tuple[int, int, int], device: torch.dev
 
 
 def private(net: str, batch: int, shape: tuple[int, int, int], device: torch.device) -> Training:
-    """DP-SGD, the sampling rate 1/4."""
+    """Prepare DP-SGD with sampling rate 1/4."""
     made = records(4 * batch, shape)
 
     def begin(ranks: Ranks | None, steps: int) -> None:
@@ -62,7 +62,7 @@ def private(net: str, batch: int, shape: tuple[int, int, int], device: torch.dev
 
 
 def seconds_per_step(training: Training, ranks: Ranks | None, steps: int, clock: Clock) -> float:
-    """Of a training of some steps more than another, which pays for all else."""
+    """Return the seconds per step: the difference to a training of one step, divided by the extra steps."""
     taken = []
     for count in (1, steps + 1):
         start = time.perf_counter()
@@ -73,7 +73,7 @@ def seconds_per_step(training: Training, ranks: Ranks | None, steps: int, clock:
 
 
 def parse() -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--devices", type=positive, default=2)

@@ -1,10 +1,10 @@
-"""How long `bench report` takes for many runs, how large its site is, and how long its pages take to show.
+"""Time of `bench report` for many runs, size of its site, and time until its pages are shown.
 
     python benchmarks/report.py --runs 5000
 
-The runs are the published records, copied with seeds and budgets of their own. The site is opened from the disk in a
-headless Chromium; every page is timed from an empty tab until its content stands and is laid out. What a page loads is
-counted in bytes of files.
+The runs are the published records, copied with new seeds and budgets. The site is opened from the disk in a
+headless Chromium; every page is timed from an empty tab until its content is laid out. The size of a page is the
+number of bytes of the files that it loads.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ window.shownAt = new Promise((done) => {
   look();
 });
 """
-"""Runs before the page's own scripts: milliseconds since the navigation at which the page is laid out."""
+"""Script that runs before the page's own: milliseconds from navigation until the page is laid out."""
 
 
 def many(known: Sequence[Record], number: int) -> list[Record]:
-    """So many records with the specs and numbers of the known ones; three seeds of every setting, and new budgets."""
+    """Return `number` records with the specs and numbers of known ones; three seeds per setting, and new budgets."""
     found = []
     for index in range(number):
         model = known[index // 3 % len(known)]
@@ -55,13 +55,13 @@ def many(known: Sequence[Record], number: int) -> list[Record]:
         budget = round(1.0 + index // (3 * len(known)) + 0.001 * (index // 3 % len(known)), 3)
         for part in [spec["release"], *([spec["attack"]["target"]] if spec["attack"] else [])]:
             part["seed"], part["budget"]["epsilon"] = index % 3, budget
-        # Evenly spread over the first letters, as hashes are
+        # Evenly distributed over the first letters, like hashes
         found.append(replace(model, spec=spec, hash=f"{index * 0x9E3779B97F4A7C15 % 2**64:016x}"))
     return sorted(found, key=lambda record: record.hash)
 
 
 def opened(site: Path, places: Sequence[str], repeats: int) -> list[list[str]]:
-    """Page, seconds until it is shown, and bytes of data that it loaded."""
+    """Return for each page the seconds until it is shown, and the bytes of data that it loaded."""
     if find() is None:
         raise BenchError("no Chromium to open the site with; install it (apt-get install chromium)")
     with tempfile.TemporaryDirectory() as profile:
@@ -87,7 +87,7 @@ def _elements(browser: Browser) -> int:
 
 
 def main() -> None:
-    """Make the site, open its pages, print what both took."""
+    """Make the site, open its pages, print both times."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=positive, default=5000)
     parser.add_argument("--repeats", type=positive, default=5)

@@ -1,10 +1,10 @@
-"""How long `bench sweep` takes to plan many cells: a recipe of so many settings, each with five seeds.
+"""Time of `bench sweep` to plan many cells: a recipe of many settings, each with five seeds.
 
     python benchmarks/sweeps.py --cells 10000
 
-Five methods, with and without attacks, at budgets from 1 upwards. A first plan, uncounted, imports the plug-ins and
-loads digits. Then every plan is made anew; what is printed are processor seconds, in which other programs on the
-machine do not count, and wall seconds beside them. A third or so is the methods' own checking of their budgets.
+Five methods, with and without attacks, at budgets from 1 upwards. A first plan, not counted, imports the plug-ins and
+loads digits. Then every plan is made from the start; the script prints processor seconds, which exclude other programs
+on the machine, and wall seconds. About a third is the methods' own check of their budgets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ METHODS, ATTACKS, SEEDS = ["dpsd", "dgd", "dpdfd", "dp-dfd", "dp-merf"], ["none"
 
 
 def recipe(folder: Path, cells: int) -> Path:
-    """A recipe file of at least so many cells."""
+    """Write a recipe file of at least `cells` cells."""
     budgets = -(-cells // (len(METHODS) * len(ATTACKS) * SEEDS))
     epsilons = [round(1 + 19 * i / budgets, 4) for i in range(budgets)]
     path = folder / "many.toml"
@@ -37,7 +37,7 @@ def recipe(folder: Path, cells: int) -> Path:
 
 
 def planned(path: Path, out: Path) -> list[Cell]:
-    """The plan, as `bench sweep --dry-run` makes it."""
+    """Return the plan, as `bench sweep --dry-run` makes it."""
     return plan(read(path), ["--tier", "smoke", "--out", str(out)], [], out, Settler())
 
 

@@ -1,10 +1,10 @@
-"""How much of this repository one run passes through: files, their lines, and the lines that are executed.
+"""Part of this repository that one run executes: files, their lines, and the executed lines.
 
     python benchmarks/trace_run.py
     python benchmarks/trace_run.py --files -- --method pate --tier smoke
 
-A file counts where one of its functions is executed; importing it does not count. Lines of a file are all its lines,
-which is what a reader who follows the run has before them. The run is made in an empty folder, so that no step is
+A file counts if one of its functions is executed; importing it does not count. Lines of a file are all its lines,
+as a reader who follows the run sees them. The run is made in an empty folder, so that no step is
 cached. Arguments after `--` are those of `bench run`; without them the run is DPSD attacked by GMI, tier smoke.
 """
 
@@ -25,13 +25,13 @@ RUN = ["--method", "dpsd", "--attack", "gmi", "--tier", "smoke"]
 
 
 class Tracer:
-    """Notes the executed lines of functions in this repository."""
+    """Records the executed lines of functions in this repository."""
 
     def __init__(self) -> None:
         self.lines: dict[str, set[int]] = defaultdict(set)
 
     def call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Of `sys.settrace`: follow the lines of a function of this repository, and of no other one."""
+        """Trace function of `sys.settrace`: follow the lines of functions of this repository only."""
         name = frame.f_code.co_filename
         if not name.startswith(FOLDERS) or frame.f_code.co_name == "<module>":
             return None
@@ -46,7 +46,7 @@ class Tracer:
 
 
 def traced(arguments: list[str]) -> dict[str, set[int]]:
-    """File to the lines of it that `bench run` executes with these arguments."""
+    """Return the lines of each file that `bench run` executes with these arguments."""
     from bench.cli import main
 
     tracer = Tracer()

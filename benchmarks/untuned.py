@@ -1,10 +1,10 @@
-"""Settings of `private-features`, chosen on USPS alone, which no row of the boards is measured on.
+"""Choose settings of `private-features` on USPS, which no row of the boards is measured on.
 
-Settings are drawn at random from wide ranges, which do not stand around any defaults. Each is trained on USPS at the
+Settings are drawn at random from wide ranges that are not centred at any defaults. Each is trained on USPS at the
 budget whose mu times the number of records is that of 50,000 records at epsilon 1, so that noise has the same weight;
-it is judged on all images of USPS that it was not trained on, with several seeds of the noise. The best half goes on
-with one seed more, and so on (successive halving), so that the winner is not the luckiest of many. Printed are the
-last eight, the first of them with other whitening, and what the defaults reach:
+it is tested on all images of USPS outside its training set, with several seeds of the noise. The best half continues
+with one more seed, and so on (successive halving), so that the winner is not the luckiest of many. Prints the
+last eight, the first of them with other whitening, and the result of the defaults:
 
     python benchmarks/untuned.py --data FOLDER
     bench run --method private-features --epsilon 1 --dataset mnist --method.steps ... (as printed)
@@ -41,25 +41,25 @@ RANGES = {
     "momentum": [0.0, 0.5, 0.9, 0.95],
     "average": [0.0, 0.25, 0.5],
 }
-"""From what is surely too little to what is surely too much; 240 steps are what five minutes of two cores allow."""
+"""Ranges from certainly too little to certainly too much; 240 steps are the limit of five minutes on two cores."""
 LAST = 8
-"""Settings that are left in the end."""
+"""Number of settings that remain at the end."""
 RECORDS, EPSILON, DELTA = 50_000, 1.0, 1e-5
-"""Of the budget that is carried over."""
+"""Records, epsilon and delta of the budget that is transferred."""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What settings are tried on."""
+    """Inputs of all settings."""
 
     teacher: Teacher
     judged: torch.Tensor
     truth: torch.Tensor
     contexts: dict[int, Context] = field(default_factory=dict)
-    """By seed; each keeps the features, which are the same for all settings."""
+    """Contexts by seed; each keeps the features, which are the same for all settings."""
 
     def accuracy(self, settings: dict[str, Any], seed: int) -> float:
-        """Of one training with that noise."""
+        """Return the accuracy of one training with that noise."""
         trained = FeatureTraining(**settings)
         kind = trained.kind(self.teacher.shape)
         multiplier = _multiplier(len(private_records(self.teacher)[0]))
@@ -74,7 +74,7 @@ class Search:
 
 
 def main() -> None:
-    """Successive halving, printed round by round."""
+    """Run successive halving, and print every round."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of the data sets; default as of `bench run --data`")
     parser.add_argument("--settings", type=int, default=128, help="drawn from the ranges")
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _multiplier(records: int) -> float:
-    """1 / mu, where mu times the number of records is that of the budget that is carried over."""
+    """Return 1 / mu, where mu times the number of records is that of the transferred budget."""
     mu = FeatureTraining().spending("none", Budget(EPSILON, delta=DELTA)).mu
     return records / (mu * RECORDS)
 

@@ -1,6 +1,6 @@
-"""Seconds of a run in a process that stays from run to run, as in a sweep, and in a process that starts for it.
+"""Seconds of a run in a process that is reused, as in a sweep, and in a new process.
 
-The run is one that is in the cache already, so that starting is nearly all it does.
+The run is cached, so that the time is almost only the start.
 
 python benchmarks/warm.py --runs 5
 """
@@ -20,7 +20,7 @@ from bench.sweeps.local import Local
 
 
 def main() -> None:
-    """Make the run once, then repeat it each way; the first of a process that stays is left out."""
+    """Make the run once, then repeat it both ways; the first run of a reused process is left out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()

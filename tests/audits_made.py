@@ -1,4 +1,4 @@
-"""Audits of toy releases, as tests make them."""
+"""Builds audits of toy releases for tests."""
 
 from __future__ import annotations
 

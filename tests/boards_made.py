@@ -11,7 +11,7 @@ from wide_boards import write_boards
 
 
 def cells(method: str, **more: Any) -> dict[str, Any]:
-    """A row of a board; what is not given is empty, as in a real one."""
+    """A row of a board; fields that are not given are empty, as in a real one."""
     usual = {
         "tier": "quick", "split": "iid", "variant": "printed", "kind": "methods", "teacher": "resnet18",
         "student": "datalens",

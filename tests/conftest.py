@@ -1,4 +1,4 @@
-"""Fixtures for everyone: where real data lie, and how to run the command as a user types it."""
+"""Shared fixtures: the folder of real data, and the command as a user types it."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def ranks() -> Iterator[Ranks]:
 
 @pytest.fixture
 def double_precision(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Networks, draws and `.float()` in float64, so that golden values hold on every processor and release of torch.
+    """Run networks, draws and `.float()` in float64, so that golden values hold on every processor and torch release.
 
-    In float32 they do not: Adam divides a gradient by its own size, and one that is 0 but for rounding becomes a step.
+    In float32 they do not: Adam divides a gradient by its own size, so that a rounding error of 0 becomes a full step.
     """
     monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
     torch.set_default_dtype(torch.float64)
@@ -71,7 +71,7 @@ def bench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 def write_toy(
     folder: Path, train: int, shape: tuple[int, int, int] = (1, 16, 16), classes: int = 4, test: int = 40
 ) -> Path:
-    """`toy.npz` in `folder`: noise, in which each class is bright in a cell of its own; 1 or 3 channels."""
+    """Write `toy.npz` in `folder`: noise, in which each class has one bright cell; 1 or 3 channels."""
     rng = np.random.default_rng(0)
     channels, side, _ = shape
     across = math.ceil(math.sqrt(classes))

@@ -1,4 +1,4 @@
-"""Distributions that bring plug-ins, as pip leaves them on the disk."""
+"""Distributions with plug-ins, as pip installs them."""
 
 from __future__ import annotations
 

@@ -110,14 +110,14 @@ def png(shade: int = 128) -> bytes:
 
 
 def value_of(content: bytes) -> Any:
-    """What a part's script sets, as a browser reads it."""
+    """Return the value that a part's script sets, as a browser reads it."""
     found = re.fullmatch(r"REPORT\[(\".*?\")\] = JSON\.parse\('(.*)'\);\n", content.decode(), re.DOTALL)
     assert found is not None
     return json.loads(re.sub(r"\\(.)", r"\1", found[2], flags=re.DOTALL))
 
 
 def built(*records: Record) -> list[boards.Board]:
-    """Their board, alone in a list."""
+    """Return their board in a list."""
     return [boards.build(records)]
 
 

@@ -1,4 +1,4 @@
-"""Parts of made-up records that are as complete as a file must be."""
+"""Parts of constructed records with all fields that a file needs."""
 
 from __future__ import annotations
 
@@ -29,4 +29,4 @@ def audit_line(correct: int, epsilon_lower: float = 0.0) -> dict[str, Any]:
 
 
 CANARIES = {"number": 200, "inserted": 100, "from": "aux of iid, in hash order"}
-"""Of an audit."""
+"""The canaries of an audit."""

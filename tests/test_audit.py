@@ -1,4 +1,4 @@
-"""The end-to-end audit on toy images: canaries, what each network is trained on, its record."""
+"""The end-to-end audit on toy images: canaries, the training data of each network, its record."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_verdicts() -> None:
 
 
 def parts_given_by(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[set[int]]]:
-    """What the module's `with_guests` gives to each holder, whenever it is asked from now on."""
+    """Replaces the module's `with_guests` and records each holder's part from now on."""
     seen: list[list[set[int]]] = []
     divide = module.with_guests
 

@@ -1,4 +1,4 @@
-"""Audits on the board: which row they stand in, what is shown beside the bound, and the claim that is refuted."""
+"""Audits on the board: their rows, the values next to the bound, and the refuted claim."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def record(place: Path) -> Record:
 
 
 def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int = 95, **privacy: Any) -> Audit:
-    """An audit of a record's release, 200 canaries and 100 guesses, so many of them right on student and teacher."""
+    """An audit of a record's release, 200 canaries and 100 guesses, with given correct guesses on student and
+    teacher."""
     teacher_spec = record.spec["release"]["teacher"] | {"canaries": 200, "coins": 0, "kind": "audit-teacher"}
     spec = {"tier": record.spec["tier"], "release": record.spec["release"], "guesses": 100, "confidence": 0.95}
     spec |= {"teacher": teacher_spec, "score": "loss", "kind": "audit", "version": 1}
@@ -121,7 +122,7 @@ def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
 def test_a_teacher_that_nobody_needs_makes_no_other_release(
     method: str, variant: Variant, options: dict[str, Any], depends: bool, record: Record
 ) -> None:
-    """A release may be of the teacher's network though nobody asks the teacher: `label-smoothing` by default."""
+    """A release may depend on the teacher's network without queries: `label-smoothing` by default."""
     described = registry.describe("method", method, variant)
     release: dict[str, Any] = {"method": method, "variant": variant, "version": described.facts["version"]}
     release["options"] = described.values("smoke", variant) | options

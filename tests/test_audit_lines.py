@@ -1,4 +1,4 @@
-"""What an end-to-end audit compares and writes of its three networks, without a training."""
+"""The comparison and the lines of an end-to-end audit for its three networks, without training."""
 
 from __future__ import annotations
 

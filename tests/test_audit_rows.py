@@ -1,4 +1,4 @@
-"""Audits of several seeds or games in one row or record: all are looked at, and each look is paid for."""
+"""Audits of several seeds or games in one row or record: all are used, with a correction for their number."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BESIDE = ["epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling
 
 
 def audit(of: Record, student: int, teacher: int = 95, name: str = "a") -> Audit:
-    """An audit of a record's release, so many of 100 guesses right on student and teacher; 200 canaries."""
+    """An audit of a record's release, given correct guesses of 100 on student and teacher; 200 canaries."""
     spec = {"tier": of.spec["tier"], "release": of.spec["release"], "guesses": 100, "confidence": 0.95}
     lines = {who: {"correct": right} for who, right in (("student", student), ("teacher", teacher), ("null", 50))}
     privacy = {"claimed": None, "accounted_units": {}}

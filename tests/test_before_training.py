@@ -1,4 +1,4 @@
-"""Refusals before anything is trained: attacks that can say nothing, networks and generators that do not fit."""
+"""Refusals before training: attacks that cannot have a result, networks and generators that do not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The speed benchmarks run, print their tables, and attribute time to where it was spent."""
+"""The speed benchmarks run, print their tables, and assign time to the right parts."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_every_spelling_of_a_boolean() -> None:
 
 
 def test_what_the_budget_decides_is_marked_and_says_so() -> None:
-    """Who forgets the mark gets a record that shows a noise nobody added."""
+    """Without the mark, a record would show a noise that was not added."""
     decided = 0
     for name in registry.entries("method"):
         for variant in registry.variants("method", name):
@@ -153,7 +153,7 @@ def test_an_option_that_the_others_leave_unread_is_refused(given: dict[str, str]
         {"a": "0.5", "tune": "false"},
         {"a": "0.5", "tune": "no", "mode": "both"},
         {"width": "3", "layers": "2"},
-        {"a": "0.3", "layers": "0"},  # what it is without being given asks for nothing
+        {"a": "0.3", "layers": "0"},  # the default value needs no other option
     ],
 )
 def test_an_option_that_is_read_is_taken(given: dict[str, str]) -> None:

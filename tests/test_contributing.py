@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md are installed as a third party's package, and run."""
+"""The examples of CONTRIBUTING.md are installed as a third-party package, and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods and attacks of other packages must say of themselves, and what becomes of a run in which one fails."""
+"""Required declarations of third-party methods and attacks, and the record of a run in which one fails."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_departure_that_sets_what_there_is_not_is_told(
 
 
 def bad(raised: BaseException) -> Callable[..., Any]:
-    """What a plug-in of somebody's does wherever it is asked something."""
+    """Reads all parts of a third-party plug-in."""
 
     def asked(*_: object) -> None:
         raise raised

@@ -1,4 +1,4 @@
-"""What the documentation says is run: doctests of every module, the snippets of docs/, and the commands it names."""
+"""The documentation is executed: doctests of every module, the snippets of docs/, and the commands that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that forge: line breaks, escape sequences, overriding and invisible letters, markup, formulas."""
+"""Names that could forge output: line breaks, escape sequences, invisible letters, markup, formulas."""
 
 from __future__ import annotations
 
@@ -210,6 +210,6 @@ def test_charts_of_forging_names_have_no_new_element() -> None:
 
 
 def test_bench_error_is_raised_with_the_name_as_given() -> None:
-    """Escapes are for readers only: code sees what was given."""
+    """Escapes are for readers only: code gets the original text."""
     with pytest.raises(BenchError, match="a\nb"):
         raise BenchError("a\nb")

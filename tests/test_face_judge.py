@@ -1,4 +1,4 @@
-"""The judge of faces in a run: on every row of people, made once, and named where it is not there.
+"""The face judge in a run: used for every row of people, once, and reported as missing if it is not installed.
 
 dlib's network is replaced by colours, and people by patterns: no picture of anybody is needed.
 """
@@ -55,7 +55,7 @@ def colours(images: Tensor) -> Tensor:
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """A judge that goes by colours; how many images it was asked about, a number a time."""
+    """A judge that uses colours; records the number of images of every query."""
     counts: list[int] = []
 
     def describe(images: Tensor, advance: Callable[[int], object]) -> Tensor:
@@ -177,7 +177,7 @@ def test_other_models_are_refused_before_anything_is_trained(
 
 
 class Sure(nn.Module):
-    """Is sure of a person on the image that is exactly the one it knows, and of nobody on any other."""
+    """Is sure of a person on exactly one known image, and of no person on any other."""
 
     def __init__(self, known: Tensor) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the figures of the docs show: which rows of the boards, and which of the papers' numbers."""
+"""The figures of the docs: which rows of the boards they show, and which of the papers' numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed from a wheel or an sdist is the whole bench, and runs outside the checkout."""
+"""A wheel or an sdist installs the whole bench, which runs outside the checkout."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_version_is_the_same_wherever_it_stands() -> None:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the files that git knows, so that a build leaves nothing behind and finds nothing by chance."""
+    """Copy the files that git tracks, so that a build leaves nothing behind and uses no stray file."""
     copy = tmp_path_factory.mktemp("checkout")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -98,10 +98,10 @@ def test_the_sdist_holds_what_it_is_tested_with(checkout: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bench` of a fresh venv with the wheel; what it depends on is borrowed from the running environment.
+    """The `bench` of a fresh venv with the wheel; its dependencies are borrowed from the running environment.
 
-    A line of a .pth file puts the borrowed directory last on the path, where .pth files of its own (such as an editable
-    install of this checkout) are not read.
+    A line of a .pth file puts the borrowed directory last on the path; .pth files in that directory (such as an
+    editable install of this checkout) are not read.
     """
     home = tmp_path_factory.mktemp("venv")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)

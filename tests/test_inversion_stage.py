@@ -1,4 +1,4 @@
-"""What a row of an inversion attack rests on: who judges it, against which images, and when it has shown no power.
+"""Basis of a row of an inversion attack: its judges, its comparison images, and when it has no power.
 
 No network is trained. The class of an image is a number that is written into two of its pixels: one is read by
 networks, the other by the judge of faces.
@@ -50,7 +50,7 @@ def read(images: Tensor, column: int) -> Tensor:
 
 
 def job(out: Path, classes: int) -> Job:
-    """Images of noise, but for their first row, `PER_CLASS` of each class in either part."""
+    """Images of noise except for their first row, `PER_CLASS` of each class in either part."""
     labels, rng = np.arange(PER_CLASS * classes) % classes, np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {}
     for part in ("train", "test"):

@@ -35,7 +35,7 @@ FLOORS: list[set[str]] = [
     {"cli"},
     {"__main__", "papers"},
 ]
-"""The rooms of `bench` from the ground up; a room imports from lower floors alone."""
+"""The packages of `bench` from the lowest layer up; a package imports only from lower layers."""
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 LIGHT = """
 import sys
@@ -111,18 +111,18 @@ JUDGE = {"face_descriptor", "face_judge", "dlib", "face_recognition_models"}
 """The judge of faces, and what it is made of."""
 MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion.py"}
 MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/components.py", "cli/doctor.py"}
-"""Files of `bench` that ask the judge of faces, or whether it is there."""
+"""Files of `bench` that use the face judge, or check whether it is installed."""
 
 
 def asks_the_judge(path: Path) -> bool:
-    """Whether a file imports the judge or what it is made of, or holds the name of such a module as text."""
+    """Whether a file imports the judge or its modules, or contains the name of such a module as text."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     held = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
     return bool(JUDGE & ({part for name in imported(path) for part in name.split(".")} | held))
 
 
 def test_no_attack_method_or_teacher_can_ask_the_judge_of_faces() -> None:
-    """It knows people whom an attacker was not given: it judges what came back, and is asked by nothing else."""
+    """It knows people whom the attacker does not: it scores reconstructions, and nothing else may query it."""
     everywhere = sorted(path for kind in ("bench", *KINDS) for path in (ROOT / kind).rglob("*.py"))
     found = {path.relative_to(ROOT).as_posix() for path in everywhere if asks_the_judge(path)}
     assert found == {"bench/metrics/face_descriptor.py", *(f"bench/{name}" for name in MAY_JUDGE)}

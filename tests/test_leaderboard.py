@@ -1,4 +1,4 @@
-"""Rows of boards: what shares one, what its columns and flags say."""
+"""Rows of boards: which runs share one, and their columns and flags."""
 
 from __future__ import annotations
 

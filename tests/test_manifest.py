@@ -1,4 +1,4 @@
-"""The manifest has what importing the plug-ins gives, and a plug-in that has changed since is imported."""
+"""The manifest equals the imported descriptions, and a plug-in that has changed since is imported."""
 
 from __future__ import annotations
 

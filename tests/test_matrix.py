@@ -32,7 +32,7 @@ EVERY = list(registry.entries("method"))
 METHODS = {None: EVERY, "gmi": EVERY, "loss-threshold": ["dp-merf", "fed-dpsd", "no-defence"]}
 """Attack to the methods it is played on; other attacks on one that releases the teacher and one that does not."""
 KINDS = {"class-moments", "dp-merf", "dp-sgd", "dpsd", "fed-dpsd", "no-defence", "pate"}
-"""Of every kind of release one, to be attacked in the fast tests; the others make a record there all the same."""
+"""One method of every kind of release, attacked in the fast tests; the others only need a record there."""
 PAIRS = [
     (method, attack)
     for attack in [None, *registry.entries("attack")]

@@ -1,4 +1,4 @@
-"""Who is asked about in membership attacks, and how reference models are made."""
+"""The suspects of membership attacks, and the training of reference models."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ def test_own_weights_that_change_while_they_are_read_are_refused(toy: Path, monk
 
 @pytest.mark.thorough
 def test_beside_own_weights_no_network_is_said_to_be_trained_as_the_teacher_was(toy: Path) -> None:
-    """Of a user's weights the recipe is not known."""
+    """The recipe of a user's weights is unknown."""
     trained = run.run(job(toy, out=toy / "trained"), 0)
     assert trained.record.metrics["teacher_auc_gain"] is not None
     weights = min((toy / "trained" / "steps" / "teacher").glob("[0-9a-f]*/model.safetensors"))

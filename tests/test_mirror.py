@@ -1,4 +1,4 @@
-"""Trained networks over an fsspec URL: made once by two machines, checked by their hashes, dispensable."""
+"""Trained networks over an fsspec URL: made once by two machines, checked by their hashes, optional."""
 
 from __future__ import annotations
 

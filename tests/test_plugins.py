@@ -1,4 +1,4 @@
-"""The contract over the registry: every plug-in there is."""
+"""The contract tests of every registered plug-in."""
 
 from __future__ import annotations
 

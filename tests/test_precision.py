@@ -1,4 +1,4 @@
-"""The precision that networks train in."""
+"""The precision of training."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _forgotten() -> Iterator[None]:
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, small: float, network: float) -> list[object]:
-    """Ratios of the small convolution and of the network instead of measured ones; what was timed."""
+    """Replaces measured ratios of the small convolution and of the network; records what was timed."""
     asked: list[object] = []
 
     def ratio(step: partial[None], seconds: float = 1.0) -> float:

@@ -1,4 +1,4 @@
-"""The contract over the priors, and what each of them promises to draw."""
+"""The contract tests of the priors, and the documented drawings of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public images in a run: whose they are, what a spec says of them, what is refused, and what the row says."""
+"""Public images in a run: their source, their part of the spec, refused settings, and the flag of the row."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rows_of(images: Tensor) -> set[bytes]:
 
 
 def test_public_private_attackers_and_test_images_are_different_ones(toy: Path) -> None:
-    """And only a method that asks for public images takes any from the attacker."""
+    """Only a method that needs public images takes any from the attacker."""
     with_it, without = job(toy).material, job(toy, "no-defence").material
     assert with_it.public is not None and without.public is None
     parts = [with_it.public, with_it.private[0], with_it.aux, with_it.data.test_images]

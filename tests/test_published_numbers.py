@@ -1,4 +1,4 @@
-"""Every number of the README's results and of the measured tables in docs/ is what boards and records say."""
+"""Every number of the README's results and of the measured tables in docs/ equals boards and records."""
 
 from __future__ import annotations
 

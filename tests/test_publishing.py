@@ -354,7 +354,7 @@ def test_publishers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
 
 
 def test_publisher_that_is_killed_while_it_writes_loses_nothing(tmp_path: Path) -> None:
-    """The first one ends without a word at its first new file; what was published is there, and the lock is free."""
+    """The first process ends silently at its first new file; the published records are kept, and the lock is free."""
     folder = tmp_path / "leaderboards"
     boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
     before = boards.read_records(folder)

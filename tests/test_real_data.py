@@ -1,4 +1,4 @@
-"""The main job on real data: that it runs at tier smoke, and the promises of tier quick. All of it is `slow`."""
+"""Runs on real data: tier smoke completes, and tier quick meets its documented results. All tests are `slow`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""recipes/audits.toml and audits-TIER.toml audit every promise that stands on the boards of digits and MNIST."""
+"""recipes/audits.toml and audits-TIER.toml audit every guarantee on the boards of digits and MNIST."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def usual_sizes(method: str, variant: Variant, tier: str) -> dict[str, Any]:
 
 
 def agree(one: Any, other: Any) -> bool:
-    """Whether two values are equal but for options that only one of them has."""
+    """Whether two values are equal except for options that only one of them has."""
     if isinstance(one, dict) and isinstance(other, dict):
         return all(agree(one[key], other[key]) for key in one.keys() & other.keys())
     return bool(one == other)

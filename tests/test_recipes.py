@@ -1,4 +1,4 @@
-"""The recipes hold every number of the papers' tables, and what they ask for is accepted."""
+"""The recipes contain every number of the papers' tables, and the bench accepts their options."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_there_is_one_recipe_for_every_table_and_figure() -> None:
 
 
 def test_the_cells_of_the_papers_tables_are_all_in_two_recipes() -> None:
-    """Of the data sets that the boards are of: each printed method and epsilon has a run."""
+    """For the data sets of the boards, each printed method and epsilon has a run."""
     found: dict[tuple[str, str], set[float]] = {}
     for cell in (cell for name in ("cells", "board") for cell in read(ROOT / "recipes" / f"{name}.toml").cells):
         epsilon = cell.get("epsilon")
@@ -141,7 +141,7 @@ def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str
 
 
 def _ablation(method: str, options: dict[str, str]) -> str:
-    """What `ablations.ablation` makes of a board's row that such a cell gives."""
+    """Return the result of `ablations.ablation` for a board's row of such a cell."""
     own = {key.removeprefix("method."): _value(text) for key, text in options.items() if key.startswith("method.")}
     return printed_numbers.ablation(method, {"method": own, "budget": {"epsilon": _value(options["epsilon"])}})
 
@@ -184,7 +184,7 @@ def check(planned: list[Cell]) -> int:
 
 @pytest.mark.thorough
 def test_every_option_of_the_recipes_is_known(dry_run: Callable[..., list[Cell]]) -> None:
-    """One cell for each method with each set of its own options; the slow test takes every cell."""
+    """Return one cell for each method with each set of its options; the slow test takes every cell."""
     kinds = {(cell.get("method"), frozenset(dict(cell.options))): cell for cell in on_mnist()}
     own = [cell for (_, names), cell in kinds.items() if any(name.startswith("method.") for name in names)]
     assert check(dry_run(own)) == len(own) >= 20
@@ -215,7 +215,7 @@ def test_the_papers_recipes_can_be_run_with_either_variant(method: str, variant:
 
 @pytest.mark.parametrize("method", ["dpsd", "dpdfd", "dp-dfd"])
 def test_a_recipe_names_the_printed_variant_where_the_working_one_cannot_run_it(method: str) -> None:
-    """No cell of dpsd and dpdfd names it for less, but for the whole loss beside its parts."""
+    """No cell of dpsd and dpdfd names it except for the comparison of the whole loss with its parts."""
     known = {option.name for option in options(registry.load("method", method, "working"))}
     named = [given for variant, given in with_options(method) if variant == "printed"]
     assert named and (method == "dp-dfd" or all(not given.keys() <= known for given in named if "mode" not in given))

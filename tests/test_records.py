@@ -158,7 +158,7 @@ def test_options_are_data_and_a_line_for_people(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "wrong"), [("metrics", None), ("privacy", []), ("artifacts", "x"), ("options", None)])
 def test_a_field_of_another_type_is_no_record(tmp_path: Path, name: str, wrong: Any) -> None:
-    """As a damaged file, it is run again, and not a traceback of whoever reads it."""
+    """Like a damaged file, it is run again, and reading it gives no traceback."""
     path = tmp_path / "record.json"
     path.write_text(made().to_json(), encoding="utf-8")
     assert Record.read(path).status == "ok"

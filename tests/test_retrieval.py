@@ -1,4 +1,4 @@
-"""Retrieval: what choosing among the attacker's own images scores on a target, on every inversion row."""
+"""Retrieval: the score of the attacker's own images on a target, on every inversion row."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_fewer_images_than_asked_for_come_again() -> None:
 
 
 def test_a_private_image_among_the_attackers_is_found() -> None:
-    """A target that is sure of one image alone: where that is public, retrieval has it."""
+    """A target that is sure of only one image: if that is public, retrieval finds it."""
     asked = images(0.3, 0.99, 0.2)
     assert int(floors.preferred(target(), asked, 1, rng())[1]) == 1
 

@@ -1,4 +1,4 @@
-"""Federations of one run's seed have the same clients, so that a comparison of two is of what they do."""
+"""Federations with one run's seed have the same clients, so that a comparison shows only their algorithms."""
 
 from __future__ import annotations
 

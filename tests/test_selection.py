@@ -1,4 +1,4 @@
-"""Which rows of a board are one release, and what stands for it where its rows differ."""
+"""Which rows of a board are one release, and which of them represents it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.boards.selection import Candidate, Constraints, candidates, choose, l
 
 
 def row(epsilon: float | str = 2.0, accuracy: float = 0.9, **more: Any) -> dict[str, Any]:
-    """A row of a board, of one method; what is not given is empty."""
+    """A row of a board, of one method; fields that are not given are empty."""
     usual = {
         "dataset": "mnist", "tier": "quick", "split": "iid", "method": "pate", "variant": "printed",
         "kind": "baselines", "teacher": "resnet18", "student": "datalens", "accuracy_mean": accuracy,
@@ -60,7 +60,7 @@ def test_an_attack_of_an_older_version_says_so_and_its_release_is_todays() -> No
 
 
 def test_an_audit_in_any_of_its_rows_is_the_release_s() -> None:
-    """The row that stands for it has more seeds, and no audit was of one of them."""
+    """The representing row has more seeds, and the audit was of another row."""
     most, few = row(seeds="1 2"), {"attack": "gmi", "seeds": "0"}
     blind = row(epsilon_audited=0.0, audited_teacher=0.0, **few)
     shows = row(epsilon_audited=0.4, audited_teacher=2.3, **few)

@@ -1,4 +1,4 @@
-"""A record's verdict is today's: gates have become stricter, and a record holds the numbers that they ask."""
+"""A record is judged by today's gate: gates have become stricter, and a record has the numbers that they need."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_membership_attack_needs_strength_where_nothing_defends(numbers: dict[
 
 
 def test_the_verdict_of_a_record_is_that_of_the_gate_at_the_same_numbers() -> None:
-    """The gate has reasons, and libraries to import; what it asks stands in both, and is held together here."""
+    """The gate returns reasons and imports libraries; its conditions are duplicated, and this test compares both."""
     made, seen = membership(torch.arange(8.0), torch.arange(8) > 3), set()
     for auc, low, random, gain in product((0.55, LEAST_AUC, 0.65), (0.5, 0.51), (0.49, 0.51), (-0.01, 0.0, 0.01)):
         teacher, net = replace(made, auc=auc, auc_low=low), replace(made, auc_low=random)

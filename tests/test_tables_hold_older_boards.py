@@ -44,5 +44,5 @@ def test_tables_hold_every_cell_of_the_older_boards() -> None:
 
 
 def key_of(row: dict[str, str]) -> tuple[str, ...]:
-    """What tells a row of the older boards from all others: its runs, or what reference images it is of."""
+    """Return the key of an older board's row: its runs, or the kind of its reference images."""
     return tuple(row[name] for name in ("dataset", "runs", "tier", "split", "setting", "attack", "attack_variant"))

@@ -21,7 +21,7 @@ from bench.testing.toys import weights
 
 Values = dict[str, Any]
 BUDGETS = (Budget(10.0), Budget(10.0, unit=Unit.LABEL), Budget(None, solve="none"))
-"""The first of them that a method takes is asked for."""
+"""Return the first of them that a method accepts."""
 WORDS = {"prior": "noise", "teacher_nets": "datalens", "network": "relu-cnn"}
 """Another value of options that are words without being choices."""
 

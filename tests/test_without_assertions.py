@@ -1,4 +1,4 @@
-"""`python -O` removes assertions: what guards users must be something else, and the main job must work without them."""
+"""`python -O` removes assertions: guards of users must not be assertions, and a run must work without them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ sys.exit(main(sys.argv[1:]) if status == 2 else f"expected status 2, and got {st
 
 
 def python(place: Path, *arguments: str) -> str:
-    """What python says on stderr, run in a new folder with this bench and one thread."""
+    """Return python's stderr, run in a new folder with this bench and one thread."""
     place.mkdir()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *arguments]
@@ -93,7 +93,7 @@ def results(place: Path) -> tuple[dict[str, object], bytes]:
 
 @pytest.mark.thorough
 def test_main_job_is_the_same_without_assertions(tmp_path: Path) -> None:
-    """And what a check refuses is refused before anything is trained."""
+    """Refused settings are refused before training."""
     python(tmp_path / "with", "-m", "bench", *SMOKE)
     said = python(tmp_path / "without", "-O", "-c", TWICE, *SMOKE)
     assert said.startswith("bench: error: the network 'vgg11'"), said

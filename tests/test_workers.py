@@ -1,4 +1,4 @@
-"""A process that carries out calls: it stays, it is replaced when it died, and it is ended with what it started."""
+"""A worker process: it is reused, replaced after its death, and killed with its children."""
 
 from __future__ import annotations
 

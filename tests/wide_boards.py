@@ -1,4 +1,4 @@
-"""Boards that tests make from one wide row per evaluation; a cell that is not given is empty."""
+"""Builds boards from one wide row per evaluation; cells that are not given are empty."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Boards: three tables per data set, built from records and from nothing else."""
+"""Boards: three tables per data set, built from records only."""
 
 from bench.boards.audit_bounds import audited_release, by_release, is_refuted, strongest, with_all_options
 from bench.boards.build import build

@@ -1,4 +1,4 @@
-"""Attacks on a release: the rows of the table of attacks, an attack at a time."""
+"""Attacks on a release: the rows of the table of attacks, grouped by attack."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Attacked:
     """One attack on a release: the numbers of an evaluation, by metric.
 
     Attributes:
-        rows: of the table of attacks, by metric; of one attack.
+        rows: rows of the table of attacks for one attack, by metric.
         runs: hashes of the records.
     """
 
@@ -24,7 +24,7 @@ class Attacked:
 
     @property
     def any(self) -> AttackRow:
-        """A row of it: they share attack, variant, version, access, options, power and reason."""
+        """One of its rows: they share attack, variant, version, access, options, power and reason."""
         return next(iter(self.rows.values()))
 
     @property
@@ -34,7 +34,7 @@ class Attacked:
 
     @property
     def is_older(self) -> bool:
-        """Whether the attack has changed since."""
+        """Whether the installed attack is newer than the one that was run."""
         row = self.any
         return row.version is not None and row.version < installed_version("attack", row.attack, row.variant)
 
@@ -47,11 +47,12 @@ class Attacked:
         return self.rows[metric].teacher if metric in self.rows else None
 
     def public(self, metric: str) -> float | None:
-        """What images that the attacker has anyway score; None where they were not judged."""
+        """The score of the attacker's own images; None where they were not scored."""
         return self.rows[metric].public_images if metric in self.rows else None
 
     def __str__(self) -> str:
-        """Such as "gmi (printed) 81.0 % (teacher 84.0 %), public images 94.0 %"; power that passed is not named."""
+        """Format as in "gmi (printed) 81.0 % (teacher 84.0 %), public images 94.0 %"; power is named only if it
+        failed."""
         student, teacher = self.value("attack_accuracy"), self.on_teacher("attack_accuracy")
         auc, teacher_auc = self.value("auc"), self.on_teacher("auc")
         if student is not None:
@@ -78,13 +79,13 @@ class Attacked:
 
 @dataclass(frozen=True)
 class Inversion:
-    """What an attack reconstructed of a student, by the most independent judge that its row has.
+    """The success of an attack that reconstructs images of a student, by the most independent judge of its row.
 
     Args:
-        attack: its name.
-        success: share of its images that the judge takes for their class, in [0, 1].
-        on_teacher: the same of the teacher; None where it was not attacked.
-        floor: the same of the public images that the student knows best; None where they were not judged.
+        attack: the name of the attack.
+        success: share of its images that the judge recognises as the intended class, in [0, 1].
+        on_teacher: the same share for the teacher; None where it was not attacked.
+        floor: the same share for the public images that the student prefers; None where they were not judged.
         judge: "judge of faces" or "evaluator".
     """
 
@@ -96,7 +97,7 @@ class Inversion:
 
     @property
     def gain(self) -> float:
-        """Success beyond what public images reach alone, or success where they were not judged."""
+        """The success above that of public images, or the whole success where they were not judged."""
         return self.success - (self.floor or 0.0)
 
     def __str__(self) -> str:
@@ -106,7 +107,7 @@ class Inversion:
 
 
 def inversion(attacked: Attacked) -> Inversion | None:
-    """What an attack reconstructed; None of an attack that reconstructs nothing."""
+    """Return the success of an attack's reconstructions; None for an attack that makes no images."""
     for judge, metric in (("judge of faces", "judge_accuracy"), ("evaluator", "attack_accuracy")):
         found = attacked.value(metric)
         if found is not None:
@@ -115,18 +116,18 @@ def inversion(attacked: Attacked) -> Inversion | None:
 
 
 def percent(share: float) -> str:
-    """A share as it is written wherever results are told, as in "81.0 %"."""
+    """Format a share in percent, as in "81.0 %"."""
     return f"{100 * share:.1f} %"
 
 
 def attacks(board: Board) -> dict[str, list[Attacked]]:
-    """The attacks on each release of a board, by the key of the release's row."""
+    """Return the attacks on each release of a board, by the key of the release's row."""
     runs, measured = group_rows(board)
     return {row.release: attacked(runs[row.release], measured) for row in board.releases}
 
 
 def group_rows(board: Board) -> tuple[dict[str, list[RunRow]], dict[str, list[AttackRow]]]:
-    """The runs by release, and the rows of attacks by evaluation."""
+    """Group the runs by release, and the rows of attacks by evaluation."""
     runs: dict[str, list[RunRow]] = defaultdict(list)
     measured: dict[str, list[AttackRow]] = defaultdict(list)
     for run in board.runs:
@@ -137,7 +138,7 @@ def group_rows(board: Board) -> tuple[dict[str, list[RunRow]], dict[str, list[At
 
 
 def attacked(runs: Sequence[RunRow], measured: Mapping[str, list[AttackRow]]) -> list[Attacked]:
-    """The attacks on a release, an evaluation each."""
+    """Return the attacks on a release, one per evaluation."""
     by_evaluation: dict[str, list[str]] = defaultdict(list)
     for run in runs:
         by_evaluation[run.evaluation].append(run.run)

@@ -1,4 +1,4 @@
-"""What end-to-end audits say of a row: the bound that stands in it, and whether a number of the row is refuted."""
+"""Results of end-to-end audits for a row of a board: its lower bound, and whether one of its numbers is refuted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bench.storage.specs import canonical
 
 
 def audited_release(spec: dict[str, Any]) -> str:
-    """What an audit and a run must share for the audit's bound to stand in the run's row.
+    """Return the key that an audit and a run must share for the audit's bound to apply to the run's row.
 
-    That is the tier and the release: method, its variant, version and options, student, budget, noise, data set,
+    The key is the tier and the release: method, its variant, version and options, student, budget, noise, data set,
     split, teacher network and seed. The teacher's training recipe is left out, so that an audit on an overfitted
-    teacher counts: a promise of privacy holds for every teacher. So is all of a teacher but its data on which the
-    release of today's version does not depend. Options that the method has got since, without a new version, are there
-    as they are where none is given, which leaves it as it was.
+    teacher counts: a privacy guarantee holds for every teacher. If today's version of the method does not depend on its
+    teacher, only the teacher's data is kept. Options that were added to the method later, without a new version, have
+    their default values, which do not change the release.
     """
     release = with_all_options(spec["release"], spec["tier"])
     kept = ("data", "arch", "weights", "normalise", "seed") if _depends_on_teacher(release, spec["tier"]) else ("data",)
@@ -31,15 +31,14 @@ def audited_release(spec: dict[str, Any]) -> str:
 
 
 def _depends_on_teacher(release: dict[str, Any], tier: str) -> bool:
-    """Whether a release depends on its teacher, as far as today's version tells; one of another version may."""
+    """Whether a release depends on its teacher: decided by the installed version; True for other versions."""
     version, _ = _present(release["method"], release["variant"], tier)
     found = needs(release["method"], release["variant"], tier, release["options"])
     return release["version"] != version or teacher_matters(found)
 
 
 def with_all_options(release: dict[str, Any], tier: str) -> dict[str, Any]:
-    """A release with its variant, and with the options that its method has got since, without a new version, as they
-    are where none is given."""
+    """Return a release with its variant, and with default values for options that were added to its method later."""
     release = {"variant": "printed"} | release
     version, usual = _present(release["method"], release["variant"], tier)
     return release | {"options": usual | release["options"]} if release["version"] == version else release
@@ -47,8 +46,7 @@ def with_all_options(release: dict[str, Any], tier: str) -> dict[str, Any]:
 
 @cache
 def _present(method: str, variant: Variant, tier: str) -> tuple[int | None, dict[str, Any]]:
-    """The version of a method's variant as it is today, and its options where none is given; (None, {}) if it is not
-    here."""
+    """Return the installed version of a method's variant and its default options; (None, {}) if it is not installed."""
     if method not in plugins.entries("method") or variant not in registry.variants("method", method):
         return None, {}
     described = registry.describe("method", method, variant)
@@ -56,7 +54,7 @@ def _present(method: str, variant: Variant, tier: str) -> tuple[int | None, dict
 
 
 def by_release(audits: Iterable[Audit]) -> dict[str, list[Audit]]:
-    """The audits of each `audited_release`, sorted by hash; of a game that was mended, its last version's."""
+    """Group audits by `audited_release`, sorted by hash; of a game with several versions, only the latest version's."""
     found: dict[str, list[Audit]] = {}
     for audit in sorted(audits, key=lambda audit: audit.hash):
         found.setdefault(audited_release(audit.spec), []).append(audit)
@@ -69,10 +67,11 @@ def _of_last_version(audits: list[Audit]) -> list[Audit]:
 
 
 def noted(record: Record, audits: Mapping[str, list[Audit]]) -> Record | None:
-    """A record with what the strongest audit of its release shows; None where it says so already, or none was made.
+    """Return a record with the result of the strongest audit of its release; None if it has it already or there is
+    none.
 
     Args:
-        audits: as from `by_release`.
+        audits: as returned by `by_release`.
     """
     mine = audits.get(audited_release(record.spec)) if audits else None
     if not mine or not record.privacy:
@@ -96,7 +95,7 @@ def noted(record: Record, audits: Mapping[str, list[Audit]]) -> Record | None:
 
 @dataclass(frozen=True)
 class Shown:
-    """What audits of some runs show together: lower bounds on student, unprotected teacher and a run without canaries,
+    """Joint result of the audits of some runs: lower bounds on student, unprotected teacher and a run without canaries,
     the bound if all guesses were right, and whether a number of the release is refuted."""
 
     student: float
@@ -107,10 +106,10 @@ class Shown:
 
 
 def shown(runs: Iterable[Record], audits: Mapping[str, Audit]) -> Shown | None:
-    """What audits show of runs that differ in the seed, from what is noted in their records; None without an audit.
+    """Combine the audits noted in the records of runs that differ in the seed; None without an audit.
 
     Args:
-        audits: by hash; those that a record names and that are not here do not count.
+        audits: by hash; audits that a record names and that are missing here do not count.
     """
     notes = [note for run in runs if (note := run.privacy.get("audited"))]
     names = {name for note in notes for name in note["audits"]} & audits.keys()
@@ -118,12 +117,12 @@ def shown(runs: Iterable[Record], audits: Mapping[str, Audit]) -> Shown | None:
         return None
     mine = [audits[name] for name in sorted(names)]
     alike = next((note for note in notes if names == {*note["audits"]}), None)
-    if alike is None:  # several seeds were audited: the bounds hold together at a higher confidence of each
+    if alike is None:  # several audits: their joint bound needs a higher confidence for each
         best = strongest(mine)
         found = best.student, best.teacher, best.null, best.ceiling
     else:
         found = alike["epsilon_lower"], alike["teacher"], alike["null_run"], alike["ceiling"]
-    # No bound is above the strongest one; that of a single audit is the strongest
+    # No bound exceeds the strongest one; with a single audit, it is that audit's bound
     is_suspect = any(refutes(found[0], audit.delta, number) for audit in mine for number in _promised(audit))
     student, teacher, null, ceiling = (round(bound, 6) for bound in found)
     return Shown(student, teacher, null, ceiling, is_suspect and (len(mine) == 1 or is_refuted(mine)))
@@ -141,16 +140,17 @@ class Bounds:
 
 
 def strongest(audits: Sequence[Audit]) -> Bounds:
-    """The audit that shows most on the student, of equals the one that shows most on the teacher; of at least one.
+    """Return the bounds of the audit with the largest bound on the student, then on the teacher. Needs one audit or
+    more.
 
-    Every bound holds together with those of the other audits, as in `bounds`.
+    All bounds hold jointly, as in `bounds`.
     """
     found = [_bounds(audit, _sure(audits)) for audit in audits]
     return max(found, key=lambda each: (each.student, each.teacher))
 
 
 def bounds(audits: Sequence[Audit]) -> list[float]:
-    """The student's lower bound from each audit, all holding together at 95 %: Bonferroni over their number."""
+    """Return the student's lower bound from each audit, jointly valid at 95 % (Bonferroni over their number)."""
     return [_bound(audit, audit.lines["student"]["correct"], _sure(audits)) for audit in audits]
 
 
@@ -162,7 +162,7 @@ def _bounds(audit: Audit, confidence: float) -> Bounds:
 
 
 def _sure(audits: Sequence[Audit]) -> float:
-    """The confidence of each of several audits if all are to hold together at 95 %."""
+    """Return the confidence of each audit for joint validity at 95 %."""
     return 1 - (1 - CONFIDENCE) / max(1, len(audits))
 
 
@@ -171,11 +171,11 @@ def _bound(audit: Audit, correct: int, confidence: float) -> float:
 
 
 _epsilon = cache(one_run_epsilon)
-"""Audits of one release are asked about by each of its runs and rows."""
+"""Cached: every run and row of a release needs the audits of that release."""
 
 
 def is_refuted(audits: list[Audit]) -> bool:
-    """Whether one of the bounds is above the audited release's claim, or accounted epsilon, for one example."""
+    """Whether a lower bound exceeds the audited release's claimed or accounted epsilon for one example."""
     return any(
         refutes(bound, audit.delta, number)
         for bound, audit in zip(bounds(audits), audits, strict=True)
@@ -184,5 +184,5 @@ def is_refuted(audits: list[Audit]) -> bool:
 
 
 def _promised(audit: Audit) -> tuple[dict[str, Any] | None, ...]:
-    """The audited release's claim and accounted epsilon for one example; None where there is none."""
+    """Return the audited release's claim and accounted epsilon for one example; None where there is none."""
     return audit.privacy["claimed"], audit.privacy["accounted_units"].get("example")

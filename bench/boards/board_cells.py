@@ -1,4 +1,4 @@
-"""What the cells of a board hold: numbers, options, or nothing."""
+"""The contents of a board's cells: numbers, options, or empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 
 @lru_cache
 def options(cell: str) -> Changed:
-    """The options in a board's column of that name, group to option to value. Raises BenchError for a damaged cell.
+    """Parse a cell of the column `options`: group to option to value. Raises BenchError for a damaged cell.
 
     >>> options('{"attack": {"steps": 3}, "method": {"mode": "label"}}')["method"]
     {'mode': 'label'}
@@ -34,10 +34,10 @@ def options(cell: str) -> Changed:
 
 
 def blank(value: Any) -> Any:
-    """A cell; "" where it is None or NaN."""
+    """Return a cell's value; "" for None and NaN."""
     return "" if value is None or value != value else value
 
 
 def number(value: Any) -> float | None:
-    """A cell as a number; None where it is empty."""
+    """Read a cell as a number; None if it is empty."""
     return None if blank(value) == "" else float(value)

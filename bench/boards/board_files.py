@@ -11,14 +11,14 @@ from bench.boards.wide import wide_texts as boards
 __all__ = ["INSTALLED", "OWN", "PUBLISHED", "boards", "boards_folder", "own_folder"]
 
 PUBLISHED, OWN = Path("leaderboards"), Path("boards")
-"""Folders of boards: of this project, and of a user."""
+"""Default names of the folders of boards: this project's, and a user's."""
 INSTALLED = registry.ROOT / PUBLISHED
 CHECKOUT = Path("bench", "boards")
 """A folder that only a checkout of this project has next to its boards."""
 
 
 def boards_folder(given: Path | None) -> Path:
-    """The folder of published boards: the one given, else `leaderboards` of a checkout, else that of the installation.
+    """Return the folder of published boards: the given one, else `leaderboards` of a checkout, else the installed one.
 
     A folder of that name without the project's source next to it is a user's.
     """
@@ -26,5 +26,6 @@ def boards_folder(given: Path | None) -> Path:
 
 
 def own_folder(given: Path | None) -> Path | None:
-    """The folder of a user's boards: the one given, else `boards` here, if it has any; else None."""
+    """Return the folder of a user's boards: the given one, else `boards` in the working directory if it exists; or
+    None."""
     return given or (OWN if any(OWN.glob(f"{RELEASES}/*.csv")) else None)

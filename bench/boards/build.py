@@ -1,7 +1,7 @@
-"""Records -> a board: a pure function, so that the same records give the same bytes.
+"""Build a board from records: a pure function, so that the same records give the same bytes.
 
-A row of releases is a spec with the seeds forgotten. Runs of it that differ in the attack or the evaluator are its
-evaluations; the numbers of the row are of the evaluation with most seeds.
+A row of releases is a spec without its seeds. Its runs with different attacks or evaluators are evaluations; the
+numbers of the row come from the evaluation with the most seeds.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from bench.storage.provenance import devices
 from bench.storage.records import Audit, Record
 
 OTHERS = tuple(subject.prefix for subject in SUBJECTS["classifier"] if subject.prefix not in ("", "teacher_"))
-"""Whose accuracies, besides the student's and the teacher's, records may hold."""
+"""Networks whose accuracies records may hold, besides the student and the teacher."""
 PUBLIC = {"attack_accuracy": "retrieval_accuracy", "judge_accuracy": "retrieval_judge_accuracy"}
-"""Metric to the one that says the same of images that the attacker has anyway."""
+"""A metric to the same metric of images that the attacker already has."""
 
 
 @dataclass
@@ -48,12 +48,12 @@ class Evaluation:
     """The runs of a release with one attack.
 
     Attributes:
-        spec: of one of the runs; except for seeds the spec of all.
+        spec: the spec of one of the runs; all are equal except for seeds.
         runs: their records, sorted by seed and hash.
-        done: those that did not fail.
-        known: the names of the numbers that any of them has.
-        bounds: the bounds that audits of these runs show; None without any.
-        flags: of all these runs.
+        done: the records of runs that did not fail.
+        known: the names of all numbers in these records.
+        bounds: the results of audits of these runs; None without any.
+        flags: the flags of all these runs.
     """
 
     key: str
@@ -70,28 +70,28 @@ class Evaluation:
         return " ".join(str(seed(run)) for run in self.runs)
 
     def rank(self) -> tuple[int, bool, str, str]:
-        """Orders evaluations of one release: the first has most seeds with a number, then no attack."""
+        """Sort key of evaluations of one release: most seeds with a number first, then those without an attack."""
         return -len(self.done), self.spec["attack"] is not None, _options(self.runs[0]), self.runs[0].hash
 
     def mean(self, name: str) -> float | None:
-        """The mean of a number over seeds; None if one of them has no such number."""
+        """Return the mean of a number over seeds; None if a seed has no such number."""
         if name not in self.known:
             return None
         return mean([run.metrics.get(name) for run in self.done])
 
     def promises(self, name: str) -> list[dict[str, Any]]:
-        """A promise of each finished run's account, "claimed" or "accounted"; {} where nothing is promised."""
+        """Return the "claimed" or "accounted" epsilon of each finished run; {} where there is none."""
         return [run.privacy[name] or {} for run in self.done]
 
 
 def build(records: Iterable[Record], audits: Iterable[Audit] = (), *, noted: bool = False, name: str = "") -> Board:
-    """The board of records of one data set, in any order.
+    """Build the board of the records of one data set; their order does not matter.
 
     Args:
         audits: end-to-end audits.
-        noted: the records hold already what these audits say of them, as published ones do; else the audits of each
-            release are looked for.
-        name: of the data set; "" = that of the records.
+        noted: the records already hold the results of these audits, as published records do; else the audits of each
+            release are looked up.
+        name: name of the data set; "" = that of the records.
     """
     records, audits = list(records), list(audits)
     if audits and not noted:
@@ -127,7 +127,7 @@ def _evaluations(records: Iterable[Record], audits: Mapping[str, Audit]) -> list
 
 
 def _release_key(evaluation: Evaluation) -> str:
-    """Runs of one release whose account is of another kind, or whose noise is, are another row."""
+    """Return the row key: runs of one release with another kind of account or noise get a separate row."""
     proved = evaluation.promises("accounted")[:1]
     account = [[each.get(name) for name in ("unit", "relation", "delta")] for each in proved]
     is_coarse = "float32-noise" in evaluation.flags.split()
@@ -136,7 +136,7 @@ def _release_key(evaluation: Evaluation) -> str:
 
 
 def _place(evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
-    """What releases are sorted by."""
+    """Return the sort key of releases."""
     first = min(evaluations.values(), key=Evaluation.rank)
     release = first.spec["release"]
     setting = described(first.runs[0].options | {"attack": {}, "evaluator": {}})
@@ -145,7 +145,7 @@ def _place(evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
 
 
 def _add_release(board: Board, key: str, evaluations: Sequence[Evaluation]) -> None:
-    """Add the rows of a release; the first evaluation is the one that counts."""
+    """Add the rows of a release; the first evaluation provides the numbers of the row."""
     first = evaluations[0]
     usual = _of_release(first)
     row = _release_row(board.dataset, key, first, usual, evaluations)
@@ -189,7 +189,8 @@ def _release_row(
 
 
 def _of_account(evaluation: Evaluation) -> dict[str, float | None]:
-    """The numbers `OF_RELEASE`: a mean over seeds, except of what is proved, of which a mean says nothing."""
+    """Return the numbers `OF_RELEASE`: means over seeds, but the largest accounted epsilon, as a mean is no
+    guarantee."""
     claimed, accounted = (
         [epsilon_from_json(each["epsilon"]) if each else None for each in evaluation.promises(name)]
         for name in ("claimed", "accounted")
@@ -201,10 +202,10 @@ def _of_account(evaluation: Evaluation) -> dict[str, float | None]:
 def _attack_rows(
     release: ReleaseRow, evaluation: Evaluation, usual: Mapping[str, Numbers], is_first: bool
 ) -> list[AttackRow]:
-    """The measured numbers of one evaluation; of the release itself only those that its rows do not have already.
+    """Return the measured numbers of one evaluation; numbers of the release only if its rows do not have them already.
 
     Args:
-        usual: `_of_release` of the evaluation that counts.
+        usual: `_of_release` of the first evaluation.
     """
     of_release = SharedCells(release.release, evaluation.key, seeds=evaluation.seeds, dataset=release.dataset)
     rows = [of_release.row(*each) for each in _own_numbers(evaluation, usual, is_first).items()]
@@ -259,13 +260,13 @@ class SharedCells:
     dataset: str = ""
 
     def row(self, metric: str, numbers: Numbers) -> AttackRow:
-        """The row of a metric."""
+        """Return the row of a metric."""
         of = (self.release, self.evaluation, self.attack, self.variant, self.version, self.access, self.options)
         return AttackRow(*of, metric, *numbers, self.power, self.reason, self.seeds, dataset=self.dataset)
 
 
 def _own_numbers(evaluation: Evaluation, usual: Mapping[str, Numbers], is_first: bool) -> dict[str, Numbers]:
-    """Accuracies, epsilons and information: of the evaluation that counts all, of another one those that differ."""
+    """Return accuracies, epsilons and information: all for the first evaluation, only differing ones for the others."""
     if is_first:
         return {name: found for name, found in usual.items() if name not in OF_RELEASE}
     own = _of_release(evaluation)
@@ -274,7 +275,7 @@ def _own_numbers(evaluation: Evaluation, usual: Mapping[str, Numbers], is_first:
 
 
 def _of_release(evaluation: Evaluation) -> dict[str, Numbers]:
-    """Metric to its numbers, of all that need no attack."""
+    """Return the numbers that need no attack, by metric."""
     found = {ACCURACY: _measured(ACCURACY, evaluation)}
     others = [f"{prefix}{ACCURACY}" for prefix in OTHERS if f"{prefix}{ACCURACY}" in evaluation.known]
     found |= {name: _measured(name, evaluation) for name in others}
@@ -299,7 +300,7 @@ def _measured(key: str, evaluation: Evaluation) -> Numbers:
 
 
 def _attack_metrics() -> tuple[str, ...]:
-    """The numbers of an attack that are averaged over seeds, in the order of the table of metrics."""
+    """Return the attack metrics that are averaged over seeds, in the order of the table of metrics."""
     found = [metric.key for metric in metrics().values() if metric.averaged and metric.of != "classifier"]
     return (*found, "memorising_auc")
 
@@ -324,7 +325,7 @@ def _run_rows(release: ReleaseRow, evaluation: Evaluation, counted: bool) -> lis
 
 
 def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
-    """The numbers of reference images of each kind, tier and split; those of an attack's generator for each attack."""
+    """Return the numbers of reference images by kind, tier and split; those of an attack's generator by attack."""
     found: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     for record in records:
         place = f"{REFERENCE}/{record.spec['tier']}/{split_of(record.spec['release']['teacher']['data'])}"
@@ -344,18 +345,18 @@ def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
 
 
 def reference_metrics() -> tuple[str, ...]:
-    """The metrics of images that no network was queried for."""
+    """Return the metrics of images made without querying a network."""
     return tuple(m.key for m in metrics().values() if m.averaged and m.of == "reconstructions")
 
 
 def _options(record: Record, *groups: str) -> str:
-    """Those groups of a record's options that hold any, all without `groups`, as JSON; "" for none."""
+    """Return the non-empty option groups of a record as JSON, limited to `groups` if given; "" for none."""
     given = {name: held for name, held in record.options.items() if held and (not groups or name in groups)}
     return json.dumps(given, sort_keys=True) if given else ""
 
 
 def _versions(record: Record) -> str:
-    """The versions of the libraries that made a record, as text."""
+    """Return the library versions of a record, as text."""
     return " ".join(f"{name}={version}" for name, version in sorted(record.provenance.get("versions", {}).items()))
 
 
@@ -365,18 +366,18 @@ def _power(done: Iterable[Record]) -> str:
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """The mean; None if there is nothing, or one of the values is missing."""
+    """Return the mean; None if there are no values, or one is missing."""
     return None if not values or None in values else round(math.fsum(values) / len(values), 6)  # type: ignore[arg-type]
 
 
 def largest(values: Sequence[float | None]) -> float | None:
-    """The largest: a mean of guarantees is none. None if there is nothing, or one of the values is missing."""
+    """Return the largest value, as a mean of guarantees is not a guarantee; None if no values, or one is missing."""
     known = [value for value in values if value is not None]
     return round(max(known), 6) if known and len(known) == len(values) else None
 
 
 def deviation(values: Sequence[float | None]) -> float | None:
-    """The sample standard deviation over seeds; None with fewer than two, or where one of the values is missing."""
+    """Return the sample standard deviation over seeds; None with fewer than two values, or if one is missing."""
     if len(values) < 2 or None in values:
         return None
     known = [value for value in values if value is not None]

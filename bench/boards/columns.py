@@ -1,7 +1,7 @@
 """The columns of a wide row (`bench.boards.wide`), in their order, for the report page.
 
-What is measured of a run comes from the table of metrics; the column of a plug-in, or of a number that older records
-lack, is on the boards that have a number of it.
+Columns of measurements come from the table of metrics. A board omits the columns of plug-ins and of newer numbers if no
+row has a value.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ ATTACK = ("attack",)
 
 @dataclass(frozen=True)
 class Column:
-    """A column as readers see it.
+    """A column as it is displayed.
 
     Attributes:
-        key: its head in the CSV file.
-        kind: how it is written and sorted.
-        core: shown before a reader asks for all columns.
-        within: columns whose values are never mixed when sorting by this one.
-        tip: what it says.
-        beside: shown with another column or as a heading, not by itself.
-        metric: the number of a record that it has the mean of, over seeds; "" for none.
-        deviation: it has the standard deviation of that number instead.
+        key: its name in the header of the CSV file.
+        kind: how its values are formatted and sorted.
+        core: shown before a reader selects all columns.
+        within: columns whose values are kept apart when rows are sorted by this column.
+        tip: its explanation.
+        beside: shown together with another column or as a heading, not by itself.
+        metric: the metric whose mean over seeds it shows; "" for none.
+        deviation: it shows the standard deviation of that metric instead.
     """
 
     key: str
@@ -45,12 +45,12 @@ class Column:
 
 
 def of_metric(metric: Metric) -> list[Column]:
-    """The columns of a metric: its mean, its deviation, and its mean on the undefended teacher."""
+    """Return the columns of a metric: its mean, its deviation, and its mean on the undefended teacher."""
     if not metric.averaged:
         return []
     kind: Kind = "percent" if metric.kind == "share" else "number"
     within = () if metric.of == "classifier" else ATTACK
-    # The accuracy's column is called a mean; the teacher's comes first, as what the student was made of.
+    # The accuracy's column is called a mean; the teacher's comes first, as the student is made from the teacher.
     name = "accuracy_mean" if metric.key == "accuracy" else metric.key
     found = [Column(name, metric.label, kind, metric.core, within, metric.explanation, metric=metric.key)]
     if metric.deviation:

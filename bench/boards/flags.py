@@ -1,4 +1,4 @@
-"""What a reader must know before using a row."""
+"""Flags: facts that a reader must know before using a row."""
 
 from __future__ import annotations
 
@@ -17,47 +17,46 @@ from bench.storage.records import Record
 
 KNOWS = 1.5
 LEARNT = 1 / 8
-"""A student knows nothing below so many times the accuracy of whoever names the commonest class, or below such a share
-of the way from there to perfect, whichever is less: of a class that is 58 % of all, 1.5 times are 87 %."""
+"""A student is at chance level below this multiple of the accuracy of always predicting the commonest class, or below
+this share of the way from there to 1, whichever is smaller: for a class of 58 % of all images, 1.5 times are 87 %."""
 UNTRUE = {
     "refuted": "refuted by an audit",
     "account-mended": "the account of its version was not true",
     "float32-noise": "its noise was drawn in float32, whose tails end: run it again",
 }
-"""Flags of an accounted epsilon that is none, and how that is told."""
+"""Flags of an invalid accounted epsilon, and their wording."""
 UNTRUE_ACCOUNTS = {("p3gm", 1), ("gs-wgan", 1)}
-"""Versions in which a record left out moved the public draws of the others, so that given the seed no account held."""
+"""Versions in which removing a record changed the public draws of the others: given the seed, no account was valid."""
 
 
 OLDER = "older-version"
 
 
 def flags(record: Record) -> list[str]:
-    """What a reader must know before using a row.
+    """Return the flags of a record: facts that a reader must know before using a row.
 
-    `claim!=accounted`: the paper's number is not what is proved for the same unit, at a delta no larger; `other-unit`:
-    the claim is for another unit than the row's account; `disputed:REASON`: the claim's proof does not cover what the
-    algorithm does, or a number contradicts the claim (`bench.privacy.claims.dispute`);
-    `teacher-reference`: a membership attack compared a student with models that were not converted as it was;
-    `knows-nothing`: the student is right less than 1.5 times as often as whoever names the commonest class, or, of four
-    classes or fewer, no more than an eighth of the way from there to perfect: there is nothing to find in it;
-    `retrieval`: an attack on people that no more shows them than public images do, or whose power is not shown;
-    `no-judge`: an attack on people whose images the evaluator alone has judged, a network of this project;
-    `weak-judge`: an inversion that the evaluator alone has judged, which knows the classes less well than the teacher;
-    `membership>accounted`: the scores point at more than the accounted epsilon of one example, an indication alone;
-    `float32-noise`: the noise of an accounted epsilon was drawn in float32, whose tails end, so that it is not quite
-    true; `seeded-noise`: the noise follows from the recorded seed, and the epsilon holds for whoever has it not;
-    `account-mended`: the accounted epsilon of this version was not true, and that of the next one is;
-    `relation-mended`: the account says `replace` and holds for a record left out, as one client alone was charged for
-    the randomised responses of many; `public-data`:
-    the method had unlabelled public images of the private data's own distribution, which no epsilon charges for;
-    `older-version`: the method or the attack has changed since, and the command would give other numbers today.
+    `claim!=accounted`: the claimed epsilon is not the accounted one of the same unit, at a delta no larger;
+    `other-unit`: the claim is for another unit than the row's account; `disputed:REASON`: the claim's proof does not
+    cover what the algorithm does, or a number contradicts the claim (`bench.privacy.claims.dispute`);
+    `teacher-reference`: a membership attack compared a student with models that were not converted like the student;
+    `knows-nothing`: the student is at chance level: correct less than 1.5 times as often as always predicting the
+    commonest class, or, with four classes or fewer, at most an eighth of the way from there to 1; `retrieval`: an
+    attack on people that shows them no more than public images do, or whose power is not shown; `no-judge`: an attack
+    on people whose images were judged only by the evaluator, a network of this project; `weak-judge`: an inversion
+    judged only by an evaluator that is less accurate than the teacher; `membership>accounted`: the scores indicate more
+    than the accounted epsilon of one example; this is not a proof; `float32-noise`: the noise of an accounted epsilon
+    was drawn in float32, whose tails end, so that it is not exactly true; `seeded-noise`: the recorded seed determines
+    the noise; the epsilon holds only for those without the seed; `account-mended`: the accounted epsilon of this
+    version was wrong, and the next version fixes it; `relation-mended`: the account says `replace` but only covers
+    removing a record, as one client was charged for the randomised responses of many; `public-data`: the method had
+    unlabelled public images of the private data's own distribution, which no epsilon charges for; `older-version`: the
+    method or the attack has changed since, and the command would give other numbers today.
     """
     return ([OLDER] if _is_older(record) else []) + flags_of_record(record)
 
 
 def flags_of_record(record: Record) -> list[str]:
-    """`flags` except `older-version`, which depends on the installed versions."""
+    """Return `flags` without `older-version`, which depends on the installed versions."""
     public = ["public-data"] if record.spec["release"].get("public") else []
     attack = _flags_of_knowledge(record) + _flags_of_inversion(record) + _flags_of_membership(record)
     return public + _flags_of_claim(record) + attack + _flags_of_noise(record)
@@ -73,7 +72,7 @@ def _is_older(record: Record) -> bool:
 
 @cache
 def installed_version(kind: str, name: str, variant: str | None) -> int:
-    """The version of a plug-in; 0 of one that is not installed or has no such variant."""
+    """Return the version of a plug-in; 0 if it or its variant is not installed."""
     try:
         return int(registry.describe(kind, name, variant).facts["version"])
     except BenchError:
@@ -81,10 +80,10 @@ def installed_version(kind: str, name: str, variant: str | None) -> int:
 
 
 def flags_of_row(versions: Iterable[str]) -> list[str]:
-    """What must be known of a row that its records alone do not say.
+    """Return the flags of a row that depend on several of its records.
 
     `mixed-versions`: its runs were made with different versions of the libraries, so that its mean and its deviation
-    are not of seeds alone.
+    do not depend only on seeds.
 
     Args:
         versions: of the libraries, per run, as text.
@@ -118,7 +117,7 @@ def _flags_of_claim(record: Record) -> list[str]:
 
 
 def _is_proved(claim: dict[str, Any], proved: dict[str, Any]) -> bool:
-    """Whether a claim is the number that is proved; of an infinite one delta says nothing."""
+    """Whether a claim equals the accounted number; for an infinite claim delta does not matter."""
     epsilons = [epsilon_from_json(part["epsilon"]) for part in (claim, proved)]
     same = math.isclose(*epsilons, rel_tol=1e-6)
     return same and (math.isinf(epsilons[1]) or proved["delta"] <= claim["delta"])
@@ -132,7 +131,7 @@ def _flags_of_knowledge(record: Record) -> list[str]:
 
 
 def nothing_below(commonest: float) -> float:
-    """The accuracy below which a student knows nothing, where whoever names the commonest class has `commonest`.
+    """Return the accuracy below which a student is at chance level, if the commonest class has the share `commonest`.
 
     >>> [round(nothing_below(share), 3) for share in (0.1, 0.2, 0.581)]
     [0.15, 0.3, 0.633]
@@ -141,24 +140,24 @@ def nothing_below(commonest: float) -> float:
 
 
 def share_of_commonest(record: Record) -> float | None:
-    """The accuracy of whoever names the commonest class; of records that are older than the number, and of students
-    that are never right, that of equal classes, where these are known."""
+    """Return the accuracy of always predicting the commonest class. For older records without this number, and students
+    that are never right, it is 1 / classes, where the number of classes is known."""
     times, accuracy = (record.metrics.get(key) for key in ("times_chance", "accuracy"))
     if times and accuracy:
         return accuracy / times
     where = record.spec["release"]["teacher"]["data"]
     classes = classes_of(where["dataset"], where["split"])
-    return 1 / classes if classes else None  # of some data sets only reading tells
+    return 1 / classes if classes else None  # for some data sets the number is known only after reading
 
 
 @cache
 def classes_of(name: str, split: str) -> int:
-    """How many classes a split of a data set has; 0 where it is not known here. Thousands of records need it."""
+    """Return the number of classes of a split of a data set; 0 if unknown. Cached, as thousands of records need it."""
     return len(data.facts(name).classes_of(split))
 
 
 def _flags_of_inversion(record: Record) -> list[str]:
-    """With too few classes for the test against retrieval, as in records older than it, nothing is said of it."""
+    """Return the flags of an inversion; none if there are too few classes for the test against retrieval."""
     p = record.metrics.get("floor_p")
     shown = p is not None and p < ALPHA and standing(record) == "pass"
     alone = "judge_accuracy" in record.metrics and record.metrics["judge_accuracy"] is None
@@ -167,7 +166,7 @@ def _flags_of_inversion(record: Record) -> list[str]:
 
 
 def _is_weakly_judged(metrics: dict[str, float | None]) -> bool:
-    """Whether the evaluator, where nobody else judged, is less accurate than the teacher is at least (its interval)."""
+    """Whether the evaluator is the only judge and less accurate than the teacher (lower end of its interval)."""
     evaluator, least = metrics.get("evaluator_accuracy"), metrics.get("teacher_accuracy.lo")
     judged = "attack_accuracy" in metrics and metrics.get("judge_accuracy") is None
     return judged and evaluator is not None and least is not None and evaluator < least
@@ -188,9 +187,9 @@ Standing = Literal["pass", "inconclusive", ""]
 
 
 def standing(record: Record) -> Standing:
-    """Whether the attack of a record has shown its power, by today's gate; "" where none was scored.
+    """Return whether the attack of a record shows power by today's gate; "" where none was scored.
 
-    Gates have become stricter, and a record keeps the verdict of its day. Numbers that it does not have are left out.
+    Gates have become stricter, but a record keeps its original verdict. Numbers that it does not have are left out.
     """
     if not {"attack_accuracy", "auc"} & set(record.metrics):
         return "inconclusive" if record.status == "inconclusive" else ""
@@ -199,7 +198,7 @@ def standing(record: Record) -> Standing:
 
 
 def _told_apart(metrics: dict[str, float | None]) -> bool:
-    """As `bench.metrics.membership.membership_power`."""
+    """Apply the gate of `bench.metrics.membership.membership_power`."""
     bare = "memorising_" if "memorising_auc" in metrics else "teacher_"
     auc, low, random = (metrics.get(key) for key in (f"{bare}auc", f"{bare}auc.lo", "random_auc.lo"))
     gain = metrics.get("teacher_auc_gain.lo")
@@ -212,7 +211,7 @@ def _told_apart(metrics: dict[str, float | None]) -> bool:
 
 
 def _reconstructed(metrics: dict[str, float | None]) -> bool:
-    """As `bench.metrics.power.power`, without p-value for fewer than four classes, and `inversion_stage`: the test
-    against retrieval, or what the attack must show where there is none."""
+    """Apply the gates of `bench.metrics.power.power`, without a p-value for fewer than four classes, and of
+    `inversion_stage`: the test against retrieval, or the least recognised share where there is no test."""
     p, of_classes = metrics.get("teacher_floor_p"), metrics.get("power_p_teacher", 0.0)
     return of_classes is not None and (strong_enough(metrics) if p is None else p < ALPHA)

@@ -1,7 +1,7 @@
-"""What the answers behind a record can carry (`bench.privacy.information`), also for records that do not say it.
+"""Bounds on the information in the responses of a record (`bench.privacy.information`), also for older records.
 
-Records from before 2026-11-22 hold the ledger's events alone; `_OLD` reads their words. What it does not know stays
-empty.
+Records from before 2026-11-22 hold only the ledger's events; `_OLD` parses their descriptions. Unknown descriptions
+give no bound.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from bench.privacy.information import (
 from bench.storage.records import Record
 
 Event = Mapping[str, Any]
-"""An entry of a ledger as a record holds it: event, count, unit, why."""
+"""An entry of a ledger as stored in a record: event, count, unit, why."""
 Capacity = Callable[[Event, Event, int], float]
-"""(the entry of unit `example`, that of unit `query`, c) -> nats of the whole entry."""
+"""Function of (the entry of unit `example`, that of unit `query`, c) -> nats of the whole entry."""
 
 
 def information(record: Record) -> Information:
-    """What all answers behind a record's release can carry; nats None where it is not known, or the run failed."""
+    """Return the bound on all responses of a record's release; nats None if unknown, or if the run failed."""
     if not record.privacy:
         return Information(None, "the run failed")
     said = record.privacy.get("information")
@@ -41,7 +41,7 @@ def information(record: Record) -> Information:
 
 
 def of_events(events: list[Event], classes: int) -> Information:
-    """The same, from the entries of a ledger as files hold them, for c classes."""
+    """Return the same bound from ledger entries as stored in files, for c classes."""
     entries = [event for event in events if event["unit"] == Unit.EXAMPLE]
     return total([(_carried(entry, events, classes), entry["why"]) for entry in entries], classes)
 
@@ -62,7 +62,7 @@ def _multiplier(entry: Event) -> float:
 
 
 def _rows(entry: Event, query: Event, classes: int) -> float:
-    """One row's multiplier is sigma / 2, that of the b rows of a batch sigma / (2 sqrt(b))."""
+    """One row has multiplier sigma / 2; the b rows of a batch have sigma / (2 sqrt(b))."""
     batch = round((_multiplier(query) / _multiplier(entry)) ** 2)
     return entry["count"] * batch * gaussian_capacity(2 * _multiplier(query), classes)
 
@@ -73,12 +73,12 @@ def _batches(entry: Event, query: Event, classes: int) -> float:
 
 
 def _sums(entry: Event, query: Event, classes: int) -> float:
-    """The sum over n teachers has norm n beta, and its multiplier for one answer is sigma / (2 n)."""
+    """The sum over n teachers has norm n beta, and its multiplier for one response is sigma / (2 n)."""
     return entry["count"] * gaussian_capacity(2 * _multiplier(query), classes)
 
 
 def _responses(entry: Event, query: Event, classes: int) -> float:
-    """As many responses to an image as the entry of unit `query` counts."""
+    """Each image gets the number of responses that the entry of unit `query` counts."""
     epsilon, choices = _response(entry)
     return entry["count"] * query["count"] * response_capacity(epsilon, choices)
 
@@ -88,20 +88,20 @@ def _selective(entry: Event, query: Event, classes: int) -> float:
 
 
 def _response(entry: Event) -> tuple[float, int]:
-    """epsilon and k: the chance p of an even draw is k / (e^epsilon + k - 1)."""
+    """Return epsilon and k: the probability p of a uniform draw is k / (e^epsilon + k - 1)."""
     noise, choices = entry["event"]["noise_parameter"], entry["event"]["num_buckets"]
     return math.log1p(choices * (1 - noise) / noise), choices
 
 
 def _votes(entry: Event, query: Event, classes: int) -> float:
-    """One image's votes may move altogether: by sqrt(2) n in L2, the largest distance there is, and by 2 n in L1."""
+    """All votes on one image may move: by at most sqrt(2) n in L2, and by 2 n in L1."""
     if query["event"]["name"] == "LaplaceDpEvent":
         return entry["count"] * laplace_capacity(2 * _multiplier(query))
     return entry["count"] * gaussian_capacity(noise_over_radius(_multiplier(query)))
 
 
 def _threshold(entry: Event, query: Event, classes: int) -> float:
-    """A bit of the largest count, which lies from 0 to n."""
+    """One bit about the largest count, which is between 0 and n."""
     return entry["count"] * min(math.log(2), gaussian_capacity(2 * _multiplier(query), 1))
 
 
@@ -114,4 +114,4 @@ _OLD: dict[str, tuple[str, Capacity]] = {
     "noisy votes of": ("noisy votes of", _votes),
     "the noisy largest count": ("the noisy largest count", _threshold),
 }
-"""How the words of an entry begin to those of its entry of unit `query`, and how both are read."""
+"""The beginning of an entry's description to that of its entry of unit `query`, and the parser of both."""

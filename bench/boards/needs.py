@@ -1,4 +1,4 @@
-"""What the method of a board's release needs, and so what the release depends on."""
+"""The needs of the method of a board's release, and so what the release depends on."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from bench.validate import present
 
 
 def needs(method: str, variant: Variant, tier: str, options: Mapping[str, Any]) -> frozenset[str] | None:
-    """What today's method needs at these options, such as {"teacher"}; None of one that is not installed, or refuses
-    them."""
+    """Return the needs of the installed method at these options, such as {"teacher"}; None if it is not installed or
+    refuses them."""
     return _needs(method, variant, tier, canonical(options))
 
 
 def teacher_matters(found: frozenset[str] | None) -> bool:
-    """Whether what is released depends on the teacher's network or recipe, of `needs`; where they are unknown, yes."""
+    """Whether the release depends on the teacher's network or recipe, by its `needs`; True if they are unknown."""
     return found is None or bool({"teacher", "teacher_network", "teacher_ensemble"} & found)
 
 
@@ -32,5 +32,5 @@ def _needs(method: str, variant: Variant, tier: str, given: str) -> frozenset[st
         usual = described.values(tier, variant)
         needs_of = present(described.needs, f"`needs` of method {method}")
         return needs_of(usual | {name: value for name, value in json.loads(given).items() if name in usual})
-    except (BenchError, TypeError, ValueError):  # the last two: options of old that are refused today
+    except (BenchError, TypeError, ValueError):  # the last two: old options that are refused today
         return None

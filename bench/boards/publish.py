@@ -36,10 +36,11 @@ Kept = TypeVar("Kept", Record, Audit)
 
 
 def refresh(out: Path, name: str) -> Path:
-    """Rebuild a data set's board in `<out>/leaderboards` from records and audits below `out`; several processes may.
+    """Rebuild a data set's board in `<out>/leaderboards` from records and audits below `out`; safe for several
+    processes.
 
-    A record whose release has been audited is given the bound first, as `privacy.audited`. Records and audits that
-    cannot be read, damaged ones and those of an older version of the bench, are left out, and the user is told.
+    If the release of a record was audited, the record first gets the bound as `privacy.audited`. Unreadable records and
+    audits, damaged or from an older version of the bench, are left out, and the user is warned.
 
     Returns:
         The table of releases.
@@ -74,7 +75,7 @@ def _write(boards: Path, board: Board) -> None:
 def _readable(
     read: Callable[[Path], Kept], paths: Iterable[Path], unreadable: list[Path]
 ) -> Iterator[tuple[Path, Kept]]:
-    """What can be read of some files, with its place; the others are noted."""
+    """Yield the files that can be read, each with its path; collect the others with their errors."""
     for path in paths:
         try:
             kept = read(path)
@@ -109,7 +110,7 @@ def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
 
 
 def _replaced(boards: Path, before: Record | Audit | None, found: Record | Audit) -> str:
-    """How the run of the same spec that was published before differs; "" where there is none, or nothing does."""
+    """Return how the previously published run of the same spec differs; "" if there is none, or no difference."""
     if before is None:
         return ""
     then, now = _numbers(before), _numbers(found)
@@ -126,7 +127,7 @@ def _replaced(boards: Path, before: Record | Audit | None, found: Record | Audit
 
 
 def _numbers(kept: Record | Audit) -> dict[str, float]:
-    """A record's metrics that have a value, or the lower bounds of an audit."""
+    """Return a record's metrics that have a value, or the lower bounds of an audit."""
     if isinstance(kept, Record):
         return {name: value for name, value in kept.metrics.items() if value is not None}
     return {f"{name} epsilon": line["epsilon_lower"] for name, line in kept.lines.items()}
@@ -157,12 +158,13 @@ def _publishable(given: Path) -> Record | Audit:
 
 
 def _of_uncommitted_code(made: dict[str, Any] | None) -> bool:
-    """Of a step that came from elsewhere: None of one from before steps said where, without "git" of the same code."""
+    """Whether a reused step ran uncommitted code: None = made before steps had an origin; no "git" = the run's own
+    code."""
     return made is not None and "git" in made and not made["git"]["clean"]
 
 
 def _contradiction(record: Record) -> str:
-    """Where a record's numbers are not what it holds beside them; "" if all is well.
+    """Return which numbers of a record contradict its own data; "" if none do.
 
     An epsilon is recomputed from the ledger, if the installed accountant is the one that wrote it.
     """
@@ -185,8 +187,8 @@ def _contradiction(record: Record) -> str:
 
 
 def rebuild(boards: Path) -> list[Path]:
-    """Write every data set's tables from the records and audits of a folder of boards, and what audits show into the
-    records.
+    """Write every data set's tables from the records and audits of a folder of boards, and add the audits' results to
+    the records.
 
     Returns:
         The tables of releases.
@@ -207,15 +209,15 @@ def _rebuild(boards: Path) -> list[Path]:
 
 
 def expected(boards: Path, *, strict: bool = True) -> list[Board]:
-    """The boards that the committed records and audits give, by name of the data set.
+    """Build the boards of the committed records and audits, sorted by name of the data set.
 
     Args:
-        strict: as of `read_records`.
+        strict: as in `read_records`.
 
     Raises:
         ValueError: a record or an audit is damaged; it is named.
     """
-    with without_collection():  # and what was read is dropped before it is switched on again
+    with without_collection():  # everything read is freed before it is switched on again
         return _expected(boards, strict)
 
 
@@ -230,10 +232,10 @@ def _expected(boards: Path, strict: bool) -> list[Board]:
 
 
 def differences(boards: Path) -> list[str]:
-    """One line per committed table that is not exactly what the records give; empty when all is well.
+    """Return one line per committed table that differs from the records; empty if all are equal.
 
-    Checking every field of every record takes as long as building the tables. So records are first read without; where
-    a table differs then, or cannot be built, they are read strictly, and a damaged one is named.
+    Validating every field of every record takes as long as building the tables. So records are first read without
+    validation; if a table then differs, or cannot be built, they are read strictly, and a damaged one is named.
 
     Raises:
         ValueError: as `expected`.

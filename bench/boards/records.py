@@ -1,8 +1,8 @@
 """Published records and audits: JSON Lines files, one for each data set and method, sorted by hash.
 
-`FOLDER/records/DATASET/METHOD.jsonl` holds a record a line, `FOLDER/audits/DATASET/METHOD.jsonl` an audit a line: the
-canonical JSON of `Record.to_json` without spaces and line breaks. Which file a record is in follows from its spec. The
-format before this one, a file `records/HASH.json` each, is read too; `migrate` turns it into this one.
+`FOLDER/records/DATASET/METHOD.jsonl` holds one record per line, `FOLDER/audits/DATASET/METHOD.jsonl` one audit per
+line: the canonical JSON of `Record.to_json` without spaces and line breaks. The spec of a record determines its file.
+The previous format, one file `records/HASH.json` per record, can be read too; `migrate` converts it.
 """
 
 from __future__ import annotations
@@ -29,34 +29,34 @@ LOCK = ".publishing.lock"
 
 
 def dataset(record: Record | Audit) -> str:
-    """The data set a record or an audit is about."""
+    """Return the data set of a record or an audit."""
     return str(record.spec["release"]["teacher"]["data"]["dataset"])
 
 
 def seed(record: Record) -> int:
-    """The seed of a record's release."""
+    """Return the seed of a record's release."""
     return int(record.spec["release"]["seed"])
 
 
 def read_records(folder: Path, *, strict: bool = True) -> list[Record]:
-    """The records of a folder of boards, sorted by hash.
+    """Read the records of a folder of boards, sorted by hash.
 
     Args:
-        strict: check every field and the hash of the spec; without, a damaged record may raise any error later.
+        strict: check every field and the hash of the spec; otherwise a damaged record may raise any error later.
 
     Raises:
-        ValueError: a line or a file that is not a record; it is named.
+        ValueError: a line or a file is not a record; the message names it.
     """
     return sorted(_by_hash(Record, folder, strict).values(), key=lambda record: record.hash)
 
 
 def read_audits(folder: Path, *, strict: bool = True) -> list[Audit]:
-    """The audits of a folder of boards, sorted by hash. Raises ValueError as `read_records`."""
+    """Read the audits of a folder of boards, sorted by hash. Raises ValueError as `read_records`."""
     return sorted(_by_hash(Audit, folder, strict).values(), key=lambda audit: audit.hash)
 
 
 def readable(kind: type[Record] | type[Audit], folder: Path) -> Iterator[tuple[Path, Record | Audit]]:
-    """The records or the audits of a folder of boards, each with its file; damaged ones are left out."""
+    """Yield the records or the audits of a folder of boards, each with its file; damaged ones are left out."""
     digest_of = SpecDigest()
     for path, name, text in _texts(folder / FOLDERS[kind]):
         try:
@@ -75,19 +75,19 @@ def has_records(folder: Path) -> bool:
 def locked(folder: Path) -> Iterator[None]:
     """Let one process at a time change a folder of boards; the others wait."""
     folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / LOCK, is_singleton=True):  # a singleton may be taken again by the process that holds it
+    with FileLock(folder / LOCK, is_singleton=True):  # the process that holds a singleton lock may acquire it again
         yield
 
 
 def add(folder: Path, found: Iterable[Record | Audit]) -> None:
-    """Add records and audits to a folder of boards, each in place of one of the same hash; call it while `locked`.
+    """Add records and audits to a folder of boards, replacing those of the same hash; call it while `locked`.
 
-    A file is replaced whole, so that a process that ends in between loses nothing: records that it had not added
-    are still where they came from, and publishing again adds them.
+    A file is replaced as a whole, so that nothing is lost if the process ends in between: records that were not added
+    are still in their source, and publishing again adds them.
 
     Raises:
-        BenchError: a data set or a method whose name cannot name a file.
-        ValueError: a file that is there holds a line that is not JSON; it is named.
+        BenchError: the name of a data set or a method cannot be a file name.
+        ValueError: an existing file has a line that is not JSON; the message names it.
     """
     by_file: dict[Path, list[Record | Audit]] = defaultdict(list)
     for kept in found:
@@ -99,7 +99,7 @@ def add(folder: Path, found: Iterable[Record | Audit]) -> None:
 
 
 def file_of(folder: Path, kept: Record | Audit) -> Path:
-    """The file of a folder of boards that a record or an audit belongs to. Raises BenchError as `add`."""
+    """Return the file in which a folder of boards keeps a record or an audit. Raises BenchError as `add`."""
     names = dataset(kept), str(kept.spec["release"]["method"])
     for name in names:
         if not name or name.startswith(".") or Path(name).name != name:
@@ -108,21 +108,21 @@ def file_of(folder: Path, kept: Record | Audit) -> Path:
 
 
 def as_line(kept: Record | Audit) -> str:
-    """A record or an audit as a line of a file, without the line break."""
+    """Return a record or an audit as a line of a file, without the line break."""
     return _compact(json.loads(kept.to_json()))
 
 
 def migrate(folder: Path) -> tuple[int, int]:
-    """Turn records and audits of the format before, a file each, into lines; done twice it changes nothing.
+    """Convert records and audits of the previous format, one file each, to lines. A second call changes nothing.
 
-    A file is removed only after its line is on the disk. Where a line of the same hash is there already, it stays.
+    A file is removed only after its line is on the disk. An existing line of the same hash is kept.
 
     Returns:
-        How many records and how many audits were turned into lines.
+        The numbers of converted records and audits.
 
     Raises:
         NotFound: no such folder.
-        ValueError: a file that is not a record or an audit; it is named, and nothing is changed.
+        ValueError: a file is not a record or an audit; the message names it, and nothing is changed.
     """
     if not folder.is_dir():
         raise NotFound(f"{folder}: no such folder; give a folder of boards, such as leaderboards")
@@ -145,7 +145,7 @@ def _migrate(kind: type[Kept], folder: Path) -> int:
 
 
 def _by_hash(kind: type[Kept], folder: Path, strict: bool) -> dict[str, Kept]:
-    """Hash to record; of a line and a file of the same hash the line is taken."""
+    """Return records by hash; a line takes precedence over a file of the same hash."""
     digest_of, found = SpecDigest(), dict[str, Kept]()
     with without_collection():
         for _, name, text in _texts(folder / FOLDERS[kind]):
@@ -155,7 +155,8 @@ def _by_hash(kind: type[Kept], folder: Path, strict: bool) -> dict[str, Kept]:
 
 
 def _texts(place: Path, lines_only: bool = False) -> Iterator[tuple[Path, str, bytes]]:
-    """Every record's text with its file and its name for messages: lines first, then files of the format before."""
+    """Yield every record's text with its file and its name for messages: lines first, then files of the previous
+    format."""
     for path in sorted(place.glob("*/*.jsonl")):
         yield from _lines(path)
     for path in () if lines_only else sorted(place.glob("*.json")):
@@ -181,7 +182,7 @@ def _compact(plain: dict[str, Any]) -> str:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Without the garbage collector, which would look for cycles among a million dictionaries that have none."""
+    """Disable the garbage collector, which would search a million dictionaries for cycles that do not exist."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -192,20 +193,20 @@ def without_collection() -> Iterator[None]:
 
 
 class SpecDigest:
-    """Computes hashes of specs, and keeps the texts of the parts that many specs share: three times as fast."""
+    """Compute hashes of specs, caching the texts of parts that many specs share: three times as fast."""
 
     def __init__(self) -> None:
         self._parts: dict[bytes, Shared] = {}
 
     def __call__(self, spec: dict[str, Any]) -> str:
-        """As `bench.storage.specs.digest`."""
+        """Return the same hash as `bench.storage.specs.digest`."""
         try:
             return digest({name: self._shared(value) for name, value in spec.items()})
-        except orjson.JSONEncodeError:  # of numbers that are too large for it
+        except orjson.JSONEncodeError:  # numbers too large for orjson
             return digest(spec)
 
     def _shared(self, value: Any) -> Any:
-        """A value; of an object the one of the same content that was met first."""
+        """Return a value; for an object, the first one with the same content."""
         if not isinstance(value, dict):
             return value
         key = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)

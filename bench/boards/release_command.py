@@ -11,11 +11,11 @@ from bench.storage.options import BUDGET, Changed
 def command(
     *, method: str, variant: str, tier: str, teacher: str, options: Changed, dataset: str, budget: Mapping[str, Any]
 ) -> str:
-    """`bench run ...` with the options of a row, except those of the budget, of which only the unit is kept.
+    """Return `bench run ...` with the options of a row; of the budget's options only the unit is kept.
 
     Args:
-        options: of the row, group to option to value.
-        dataset: as it is typed.
+        options: the options of the row, by group.
+        dataset: the data set as it is typed.
         budget: options of the budget to use.
 
     >>> options = {"budget": {"epsilon": 1.0}, "method": {"mode": "label"}, "teacher": {}}
@@ -35,7 +35,7 @@ def command(
 
 
 def write_option(value: Any) -> str:
-    """An option's value as the command takes it."""
+    """Format an option's value as the command takes it."""
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value).removesuffix(".0")

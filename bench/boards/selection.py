@@ -1,4 +1,4 @@
-"""Which release of the boards a user should take: only what is proved counts, never what is claimed."""
+"""Choose a release from the boards: only accounted epsilons count, never claimed ones."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from bench.storage.options import Changed, described
 
 EXACT = 1e-9
 ALIKE = 1e-3
-"""Relative: by less than this two epsilons differ by where the search for their noise stopped, at the same budget."""
+"""Relative difference below which two epsilons count as the same budget: noise search stops within this tolerance."""
 MOST_DELTA = 1e-4
-"""Of a promise, where nothing is asked: below one over the number of records of every board."""
+"""Default limit of delta: below one over the number of records of every board."""
 ANY_FINITE = sys.float_info.max / 2
-"""A limit that every finite epsilon keeps, and infinity does not, in `objection` with its tolerance either."""
+"""A limit that every finite epsilon meets and infinity does not, also with the tolerance of `objection`."""
 HEADLINES = ("example", "label")
-"""Units that rows are accounted in; of others a record may hold an account beside its row's."""
+"""Units of the rows' accounts; a record may hold further accounts for other units."""
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """What the user demands: a proved epsilon of at most `epsilon` for one `unit`, at a delta of at most `delta`, and
-    at least `accuracy`."""
+    """The user's requirements: an accounted epsilon of at most `epsilon` for one `unit`, at a delta of at most `delta`,
+    and at least `accuracy`."""
 
     unit: str
     epsilon: float
@@ -46,15 +46,16 @@ class Constraints:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One release of a board, with everything that was measured of it.
+    """One release of a board, with all its measurements.
 
     Attributes:
-        row: of the table of releases; of several that differ in what does not matter the one with most seeds.
-        counted: the runs that the row's numbers are of.
+        row: its row of the table of releases; of several that differ only in irrelevant options, the one with most
+            seeds.
+        counted: the runs behind the row's numbers.
         measured: metric to row of the table of attacks, for the numbers without an attack.
-        attacked: the attacks on it.
-        row_flags: of all its rows, but not that its version is an older one.
-        whose: "" or whose board it is on.
+        attacked: the attacks on the release.
+        row_flags: the flags of all its rows, except the one for an older version.
+        whose: "" or the owner of its board.
     """
 
     row: ReleaseRow
@@ -66,12 +67,12 @@ class Candidate:
 
     @property
     def flags(self) -> frozenset[str]:
-        """What must be known before the release is used."""
+        """Facts that a user must know before using the release."""
         return self.row_flags | ({OLDER} if self.older else frozenset())
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Data set, tier and split: what candidates must share to be ranked."""
+        """Data set, tier and split: candidates are ranked only if these are the same."""
         return self.row.dataset, self.row.tier, self.row.split
 
     @cached_property
@@ -81,22 +82,22 @@ class Candidate:
 
     @property
     def accuracy(self) -> float | None:
-        """Mean over the seeds, in [0, 1]; None where no run was finished."""
+        """Mean over the seeds, in [0, 1]; None if no run finished."""
         return self.row.accuracy
 
     @property
     def epsilon(self) -> float | None:
-        """Accounted, infinity included; None where no run was finished."""
+        """Accounted epsilon, which may be infinite; None if no run finished."""
         return self.row.epsilon_accounted
 
     @property
     def delta(self) -> float | None:
-        """Of the accounted epsilon; None where no run was finished."""
+        """The delta of the accounted epsilon; None if no run finished."""
         return self.row.delta
 
     @property
     def older(self) -> str:
-        """That the method has changed since, in words; "" where it has not."""
+        """A phrase saying that the method has changed since; "" if it has not."""
         method, version = self.row.method, self.row.version
         if version >= installed_version("method", method, self.row.variant):
             return ""
@@ -104,29 +105,29 @@ class Candidate:
 
     @property
     def finished(self) -> int:
-        """How many seeds have a number."""
+        """Number of seeds with a result."""
         return sum(run.status != "failed" for run in self.counted)
 
     @property
     def seconds(self) -> float | None:
-        """Mean seconds of a run; None where no run was finished."""
+        """Mean seconds of a run; None if no run finished."""
         return mean([run.seconds for run in self.counted if run.status != "failed"])
 
     @property
     def device(self) -> str:
-        """What made the runs."""
+        """The device of the runs."""
         return " | ".join(sorted({run.device for run in self.counted if run.status != "failed"}))
 
     @property
     def attacks(self) -> tuple[str, ...]:
-        """A line per attack."""
+        """One line per attack."""
         return tuple(map(str, self.attacked))
 
     @property
     def strongest(self) -> Inversion | None:
-        """The attack that reconstructs most beyond public images, among those that proved their power, if any did.
+        """The attack with the largest gain over public images, among those that proved their power, if any did.
 
-        One that was not compared with public images comes last: without a baseline its gain would be overstated.
+        An attack that was not compared with public images comes last: without a baseline its gain would be overstated.
         """
         proven = [found for each in self.attacked if each.has_power and (found := inversion(each)) is not None]
         return max(proven, key=lambda found: (found.floor is not None, found.gain), default=None)
@@ -148,7 +149,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """Candidates that meet constraints by place, best first; the others; the nearest misses."""
+    """Candidates that meet the constraints, grouped by place, best first; the others; the nearest misses."""
 
     taken: dict[tuple[str, str, str], list[Candidate]]
     excluded: list[Candidate]
@@ -156,11 +157,11 @@ class Choice:
 
 
 def choose(boards: Iterable[Board], constraints: Constraints) -> Choice:
-    """Sort the releases of boards into those that meet constraints and the others (`objection` says why)."""
+    """Split the releases of boards into those that meet the constraints and the others (`objection` says why)."""
     taken: dict[tuple[str, str, str], list[Candidate]] = defaultdict(list)
     excluded = []
     for candidate in candidates(boards):
-        # Whether the method has changed is checked last, since that reads its source
+        # Check last whether the method has changed, since that reads its source
         if _broken_limit(candidate, constraints) or candidate.older:
             excluded.append(candidate)
         else:
@@ -171,18 +172,18 @@ def choose(boards: Iterable[Board], constraints: Constraints) -> Choice:
 
 
 def least_epsilon(found: Sequence[Candidate]) -> Candidate:
-    """Of those that meet constraints, that of the least accounted epsilon; of several alike (`ALIKE`) that of the
-    least delta, and of these the most accurate."""
+    """Return the candidate with the least accounted epsilon; among equal ones (`ALIKE`) that with the least delta, then
+    the most accurate."""
     most = min(c.epsilon or 0.0 for c in found) * (1 + ALIKE)
     alike = [c for c in found if (c.epsilon or 0.0) <= most]
     return min(alike, key=lambda c: (c.delta or 0.0, -(c.accuracy or 0.0), c.name))
 
 
 def candidates(boards: Iterable[Board]) -> list[Candidate]:
-    """One for each release, in the boards' order; rows that differ in what does not matter are one.
+    """Return one candidate per release, in the boards' order; rows with only irrelevant differences are merged.
 
-    That is the teacher of a method that does not query it, and what the spec says beyond the row. Students of split
-    canaries are left out: they were taught wrong labels so that they could be attacked, and are not for release.
+    Irrelevant are the teacher of a method that does not query it, and parts of the spec that the row does not show.
+    Students of split canaries are left out: they learned wrong labels for audits and are not meant for release.
     """
     return [found for board in boards for found in _of_board(board)]
 
@@ -193,11 +194,11 @@ def _of_board(board: Board) -> list[Candidate]:
 
 
 def _alike(board: Board) -> list[list[ReleaseRow]]:
-    """The rows of a board that are one release, together."""
+    """Group the rows of a board by release."""
     groups: dict[tuple[object, ...], list[ReleaseRow]] = defaultdict(list)
     for row in board.releases:
         if not row.split.startswith(CANARIES):
-            # Run again with today's noise, it is another release
+            # A run with today's noise is another release
             is_coarse = "float32-noise" in row.flags.split()
             same = (row.tier, row.split, row.method, row.variant, row.version, row.student, row.delta, row.unit)
             groups[(*same, is_coarse, described(_options(row) | {"teacher": {}}))].append(row)
@@ -215,7 +216,7 @@ def _alike(board: Board) -> list[list[ReleaseRow]]:
 def _candidate(
     rows: Sequence[ReleaseRow], runs: Mapping[str, list[RunRow]], measured: Mapping[str, list[AttackRow]], whose: str
 ) -> Candidate:
-    """The candidate of rows that are one release; of them the one with most seeds represents it."""
+    """Build the candidate of rows that are one release; the row with most seeds represents it."""
     counted = {row.release: tuple(run for run in runs[row.release] if run.counted) for row in rows}
 
     def rank(row: ReleaseRow) -> tuple[int, bool, str, str]:
@@ -227,7 +228,7 @@ def _candidate(
     numbers = {each.metric: each for each in measured.get(counted[best.release][0].evaluation, ()) if not each.attack}
     evaluations = {run.evaluation for row in rows for run in runs[row.release]}
     bounds = [each for name in evaluations for each in measured.get(name, ()) if each.metric == LOWER]
-    if bounds:  # an audit of any of the rows is the release's
+    if bounds:  # an audit of any row applies to the release
         numbers[LOWER] = max(bounds, key=lambda each: (each.value or 0.0, each.teacher or 0.0))
         best = replace(best, epsilon_lower=numbers[LOWER].value)
     found = [each for row in rows for each in attacked(runs[row.release], measured)]
@@ -240,24 +241,24 @@ def _options(row: ReleaseRow) -> Changed:
 
 
 def released(row: ReleaseRow) -> str:
-    """The options of a release in a line, without those of a teacher that the method does not query."""
+    """Format the options of a release in a line, without those of a teacher that the method does not query."""
     return described(_options(row) | ({} if queries_teachers(row) else {"teacher": {}}))
 
 
 def queries_teachers(row: ReleaseRow) -> bool:
-    """Whether what is released depends on the teacher's network or recipe; of a method that is not installed, yes."""
+    """Whether the release depends on the teacher's network or recipe; True for a method that is not installed."""
     return teacher_matters(needs(row.method, cast(Variant, row.variant), row.tier, _options(row)["method"]))
 
 
 def objection(candidate: Candidate, constraints: Constraints) -> str:
-    """Why a candidate does not meet constraints, in a line; "" if it does."""
+    """Return why a candidate does not meet the constraints, in a line; "" if it does."""
     if candidate.accuracy is not None and candidate.epsilon is not None and candidate.row.tier != "smoke":
         return candidate.older or _broken_limit(candidate, constraints)
     return _broken_limit(candidate, constraints)
 
 
 def _broken_limit(candidate: Candidate, constraints: Constraints) -> str:
-    """The same, except that the method has changed since."""
+    """Return the same, ignoring whether the method has changed since."""
     row, epsilon, accuracy, claim = candidate.row, candidate.epsilon, candidate.accuracy, candidate.row.epsilon_claimed
     claimed = "nothing claimed" if claim is None else f"claimed {_infinite(claim)} per {row.claimed_unit}"
     if row.tier == "smoke":
@@ -278,7 +279,7 @@ def _broken_limit(candidate: Candidate, constraints: Constraints) -> str:
 
 
 def lacking(candidate: Candidate) -> list[str]:
-    """What was not measured of a release, a phrase each: all that a low number on its row does not say."""
+    """Return phrases for everything that was not measured of a release, so that its row may look better than it is."""
     row, found = candidate.row, []
     for name, score in (("reconstructs records", "attack_accuracy"), ("guesses members", "auc")):
         scored = [each for each in candidate.attacked if each.value(score) is not None]
@@ -302,7 +303,7 @@ def lacking(candidate: Candidate) -> list[str]:
 
 @cache
 def _seen_test_sets(method: str, variant: str) -> Mapping[str, str]:
-    """Data set to what was chosen by looking at its test set; nothing is known of a method that is not installed."""
+    """Return what was tuned on a test set, by data set; {} for a method that is not installed."""
     try:
         facts = registry.describe("method", method, variant).facts
     except BenchError:
@@ -315,9 +316,10 @@ def _infinite(epsilon: float) -> str:
 
 
 def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
-    """What comes nearest: all but the delta; or the best accuracy within epsilon and the least epsilon that has it.
+    """Return the nearest misses: all but the delta; or best accuracy within epsilon and least epsilon with that
+    accuracy.
 
-    Where nothing keeps one of these, the least epsilon of all; or that there is none.
+    Without any such release, return the one with the least epsilon of all, or say that there is none.
     """
     loose = [c for c in found if not objection(c, replace(constraints, delta=1.0))]
     if loose:

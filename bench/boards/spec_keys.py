@@ -1,4 +1,4 @@
-"""Parts of a run's spec as boards show them, and the keys of rows: a spec with its seeds forgotten."""
+"""Parts of a run's spec as boards show them, and the keys of rows: hashes of specs without seeds."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import orjson
 from bench.data.naming import is_by_path
 
 SHORT = 8
-"""Digits of a hash that tell apart what has the same name."""
+"""Number of hash digits that distinguish things of the same name."""
 KEY = 12
-"""Digits of the keys of rows."""
+"""Number of digits of row keys."""
 SEED = re.compile(rb'"seed":(?<=[{,]"seed":)-?\d+,')
-"""A seed that is not the last of an object in JSON text; within a string the first mark is behind a backslash."""
+"""Pattern of a seed in JSON text that is not the last field; quotes inside strings are escaped and do not match."""
 
 
 def identity(spec: Any) -> Any:
-    """A spec with every seed forgotten and every variant named: the runs of an evaluation share it.
+    """Return a spec without seeds and with every variant named: the runs of an evaluation share it.
 
-    Records that are older than variants do not name theirs: it is "printed".
+    Older records do not name their variant: it is "printed".
     """
     if not isinstance(spec, dict):
         return spec
@@ -31,10 +31,10 @@ def identity(spec: Any) -> Any:
 
 
 def key_of(spec: Any, named: bool = False) -> str:
-    """The key of a spec or of a part of one, equal for two of them if and only if their `identity` is: 12 digits.
+    """Return a 12-digit key of a spec or a part of it; keys are equal exactly if the `identity` is equal.
 
     Args:
-        named: every variant in it is named, which makes the usual case quick: seeds are taken out of its text.
+        named: every variant in it is named; seeds are then removed from its text, which is fast.
     """
     text = orjson.dumps(spec, option=orjson.OPT_SORT_KEYS)
     short = SEED.sub(b"", text)
@@ -44,16 +44,16 @@ def key_of(spec: Any, named: bool = False) -> str:
 
 
 def variant_of(spec: Mapping[str, Any]) -> str:
-    """The variant of a release or an attack; records that are older than variants are of what the paper prints."""
+    """Return the variant of a release or an attack; older records without one have the variant "printed"."""
     return str(spec.get("variant", "printed"))
 
 
 def teacher_of(spec: Mapping[str, Any]) -> str:
-    """The teacher's network, with the first digits of the hash of a user's weights."""
+    """Return the teacher's network, with the first digits of the hash of a user's weights."""
     return str(spec["arch"]) + ("" if spec["weights"] is None else f"+weights-{spec['weights'][:SHORT]}")
 
 
 def split_of(where: Mapping[str, Any]) -> str:
-    """Which images. A data set that is read by path has a name that others have too: also what its images hash to."""
+    """Return the split. A data set read by path may share its name with others: add the first digits of its hash."""
     own = is_by_path(where["dataset"])
     return f"{where['split']}-{where['fingerprint'][:SHORT]}" if own else str(where["split"])

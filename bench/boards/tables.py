@@ -1,7 +1,7 @@
 """The tables of a board as typed rows, and how they are written as CSV and read back.
 
-A board is what is known of one data set, in three tables: releases (one row a setting), attacks (one row a measured
-number) and runs (one row a run). `docs/boards.md` describes every column.
+A board holds the results of one data set in three tables: releases (one row per setting), attacks (one row per measured
+number) and runs (one row per run). `docs/boards.md` describes every column.
 """
 
 from __future__ import annotations
@@ -24,30 +24,31 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RELEASES, ATTACKS, RUNS = "releases", "attacks", "runs"
-"""Folders of a folder of boards, with a file DATASET.csv each."""
+"""Folders in a folder of boards, with one file DATASET.csv each."""
 ACCURACY = "accuracy"
 LOWER, LOWER_NULL, LOWER_CEILING = "epsilon_lower", "epsilon_lower_null", "epsilon_lower_ceiling"
 OF_RELEASE = ("epsilon_claimed", "epsilon_accounted", "information")
-"""Numbers of a row of releases that an evaluation repeats in the table of attacks where its runs have another."""
+"""Numbers of a release's row that an evaluation repeats in the table of attacks if its runs differ."""
 
 
 @dataclass(frozen=True)
 class ReleaseRow:
-    """One setting of one method: everything but the seed is the same.
+    """One setting of one method, over all seeds.
 
     Attributes:
         release: key of the row, which rows of attacks and runs refer to.
         version: of the method.
-        options: what differs from the defaults of variant and tier, as JSON: group to option to value.
-        epsilon_claimed, claimed_unit: promise of the method's own paper, mean over seeds; empty where there is none.
+        options: options that differ from the defaults of variant and tier, as JSON: group to option to value.
+        epsilon_claimed, claimed_unit: the guarantee of the method's own paper, mean over seeds; empty where there is
+            none.
         epsilon_accounted, unit, relation, delta: computed by the accountant, the largest of the seeds.
-        epsilon_lower: empirical lower bound per example, of the audit that shows most; empty without an audit.
+        epsilon_lower: empirical lower bound per example, the largest over audits; empty without an audit.
         information: upper bound in nats on what all responses carry; empty where it is not known.
         accuracy, accuracy_low, accuracy_high: share of test images, mean over seeds, with the mean bounds of the 95 %
             intervals of the test images.
-        seeds: of the runs that these numbers are of, joined by spaces; failed runs included.
-        flags: what must be known before the row is used, joined by spaces.
-        dataset: of the file; not a column.
+        seeds: seeds of the runs behind these numbers, separated by spaces; failed runs included.
+        flags: facts to know before the row is used, separated by spaces.
+        dataset: the data set of the file; not a column.
     """
 
     release: str
@@ -77,21 +78,22 @@ class ReleaseRow:
 
 @dataclass(frozen=True)
 class AttackRow:
-    """One number that was measured of a release, by an attack or without one.
+    """One number measured on a release, by an attack or without one.
 
     Attributes:
-        release: key in the table of releases; `reference/TIER/SPLIT/KIND` of reference images, which are of no release.
-        evaluation: key of the runs that the number is of: a release with one attack, over its seeds.
-        attack, variant, version, access, options: of the attack; empty for numbers without one.
+        release: key in the table of releases; `reference/TIER/SPLIT/KIND` for reference images, which belong to no
+            release.
+        evaluation: key of the runs behind the number: a release with one attack, over its seeds.
+        attack, variant, version, access, options: of the attack; empty for numbers without an attack.
         metric: name of the number; empty where the attack was skipped or failed, for `reason`.
         value, low, high, deviation: mean over seeds, mean bounds of the 95 % intervals, standard deviation over seeds.
         teacher: the same number of the unprotected teacher.
-        untrained: the same of a network with random weights: the baseline of an attack.
-        public_images: the same of images that the attacker has anyway: the other baseline of an attack.
+        untrained: the same number of a network with random weights: one baseline of an attack.
+        public_images: the same number of images that the attacker already has: the other baseline of an attack.
         power: "pass" or "inconclusive": whether the attack works on the unprotected teacher.
-        reason: why it is inconclusive or was skipped.
-        seeds: of the runs, joined by spaces.
-        dataset: of the file; not a column.
+        reason: why the attack is inconclusive or was skipped.
+        seeds: seeds of the runs, separated by spaces.
+        dataset: the data set of the file; not a column.
     """
 
     release: str
@@ -122,14 +124,14 @@ class RunRow:
     Attributes:
         run: hash of its record.
         release, evaluation: keys of the other tables.
-        counted: "yes" where the numbers of the release's row are of this run.
+        counted: "yes" if the numbers of the release's row include this run.
         seed: of the release.
         status: "ok", "skipped", "inconclusive" or "failed".
         accuracy: of the released student; empty where the run failed.
-        seconds: what all its steps took.
-        device: what made it.
-        flags: of its evaluation, joined by spaces.
-        dataset: of the file; not a column.
+        seconds: total seconds of its steps.
+        device: the device of the run.
+        flags: flags of its evaluation, separated by spaces.
+        dataset: the data set of the file; not a column.
     """
 
     run: str
@@ -150,7 +152,7 @@ Row = TypeVar("Row", ReleaseRow, AttackRow, RunRow)
 
 @dataclass(frozen=True)
 class Board:
-    """The three tables of a data set, each in its own order; `whose` is "" or whose board it is, for people."""
+    """The three tables of a data set, each in its own order; `whose` is "" or the owner of the board, for display."""
 
     dataset: str
     releases: list[ReleaseRow]
@@ -159,7 +161,7 @@ class Board:
     whose: str = ""
 
     def texts(self) -> dict[str, str]:
-        """Folder to the text of the CSV file."""
+        """Return the text of the CSV files, by folder."""
         return {
             RELEASES: to_csv(ReleaseRow, self.releases),
             ATTACKS: to_csv(AttackRow, self.attacks),
@@ -170,11 +172,11 @@ class Board:
 def read_boards(
     folder: Path, only: Collection[str] | None = None, whose: str = "", with_attacks: bool = True
 ) -> list[Board]:
-    """The boards of a folder, by name of the data set.
+    """Read the boards of a folder, sorted by name of the data set.
 
     Args:
         only: data sets to read; None = all.
-        with_attacks: read the table of attacks, too, which is most of a board.
+        with_attacks: also read the table of attacks, which is most of a board.
 
     Raises:
         NotFound: no such folder, or no board in it.
@@ -185,7 +187,7 @@ def read_boards(
 
 
 def data_sets(folder: Path) -> list[str]:
-    """The names of the boards in a folder, sorted. Raises NotFound for no such folder, or none in it."""
+    """List the data sets with a board in a folder, sorted. Raises NotFound for no such folder, or no board in it."""
     found = sorted(path.stem for path in (folder / RELEASES).glob("*.csv"))
     if not found:
         raise NotFound(f"no board in {folder}; {_nearest(folder)}")
@@ -193,7 +195,7 @@ def data_sets(folder: Path) -> list[str]:
 
 
 def read_board(folder: Path, name: str, whose: str = "", with_attacks: bool = True) -> Board:
-    """The board of one data set. Raises BenchError as `read_boards`."""
+    """Read the board of one data set. Raises BenchError as `read_boards`."""
     releases = read_table(ReleaseRow, folder / RELEASES / f"{name}.csv")
     attacks = read_table(AttackRow, folder / ATTACKS / f"{name}.csv") if with_attacks else []
     return Board(name, releases, attacks, read_table(RunRow, folder / RUNS / f"{name}.csv"), whose)
@@ -209,17 +211,17 @@ def _nearest(folder: Path) -> str:
 
 
 def read_releases(path: str | Path) -> pd.DataFrame:
-    """The table of releases as pandas has it: `path` is a file, or a folder of boards, whose data sets are joined.
+    """Read the table of releases with pandas: `path` is a file, or a folder of boards, whose data sets are joined.
 
     Raises:
         NotFound: no board in the folder.
-        BenchError: no such file, or none of releases.
+        BenchError: no such file, or not a table of releases.
     """
     return _frame(ReleaseRow, RELEASES, Path(path))
 
 
 def read_attacks(path: str | Path) -> pd.DataFrame:
-    """The table of attacks as pandas has it, as `read_releases`; both are joined by the column `release`."""
+    """Read the table of attacks with pandas, as `read_releases`; the column `release` joins both tables."""
     return _frame(AttackRow, ATTACKS, Path(path))
 
 
@@ -235,36 +237,36 @@ def _frame(kind: type[Row], table: str, path: Path) -> pd.DataFrame:
 
 
 def to_csv(kind: type[Row], rows: Iterable[Row]) -> str:
-    """The CSV text of a table: numbers as Python writes them, nothing for None."""
+    """Return the CSV text of a table: numbers as Python prints them, empty cells for None."""
     texts: list[str] = []
     writer = csv.writer(SimpleNamespace(write=texts.append), lineterminator="\n")
     heads = columns(kind)
     writer.writerow(heads)
     cells = attrgetter(*heads)
-    # The same few words are in most cells, and are made safe once
+    # The same few words are in most cells, so that escaping is cached
     safe = cache(csv_cell)
     writer.writerows([safe(cell) if type(cell) is str else cell for cell in cells(row)] for row in rows)
     return "".join(texts)
 
 
 def columns(kind: type[Any]) -> tuple[str, ...]:
-    """The columns of a table, in order."""
+    """Return the columns of a table, in order."""
     return tuple(each.name for each in fields(kind) if each.name != "dataset")
 
 
 def read_table(kind: type[Row], path: Path) -> list[Row]:
-    """The rows of a table's file, each with the data set that the file is named after.
+    """Read the rows of a table's file; the file's name is the data set of each row.
 
     Raises:
         BenchError: it is not a CSV file, has other columns, has a word where a number belongs, an epsilon below 0, or
-            an unknown tier; the line and the column are named.
+            an unknown tier; the message names line and column.
     """
     try:
         with path.open(newline="", encoding="utf-8") as stream:
             heads, *lines = list(csv.reader(stream))
     except OSError as error:
         raise BenchError(f"{path}: cannot be read ({error.strerror}); rebuild the boards") from None
-    except (csv.Error, ValueError) as error:  # empty, or no text in UTF-8
+    except (csv.Error, ValueError) as error:  # empty, or not UTF-8 text
         raise BenchError(f"{path}: not a CSV file: {error}") from None
     wanted = columns(kind)
     if tuple(heads) != wanted:
@@ -286,7 +288,7 @@ Reader = Callable[[str], Any]
 
 
 def _readers(kind: type[Any]) -> tuple[Reader, ...]:
-    """What turns the cell of each column into a value; it raises ValueError for a damaged cell."""
+    """Return the parser of each column's cells; it raises ValueError for a damaged cell."""
     by_type: dict[str, Reader] = {"str": _text, "int": int, "float | None": _number, "int | None": _whole}
     found = {each.name: by_type[str(each.type)] for each in fields(kind)}
     found |= {name: _epsilon for name in found if name.startswith("epsilon")}
@@ -325,7 +327,7 @@ def _tier(cell: str) -> str:
 
 
 def _damage(heads: Sequence[str], readers: Sequence[Reader], line: Sequence[str]) -> str:
-    """A description of the first damaged cell of a line."""
+    """Describe the first damaged cell of a line."""
     if len(line) != len(heads):
         return f"{len(line)} cells, expected {len(heads)}"
     for head, read, cell in zip(heads, readers, line, strict=True):
@@ -346,5 +348,5 @@ def _is_number(cell: str) -> bool:
 
 
 def joined(words: Iterable[str]) -> str:
-    """Words in one cell, each once, sorted."""
+    """Join words in one cell: sorted, without duplicates."""
     return " ".join(sorted(set(words)))

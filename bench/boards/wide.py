@@ -1,6 +1,6 @@
 """A board as one wide row per evaluation, for the report, the papers' comparison and the tables of docs/.
 
-Nothing is stored in this form: rows are put together from the three tables. New code reads these instead.
+Wide rows are not stored: they are computed from the three tables. New code reads the three tables instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TEACHER = "teacher_"
 
 
 def wide_rows(board: Board) -> list[dict[str, Any]]:
-    """One row per evaluation and one per kind of reference images, sorted; None where a cell is empty."""
+    """Return one row per evaluation and one per kind of reference images, sorted; None where a cell is empty."""
     releases = {row.release: row for row in board.releases}
     runs: dict[str, list[RunRow]] = defaultdict(list)
     measured: dict[str, dict[str, AttackRow]] = defaultdict(dict)
@@ -61,7 +61,8 @@ def wide_rows(board: Board) -> list[dict[str, Any]]:
 
 
 def wide_texts(folder: Path) -> list[dict[str, str]]:
-    """The wide rows of all boards in a folder as text, "" for an empty cell. Raises BenchError as `read_boards`."""
+    """Return the wide rows of all boards in a folder as text, "" for an empty cell. Raises BenchError as
+    `read_boards`."""
     return [
         {name: "" if value is None else str(value) for name, value in row.items()}
         for board in read_boards(folder)
@@ -113,13 +114,13 @@ def _row(release: ReleaseRow, runs: Sequence[RunRow], rows: Mapping[str, AttackR
 
 
 def options_of(rows: Iterable[AttackRow]) -> dict[str, dict[str, Any]]:
-    """The options of an evaluation's attack and evaluator, by group; only groups that hold any."""
+    """Return the options of an evaluation's attack and evaluator, by group; empty groups are left out."""
     cell = next((row.options for row in rows if row.options), "")
     return {name: held for name, held in options(cell).items() if held}
 
 
 def _cell(rows: Mapping[str, AttackRow], metric: str, is_deviation: bool = False) -> float | None:
-    """The number of a column: of the student, of the teacher, or of a network with random weights."""
+    """Return the number of a column: of the student, of the teacher, or of a network with random weights."""
     if metric.startswith(TEACHER):
         row = rows.get(metric.removeprefix(TEACHER))
         return None if row is None else row.teacher
@@ -146,19 +147,19 @@ def _reference_row(key: str, attack: str, variant: str, rows: Mapping[str, Attac
 
 
 def _place(row: Row) -> tuple[Any, ...]:
-    """What rows are sorted by: the columns SORT, nothing before something."""
+    """Return the sort key of a row: the columns SORT, empty cells first."""
     return tuple([(row[column] is not None, row[column]) for column in SORT])
 
 
 def finished(row: Row) -> int:
-    """How many seeds of a wide row have a number."""
+    """Return the number of seeds of a wide row with a result."""
     return len(str(row["seeds"]).split()) - int(number(row["failed"]) or 0)
 
 
 def released(row: Row) -> str:
-    """The options of a wide row except those of the attack and its judge, in a line.
+    """Format the options of a wide row in a line, without those of the attack and its judge.
 
-    Those of a teacher that the method does not query are left out too: it was there only for the attack's baseline.
+    Options of a teacher that the method does not query are left out too: it only served as the attack's baseline.
     """
     others: dict[str, Any] = {"attack": {}, "evaluator": {}}
     others |= {} if teacher_matters(needs(row)) else {"teacher": {}}
@@ -166,7 +167,7 @@ def released(row: Row) -> str:
 
 
 def needs(row: Row) -> frozenset[str] | None:
-    """The needs of a wide row's method at its options; None of one that is not installed."""
+    """Return the needs of a wide row's method at its options; None if it is not installed."""
     given = row.get("options")
     held = options(given if isinstance(given, str) else "")["method"]
     return of_method(str(row["method"]), cast(Variant, row["variant"]), str(row["tier"]), held)

@@ -1,10 +1,10 @@
-"""What leaves: a released student with its account, in a directory that holds nothing else; writing and checking one.
+"""Bundles: a released student with its privacy account, in a directory with nothing else; writing and checking one.
 
-Whatever is written is on a list of what the account covers (`account`, `network`); a record's other fields, which were
-measured on private data without noise, are never read.
+Only values on an explicit list are written (`account`, `network`); other fields of a record, which were measured on
+private data without noise, are never read.
 
-Each name is imported when it is first used: the command line reads the limits of a check without any library, and the
-files of a stranger are checked before torch is imported.
+Each name is imported on first use: the command line reads the limits of a check without any library, and the files of
+an untrusted bundle are checked before torch is imported.
 """
 
 from __future__ import annotations

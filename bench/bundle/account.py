@@ -1,4 +1,4 @@
-"""`privacy.json`: the ledger, what it proves for every unit, what the paper claims, and what a reader must be told."""
+"""`privacy.json`: the ledger, its accounted epsilon for every unit, the paper's claim, and warnings for the reader."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from bench.bundle.finding import Found
 
 WEAK = 20.0
-"""An epsilon above this changes probabilities by a factor of more than 10^8: no protection that means anything."""
+"""An epsilon above this changes probabilities by a factor of more than 10^8: no meaningful protection."""
 
 
 def account(found: Found) -> Privacy:
-    """What `privacy.json` says of a run, from its ledger and from named fields of its record.
+    """Build `privacy.json` of a run from its ledger and from named fields of its record.
 
     Raises:
-        BenchError: a ledger that the installed dp-accounting or accountant cannot read.
-        ValidationError: of pydantic; a field that a bundle cannot hold.
+        BenchError: the installed dp-accounting or accountant cannot read the ledger.
+        ValidationError: from pydantic; a field has a value that a bundle cannot hold.
     """
     privacy, release = found.record.privacy, found.record.spec["release"]
     delta = release["budget"]["delta"]
@@ -56,13 +56,13 @@ def account(found: Found) -> Privacy:
 
 
 def recompute(ledger: Ledger, delta: float) -> dict[Unit, Accounted]:
-    """What the installed accountant proves from a ledger, for each of its units."""
+    """Compute the accounted epsilon of a ledger with the installed accountant, for each of its units."""
     units = sorted({entry.unit for entry in ledger.entries()})
     return {unit: accountant.account(ledger, unit, delta) for unit in units}
 
 
 def proved(found: Accounted) -> Proved:
-    """An accounted epsilon as a bundle has it."""
+    """Convert an accounted epsilon to the bundle's type."""
     note = {"note": visible(found.note)[:LONGEST]} if found.note else {}
     return Proved(
         epsilon=INFINITE if math.isinf(found.epsilon) else found.epsilon,
@@ -76,7 +76,7 @@ def proved(found: Accounted) -> Proved:
 
 
 def ledger_of(uses: list[Use]) -> Ledger:
-    """The ledger of a bundle. Raises BenchError for events that this version does not have."""
+    """Rebuild the ledger of a bundle. Raises BenchError for events that this version does not have."""
     return Ledger.from_json([use.to_json() for use in uses])
 
 
@@ -106,7 +106,7 @@ def _audited(audit: dict[str, Any] | None) -> Audited | None:
 
 
 def warnings(privacy: Privacy) -> list[str]:
-    """What a reader must know before believing a bundle, most important first; a function of the other fields."""
+    """Return warnings for readers of a bundle, most important first; computed from the other fields."""
     said = alarms(privacy) + _of_claim(privacy) + _of_proof(privacy)
     if privacy.tier == "smoke":
         said.append("The network was made at tier smoke, whose settings are for tests: it is of no use.")
@@ -118,12 +118,12 @@ def warnings(privacy: Privacy) -> list[str]:
 
 
 def alarms(privacy: Privacy) -> list[str]:
-    """Those of the warnings that take the promise away from private records; they come first, on the card too."""
+    """Return the warnings that void the guarantee for private records; they come first, on the card too."""
     return _of_version(privacy) + _of_noise(privacy) + _of_audit(privacy) + _of_records(privacy)
 
 
 def _of_version(privacy: Privacy) -> list[str]:
-    """What later versions of a method have mended in its account."""
+    """Return warnings about accounts that later versions of a method have fixed."""
     method, record = privacy.method, privacy.accounted.get(Unit.EXAMPLE)
     if (method.name, method.version) in UNTRUE_ACCOUNTS:
         return ["The account of this version of the method was not true; the next one's is. Run it again."]
@@ -209,14 +209,13 @@ def _of_claim(privacy: Privacy) -> list[str]:
 
 
 def _at_most(found: Proved, claim: Claimed) -> bool:
-    """Whether what is proved is as good as what is claimed: an epsilon no larger, to a millionth, at a delta no
-    larger."""
+    """Whether the accounted epsilon meets the claim: an epsilon no larger, to a millionth, at a delta no larger."""
     as_small = found.value <= claim.value * (1 + 1e-6)
     return as_small and (math.isinf(claim.value) or found.delta <= claim.delta)
 
 
 def shown(found: Promise) -> str:
-    """An epsilon for people: four digits, rounded up, since a promise must not shrink in print.
+    """Format an epsilon with four digits, rounded up, since a guarantee must not shrink when displayed.
 
     >>> epsilons = (9.8521, 8.000000000001, 0.98104, 40959.2, "inf")
     >>> [shown(Promise(epsilon=epsilon, delta=0.0, unit=Unit.EXAMPLE)) for epsilon in epsilons]

@@ -1,7 +1,7 @@
 """`README.md` of a bundle: the model card, a function of `privacy.json` and `model.json` only.
 
-Text of these files is escaped by `markdown`. The lines of Python come from three templates, which are filled with names
-and numbers that `bench.bundle.schema` has checked.
+Text of these files is escaped by `markdown`. The lines of Python come from three templates, filled with names and
+numbers that `bench.bundle.schema` has checked.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ CHANGED = {
 
 
 def card(privacy: Privacy, model: Model, extras: Collection[str]) -> str:
-    """The card's text.
+    """Return the card's text.
 
     Args:
-        extras: names of the released files besides the student: the generator, the folder of synthetic images.
+        extras: names of the released files other than the student: the generator, the folder of synthetic images.
     """
     rest = [line for line in privacy.warnings if line not in alarms(privacy)]
     parts = [
@@ -79,7 +79,7 @@ def _protects(found: Proved | Claimed) -> str:
 
 
 def _summary(privacy: Privacy) -> str:
-    """One sentence: what is promised to whom."""
+    """Return one sentence: the guarantee and the unit that it protects."""
     found = privacy.accounted.get(Unit.EXAMPLE) or privacy.accounted[privacy.unit]
     whose = f"Accounted epsilon for {PROTECTED.get(found.unit, found.unit)}"
     if math.isinf(found.value):
@@ -123,7 +123,7 @@ def _ledger(privacy: Privacy) -> str:
 
 
 def _event(event: dict[str, Any]) -> str:
-    """An event on one line, such as Gaussian(noise_multiplier=2)."""
+    """Format an event on one line, such as Gaussian(noise_multiplier=2)."""
 
     def plain(value: Any) -> str:
         if isinstance(value, dict):
@@ -170,7 +170,7 @@ def _buffers(names: list[str]) -> str:
 
 
 def _constant(values: list[float]) -> str:
-    """One number, or one a channel, as Python that broadcasts over (n, c, h, w)."""
+    """Format one number, or one per channel, as Python that broadcasts over (n, c, h, w)."""
     plain = [float(f"{value:.7g}") for value in values]
     return repr(plain[0]) if len(set(plain)) == 1 else f"torch.tensor({plain})[:, None, None]"
 
@@ -204,7 +204,7 @@ def _five_lines(model: Model) -> list[str]:
 
 
 def given(call: Call) -> dict[str, Any]:
-    """The arguments that a call has; sides of images as a list."""
+    """Return the arguments of a call that are set; sides of images become a list."""
     return call.arguments.to_json()
 
 

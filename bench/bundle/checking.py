@@ -1,7 +1,7 @@
-"""Checking a bundle: its files, its epsilon from its ledger, its card, its student. No private data are needed.
+"""Check a bundle: its files, its epsilon from its ledger, its card, its student. No private data are needed.
 
-Nothing of a bundle is run but the network's own layers. First its files are checked, with the standard library only
-(`files`); then everything is computed again in another process, which has a limit of memory and time (`proof`).
+The only code of a bundle that runs are the network's layers. First its files are checked, with the standard library
+only (`files`); then everything is recomputed in another process with limited memory and time (`proof`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from bench.privacy import Unit
 
 @dataclass(frozen=True)
 class Verified:
-    """What was found of a bundle that is what it says.
+    """Results for a valid bundle.
 
     Attributes:
         privacy, model: its two JSON files.
-        recomputed: unit to what the installed accountant proves from the ledger.
-        files: how many the manifest names.
-        answered: the shape of the student's answer to two images.
-        notes: numbers of the installed accountant, of another version, that differ; all in the user's favour.
+        recomputed: epsilon that the installed accountant computes from the ledger, by unit.
+        files: number of files in the manifest.
+        answered: the shape of the student's output for two images.
+        notes: differing numbers of the installed accountant, of another version; all in the user's favour.
         warnings: facts that a reader must know.
     """
 
@@ -43,13 +43,13 @@ def verify(folder: Path, limits: Limits | None = Limits()) -> Verified:  # noqa:
     """Check a bundle.
 
     Args:
-        limits: memory and time of the computations, which run in another process; None for a bundle that the caller
-            made, which is checked in this process.
+        limits: memory and time of the computations, which run in another process; None for a trusted bundle that the
+            caller made, which is checked in this process.
 
     Raises:
         BenchError: the directory is not a bundle.
-        Failed: a file changed, is missing or was added; an epsilon is not what its ledger gives; the card is not that
-            of the bundle; the student does not load, or does not answer as stated; or the check takes more than the
+        Failed: a file changed, is missing or was added; an epsilon differs from that of its ledger; the card is not
+            that of the bundle; the student does not load, or its output is not as stated; or the check exceeds the
             limits.
     """
     contents = read_bundle(folder, limits)

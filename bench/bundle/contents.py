@@ -1,4 +1,4 @@
-"""Weights and images in a bundle: headers and sizes, checked before a library reads them."""
+"""Weights and images in a bundle: headers and sizes are checked before a library reads them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from bench.bundle.strict_json import Failed, load
 
 MOST_HEADER = 2**20
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
-"""Bytes of a number, of the kinds that networks have."""
+"""Size in bytes of each dtype that networks use."""
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 COLOURS = {1: (0, "L"), 3: (2, "RGB")}
-"""Channels to the colour type of PNG and the mode of Pillow."""
+"""Number of channels to the colour type of PNG and the mode of Pillow."""
 _Size = Annotated[int, Field(ge=0, le=2**40)]
 
 
@@ -35,10 +35,10 @@ _HEADER = TypeAdapter(dict[TensorName, Tensor])
 
 
 def check_weights(name: str, stream: BinaryIO, size: int) -> None:
-    """Check that a safetensors file has a small header, whose tensors fill the rest of the file exactly.
+    """Check that a safetensors file has a small header whose tensors fill the rest of the file exactly.
 
     Raises:
-        Failed: it does not.
+        Failed: the file does not.
     """
     start = stream.read(8)
     length = int.from_bytes(start, "little")
@@ -61,7 +61,7 @@ def check_weights(name: str, stream: BinaryIO, size: int) -> None:
 
 
 def check_image(name: str, content: bytes, shape: tuple[int, int, int]) -> None:
-    """Check that a PNG file has an image of the student's shape and nothing else.
+    """Check that a PNG file has one image of the student's shape and nothing else.
 
     Raises:
         Failed: another size, kind or chunk, or damaged data.
@@ -88,7 +88,7 @@ def check_image(name: str, content: bytes, shape: tuple[int, int, int]) -> None:
 
 
 def _chunks(name: str, content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The chunks of a PNG file, kind and data. Raises Failed for a file that does not consist of chunks."""
+    """Yield the chunks of a PNG file, kind and data. Raises Failed for a file that does not consist of chunks."""
     stream = io.BytesIO(content)
     if stream.read(8) != SIGNATURE:
         raise Failed(f"{name} is not a PNG file")

@@ -1,6 +1,6 @@
-"""The files of a bundle, as a stranger may have made them: their names, sizes and digests, and what they decode to.
+"""Check the files of an untrusted bundle: their names, sizes and digests, and their decoded content.
 
-No library that computes is imported here, and no file is read beyond a limit, so that nothing in a directory can fill
+This module imports no numerical library and reads no file beyond a limit, so that an untrusted directory cannot exhaust
 the memory before it is refused.
 """
 
@@ -29,11 +29,11 @@ WEIGHTS, GENERATOR, SYNTHETIC = "student.safetensors", "generator.safetensors", 
 NEEDED = (PRIVACY, MODEL, WEIGHTS, CARD)
 IMAGE = re.compile(rf"{SYNTHETIC}/[0-9]{{3,5}}\.png")
 TEXTS = {MANIFEST: 2**21, PRIVACY: 2**20, MODEL: 2**22, CARD: 2**22}
-"""The largest size of a file of text; weights may be as large as the memory that a check may take."""
+"""The largest size of a text file; weights may be as large as the memory limit of the check."""
 MOST_IMAGE_BYTES = 2**22
 MOST_IMAGES, MOST_FILES = 10_000, 10_010
 MOST_PIXELS = 2**28
-"""Values of pixels in all images together."""
+"""Largest number of pixel values in all images together."""
 CHUNK = 2**20
 
 Decoded = TypeVar("Decoded", Manifest, Privacy, Model)
@@ -41,14 +41,14 @@ Decoded = TypeVar("Decoded", Manifest, Privacy, Model)
 
 @dataclass(frozen=True)
 class Contents:
-    """A bundle whose files are whole.
+    """A bundle with valid files.
 
     Attributes:
-        folder: where they lie.
+        folder: folder of the files.
         privacy, model: its two JSON files.
         card: the bytes of its model card.
-        extras: released files besides the student: the generator's file, the folder of images.
-        files: how many the manifest lists.
+        extras: released files other than the student: the generator's file, the folder of images.
+        files: number of files in the manifest.
     """
 
     folder: Path
@@ -63,12 +63,12 @@ def read_bundle(folder: Path, limits: Limits | None) -> Contents:
     """Read and check all files of a bundle.
 
     Args:
-        limits: of memory, which its weights must not exceed; None for a bundle that the caller made.
+        limits: the memory limit, which its weights must not exceed; None for a bundle that the caller made.
 
     Raises:
         BenchError: the directory is not a bundle.
-        Failed: a file that is not listed, is missing, changed or unknown, is a link or no file, is too large, or does
-            not hold what its name says.
+        Failed: a file is not listed, is missing, changed or unknown, is a link or not a regular file, is too large, or
+            its content does not match its name.
     """
     if not os.path.lexists(folder / MANIFEST):
         raise NotFound(f"DIR {folder}: no {MANIFEST}, so no bundle; give a directory that `bench export` wrote")
@@ -93,17 +93,17 @@ def read_bundle(folder: Path, limits: Limits | None) -> Contents:
 
 
 def read_privacy(folder: Path) -> Privacy:
-    """What `privacy.json` of a bundle says. Raises Failed."""
+    """Read `privacy.json` of a bundle. Raises Failed."""
     return decode(_read(folder, PRIVACY), PRIVACY, Privacy)
 
 
 def read_model(folder: Path) -> Model:
-    """What `model.json` of a bundle says. Raises Failed."""
+    """Read `model.json` of a bundle. Raises Failed."""
     return decode(_read(folder, MODEL), MODEL, Model)
 
 
 def _listing(folder: Path, limits: Limits | None) -> set[str]:
-    """The names of the files below a directory, the manifest left out. Raises Failed for one that no bundle has."""
+    """Return the names of the files below a directory without the manifest. Raises Failed for an unexpected name."""
     found: set[str] = set()
     for prefix in ("", f"{SYNTHETIC}/"):
         if prefix and SYNTHETIC not in found:
@@ -120,7 +120,7 @@ def _listing(folder: Path, limits: Limits | None) -> set[str]:
 
 
 def _check_kind(name: str, status: os.stat_result, limits: Limits | None) -> None:
-    """Raises Failed for what is neither a file that a bundle may have nor its one directory."""
+    """Raise Failed for anything but a file that a bundle may have or its one directory."""
     shown, kind = visible(name), status.st_mode
     if name == SYNTHETIC and stat.S_ISDIR(kind):
         return
@@ -141,7 +141,7 @@ def _check_kind(name: str, status: os.stat_result, limits: Limits | None) -> Non
 
 
 def _expect_same(there: set[str], listed: set[str]) -> None:
-    """Raises Failed where the files that are there and those of the manifest differ."""
+    """Raise Failed if the existing files and those of the manifest differ."""
     found = {"missing": (listed | set(NEEDED)) - there, "added": there - listed}
     faults = [f"{kind}: {', '.join(map(visible, sorted(names)))}" for kind, names in found.items() if names]
     if faults:
@@ -149,7 +149,7 @@ def _expect_same(there: set[str], listed: set[str]) -> None:
 
 
 def open_file(folder: Path, name: str) -> BinaryIO:
-    """A stream of bytes of a plain file; a link or a pipe is not opened. Raises Failed."""
+    """Open a regular file; links and pipes are refused. Raises Failed."""
     try:
         stream = os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
     except OSError as error:
@@ -178,7 +178,7 @@ def _sha256(folder: Path, name: str) -> str:
 
 
 def decode(content: bytes, name: str, kind: type[Decoded]) -> Decoded:
-    """A JSON file as a typed value. Raises Failed unless it is exactly what `bench export` writes for that value."""
+    """Decode a JSON file as a typed value. Raises Failed unless it is exactly the text that `bench export` writes."""
     plain = load(content, name)
     if isinstance(plain, dict) and isinstance(plain.get("format"), int) and plain["format"] != FORMAT:
         given = str(plain["format"])[:20]

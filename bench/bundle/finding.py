@@ -1,4 +1,4 @@
-"""A finished run by its path or hash: its record, and its release as the store holds it."""
+"""Find a finished run by its path or hash: its record, and its release in the store."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from bench.storage.specs import digest
 from bench.storage.store import inspect
 
 EXPORTED = ("events", "claimed", "accounted_units", "noise_version")
-"""What a record's account and its release's have in common, of what leaves."""
+"""Fields that a record's account and its release's account share and that a bundle contains."""
 LATEST = "latest"
-"""Names the run whose record was written last."""
+"""Name of the run whose record was written last."""
 AGAIN = "make it again with `bench run` and --fresh"
 
 
@@ -26,8 +26,8 @@ class Found:
     """A run that can be exported.
 
     Attributes:
-        record: of the run.
-        step: directory of its release in the store, whole.
+        record: record of the run.
+        step: directory of its release in the store, verified.
         result: the release's `result.json`.
     """
 
@@ -37,11 +37,12 @@ class Found:
 
 
 def find(run: str, out: Path) -> Found:
-    """The run called `run`: a directory with a record, a record's file, a hash (or its start) below `out`, or "latest".
+    """Find the run called `run`: a directory with a record, a record's file, a hash (or its start) below `out`, or
+    "latest".
 
     Raises:
         BenchError: no such run or more than one; a failed one; a release that is not in the store, is damaged there or
-            is not the record's.
+            does not belong to the record.
     """
     path = _record_file(run, out)
     try:
@@ -87,7 +88,7 @@ def _record_file(run: str, out: Path) -> Path:
 
 
 def _release(record: Record, path: Path, out: Path) -> Path:
-    """The release's directory, beside the record's own or below `out`."""
+    """Return the release's directory, in the record's own output folder or below `out`."""
     name = digest(record.spec["release"])
     own = [path.resolve().parents[2]] if path.name == RECORD and len(path.resolve().parents) > 2 else []
     places = [root / "steps" / "release" / name for root in [*own, out]]

@@ -1,4 +1,4 @@
-"""How timm or torchvision builds a student by itself, found by trying and proved by equal answers."""
+"""Find the call of timm or torchvision that builds a student, by trying candidates and comparing their outputs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _WITH_HEADS = ("googlenet", "inception_v3")
 
 
 def library_call(arch: str, model: Classifier, shape: tuple[int, int, int], classes: int) -> Call | None:
-    """The plainest call whose network takes the student's weights and answers as it does; None if there is none.
+    """Return the simplest call whose network takes the student's weights and has equal outputs; None without one.
 
     Args:
-        arch: the name that `bench.nets.build` made the student from.
+        arch: the name from which `bench.nets.build` made the student.
         model: the student, in eval mode.
     """
     return next((call for call in calls(arch, shape, classes) if builds(call, model, shape)), None)
 
 
 def calls(arch: str, shape: tuple[int, int, int], classes: int) -> list[Call]:
-    """The calls that may build a network of that name, the plainest first; none for one of this package."""
+    """Return candidate calls for a network of that name, the simplest first; [] for a network of this package."""
     if arch in own_names() or arch.startswith("small:"):
         return []
     if arch.startswith("tv:"):
@@ -55,7 +55,7 @@ def _torchvision(name: str, shape: tuple[int, int, int], classes: int) -> list[C
 
 
 def builds(call: Call, model: Classifier, shape: tuple[int, int, int]) -> bool:
-    """Whether the call's network, with the student's weights, answers normalised images as the student does."""
+    """Whether the call's network, with the student's weights, has the student's outputs on normalised images."""
     images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
     try:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
@@ -63,7 +63,7 @@ def builds(call: Call, model: Classifier, shape: tuple[int, int, int]) -> bool:
             network.load_state_dict(model.body.state_dict())
             return torch.allclose(network((images - model.mean) / model.std), model(images), rtol=1e-4, atol=1e-5)
     except _MISFITS:
-        # Most architectures refuse most sizes, each in its own words: then this is not the call.
+        # Most architectures refuse most sizes, each with another error: then this is not the call.
         return False
 
 

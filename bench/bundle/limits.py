@@ -1,4 +1,4 @@
-"""A limit of memory and time for what libraries compute from a bundle, in a process that may come to an end by it."""
+"""Limit memory and time of library code on an untrusted bundle, in a separate process that may be killed."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from bench.bundle.strict_json import Failed
 
 MIB = 2**20
 STARTING = 300
-"""Seconds of real time to start Python and to import libraries from a slow disk, which are not counted."""
+"""Seconds of real time to start Python and import libraries from a slow disk; not counted as computation."""
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""A thread reserves address space for its stack and its heap, which is counted."""
+"""Variables that limit libraries to one thread: the stack and heap of each thread count as address space."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Memory and time of the check of one bundle.
+    """Memory and time for the check of one bundle.
 
     Attributes:
-        mib: MiB of memory beyond the libraries'.
-        seconds: of one core, the import of libraries left out.
+        mib: MiB of memory in addition to the libraries.
+        seconds: seconds of one core, without the import of libraries.
     """
 
     mib: int = 224
     seconds: int = 20
 
     def too_much(self) -> Failed:
-        """The error where one of them does not do."""
+        """Return the error for an exceeded limit."""
         return Failed(
             f"the check takes more than {self.mib} MiB of memory or {self.seconds} s; give more by --mib and --seconds "
             "if you trust who made the bundle"
@@ -41,11 +41,11 @@ class Limits:
 
 
 def run_limited(arguments: Sequence[str], limits: Limits) -> str:
-    """The last line that a Python module prints, which is run with arguments in another process.
+    """Run a Python module with arguments in another process; return the last line that it prints.
 
     Raises:
-        Failed: the process was ended since it took more than its limits, which it set itself by `limited`.
-        RuntimeError: it ended with an error of another kind.
+        Failed: the process exceeded its limits, which it set itself by `limited`.
+        RuntimeError: the process failed for another reason.
     """
     environment = os.environ | dict.fromkeys(ONE_THREAD, "1") | {"MALLOC_ARENA_MAX": "2", "CUDA_VISIBLE_DEVICES": ""}
     command = [sys.executable, "-m", *arguments]
@@ -63,13 +63,13 @@ def run_limited(arguments: Sequence[str], limits: Limits) -> str:
 
 @contextmanager
 def limited(limits: Limits, spent: int = 0) -> Iterator[None]:
-    """Hold this process to the limits, from what it has taken so far; the memory is lifted again at the end.
+    """Limit this process to `limits` from its current use on; the memory limit is removed at the end.
 
     Args:
-        spent: seconds that were already computed for the same check.
+        spent: seconds already used by the same check.
 
     Raises:
-        Failed: the memory did not do. More time than allowed ends the process by a signal.
+        Failed: the memory was exceeded. Exceeded time kills the process by a signal.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -90,5 +90,5 @@ def _lower(kind: int, most: int) -> None:
 
 
 def _address_space() -> int:
-    """Bytes of address space that this process has."""
+    """Return the bytes of address space of this process."""
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()

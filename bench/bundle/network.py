@@ -1,6 +1,6 @@
-"""The student of a bundle: its weights under the names of its own library, and `model.json`, which says how to load it.
+"""The student of a bundle: its weights under the names of its own library, and `model.json`, which describes loading.
 
-A network of timm or torchvision is written so that this library loads it; any other one is loaded by this package.
+A network of timm or torchvision is stored so that this library loads it; any other one is loaded by this package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bench.nets import Classifier
 
 @dataclass(frozen=True)
 class Takes:
-    """What a student is given and answers: (c, h, w) images, so many classes, and their names where they are public."""
+    """Input and output of a student: (c, h, w) images, number of classes, and class names if they are public."""
 
     shape: tuple[int, int, int]
     classes: int
@@ -33,13 +33,13 @@ class Takes:
 
 
 def takes(found: Found, own_names: bool) -> Takes:
-    """Shape and classes of a run's student.
+    """Return shape and classes of a run's student.
 
     Args:
-        own_names: name the classes of a user's own data set too.
+        own_names: also name the classes of a user's own data set.
 
     Raises:
-        BenchError: a release of before they were kept, of a data set that is not a published one.
+        BenchError: an older release without them, on a data set that is not a published one.
     """
     where = found.record.spec["release"]["teacher"]["data"]
     facts, kept = data.facts(where["dataset"]), found.result.get("input")
@@ -53,7 +53,7 @@ def takes(found: Found, own_names: bool) -> Takes:
 
 
 def rebuild(found: Found, given: Takes) -> Classifier:
-    """The released student, in eval mode, on the CPU. Raises BenchError if its name and weights make no network."""
+    """Rebuild the released student, in eval mode, on the CPU. Raises BenchError if its name and weights do not fit."""
     arch = found.result["arch"]
     try:
         model = nets.build(arch, given.shape, given.classes)
@@ -64,7 +64,7 @@ def rebuild(found: Found, given: Takes) -> Classifier:
 
 
 def write_network(folder: Path, found: Found, own_names: bool) -> Model:
-    """Write the student's weights into `folder`; returns what `model.json` says. Raises BenchError."""
+    """Write the student's weights into `folder`; return the content of `model.json`. Raises BenchError."""
     taken = takes(found, own_names)
     model, arch = rebuild(found, taken), found.result["arch"]
     teachers.save(folder / WEIGHTS, model.body)
@@ -98,7 +98,7 @@ def _data(found: Found) -> str:
 
 
 def _accuracy(found: Found) -> Accuracy | None:
-    """On the test part of a published data set, which is public; a user's own test images may be private."""
+    """Return the accuracy on the public test part of a published data set; a user's own test images may be private."""
     if _data(found) == WITHHELD:
         return None
     share, low, high = (found.record.metrics[f"accuracy{end}"] for end in ("", ".lo", ".hi"))
@@ -111,10 +111,10 @@ def _accuracy(found: Found) -> Accuracy | None:
 
 
 def load(folder: str | Path) -> Classifier:
-    """The student of a bundle, in eval mode: (n, c, h, w) images in [0, 1] to (n, classes) logits.
+    """Load the student of a bundle, in eval mode: (n, c, h, w) images in [0, 1] to (n, classes) logits.
 
     Raises:
-        BenchError: no bundle, or weights that do not fit what `model.json` says.
+        BenchError: not a bundle, or weights that do not fit `model.json`.
     """
     folder = Path(folder)
     try:
@@ -127,7 +127,7 @@ def load(folder: str | Path) -> Classifier:
 
 
 def student(folder: Path, made: Model) -> Classifier:
-    """The student that `model.json` describes, with the weights of the bundle. Raises BenchError if they do not fit."""
+    """Build the student of `model.json` with the weights of the bundle. Raises BenchError if they do not fit."""
     model = nets.build(made.architecture, made.input.shape, made.classes)
     scale = made.normalisation
     mean, std = (torch.tensor(each, dtype=torch.float32).view(1, -1, 1, 1) for each in (scale.mean, scale.std))
@@ -137,18 +137,18 @@ def student(folder: Path, made: Model) -> Classifier:
 
 
 def import_libraries(architecture: str) -> None:
-    """Import timm and torchvision where one of them builds the network of that name."""
+    """Import timm or torchvision if it builds the network of that name."""
     if architecture not in nets.own_names():
         import timm  # noqa: F401
         import torchvision  # noqa: F401
 
 
 def check_student(model: Classifier, made: Model) -> tuple[int, ...]:
-    """The shape of a student's answer to two images of noise of the stated shape.
+    """Return the shape of a student's output for two noise images of the stated shape.
 
     Raises:
-        Failed: it cannot take them, or answers what is not finite or not two rows of the stated classes; or its
-            parameters, its buffers or the library's network are not those that `model.json` states.
+        Failed: it cannot take them, or its output is not finite or not two rows of the stated classes; or its
+            parameters, its buffers or the library's network are not those in `model.json`.
     """
     shape = made.input.shape
     try:

@@ -1,7 +1,7 @@
 """A student as a program of `torch.export`, which torch loads without this package.
 
-A bundle holds no program: `torch.export.load` runs code of the file, so that no one can check one by loading it.
-Whoever has verified a bundle makes the program of its student for themselves.
+A bundle contains no program: `torch.export.load` runs code from the file, so that loading cannot check it. Users make
+the program from a verified bundle themselves.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 from bench.nets import Classifier
 
 KEPT = ("val", "tensor_meta")
-"""Of what torch notes about each node of a program: not where its source lay on the machine that made it."""
+"""Metadata of a program's nodes to remove: it would contain source paths of the machine that made it."""
 
 
 def write_program(path: Path, model: Classifier, shape: tuple[int, int, int]) -> bool:
-    """Write a student as a program for any number of images in [0, 1]; False, and no file, if torch cannot.
+    """Write a student as a program for any number of images in [0, 1]; return False, without a file, if torch cannot.
 
     Args:
-        model: in eval mode, on the CPU, frozen.
+        model: the student in eval mode, on the CPU, frozen.
     """
     example = torch.zeros(2, *shape)
     try:
@@ -29,7 +29,7 @@ def write_program(path: Path, model: Classifier, shape: tuple[int, int, int]) ->
         torch.export.save(program, path)
         written = torch.export.load(path).module()
     except (RuntimeError, ValueError, TypeError, AssertionError, NotImplementedError):
-        # Not every network can be traced; the weights and this package are then the way to load it.
+        # Not every network can be traced; users then load the weights with this package.
         path.unlink(missing_ok=True)
         return False
     images = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))

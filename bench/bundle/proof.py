@@ -1,4 +1,4 @@
-"""The proof of a bundle, whose numbers are computed again: the epsilons of its ledger, its card, its student.
+"""Prove a bundle by recomputing its numbers: the epsilons of its ledger, its card, its student.
 
 Run as a module, it proves one bundle within limits: `python -m bench.bundle.proof DIR MIB SECONDS`.
 """
@@ -29,12 +29,12 @@ CLOSE = 1e-6
 
 
 class Proof(Strict):
-    """Results for a bundle that is as it says.
+    """Results for a valid bundle.
 
     Attributes:
-        recomputed: unit to what the installed accountant proves from the ledger.
-        answered: the shape of the student's answer to two images.
-        notes: numbers of the installed accountant, of another version, that differ; all in the user's favour.
+        recomputed: epsilon that the installed accountant computes from the ledger, by unit.
+        answered: the shape of the student's output for two images.
+        notes: differing numbers of the installed accountant, of another version; all in the user's favour.
     """
 
     recomputed: dict[Unit, Proved]
@@ -52,14 +52,14 @@ _FOUND: TypeAdapter[Proof | Refusal] = TypeAdapter(Proof | Refusal)
 
 
 def prove(contents: Contents) -> Proof:
-    """Compute everything again in this process, without limits. Raises Failed."""
+    """Recompute everything in this process, without limits. Raises Failed."""
     recomputed, notes = check_account(contents.privacy)
     check_card(contents)
     return Proof(recomputed=recomputed, notes=notes, answered=_check_student(contents))
 
 
 def prove_within(folder: Path, limits: Limits) -> Proof:
-    """As `prove`, in a process that is held to limits. Raises Failed."""
+    """Run `prove` in a process with limits. Raises Failed."""
     said = run_limited([__name__, str(folder), str(limits.mib), str(limits.seconds)], limits)
     found = _FOUND.validate_json(said)
     if isinstance(found, Refusal):
@@ -68,7 +68,7 @@ def prove_within(folder: Path, limits: Limits) -> Proof:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prove the bundle of a command line, and print what was found as JSON."""
+    """Prove the bundle of a command line, and print the results as JSON."""
     limits, start = Limits(int(arguments[1]), int(arguments[2])), time.process_time()
     try:
         contents = read_bundle(Path(arguments[0]), limits)
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def check_account(privacy: Privacy) -> tuple[dict[Unit, Proved], list[str]]:
-    """The epsilons of the ledger, and what another version of the accountant sees differently. Raises Failed."""
+    """Recompute the epsilons of the ledger; return them with notes on other accountant versions. Raises Failed."""
     try:
         found = account.recompute(account.ledger_of(privacy.events), privacy.delta)
     except (BenchError, ArithmeticError, ValueError) as error:
@@ -110,10 +110,10 @@ def check_account(privacy: Privacy) -> tuple[dict[Unit, Proved], list[str]]:
 
 
 def compare(privacy: Privacy, theirs: Proved, ours: Proved) -> list[str]:
-    """Nothing where the published number is the recomputed one; a note where another accountant found a larger one.
+    """Compare a published number with the recomputed one: no note if equal; a note if another accountant's was larger.
 
     Raises:
-        Failed: a smaller one, or any other one of the same accountant.
+        Failed: the published one is smaller, or differs for the same accountant.
     """
     if theirs.relation != ours.relation:
         raise Failed(f"unit {ours.unit}: published for {theirs.relation}; proved for {ours.relation}")
@@ -141,7 +141,7 @@ def _close(a: float, b: float) -> bool:
 
 
 def check_card(contents: Contents) -> None:
-    """Check that the card is the one that is written from the two JSON files, byte for byte. Raises Failed."""
+    """Check that the card is exactly the one written from the two JSON files, byte for byte. Raises Failed."""
     wanted = card.card(contents.privacy, contents.model, contents.extras).encode()
     if contents.card == wanted:
         return
@@ -163,14 +163,14 @@ def _check_student(contents: Contents) -> tuple[int, ...]:
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether memory was short at the start of a chain of errors; torch and safetensors say so only in words."""
+    """Whether a chain of errors began with too little memory; torch and safetensors say so only in words."""
     if error is None:
         return False
     return isinstance(error, MemoryError) or "allocate memory" in str(error) or _is_out_of_memory(error.__cause__)
 
 
 def _import_libraries(contents: Contents) -> None:
-    """Import what builds the student: it needs more memory than a bundle may have, and no bundle can change it."""
+    """Import the student's libraries before the limit: they need more memory than a bundle may, and are trusted."""
     from bench.bundle import network
 
     network.import_libraries(contents.model.architecture)

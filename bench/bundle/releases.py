@@ -1,13 +1,13 @@
-"""Several releases of the same private records: who sees all of them has the epsilon of their ledgers together.
+"""Compose several releases of the same private records: someone who sees all has the epsilon of all their ledgers.
 
-- Runs that differ in their attack alone share one release, which counts once: it is one draw of the mechanism.
+- Runs that differ only in their attack share one release, which counts once: it is one draw of the mechanism.
 - Releases with seeded noise do not compose: two of one method and seed share their draws, so that their difference may
-  show what the noise hides. Each of them has an epsilon for those without the seed, and all of them together none.
-- Ledgers are composed, not epsilons: one accountant at one delta, whatever delta each release was made for.
-- Only accounts of the same neighbours compose: what is charged for a record left out does not cover one replaced.
-- Versions, sizes and splits of a data set are taken as the same records: an upper bound where they share only some.
-- A bundle does not say which records it is of. Bundles of one data set are taken as of the same records, and so are all
-  whose data set is withheld. A bundle and the run that it was made of count as two.
+  reveal what the noise hides. Each of them has an epsilon for those without the seed, but together they have none.
+- Ledgers are composed, not epsilons: by one accountant at one delta, even if the releases have different deltas.
+- Only accounts with the same neighbour relation compose: an account for removed records does not cover replaced ones.
+- Versions, sizes and splits of a data set count as the same records: an upper bound if they share only some.
+- A bundle does not say which records it is based on. Bundles of one data set count as based on the same records, and
+  so do all bundles with a withheld data set. A bundle and the run that it was made from count as two.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from bench.storage.records import RECORD, Record
 from bench.storage.specs import digest
 
 OF_RECORDS = (Unit.EXAMPLE, Unit.LABEL, Unit.CLIENT)
-"""Units of which all releases see the same; a synthetic image is asked about by one of them."""
+"""Units that occur once for all releases; a synthetic image is queried by only one of them."""
 SEEDED, UNCHARGED = "seeded noise", "not accounted per {}"
 KNOWN_SEED = " (seeded noise: for those without the seed)"
 
 
 @dataclass(frozen=True)
 class Released:
-    """What one release took from private data.
+    """The use of private data by one release.
 
     Attributes:
-        name: for people: the release's method and hash, or the bundle's folder.
-        draw: the same for two records of one release.
-        data: what the private records are called.
-        seeded: whether the noise follows from a seed.
-        delta: that it was made for.
+        name: displayed name: the release's method and hash, or the bundle's folder.
+        draw: equal for two records of one release.
+        data: name of the private records.
+        seeded: whether a seed determines the noise.
+        delta: delta of its budget.
     """
 
     name: str
@@ -57,12 +57,12 @@ class Released:
 
 @dataclass(frozen=True)
 class Composed:
-    """What releases of the same private records promise together, for one unit and kind of neighbours.
+    """The joint guarantee of releases of the same private records, for one unit and neighbour relation.
 
     Attributes:
         proved: None where `left_out` names releases that cannot be composed.
-        of: names of the releases that are composed.
-        left_out: name to why it cannot be composed for the unit.
+        of: names of the composed releases.
+        left_out: why a release cannot be composed for the unit, by name.
     """
 
     data: str
@@ -73,7 +73,7 @@ class Composed:
 
 
 def of_record(record: Record) -> Released | None:
-    """The release of a run; None where it failed and released nothing. Raises BenchError for a damaged ledger."""
+    """Return the release of a run; None if it failed and released nothing. Raises BenchError for a damaged ledger."""
     if record.status == "failed" or not record.privacy:
         return None
     release = record.spec["release"]
@@ -89,7 +89,7 @@ def of_record(record: Record) -> Released | None:
 
 
 def of_bundle(folder: Path) -> Released:
-    """The release in a bundle, by its `privacy.json` and `model.json`. Raises BenchError where they are none."""
+    """Return the release in a bundle from its `privacy.json` and `model.json`. Raises BenchError for invalid files."""
     try:
         privacy, model = files.read_privacy(folder), files.read_model(folder)
         ledger = ledger_of(privacy.events)
@@ -100,7 +100,7 @@ def of_bundle(folder: Path) -> Released:
 
 
 def read(folder: Path) -> list[Released]:
-    """The releases in a folder: of runs (`--out`, `leaderboards/`, one run) and bundles, itself or right below it.
+    """Find the releases in a folder: runs (`--out`, `leaderboards/`, one run) and bundles, itself or directly below it.
 
     Raises:
         BenchError: no such folder, none in it, or a record or bundle that cannot be read.
@@ -122,7 +122,7 @@ def read(folder: Path) -> list[Released]:
 
 
 def record_files(folder: Path) -> list[Path]:
-    """The records of runs in a folder, of runs' own folders in it, and of those in its `records/`."""
+    """Return the records of runs in a folder, in the runs' own folders in it, and in its `records/`."""
     return sorted({*_either(folder, RECORD), *(folder / "records").glob(f"[!.]*/{RECORD}")})
 
 
@@ -131,10 +131,10 @@ def _either(folder: Path, name: str) -> list[Path]:
 
 
 def compose(releases: Iterable[Released], delta: float | None = None) -> list[Composed]:
-    """What each data set's releases promise together, for every unit that any of them is accounted for.
+    """Compose each data set's releases, for every unit that any of them is accounted for.
 
     Args:
-        delta: of the composed epsilons; None = the smallest that a release of the data set was made for.
+        delta: delta of the composed epsilons; None = the smallest delta of the data set's releases.
     """
     by_data: dict[str, dict[str, Released]] = defaultdict(dict)
     for release in releases:
@@ -169,7 +169,7 @@ def _of_one_data_set(data: str, releases: Sequence[Released], delta: float | Non
 
 
 def _alone(release: Released, unit: Unit, delta: float, others: int) -> tuple[str, Relation | None]:
-    """Why a release cannot be composed for a unit, or its neighbours where it can."""
+    """Return why a release cannot be composed for a unit, or its neighbour relation if it can."""
     if not release.ledger.entries(unit):
         return UNCHARGED.format(unit), None
     if release.seeded and others > 1:

@@ -1,7 +1,7 @@
-"""The three JSON files of a bundle as typed values: each field has a kind and a range, and no other field is read.
+"""The three JSON files of a bundle as typed values: each field has a type and a range, other fields are errors.
 
-Whoever makes a bundle may write anything into its files. Decoded values can be printed, compared and computed
-with: names have no letter that acts anywhere, sentences no hidden character, numbers are finite, lists are short.
+Untrusted files may contain anything. Decoded values are safe to print, compare and compute with: names contain no
+active characters, sentences no hidden ones, numbers are finite, lists are short.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ MANIFEST, PRIVACY, MODEL, CARD = "MANIFEST.json", "privacy.json", "model.json", 
 WITHHELD = "withheld: the owner's own data"
 MOST_COUNT = 10**15
 LONGEST = 1000
-"""Characters of a sentence."""
+"""Largest number of characters of a sentence."""
 DEEPEST = 20
-"""Events in events, as in `bench.privacy`."""
+"""Largest nesting depth of events, as in `bench.privacy`."""
 
 
 def _plain(text: str) -> str:
@@ -34,7 +34,7 @@ def _plain(text: str) -> str:
 
 
 def _checked_event(event: dict[str, Any]) -> dict[str, Any]:
-    """An event whose numbers can be computed with; its names and kinds are checked when the ledger is read."""
+    """Check that an event's numbers can be computed with; names and kinds are checked when the ledger is read."""
     if any(not abs(number) <= 1e300 for number in _numbers(event)):
         raise ValueError("a parameter of the event is beyond 1e300")
     return event
@@ -70,7 +70,7 @@ Pair = tuple[Side, Side]
 
 
 class Strict(BaseModel):
-    """Plain data of a file, decoded without conversions: an unknown field is an error, and so is a missing one."""
+    """Plain data of a file, decoded without conversions: unknown and missing fields are errors."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -83,12 +83,12 @@ class Strict(BaseModel):
         return self
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, as a file has it."""
+        """Return plain data as stored in a file."""
         return self.model_dump(mode="json", exclude_unset=True)
 
 
 def first_error(error: ValidationError) -> str:
-    """The first thing that is wrong, with the path of its field."""
+    """Return the first fault, with the path of its field."""
     found = error.errors(include_url=False, include_input=False)[0]
     return visible(f"{'.'.join(map(str, found['loc'])) or 'the whole'}: {found['msg']}")[:300]
 
@@ -216,7 +216,7 @@ class Normalisation(Strict):
 
 
 class Accuracy(Strict):
-    """Of the student on a public test part."""
+    """The accuracy of the student on a public test part."""
 
     share: Share
     low: Share

@@ -1,4 +1,4 @@
-"""JSON of strangers: each key once, finite numbers, and one line where that is not so."""
+"""Strict JSON for untrusted files: unique keys, finite numbers, and a one-line error otherwise."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from bench.escape import visible
 
 
 class Failed(Exception):
-    """A bundle is not what it says it is; one line says in what."""
+    """A bundle is not valid; the message says in one line why."""
 
 
 def load(content: bytes, name: str) -> Any:
-    """The plain data of a JSON text.
+    """Decode a JSON text.
 
     Args:
-        name: of the file, for the line of an error.
+        name: file name, for the error message.
 
     Raises:
-        Failed: it is not JSON in UTF-8, is nested too deep, has a key twice, or a number that is not finite.
+        Failed: not JSON in UTF-8, nested too deeply, a repeated key, or a number that is not finite.
     """
     try:
         return json.loads(

@@ -1,4 +1,4 @@
-"""Writing a bundle: beside its place, checked there, and renamed, so that it is whole or not there."""
+"""Write a bundle to a temporary directory, check it there, and rename it, so that it is complete or absent."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from bench.storage.store import load_tensors
 
 
 def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names: bool = False) -> Verified:
-    """Write what leaves of a run into `folder`; returns what `verify` says of it.
+    """Write the bundle of a run into `folder`; return the result of `verify`.
 
     Args:
-        folder: new, or empty; its parent is there.
-        allow_seeded: also where the noise came from the recorded seed.
+        folder: new or empty; its parent must exist.
+        allow_seeded: export also if the noise came from the recorded seed.
         own_names: name the classes of a user's own data set.
 
     Raises:
-        BenchError: seeded noise that was not allowed, a place that is taken or cannot be written, or a release that
+        BenchError: seeded noise that was not allowed, an existing or unwritable place, or a release that
             cannot be rebuilt. Nothing is left behind.
     """
     if found.record.privacy["noise"] == "seeded" and not allow_seeded:
@@ -59,7 +59,8 @@ def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names:
 
 @contextmanager
 def _beside(folder: Path) -> Iterator[Path]:
-    """An empty directory beside `folder`, gone at the end unless renamed; what a killed export left is cleared."""
+    """Yield an empty directory next to `folder`, removed at the end unless renamed; also clears up after killed
+    exports."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise BadOption(f"DIR {folder}: there is a file of this name; give a new directory")
     if folder.is_dir() and any(folder.iterdir()):
@@ -82,7 +83,7 @@ def _beside(folder: Path) -> Iterator[Path]:
 
 
 def _alive(left: Path) -> bool:
-    """Whether the process that is writing there may still be at it."""
+    """Whether the process that writes there may still be running."""
     number = left.name.rpartition("-")[2]
     try:
         os.kill(int(number), 0)
@@ -97,7 +98,7 @@ def _fill(work: Path, found: Found, own_names: bool) -> None:
     privacy = _write(work / PRIVACY, account.account(found))
     model = _write(work / MODEL, write_network(work, found, own_names))
     extras = _generator(work, found) + _images(work, found)
-    # Of what stands in the files, whose keys have another order: `bench verify` makes it again from them
+    # Written from the files' content, whose keys have another order, as `bench verify` builds it from the files
     text = card.card(decode(privacy, PRIVACY, Privacy), decode(model, MODEL, Model), extras)
     (work / CARD).write_bytes(text.encode())
     _write(work / MANIFEST, manifest(work))
@@ -106,21 +107,21 @@ def _fill(work: Path, found: Found, own_names: bool) -> None:
 
 
 def _write(path: Path, value: Privacy | Model | Manifest) -> bytes:
-    """Write a JSON file; returns its bytes."""
+    """Write a JSON file; return its bytes."""
     content = canonical(value.to_json()).encode()
     path.write_bytes(content)
     return content
 
 
 def manifest(folder: Path) -> Manifest:
-    """SHA-256 of every file below `folder` but the manifest itself."""
+    """Return the SHA-256 of every file below `folder` except the manifest."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path != folder / MANIFEST)
     sums = {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     return Manifest(format=FORMAT, files=sums)
 
 
 def _generator(work: Path, found: Found) -> list[str]:
-    """The generator's weights, where the method releases one."""
+    """Write the generator's weights, if the method releases one."""
     name = GENERATOR
     if not (found.step / name).exists():
         return []
@@ -129,7 +130,7 @@ def _generator(work: Path, found: Found) -> list[str]:
 
 
 def _images(work: Path, found: Found) -> list[str]:
-    """The synthetic images as PNG files, where the method releases some."""
+    """Write the synthetic images as PNG files, if the method releases some."""
     source = found.step / "synthetic.safetensors"
     if not source.exists():
         return []

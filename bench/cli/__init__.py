@@ -1,4 +1,4 @@
-"""The command `bench`. This file imports no torch: `--help` and `list` answer at once."""
+"""The command `bench`. This file imports no torch, so that `--help` and `list` are fast."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ GROUPS: dict[str, dict[str, Any]] = {
     "boards": {"leaderboard": boards, "choose": choose, "report": report, "records": records},
     "methods, data and machines": {"list": listing.LIST, "show": show.SHOW, "doctor": doctor},
 }
-"""The task of a user to its commands, in the order of `bench --help`."""
+"""User tasks and their commands, in the order of `bench --help`."""
 FULL = "the disk is full; finished steps are kept: make room, or name another --out, and run the same command to go on"
 RESUMED = ("run", "prepare", "audit", "sweep")
-"""Commands that keep what they have done."""
+"""Commands whose finished work is kept when they are interrupted."""
 PLUGGABLE: dict[str, Any] = {"run": run, "prepare": run.PREPARE, "audit": audit}
 FAMILIES = tuple(f"--{prefix}" for prefix in PREFIXES)
-"""What options of plug-ins begin with."""
+"""Prefixes of plug-in options."""
 
 
 class Parser(argparse.ArgumentParser):
     """argparse with one-line errors that say what to do.
 
     Attributes:
-        named: of which parts (method, attack, teacher) a plug-in was named, so that it may have options.
+        named: the parts (method, attack, teacher) whose plug-in was named, so that their options exist.
     """
 
     def __init__(self, *given: Any, **options: Any) -> None:
@@ -68,14 +68,14 @@ class Parser(argparse.ArgumentParser):
         raise BadOption(f"{message}; see `{self.prog} --help`")
 
     def unknown_option(self, given: str) -> BenchError:
-        """The error for an option that does not exist, with the nearest one."""
+        """Return the error for an option that does not exist, with the nearest one."""
         name = given.split("=")[0]
         family, dot, _ = name.partition(".")
         if dot and family in FAMILIES and family[2:] not in self.named:
             if family not in self._option_string_actions:
                 return BadOption(f"{given}: `{self.prog}` has no {family[2:]}; leave it out")
             return BadOption(f"{given} is an option of the {family[2:]}, and none is named; give {family} NAME as well")
-        # What all options of a plug-in begin with says nothing of how near they are
+        # The common prefix of a plug-in's options does not count as similarity
         start = family + dot if dot else "--"
         known = sorted(option[len(start) :] for option in self._option_string_actions if option.startswith(start))
         close = difflib.get_close_matches(name[len(start) :], known, n=1, cutoff=0.6)
@@ -87,7 +87,7 @@ Parsers = tuple[Parser, dict[str, Parser]]
 
 
 def parser() -> Parsers:
-    """The parser of the whole command, and the parsers of its sub-commands."""
+    """Build the parser of the whole command, and the parsers of its sub-commands."""
     added = extensions.load("commands")
     top = Parser(prog="bench", usage="bench [-h] [--version] COMMAND ...", allow_abbrev=False)
     top.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -108,7 +108,7 @@ def parser() -> Parsers:
 
 
 def _list_commands(added: Mapping[str, Any]) -> str:
-    """The commands by task, and in a last line those that other rooms add."""
+    """List the commands by task, and in a last line those of extensions."""
     lines: list[str] = []
     for task, commands in GROUPS.items():
         lines += [f"{task}:", *(f"  {name:<12} {module.HELP}" for name, module in commands.items()), ""]
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status.
 
     0: done; 1: a run or a check failed, or something could not be written; 2: bad input; 130: interrupted; 141: done,
-    but the reader of standard output has gone.
+    but the reader of standard output has closed it.
     """
     arguments = joined(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -128,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     streams.make_lenient()
     try:
         status = _status(arguments, debug)
-    except SystemExit as end:  # of --help and --version
+    except SystemExit as end:  # raised by --help and --version
         if end.code or (lost := streams.lost_output()) is None:
             raise
         return streams.status_of_lost(lost)
@@ -148,7 +148,7 @@ def _status(arguments: list[str], debug: bool) -> int:
         kept = "finished steps are kept, run the same command to go on"
         print(f"\nbench: interrupted{f'; {kept}' if arguments[0] in RESUMED else ''}", file=sys.stderr)
         return 130
-    except Exception as error:  # libraries have exceptions of their own for it; all others go on
+    except Exception as error:  # libraries raise their own errors for a full disk; others are raised again
         if not disk_is_full(error):
             raise
         full = FULL if arguments[0] in RESUMED else "what is written to is full; make room"
@@ -156,8 +156,8 @@ def _status(arguments: list[str], debug: bool) -> int:
 
 
 def joined(words: Sequence[str]) -> list[str]:
-    """The words, each option with the negative number or pair behind it in one: argparse takes -1e-5, -inf and -1,1 for
-    options."""
+    """Return the words, with an option and a following negative number or pair joined in one word: argparse takes
+    -1e-5, -inf and -1,1 for options."""
     found: list[str] = []
     for word in words:
         if word.startswith("-") and found and found[-1].startswith("--") and "=" not in found[-1] and _is_number(word):
@@ -185,7 +185,7 @@ def _execute(arguments: list[str]) -> int:
 
 
 def parser_for(arguments: list[str]) -> Parsers:
-    """As `parser`, with the options of the plug-ins that the arguments name. Raises BenchError."""
+    """Build `parser` with the options of the plug-ins that the arguments name. Raises BenchError."""
     made = parser()
     if arguments[0] in PLUGGABLE:
         PLUGGABLE[arguments[0]].add_plugin_arguments(made[1][arguments[0]], arguments)
@@ -193,12 +193,12 @@ def parser_for(arguments: list[str]) -> Parsers:
 
 
 def read(arguments: list[str]) -> argparse.Namespace:
-    """What arguments say, with the options of the plug-ins they name. Raises BenchError."""
+    """Parse arguments, with the options of the plug-ins that they name. Raises BenchError."""
     return read_by(parser_for(arguments), arguments)
 
 
 def read_by(parsers: Parsers, arguments: list[str]) -> argparse.Namespace:
-    """What arguments say to parsers that `parser_for` made of like ones. Raises BenchError."""
+    """Parse arguments with parsers that `parser_for` made for similar arguments. Raises BenchError."""
     top, commands = parsers
     given, extra = top.parse_known_args(arguments)
     if extra:

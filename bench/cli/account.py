@@ -1,4 +1,4 @@
-"""`bench account`: what several releases of the same private records promise together."""
+"""`bench account`: the joint guarantee of several releases of the same private records."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DESCRIPTION = (
     "with seeded noise, which may share their draws."
 )
 NAMED = 10
-"""Releases of a kind that a line names; the others are counted."""
+"""Number of releases that a line names; the others are counted."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench account`."""
+    """Add the options of `bench account`."""
     parser.add_argument(
         "--releases",
         nargs="+",
@@ -51,7 +51,8 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def lines(composed: Composed) -> list[str]:
-    """What is printed of one data set and unit: the composed epsilon, or the releases without a finite account."""
+    """Return the printed lines for one data set and unit: the composed epsilon, or releases without a finite
+    account."""
     where = f"{composed.data}, per {composed.unit}:"
     if composed.proved is not None:
         proved = composed.proved

@@ -26,7 +26,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench assess`."""
+    """Add the options of `bench assess`."""
     _add_model_arguments(parser)
     parser.add_argument(
         "--scores",
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options for a model that is here."""
+    """Add the options for a local model."""
     path, number = paths.named, int
     add = parser.add_argument
     add("--model", type=path, metavar="FILE", help="weights (with --network), .onnx, TorchScript or .pt2")
@@ -81,7 +81,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _normalisation(text: str | None, model: Path | None) -> Normalisation | None:
-    """The mean and std that --normalise gives, or a file next to the weights; None where neither does."""
+    """Return the mean and std from --normalise or from a file next to the weights; None without either."""
     from bench.interface.teacher_weights import normalisation
 
     if text is None:
@@ -99,7 +99,7 @@ def _normalisation(text: str | None, model: Path | None) -> Normalisation | None
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Assess and show. Returns the exit status."""
+    """Assess and print. Returns the exit status."""
     from bench.assess.front import assess
 
     command = shlex.join(["bench", *sys.argv[1:]]) if sys.argv else ""
@@ -138,7 +138,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def show(found: Assessment) -> None:
-    """The verdict, its reasons and the numbers."""
+    """Print the verdict, its reasons and the numbers."""
     head(found.verdict.decision)
     for reason in found.verdict.reasons:
         tell(f"  {reason}")
@@ -155,7 +155,7 @@ def show(found: Assessment) -> None:
 
 
 def canary_line(found: Canaries) -> str:
-    """The bounds by canaries in a line."""
+    """Format the bounds by canaries in a line."""
     gaussian = found.epsilon_lower_gaussian
     more = "" if gaussian is None else f"; {gaussian:.2f} if the mechanism is Gaussian"
     return (

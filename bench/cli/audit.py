@@ -1,4 +1,4 @@
-"""`bench audit release` and `bench audit mechanism` measure what leaks, as a lower bound on epsilon."""
+"""`bench audit release` and `bench audit mechanism`: measure leakage as a lower bound on epsilon."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ NAMES = {"student": "student, released", "teacher": "teacher, undefended", "null
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The sub-commands and their options."""
+    """Add the sub-commands and their options."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
     for name, line in ACTIONS.items():
         made = actions.add_parser(name, help=line, description=f"{line[0].upper()}{line[1:]}. {DESCRIPTION}")
@@ -132,7 +132,7 @@ def _whole(flag: str, text: str, least: int | None = None) -> int:
 
 
 def settle(given: argparse.Namespace) -> tuple[Settings, CanaryGame, list[int]]:
-    """The settings, the game and the seeds that the options of `bench audit release` ask for. Raises BenchError."""
+    """Return settings, game and seeds from the options of `bench audit release`. Raises BenchError."""
     seeds, confidence = read_seeds(given.seeds), read_number("--confidence", given.confidence)
     guesses = None if given.guesses is None else _whole("--guesses", given.guesses)
     from bench.pipeline.canary_game import CanaryGame

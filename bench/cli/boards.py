@@ -23,14 +23,14 @@ DESCRIPTION = (
     "Ranks are only meaningful inside one unit, tier, split and data set."
 )
 WIDTH = 120
-"""Letters of a line that a table takes."""
+"""Width of a line that a table may use."""
 COLUMNS = {"release": 30, "teacher": 8, "accuracy": 21, "epsilon": 21, "nats ≤": 6, "seeds": 5, "flags": 14}
-"""Columns of the terminal to their least widths."""
+"""Columns in the terminal and their minimum widths."""
 ATTACKS = {"release": 40, "attack on the student": 60}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench leaderboard`."""
+    """Add the options of `bench leaderboard`."""
     parser.add_argument("--dataset", metavar="NAME", help="one board only")
     parser.add_argument("--attacks", action="store_true", help="print what attacks on each release achieved, too")
     parser.add_argument(
@@ -103,7 +103,7 @@ def _publish(boards: Path, runs: list[Path]) -> int:
 
 
 def expect_boards(boards: Path) -> None:
-    """Raises BenchError unless a directory of boards is there."""
+    """Raise BenchError unless a directory of boards exists."""
     if not boards.is_dir():
         raise NotFound(
             f"--boards {boards}: no such directory; run from the project's directory or give its leaderboards/"
@@ -132,7 +132,7 @@ def _check(boards: Path) -> int:
 
 
 def _print(board: Board, path: Path, with_attacks: bool) -> None:
-    """Print the releases of a board, a table for each tier and split, each with the attacks on them if wanted."""
+    """Print the releases of a board, a table for each tier and split, with their attacks if wanted."""
     from bench.boards.attacked import attacks
 
     on = attacks(board) if with_attacks else {}
@@ -145,7 +145,7 @@ def _print(board: Board, path: Path, with_attacks: bool) -> None:
 
 
 def _table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[Sequence[str]]]) -> None:
-    """Print a table of cells of several lines each."""
+    """Print a table whose cells have several lines."""
     from rich.table import Table
 
     table = Table(title=plain_text(title), title_justify="left", box=None, header_style="bold")
@@ -164,7 +164,7 @@ def _name(row: ReleaseRow) -> str:
 
 
 def _cells(row: ReleaseRow) -> list[tuple[str, ...]]:
-    """A release as the terminal shows it, under `COLUMNS`."""
+    """Format a release for the terminal, one cell per column of `COLUMNS`."""
     accuracy = "-" if row.accuracy is None else f"{row.accuracy:.4f}"
     if row.accuracy_low is not None and row.accuracy_high is not None:
         accuracy += f" [{row.accuracy_low:.3f}, {row.accuracy_high:.3f}]"
@@ -186,7 +186,7 @@ def _cells(row: ReleaseRow) -> list[tuple[str, ...]]:
 
 
 def _attack(attacked: Attacked) -> str:
-    """An attack as the terminal shows it, with what untrained networks reach."""
+    """Format an attack for the terminal, with its success on an untrained network."""
     metric = "attack_accuracy" if "attack_accuracy" in attacked.rows else "auc"
     row = attacked.rows.get(metric)
     baseline = "" if row is None or row.untrained is None else f"; untrained network {row.untrained:.3f}"

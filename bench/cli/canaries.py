@@ -15,7 +15,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench canaries`."""
+    """Add the options of `bench canaries`."""
     parser.add_argument("action", choices=("insert",), help="insert canaries into a training set")
     parser.add_argument("--data", type=paths.named, required=True, metavar="FILE", help="a .npz of images and labels")
     parser.add_argument("--count", type=int, default=500, metavar="N", help="canaries (default 500)")

@@ -1,4 +1,4 @@
-"""`bench choose`: the releases of the boards that keep a user's limits, by what is proved of them."""
+"""`bench choose`: the releases of the boards that meet a user's limits, judged by accounted epsilon."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ DESCRIPTION = (
 )
 WIDTH = 200
 MOST_LINES = 25
-"""Lines that are printed without --all."""
+"""Number of lines printed without --all."""
 FEW_ROWS, FEW_LINES = 5, 2
-"""Without --all: rows of a table of one place, and lines of each answer about a row."""
+"""Without --all: rows of the table of one place, and lines of each part of the answer."""
 ATTACKS = "attacks on the student"
 WHOLE = ("over seeds", "eps accounted", ATTACKS)
-"""Columns whose lines are not broken."""
+"""Columns without line breaks."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench choose`."""
+    """Add the options of `bench choose`."""
     parser.add_argument("--unit", choices=UNITS, default="example", help="what is to be protected (default example)")
     parser.add_argument(
         "--max-epsilon", type=float, required=True, metavar="E", help="largest accounted epsilon (required)"
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Choose and show. Returns the exit status, 0 also where nothing qualifies."""
+    """Choose and print. Returns the exit status, 0 also if no release qualifies."""
     from bench.boards.selection import Constraints
     from bench.interface.boards import choose
 
@@ -75,7 +75,7 @@ def execute(given: argparse.Namespace) -> int:
         dataset=given.dataset,
         boards=given.boards,
         own=given.own,
-        with_attacks=False,  # they matter only to the answers, which are about few data sets
+        with_attacks=False,  # attacks matter only for the answers, which concern few data sets
     )
     limits = Constraints(given.unit, given.max_epsilon, given.min_accuracy, given.max_delta)
     _print(f"boards: {', '.join(found.read)}")
@@ -87,7 +87,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _show(chosen: Chosen, limits: Constraints) -> None:
-    """Print everything: excluded rows, then of each place the table and the answer."""
+    """Print everything: excluded rows, then the table and the answer of each place."""
     _excluded(chosen.choice, limits)
     _none(chosen.choice, limits)
     for place, taken in chosen.choice.taken.items():
@@ -97,7 +97,7 @@ def _show(chosen: Chosen, limits: Constraints) -> None:
 
 
 def _show_briefly(chosen: Chosen, limits: Constraints, one_dataset: bool) -> None:
-    """At most `MOST_LINES` lines: a table, and of one data set the answer of its place with the most accurate row."""
+    """Print at most `MOST_LINES` lines: a table, and for one data set the answer of the most accurate row's place."""
     choice = chosen.choice
     _none(choice, limits)
     places = sorted(choice.taken.values(), key=lambda found: -(found[0].accuracy or 0.0)) if one_dataset else []
@@ -118,7 +118,7 @@ def _show_briefly(chosen: Chosen, limits: Constraints, one_dataset: bool) -> Non
 
 
 def _none(choice: Choice, limits: Constraints) -> None:
-    """That nothing qualifies, and what is nearest to it."""
+    """Print that no release qualifies, and the nearest ones."""
     asked = f"epsilon of at most {limits.epsilon:g} per {limits.unit} at a delta of at most {limits.delta:g}"
     asked += f", and an accuracy of at least {limits.accuracy:g}" if limits.accuracy else ""
     if not choice.taken:
@@ -139,10 +139,10 @@ def _excluded(choice: Choice, limits: Constraints) -> None:
 
 
 def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None = None) -> None:
-    """What to take of a place's candidates, why, what it costs and risks, and what was not measured of it.
+    """Print which candidate of a place to take, why, its cost and risks, and its missing measurements.
 
     Args:
-        most_lines: of each of these; None = all.
+        most_lines: limit for each of these parts; None = all.
     """
     from bench.boards.selection import lacking, least_epsilon
     from bench.report.glossary import UNITS as PROTECTED
@@ -178,7 +178,7 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
 
 
 def _command(row: ReleaseRow) -> str:
-    """What makes the release again, of one seed, with noise that nobody can draw again."""
+    """Return the command that makes the release again, with one seed and with noise from the system's generator."""
     from bench.boards.board_cells import options
     from bench.boards.release_command import command
     from bench.config import STUDENT
@@ -194,7 +194,7 @@ def _command(row: ReleaseRow) -> str:
 
 
 def _risk(name: str) -> str:
-    """A flag with its meaning; a board of another version may have flags that this one has no sentence for."""
+    """Return a flag with its meaning; boards of other versions may have flags without one here."""
     from bench.report.glossary import flag
 
     try:
@@ -208,12 +208,12 @@ def _print(line: str) -> None:
 
 
 def _yours(candidate: Candidate) -> str:
-    """A mark of a row of a user's boards."""
+    """Return the mark of rows on a user's boards."""
     return " (yours)" if candidate.whose == "yours" else ""
 
 
 def _brief_table(title: str, found: list[Candidate]) -> None:
-    """A line for each candidate, with its place where they differ in it; nothing of none."""
+    """Print a line for each candidate, with its place if the places differ; nothing without candidates."""
     if not found:
         return
     from rich.table import Table

@@ -1,4 +1,4 @@
-"""Every metric of a run in tables, for `bench run --details`."""
+"""Print every metric of a run in tables, for `bench run --details`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from bench.progress import out
 from bench.storage.records import Record
 
 WIDE = 90
-"""Letters of the departures that the line of a variant names; the others are counted."""
+"""Length of the list of departures in the line of a variant; further ones are counted."""
 INTERVAL = "[95 % interval]"
 NOISE = {
     "seeded": "seeded; an accounted epsilon holds only for those who do not have the seed, which the record shows: a "
     "release needs --noise os",
     "os": "from the system's entropy; no seed repeats it",
 }
-"""Where noise comes from, and what that means for the epsilon."""
+"""Sources of noise, and their meaning for the epsilon."""
 
 
 def show_details(outcome: Outcome, settings: Settings) -> None:
@@ -51,7 +51,7 @@ def show_details(outcome: Outcome, settings: Settings) -> None:
 
 
 def _images(record: Record) -> list[str]:
-    """The shape and the number of the images; records of before do not know the shape."""
+    """Return the shape and the number of the images; older records do not have the shape."""
     found = record.provenance.get("images", {})
     if "shape" not in found:
         return []
@@ -62,14 +62,14 @@ def _images(record: Record) -> list[str]:
 
 
 def doubts(record: Record) -> list[str]:
-    """Why faces were not judged, and what must be known of numbers that are there."""
+    """Return why faces were not judged, and caveats of the numbers."""
     held = [key for key in record.missing if record.metrics.get(key) is not None]
     reasons = [record.missing[key] for key in ("judge_accuracy", *held) if key in record.missing]
     return list(dict.fromkeys(reasons))
 
 
 def _variants(spec: dict[str, Any]) -> list[str]:
-    """A line for the method's variant, and one for the attack's."""
+    """Return a line for the method's variant, and one for the attack's."""
     release, attack = spec["release"], spec["attack"]
     lines = [_variant("method", release["method"], release["variant"])]
     return lines if attack is None else [*lines, "attack " + _variant("attack", attack["attack"], attack["variant"])]
@@ -84,7 +84,7 @@ def _variant(kind: str, name: str, variant: str) -> str:
 
 
 def _named(changed: Sequence[Departure]) -> str:
-    """As many of them as have room in a line, at least one."""
+    """List as many of them as fit in a line, at least one."""
     named, left = "", len(changed)
     for departure in changed:
         if named and len(named) + len(departure.what) > WIDE:
@@ -94,7 +94,7 @@ def _named(changed: Sequence[Departure]) -> str:
 
 
 def _cell(numbers: dict[str, Any], metric: Metric, subject: Subject) -> str:
-    """A number with its interval, if it has one; a share in percent."""
+    """Format a number with its interval, if it has one; a share in percent."""
     key = subject.prefix + metric.key
     value, low, high = (numbers.get(f"{key}{bound}") for bound in ("", ".lo", ".hi"))
     if value is None:
@@ -139,8 +139,8 @@ def _privacy(privacy: dict[str, Any]) -> Table:
 
 
 def _notes(privacy: dict[str, Any]) -> list[str]:
-    """Where the noise of a finite epsilon comes from; why an accounted epsilon is infinite, or no exact composition, a
-    line each; older records do not say."""
+    """Return a line each on the source of the noise of a finite epsilon, and on why an accounted epsilon is infinite or
+    not an exact composition; older records do not have these."""
     found = sorted(privacy["accounted_units"].items())
     notes = [f"accounted per {unit}: {part['note']}" for unit, part in found if part.get("note")]
     if all(part["epsilon"] == INFINITE for _, part in found):
@@ -149,7 +149,7 @@ def _notes(privacy: dict[str, Any]) -> list[str]:
 
 
 def informed(found: Information) -> str:
-    """What all answers can carry about the private data, and the accuracy, as a mean over classes, that this allows."""
+    """Format the information bound of all responses, and the accuracy, as a mean over classes, that it permits."""
     if found.nats is None:
         return f"information: not known; {found.why}"
     if math.isinf(found.nats):
@@ -165,7 +165,7 @@ def _epsilon(found: dict[str, Any]) -> str:
 
 
 def _attack(numbers: dict[str, Any], settings: Settings) -> Table:
-    """Student, teacher and random net."""
+    """Return the metrics of student, teacher and untrained network as a table."""
     table = Table(box=None, header_style="bold")
     shown = measured(numbers, "reconstructions", "floor", "membership")
     subjects = [s for s in SUBJECTS["membership"] if any(numbers.get(s.prefix + m.key) is not None for m in shown)]
@@ -184,7 +184,7 @@ def _label(metric: Metric) -> str:
 
 
 def _references(numbers: dict[str, Any]) -> Table:
-    """What images score that no target was asked about."""
+    """Return the scores of images made without a target as a table."""
     subjects = [
         subject
         for subject in SUBJECTS["reconstructions"]

@@ -1,7 +1,7 @@
-"""`bench doctor`: what is installed, devices, data found, and what each missing piece blocks.
+"""`bench doctor`: installed packages, devices, available data, and the consequences of each missing part.
 
-It imports no library and opens no data set: versions are those of the installed distributions, devices what the system
-lists, and a data set is there if its files are.
+It imports no library and opens no data set: versions are those of the installed distributions, devices are listed by
+the system, and a data set is available if its files exist.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NVIDIA = Path("/proc/driver/nvidia/gpus")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench doctor`."""
+    """Add the options of `bench doctor`."""
     parser.add_argument(
         "--data-root",
         type=paths.named,
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Print the report; status 1 if something a plain run needs is missing."""
+    """Print the report. Returns status 1 if a part that every run needs is missing."""
     from bench import __version__
     from bench.storage import provenance
 
@@ -64,7 +64,7 @@ def _print(name: str, text: str) -> None:
 
 
 def _print_extras() -> None:
-    """What an optional extra adds, or what its absence blocks; a run without it is whole but for that."""
+    """Print the features of each optional extra, or what its absence blocks; runs do not need them otherwise."""
     from bench import data
     from bench.metrics import face_descriptor
 
@@ -102,7 +102,7 @@ def _print_data(given: Path | None) -> None:
 
 
 def nvidia_devices() -> list[str]:
-    """Names of the NVIDIA devices that the driver lists; [] where there is no driver."""
+    """Return the names of the NVIDIA devices that the driver lists; [] without a driver."""
     try:
         listed = [(path / "information").read_text(encoding="utf-8") for path in sorted(NVIDIA.iterdir())]
     except OSError:
@@ -112,7 +112,7 @@ def nvidia_devices() -> list[str]:
 
 
 def _ask_driver() -> list[str]:
-    """The same from CUDA's driver library, for systems without /proc."""
+    """Query CUDA's driver library, for systems without /proc."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""`bench export`: what leaves of a run, in a directory of its own."""
+"""`bench export`: write the releasable part of a run to a separate directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench export`."""
+    """Add the options of `bench export`."""
     parser.add_argument(
         "run",
         metavar="RUN",
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Export and show. Returns the exit status."""
+    """Export and print. Returns the exit status."""
     from bench import bundle
     from bench.cli import verify
 

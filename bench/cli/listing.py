@@ -1,4 +1,4 @@
-"""`bench list`, without importing anything heavy."""
+"""`bench list`, without heavy imports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KINDS = {
     "teacher-recipes": "teacher recipe",
     "priors": "prior",
 }
-"""What is typed after `bench list` to the kind of plug-in."""
+"""The word after `bench list` to the kind of plug-in."""
 
 
 class LIST:

@@ -1,4 +1,4 @@
-"""Files and directories that are named on the command line."""
+"""Files and directories on the command line."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 from pathlib import Path
 
 LONGEST = 255
-"""Bytes of one word of a path, on every common file system."""
+"""Largest number of bytes of one part of a path, on every common file system."""
 
 
 def named(text: str) -> Path:
-    """The path that was typed. An empty one, often a variable that is not set, would mean the working directory.
+    """Return the typed path. An empty one, often from an unset variable, would mean the working directory.
 
     Raises:
-        argparse.ArgumentTypeError: it is empty, or a word of it is longer than a file system takes.
+        argparse.ArgumentTypeError: it is empty, or a part of it is longer than file systems allow.
     """
     longest = max(text.split("/"), key=len)
     if len(os.fsencode(longest)) > LONGEST:

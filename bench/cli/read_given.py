@@ -1,4 +1,4 @@
-"""What was typed, read into settings: a budget, seeds, options of plug-ins, a data set of a size."""
+"""Convert typed options into settings: a budget, seeds, options of plug-ins, a data set with a size."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ COPIED = [
 
 
 def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
-    """The settings of a run, from those of its options that the command has, and `others`. Raises BenchError."""
+    """Return the settings of a run from the options that the command has, and `others`. Raises BenchError."""
     budget = read_budget(given)
     from bench.pipeline.settings import Settings, usual_noise
 
@@ -59,8 +59,8 @@ def read_settings(given: argparse.Namespace, **others: Any) -> Settings:
 
 
 def shaped(dataset: str, size: int | None, channels: int | None) -> str:
-    """The data set's name with its size and channels behind it, where they are given. Raises BenchError for two sizes
-    or two numbers of channels."""
+    """Append the given size and channels to the data set's name. Raises BenchError for two sizes or two numbers of
+    channels."""
     named_channels = next((f"@{word}" for word in CHANNELS if dataset.endswith(f"@{word}")), "")
     name = dataset.removesuffix(named_channels)
     found = re.search(r"@[0-9]+$", name)
@@ -79,7 +79,7 @@ def shaped(dataset: str, size: int | None, channels: int | None) -> str:
 
 
 def read_reading(given: argparse.Namespace) -> Reading:
-    """How a user's own images are read. Raises BenchError."""
+    """Return how a user's own images are read. Raises BenchError."""
     return Reading(given.fit, None if given.pixel_range is None else _read_range(given.pixel_range))
 
 
@@ -96,7 +96,7 @@ def _read_range(text: str) -> tuple[float, float]:
 
 
 def read_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, str], ...]:
-    """What was given as `--PREFIX.NAME VALUE`, sorted by name."""
+    """Return all options `--PREFIX.NAME VALUE`, sorted by name."""
     start = DESTINATION.format(prefix, "")
     return tuple(
         sorted(
@@ -108,7 +108,7 @@ def read_options(given: argparse.Namespace, prefix: str) -> tuple[tuple[str, str
 
 
 def read_seeds(text: str) -> list[int]:
-    """The seeds of `--seeds`. Raises BenchError."""
+    """Return the seeds of `--seeds`. Raises BenchError."""
     try:
         seeds = [int(part) for part in text.split(",")]
     except ValueError:
@@ -119,7 +119,7 @@ def read_seeds(text: str) -> list[int]:
 
 
 def read_budget(given: argparse.Namespace) -> Budget:
-    """The budget that the options ask for. Raises BenchError."""
+    """Return the budget from the options. Raises BenchError."""
     epsilon = None if given.epsilon == "none" else read_number("--epsilon", given.epsilon)
     endless = epsilon is None or math.isinf(epsilon)
     if endless and given.solve is not None:
@@ -131,7 +131,7 @@ def read_budget(given: argparse.Namespace) -> Budget:
 
 
 def read_number(flag: str, text: str) -> float:
-    """The number given to `flag`. Raises BenchError."""
+    """Return the number given to `flag`. Raises BenchError."""
     try:
         return float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""`bench records migrate`: turn records of older formats into today's."""
+"""`bench records migrate`: convert records of older formats to the current one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench records`."""
+    """Add the options of `bench records`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     migrate = actions.add_parser("migrate", help=HELP, description=DESCRIPTION, allow_abbrev=False)
     migrate.add_argument("--debug", action="store_true", help="show the traceback of an error")

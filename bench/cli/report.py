@@ -22,11 +22,11 @@ DESCRIPTION = (
 )
 BOARDS = Path("leaderboards")
 SPLIT = "iid"
-"""The split of a picture: that of the published boards."""
+"""The split of a picture: the split of the published boards."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench report`."""
+    """Add the options of `bench report`."""
     parser.add_argument(
         "--out", type=paths.named, default=Path("site"), metavar="DIR", help="where to write (default site)"
     )

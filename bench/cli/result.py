@@ -22,7 +22,7 @@ from bench.storage.records import RECORD
 
 INDENT = 12
 WIDEST = 112
-"""Columns of the whole block; longer lines are hard to read."""
+"""Width of the whole block; longer lines are hard to read."""
 PROTECTED = {
     "example": "one training record",
     "label": "the label of one training record",
@@ -30,17 +30,17 @@ PROTECTED = {
     "client": "all records of one client",
     "group": "one group of records",
 }
-"""Unit of an epsilon to what it protects."""
+"""What an epsilon protects, by unit."""
 NEIGHBOURS = {"add-or-remove": "added or left out", "replace": "exchanged for another"}
-"""Relation of an account to what may happen to the protected unit."""
+"""What may happen to the protected unit, by the account's relation."""
 
 
 def show(outcome: Outcome, out: Path, width: int) -> None:
-    """Print what was trained, how accurate it is, what protects it, what the attack recovered, and the verdict.
+    """Print what was trained, its accuracy, its protection, the attack's success, and the verdict.
 
     Args:
         outcome: the finished run.
-        out: the folder of runs, which holds the board.
+        out: the folder of runs, which contains the board.
         width: columns of the terminal.
     """
     record = records.decode(outcome.record.to_json().encode(), str(outcome.path / RECORD))
@@ -65,7 +65,7 @@ def show(outcome: Outcome, out: Path, width: int) -> None:
 
 
 def _block(label: str, lines: list[str], width: int) -> Iterator[str]:
-    """Lines with the label in front of the first; a path is never broken."""
+    """Yield lines with the label before the first; a path is never broken."""
     for at, line in enumerate(lines):
         start = (label if at == 0 else "").ljust(INDENT)
         if label == "files":
@@ -82,7 +82,7 @@ def _block(label: str, lines: list[str], width: int) -> Iterator[str]:
 
 
 def _release(record: records.RunRecord) -> list[str]:
-    """What was trained, on how many images, and in which variant."""
+    """Return what was trained, on how many images, and in which variant."""
     release = record.spec.release
     images = (record.provenance.model_extra or {}).get("images", {})
     made = f"a {record.student} network" if record.student else "no network"
@@ -98,7 +98,8 @@ def _release(record: records.RunRecord) -> list[str]:
 
 
 def _accuracy(record: records.RunRecord, at_chance: bool) -> Iterator[str]:
-    """Accuracy on the test set next to the teacher's, the baseline's, and what the information bound allows."""
+    """Return the accuracy on the test set with those of teacher and baseline, and the limit of the information
+    bound."""
     found = utility_of(record)
     if found is None:
         return
@@ -113,7 +114,7 @@ def _accuracy(record: records.RunRecord, at_chance: bool) -> Iterator[str]:
 
 
 def _most_accuracy(record: records.RunRecord) -> float | None:
-    """The largest mean accuracy over classes that the information bound allows; None where it is unknown."""
+    """Return the largest mean accuracy over classes that the information bound permits; None if unknown."""
     found = None if record.privacy is None else record.privacy.information
     if found is None or found.nats is None or found.classes < 2 or math.isinf(found.nats):
         return None
@@ -121,7 +122,7 @@ def _most_accuracy(record: records.RunRecord) -> float | None:
 
 
 def _epsilons(record: records.RunRecord) -> Iterator[str]:
-    """Claimed, accounted and measured epsilon, each with what it means and for whom."""
+    """Return claimed, accounted and measured epsilon, each with its meaning and unit."""
     privacy = record.privacy
     if privacy is None:
         return
@@ -171,7 +172,7 @@ def _measured(found: LowerBound | None) -> str:
 
 
 def _attack(record: records.RunRecord) -> Iterator[str]:
-    """The success of the attack on student, teacher and untrained network, and of the attacker's own images."""
+    """Return the success of the attack on student, teacher and untrained network, and of the attacker's own images."""
     attack = attack_of(record)
     if attack is None or not (attack.accuracy or attack.auc):
         return
@@ -189,7 +190,7 @@ def _attack(record: records.RunRecord) -> Iterator[str]:
 
 
 def _own_images(attack: AttackReport) -> str:
-    """Success without making any image: the attacker's own images that the network prefers."""
+    """Return the success of images that the attacker already has and the network prefers."""
     name = "retrieval_accuracy"
     found = {"student": attack.student.get(name), "teacher": attack.teacher.get(name)}
     known = [f"{subject} {_share(each)}" for subject, each in found.items() if each is not None]

@@ -28,7 +28,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of a run, and how much of its result is printed."""
+    """Add the options of a run, and the level of detail of its result."""
     add_run_options(parser)
     parser.add_argument("--details", action="store_true", help="print every metric with its interval and baselines too")
 
@@ -57,7 +57,7 @@ def execute(given: argparse.Namespace) -> int:
 
 
 def _notices(given: argparse.Namespace, settings: Settings, job: Job) -> None:
-    """Lines about options that have no effect, and about where the noise comes from."""
+    """Print notices on options without effect, and on the source of the noise."""
     from bench.progress import say
 
     if (reason := job.attack_skip_reason) is not None:
@@ -83,7 +83,7 @@ def _unjudged(attack: str | None) -> str:
 
 
 def _asked_of(given: argparse.Namespace, network: str) -> str:
-    """The first option about a network, "teacher" or "evaluator", that was given, or ""."""
+    """Return the first given option about a network, "teacher" or "evaluator", or ""."""
     if getattr(given, network) is not None:
         return f"--{network}"
     options = read_options(given, network)
@@ -91,7 +91,7 @@ def _asked_of(given: argparse.Namespace, network: str) -> str:
 
 
 def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
-    """The settings and the seeds that the options ask for. Raises BenchError."""
+    """Return the settings and the seeds from the options. Raises BenchError."""
     if given.method is None:
         raise BadOption(
             "--method is missing; name one of `bench list methods`, as in `bench run --method dpsd --attack gmi`"
@@ -111,7 +111,7 @@ def settle(given: argparse.Namespace) -> tuple[Settings, list[int]]:
 
 
 class PREPARE:
-    """The sub-command `prepare`: what several runs share, made before them."""
+    """The sub-command `prepare`: make the steps that several runs share."""
 
     HELP = "make what runs share: teacher and evaluator, those of them that the run asks, and nothing else"
     DESCRIPTION = "Takes the options of `bench run`; `bench sweep` begins with it, so that no run waits for another."
@@ -119,13 +119,13 @@ class PREPARE:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        """The options of `bench run`, and one of its own."""
+        """Add the options of `bench run`, and `--only`."""
         add_run_options(parser)
         parser.add_argument("--only", choices=("teacher", "evaluator"), help="make this one alone (default both)")
 
     @staticmethod
     def execute(given: argparse.Namespace) -> int:
-        """Train what the runs of every seed share, unless it is there."""
+        """Train the networks that the runs of every seed share, unless they exist."""
         settings, seeds = settle(given)
         from bench.pipeline.memory import check_memory
         from bench.pipeline.resolve import load_job

@@ -1,4 +1,4 @@
-"""The options of `bench run`, and those of the plug-ins that a command line names."""
+"""The options of `bench run`, and those of the plug-ins on a command line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bench.privacy import Unit
 
 PREFIXES = ("method", "attack", "teacher", "evaluator")
 TRAINED = ("teacher", "evaluator")
-"""Networks that are trained by a recipe, whose options need no plug-in to be named."""
+"""Networks trained by a recipe, whose options exist without naming a plug-in."""
 DESTINATION = "{}_option_{}"
 STANDARD = "standard"
-"""The recipe by which a teacher is trained where none is named."""
+"""The default recipe of a teacher."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options that every run has."""
+    """Add the options of every run."""
     _add_what(parser.add_argument_group("what to run"))
     _add_networks(parser.add_argument_group("networks"))
     _add_budget(parser.add_argument_group("privacy budget"))
@@ -199,7 +199,7 @@ def _add_where(group: argparse._ArgumentGroup) -> None:
 
 
 def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) -> None:
-    """Add `--method.X`, `--attack.X`, `--teacher.X`, `--evaluator.X` for the plug-ins that the command line names.
+    """Add `--method.X`, `--attack.X`, `--teacher.X`, `--evaluator.X` for the plug-ins on the command line.
 
     Raises:
         BenchError: an unknown plug-in.
@@ -217,20 +217,20 @@ def add_plugin_arguments(parser: argparse.ArgumentParser, arguments: list[str]) 
         name = getattr(named, prefix)
         if prefix == "evaluator":
             if "--attack" not in parser._option_string_actions:
-                continue  # an audit reconstructs nothing that would have to be judged
-            name = named.attack  # what there is to judge
+                continue  # an audit makes no reconstructions to score
+            name = named.attack  # an evaluator is needed only for an attack
         if name is None and not (asked and prefix in TRAINED):
             continue
-        parts: set[str] = getattr(parser, "named", set())  # of the command's own parsers; other ones tell no errors
+        parts: set[str] = getattr(parser, "named", set())  # only the command's own parsers report errors
         parts.add(prefix)
         if prefix in ("method", "attack") and name != "none":
-            registry.find(prefix, name)  # now: a word that is mistyped is told before torch is imported
+            registry.find(prefix, name)  # here, so that a typo is reported before torch is imported
         if asked or wants_help:
             _add_options(parser, prefix, named)
 
 
 def _add_options(parser: argparse.ArgumentParser, prefix: str, named: argparse.Namespace) -> None:
-    """Add the options of the plug-in that `named` names for a prefix. Raises BenchError if there is none."""
+    """Add the options of the plug-in that `named` selects for a prefix. Raises BenchError if there is none."""
     from bench import registry
 
     if prefix in TRAINED:
@@ -249,12 +249,12 @@ def _add_options(parser: argparse.ArgumentParser, prefix: str, named: argparse.N
         )
     usual = described.values(named.tier if named.tier in TIERS else "quick", variant)
     for option in described.options:
-        # of an evaluator sizes are its own, which `bench show DATASET` tells
+        # An evaluator has its own sizes, which `bench show DATASET` prints
         _add_option(group, prefix, option, None if prefix == "evaluator" and option.size else usual[option.name])
 
 
 def _usual_recipe(prefix: str, dataset: str | None) -> str:
-    """The recipe of a teacher or an evaluator where none is named."""
+    """Return the default recipe of a teacher or an evaluator."""
     if prefix == "teacher":
         return STANDARD
     from bench import data

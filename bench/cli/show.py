@@ -1,4 +1,4 @@
-"""`bench show NAME`: all that is known of a plug-in, from the manifest."""
+"""`bench show NAME`: all facts about a plug-in, from the manifest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TYPED = {
     "teacher recipe": "--teacher.recipe {0}",
     "prior": "--method.prior {0}, of the methods with this option",
 }
-"""Kind of a part, of which runs are made, to the options that name it."""
+"""The options that select a part of a run, by kind."""
 
 
 class SHOW:
@@ -73,7 +73,7 @@ class SHOW:
 
 
 def _print_by_path(kind: str) -> int:
-    """What a user's own images must be."""
+    """Print the requirements on a user's own images."""
     out.print(f"[bold]{kind}:PATH[/bold]  (data set, read by path)")
     tell(f"  {BY_PATH[kind]}")
     for line in OWN[kind]:
@@ -82,7 +82,7 @@ def _print_by_path(kind: str) -> int:
 
 
 def _dataset_in(name: str) -> str | None:
-    """The data set of a name with an argument or a size, such as celeba-id:25@32; None of any other name."""
+    """Return the data set of a name with an argument or a size, such as celeba-id:25@32; None for any other name."""
     base = re.split("[:@]", name)[0]
     if base == name or base not in plugins.entries("data set"):
         return None
@@ -91,7 +91,7 @@ def _dataset_in(name: str) -> str | None:
 
 
 def _is_library_network(name: str) -> bool:
-    """Whether timm or torchvision has the network; both are imported for it."""
+    """Whether timm or torchvision has the network; imports both."""
     from bench import nets
 
     try:
@@ -111,7 +111,7 @@ def _print_library_network(name: str) -> int:
 
 
 def _print_plugin(entry: plugins.Entry, asked: str | None) -> None:
-    """A method, a baseline or an attack, at the variant that is asked for."""
+    """Print a method, a baseline or an attack, at the requested variant."""
     variant = registry.settle(entry.kind, entry.name, asked)
     described = registry.describe(entry.kind, entry.name, variant)
     _print_facts(entry, variant, described)
@@ -123,7 +123,7 @@ def _print_plugin(entry: plugins.Entry, asked: str | None) -> None:
 
 
 def _print_part(entry: plugins.Entry) -> None:
-    """A network, a teacher recipe or a prior: its own words, how it is typed, and the options that it has."""
+    """Print a network, a teacher recipe or a prior: its docstrings, its name as typed, and its options."""
     out.print(f"[bold]{entry.name}[/bold]  ({entry.kind} in {entry.folder}/)")
     tell(f"  typed  {TYPED[entry.kind].format(entry.name)}")
     for text in _docstrings(entry):
@@ -134,7 +134,7 @@ def _print_part(entry: plugins.Entry) -> None:
 
 
 def _docstrings(entry: plugins.Entry) -> list[str]:
-    """Of the file and of its public classes; of a plug-in of another distribution, where it comes from."""
+    """Return the docstrings of the file and of its public classes; for another distribution's plug-in, its summary."""
     if entry.file is None:
         return [entry.summary]
     tree = ast.parse(entry.file.read_text(encoding="utf-8"))
@@ -144,7 +144,7 @@ def _docstrings(entry: plugins.Entry) -> list[str]:
 
 
 def _print_dataset(name: str) -> None:
-    """What is known of a data set without reading it."""
+    """Print the facts of a data set that are known without reading it."""
     plugin = data.dataset(name)
     known, missing = plugin.facts, plugin.missing(data.root_folder(None))
     out.print(f"[bold]{name}[/bold]  (data set)")
@@ -169,7 +169,7 @@ def _print_dataset(name: str) -> None:
 
 
 def _print_papers(known: data.DatasetFacts) -> None:
-    """What papers set for a data set."""
+    """Print a data set's settings in the papers."""
     batch, steps, rate = known.dp_sgd
     bandwidth = "a sixth of the pixels" if known.mmd_bandwidth is None else f"{known.mmd_bandwidth:g}"
     settings = {

@@ -1,8 +1,8 @@
-"""Standard output and standard error of the command, which never end a run.
+"""Standard output and standard error of the command; write errors never end a run.
 
-A run takes hours and prints some lines. Where a line cannot be written, since its reader has gone (`| head -1`), the
+A run takes hours and prints few lines. If a line cannot be written, because its reader has closed (`| head -1`), the
 disk behind `> log` is full or the terminal is closed, the command continues without it. `main` turns a lost standard
-output into the exit status. A character outside the terminal's encoding is shown as "?".
+output into the exit status. Characters outside the terminal's encoding are shown as "?".
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import sys
 from typing import Any
 
 BROKEN_PIPE = 141
-"""Exit status of a command whose reader has gone: 128 and the number of SIGPIPE, as shells report it."""
+"""Exit status after the reader has closed the pipe: 128 plus the number of SIGPIPE, as shells report it."""
 
 
 class _Lenient(io.FileIO):
-    """A descriptor whose first failed write is kept in `lost`; nothing more is written to it then."""
+    """A file descriptor that keeps its first write error in `lost`, and discards all later writes."""
 
     lost: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """As FileIO, and wait where the reader of a non-blocking pipe is slow."""
+        """Write as FileIO, and wait if the reader of a non-blocking pipe is slow."""
         try:
             while self.lost is None:
                 if (written := super().write(data)) is not None:
@@ -36,11 +36,11 @@ class _Lenient(io.FileIO):
 
 
 def make_lenient() -> None:
-    """Replace the process's own standard output and error; streams that a caller has put there stay."""
+    """Replace the process's own standard output and error; streams set by a caller are kept."""
     _open_closed_descriptors()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:  # closed by who called
+        if stream is None:  # closed by the calling process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
         elif stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
             setattr(sys, name, _lenient(stream))
@@ -49,19 +49,19 @@ def make_lenient() -> None:
 
 
 def _open_closed_descriptors() -> None:
-    """Point those of 0, 1 and 2 that are closed to nothing.
+    """Open /dev/null for those of the descriptors 0, 1 and 2 that are closed.
 
-    The next file that is opened would get such a number, and with it the lines that libraries print.
+    The next opened file would otherwise get such a number, and receive lines that libraries print.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest number that is free
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # open() uses the lowest free number
 
 
 def _lenient(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """The same stream, with a `_Lenient` descriptor."""
+    """Return the same stream, with a `_Lenient` descriptor."""
     stream.flush()
     return io.TextIOWrapper(
         io.BufferedWriter(_Lenient(stream.fileno(), "w", closefd=False)),
@@ -73,7 +73,7 @@ def _lenient(stream: io.TextIOWrapper) -> io.TextIOWrapper:
 
 
 def lost_output() -> OSError | None:
-    """Why standard output could not be written to the end; None where it was."""
+    """Return why standard output could not be written completely; None if it was."""
     if not isinstance(sys.stdout, io.TextIOWrapper):
         return None
     sys.stdout.flush()
@@ -82,7 +82,7 @@ def lost_output() -> OSError | None:
 
 
 def status_of_lost(error: OSError) -> int:
-    """The exit status for a lost standard output; standard error says why, except where the reader has gone."""
+    """Return the exit status for a lost standard output; print why, except if the reader has closed it."""
     if error.errno == errno.EPIPE:
         return BROKEN_PIPE
     print(f"bench: failed: standard output cannot be written: {error.strerror}; all else is done", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`bench sweep`: all runs of a recipe, side by side, on this machine, a Slurm cluster or a Ray cluster."""
+"""`bench sweep`: all runs of a recipe, in parallel, on this machine, a Slurm cluster or a Ray cluster."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ NAMING = (
     *("--method", "--attack", "--teacher", "--tier", "--variant", "--attack-variant"),
     *("--teacher.recipe", "--evaluator.recipe"),
 )
-"""Options on which it depends what options there are, or what their help says."""
+"""Options that decide which further options exist, or their help text."""
 BACKENDS = ("local", "slurm", "ray")
 OURS = {
     "cpus-per-task": "give --cpus",
     "gpus-per-node": "give --gpus",
     **dict.fromkeys(("output", "error", "job-name", "array"), "leave it out"),
 }
-"""Options of sbatch that have another one here."""
+"""Options of sbatch that `bench sweep` sets by other options."""
 WIDTH = 160
 MOST_CELLS = 30
-"""Cells whose results are printed; the others are in the written table."""
+"""Number of cells whose results are printed; the others are in the written table."""
 Words = tuple[str, ...]
 STATES = ("ok", "inconclusive", "skipped", "cached", "published", "ready", "failed", "refused", "planned")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench sweep`."""
+    """Add the options of `bench sweep`."""
     parser.add_argument("recipe", type=paths.named, help="a TOML file, such as recipes/dpsd-table1.toml")
     parser.add_argument("--dry-run", action="store_true", help="list the cells with their state and time, and stop")
     what = parser.add_argument_group("which cells, and how large")
@@ -103,20 +103,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Plan, and unless it is a dry run, do. Returns the exit status."""
+    """Plan, and unless it is a dry run, run the cells. Returns the exit status."""
     if given.executor is not None:
         say(f"--executor is called --backend now: give --backend {given.executor}")
         given.backend = given.executor
     _check_numbers(given)
     until = None if given.within is None else time.monotonic() + 60 * given.within
     there = next(path for path in (given.out, *given.out.parents) if path.exists())
-    if not there.is_dir():  # a dry run does not try to write
+    if not there.is_dir():  # a dry run writes nothing
         raise BadOption(f"--out {given.out}: not a directory; give one that you may write to")
     if given.boards is not None:
         expect_boards(given.boards)
     from bench.sweeps.recipe import read
 
-    recipe = read(given.recipe)  # before what imports torch: a mistake in it is told at once
+    recipe = read(given.recipe)  # before torch is imported, so that mistakes are reported at once
     datasets = [name for name in given.dataset.split(",") if name]
     if given.dataset and not datasets:
         raise BadOption(f"--dataset {given.dataset}: names none; leave it out for all of the recipe")
@@ -134,7 +134,7 @@ def execute(given: argparse.Namespace) -> int:
         return 0
     from bench.storage.store import Store
 
-    Store(given.out)  # says in one line where it cannot be written, before all cells are refused for it
+    Store(given.out)  # one error if it cannot be written, instead of one per cell
     cells = asked()
     from bench.sweeps.processes import as_interrupts
     from bench.sweeps.run_sweep import run_sweep
@@ -169,14 +169,14 @@ def _executor(given: argparse.Namespace) -> Executor[Any]:
 
 
 def _is_on_gpu(given: argparse.Namespace) -> bool:
-    """Whether the runs have a GPU, as far as it matters: for how long they may take, by what is published."""
+    """Whether the runs use a GPU; selects the published seconds for the estimate."""
     if given.boards is None:
         return False
     return given.gpus > 0 if given.backend != "local" else set(_devices(given.devices)) != {"cpu"}
 
 
 def _check_numbers(given: argparse.Namespace) -> None:
-    """Check the numbers, and that each option has a backend that reads it."""
+    """Check the numbers, and that the chosen backend reads each given option."""
     if given.devices and given.backend == "local":
         _devices(given.devices)
     for name, least in (("jobs", 1), ("cpus", 0), ("gpus", 0)):
@@ -202,7 +202,7 @@ def _check_numbers(given: argparse.Namespace) -> None:
 
 
 def _sbatch_options(given: argparse.Namespace) -> dict[str, str]:
-    """The options of sbatch by name. Raises BenchError for one without a value, and for one that is ours."""
+    """Return the options of sbatch by name. Raises BenchError for one without a value, and for one that we set."""
     found: dict[str, str] = {}
     for text in given.slurm:
         name, equals, value = text.removeprefix("--").partition("=")
@@ -215,7 +215,7 @@ def _sbatch_options(given: argparse.Namespace) -> dict[str, str]:
 
 
 def _changed(recipe: Any, given: argparse.Namespace) -> Any:
-    """The recipe with --set and --seeds in every cell."""
+    """Apply --set and --seeds to every cell of the recipe."""
     from dataclasses import replace
 
     from bench import registry
@@ -246,11 +246,11 @@ def _common(given: argparse.Namespace) -> list[str]:
 
 
 class Settler:
-    """What `bench` makes of the commands of many cells, which say the same options over and over.
+    """Parses the commands of many cells, which repeat the same options.
 
-    Options are independent of each other, but for those that name plug-ins, which bring options of their own. So
-    parsers are made once for each choice of plug-ins, and each option with its value is parsed once: a plug-in's own,
-    which has a dot in its name, with each choice, any other one by whichever parser meets it first.
+    Options are independent of each other, except for those that name plug-ins, which add further options. So parsers
+    are made once for each choice of plug-ins, and each option with its value is parsed once: a plug-in's own option,
+    which has a dot in its name, once per choice, any other one by the first parser.
     """
 
     def __init__(self) -> None:
@@ -260,7 +260,7 @@ class Settler:
         self._said: dict[tuple[Words, Words], dict[str, Any]] = {}
 
     def __call__(self, arguments: Sequence[str]) -> tuple[Settings, CanaryGame | None]:
-        """The settings, and the game if it is an audit. Raises BenchError."""
+        """Return the settings, and the game if it is an audit. Raises BenchError."""
         from bench.cli import audit, run
 
         given = self._read(arguments)
@@ -270,7 +270,7 @@ class Settler:
         return run.settle(given)[0], None
 
     def _read(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """As `bench.cli.read`."""
+        """Parse arguments as `bench.cli.read`."""
         command, *options = _options(arguments)
         naming = (*NAMING, "--dataset") if any(name.startswith("--evaluator.") for name, *_ in options) else NAMING
         context = (*command, *(word for option in options for word in _naming(option, naming)))
@@ -283,7 +283,7 @@ class Settler:
         return argparse.Namespace(**found)
 
     def _parser(self, command: Words, arguments: Sequence[str]) -> Parsers:
-        """As `bench.cli.parser_for`; commands without options of plug-ins, which are only looked up, have one."""
+        """Return a parser as `bench.cli.parser_for`; commands without plug-in options share one."""
         from bench.cli import PLUGGABLE, parser_for
 
         if any("." in word for word in arguments if word.startswith("--")):
@@ -294,7 +294,7 @@ class Settler:
         return self._plain[command]
 
     def _by(self, context: Words, command: Words, option: Words) -> dict[str, Any]:
-        """What an option changes in what a command says without any."""
+        """Return the changes that an option makes to the parsed values of a command without options."""
         key = context if "." in option[0] else command, option
         if key not in self._said:
             usual, said = self._usual[context], self._parsed(context, [*command, *option])
@@ -308,7 +308,7 @@ class Settler:
 
 
 def _options(arguments: Sequence[str]) -> list[Words]:
-    """The command's words, then each option with its value, if it takes one."""
+    """Split arguments into the command's words, then each option with its value, if it takes one."""
     found: list[list[str]] = [[]]
     for word in arguments:
         if word.startswith("--"):
@@ -318,7 +318,7 @@ def _options(arguments: Sequence[str]) -> list[Words]:
 
 
 def _naming(option: Words, naming: Words) -> Words:
-    """The whole option where `naming` has it; of another option of a plug-in, whose it is."""
+    """Return the whole option if `naming` has it; for a plug-in's option, its prefix."""
     prefix, dot, _ = option[0].partition(".")
     return option if option[0] in naming else (prefix,) if dot else ()
 
@@ -361,7 +361,7 @@ def _list(title: str, cells: Sequence[Cell]) -> None:
 
 
 def _shared_reasons(cells: Sequence[Cell]) -> dict[str, int]:
-    """Reasons that several cells have, each with the number that stands for it: a sentence is told once."""
+    """Number the reasons that several cells have, so that each sentence is printed once."""
     count = Counter(cell.reason for cell in cells if cell.reason)
     return {reason: number for number, reason in enumerate((r for r, n in count.items() if n > 1), start=1)}
 
@@ -381,7 +381,8 @@ def _show(title: str, summary: Summary, path: Path) -> None:
 
 
 def _show_results(results: Sequence[CellResult], path: Path) -> None:
-    """Accuracy, accounted epsilon and the attack's result of each cell that has some, and where all of them are."""
+    """Print accuracy, accounted epsilon and the attack's result of cells with results, and the path of the full
+    table."""
     from rich.table import Table
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""What the releases of the same records that lie in one folder promise together: less than each by itself."""
+"""The joint guarantee of releases of the same records in one folder: weaker than that of each by itself."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 def together(made: Sequence[Record], folder: Path) -> list[str]:
-    """A line for each unit with a finite epsilon, of the releases of this run and of earlier ones in the folder.
+    """Return a line for each unit with a finite epsilon, over the releases of this run and of earlier ones in the
+    folder.
 
-    None of one release, or where this run's noise is seeded: those who have the seed can draw it. Records in the folder
-    that cannot be read, that failed, or whose noise is seeded are left out.
+    No lines for a single release, or if this run's noise is seeded: those with the seed can subtract it. Records in the
+    folder that are unreadable or failed, or whose noise is seeded, are left out.
 
     Args:
         folder: `--out` of the runs.
@@ -25,7 +26,7 @@ def together(made: Sequence[Record], folder: Path) -> list[str]:
     done = [record for record in made if record.status != "failed"]
     if not done or any(record.spec["release"]["noise"] != "os" for record in done):
         return []
-    from bench.bundle import releases  # here, as a seeded run that is there already is answered with torch alone
+    from bench.bundle import releases  # here, as a cached seeded run needs no further imports
 
     mine = [release for record in done if (release := releases.of_record(record)) is not None]
     same = [each for each in _in(folder) if not each.seeded and each.data in {one.data for one in mine}]
@@ -46,7 +47,7 @@ def _in(folder: Path) -> list[Released]:
         try:
             release = releases.of_record(Record.read(path))
         except (BenchError, OSError, ValueError):
-            continue  # a run that is being written, or another version's: it is not this run's to refuse
+            continue  # being written, or from another version: not an error of this run
         if release is not None:
             found.append(release)
     return found

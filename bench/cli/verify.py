@@ -1,4 +1,4 @@
-"""`bench verify`: whether a bundle is what it says."""
+"""`bench verify`: check that a bundle is valid."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DESCRIPTION = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench verify`."""
+    """Add the options of `bench verify`."""
     from bench.bundle.limits import Limits
 
     usual = Limits()
@@ -51,7 +51,7 @@ def _whole(text: str) -> int:
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Verify and show. Returns the exit status."""
+    """Verify and print. Returns the exit status."""
     from bench import bundle
 
     try:

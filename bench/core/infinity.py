@@ -1,4 +1,4 @@
-"""Infinity in files: JSON has none, so that it is written as "inf". Inside it is `math.inf` everywhere."""
+"""Infinity in files: JSON has none, so that it is written as "inf". In Python it is always `math.inf`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ INFINITE: Final = "inf"
 
 
 def epsilon_to_json(epsilon: float) -> float | str:
-    """An epsilon as specs, records and bundles have it: a number, or "inf". Raises ValueError for NaN.
+    """Convert an epsilon for specs, records and bundles: a number, or "inf". Raises ValueError for NaN.
 
     >>> epsilon_to_json(2.0), epsilon_to_json(math.inf)
     (2.0, 'inf')
@@ -20,7 +20,7 @@ def epsilon_to_json(epsilon: float) -> float | str:
 
 
 def epsilon_from_json(given: object) -> float:
-    """The epsilon that a file has. Raises ValueError for anything but a finite number or "inf".
+    """Convert the epsilon of a file. Raises ValueError for anything but a finite number or "inf".
 
     >>> epsilon_from_json(2), epsilon_from_json("inf")
     (2.0, inf)

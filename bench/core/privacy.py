@@ -1,4 +1,4 @@
-"""Statements about privacy: what a paper claims, what the accountant proves, what an audit measured, what can leak.
+"""Statements about privacy: a paper's claim, the accountant's bound, an audit's measurement, information in responses.
 
 An epsilon always comes with its delta, its unit and, where an accountant computed it, the relation between neighbours.
 Epsilons of different units are never compared. `docs/privacy.md` explains the three numbers.
@@ -27,7 +27,7 @@ Extended = Annotated[
 def _as_it_is(value: object) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{value!r} is not a number")
-    return float(value) if isinstance(value, float) else value  # NumPy's float is a float too
+    return float(value) if isinstance(value, float) else value  # NumPy's float64 is a float too
 
 
 Number = Annotated[int | float, PlainValidator(_as_it_is), WithJsonSchema({"type": "number"})]
@@ -40,7 +40,7 @@ class Value(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain data as files hold it: fields that were not given are left out."""
+        """Return plain data as stored in files: fields that were not given are left out."""
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
 
 
@@ -68,10 +68,10 @@ class Accounted(Value):
     Attributes:
         epsilon: >= 0; infinite where nothing finite can be proved.
         delta: in [0, 1); 0 for pure differential privacy.
-        unit: whose change is covered.
+        unit: the unit whose change is covered.
         relation: how neighbours differ: "add-or-remove" or "replace".
-        accountant: the bound that was the smallest.
-        version: of the accountant.
+        accountant: the accountant with the smallest bound.
+        version: the version of the accountant.
         note: why epsilon is infinite or a looser bound was taken; "" otherwise.
     """
 
@@ -90,12 +90,12 @@ class LowerBound(Value):
     Attributes:
         epsilon_lower: >= 0; the release's true epsilon is at least this, at `confidence`.
         delta, unit: of the bound.
-        canaries: how many were placed in the training data or left out.
-        ceiling: the bound if every guess had been right.
+        canaries: number of canaries that were inserted or left out.
+        ceiling: the largest bound that this audit can report: if every guess had been right.
         confidence: in (0, 1).
         null_run: the bound of a run without canaries, which should be about 0.
         teacher: the bound of the unprotected teacher; 0 means that the audit has no power.
-        powerful: whether the audit found the unprotected teacher out.
+        powerful: whether the bound on the unprotected teacher is above 0.
         audits: hashes of the audits.
     """
 
@@ -112,12 +112,12 @@ class LowerBound(Value):
 
 
 class Information(Value):
-    """Bound on what all answers of a release together can carry about the private data.
+    """Upper bound on the information about the private data in all responses of a release.
 
     Attributes:
         nats: upper bound; None where it is not known.
-        classes: number of classes that the answers speak of.
-        why: the entries of the ledger that the bound is the sum of, or why there is none.
+        classes: number of classes of the responses.
+        why: the ledger entries whose sum is the bound, or why there is none.
     """
 
     nats: Extended | None
@@ -129,11 +129,11 @@ class LedgerEntry(Value):
     """One kind of use of private data.
 
     Attributes:
-        event: the mechanism as dp-accounting describes it, with its name and numbers.
-        count: how often it was used.
-        unit: the unit that the entry speaks of.
+        event: the mechanism as dp-accounting describes it, with its name and parameters.
+        count: number of uses.
+        unit: the unit of the entry.
         why: what was released, in words.
-        relation: "add-or-remove" or "replace" where the entry covers only that; None = as the accountant reads it.
+        relation: "add-or-remove" or "replace" if the entry covers only that; None = as the accountant reads it.
     """
 
     event: dict[str, Any]
@@ -144,12 +144,12 @@ class LedgerEntry(Value):
 
 
 class Account(Value):
-    """The privacy of one release, as far as its method knows it.
+    """The privacy of one release as its method reports it.
 
     Attributes:
         claimed: the paper's epsilon; None for a method that claims none.
         accounted: the accountant's epsilon for the unit of the budget.
-        accounted_units: the same for every unit of the ledger.
+        accounted_units: the accounted epsilon for every unit of the ledger.
         audited: the empirical lower bound; None where no audit was made.
         events: the ledger.
         covers: what the account covers, of "student", "generator", "synthetic"; None in records of older versions.
@@ -167,17 +167,17 @@ class Account(Value):
     noise_version: int | None = None
 
     def report(self, noise: str, solved: Mapping[str, int | float]) -> PrivacyReport:
-        """The same with the source of the noise and the parameters that the budget determined."""
+        """Add the source of the noise and the parameters that were solved from the budget."""
         known = {name: getattr(self, name) for name in self.model_fields_set}
         return PrivacyReport(**known, noise=noise, solved=dict(solved))
 
 
 class PrivacyReport(Account):
-    """Everything that is known about the privacy of one release.
+    """All privacy statements about one release.
 
     Attributes:
         noise: "seeded" (the epsilon holds only for someone without the seed) or "os".
-        solved: parameters that the budget determined, such as {"sigma": 5.1}.
+        solved: parameters that were solved from the budget, such as {"sigma": 5.1}.
     """
 
     noise: str

@@ -15,7 +15,7 @@ Status = Literal["ok", "skipped", "failed", "inconclusive"]
 Verdict = Literal["refuted", "not refuted"]
 Kept = TypeVar("Kept", "RunRecord", "AuditRecord")
 NETWORKS = ("student", "teacher", "null")
-"""Networks that an audit guesses canaries from: the null teacher was trained on none of them."""
+"""Networks from which an audit guesses canaries: the null teacher was trained without canaries."""
 
 
 class DataSpec(Value):
@@ -40,7 +40,7 @@ class TeacherSpec(Value):
 
 
 class EvaluatorSpec(Value):
-    """The network that judges reconstructions."""
+    """The network that scores reconstructions."""
 
     data: DataSpec
     arch: str
@@ -104,7 +104,7 @@ class AttackSpec(Value):
 
 
 class RunSpec(Value):
-    """Everything that identifies a run; its hash names the record."""
+    """All fields that identify a run; their hash names the record."""
 
     release: ReleaseSpec
     attack: AttackSpec | None
@@ -115,12 +115,12 @@ class RunSpec(Value):
 
 
 class Provenance(BaseModel):
-    """Versions, device and seconds of a record: never compared. Its other fields are kept as they are.
+    """Versions, device and seconds of a record: never compared. Other fields are kept unchanged.
 
     Attributes:
         device: the device of the run; "" in records of older versions.
         seconds: step to the seconds that making it took, cached or not.
-        steps: what differs for steps that came from elsewhere, by kind and hash; None where a step says nothing.
+        steps: the differing origin of reused steps, by kind and hash; None for a step without an origin.
     """
 
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
@@ -129,12 +129,12 @@ class Provenance(BaseModel):
     steps: dict[str, dict[str, Any] | None] = {}
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A field by name, or `default` where the record has none."""
+        """Return a field by name, or `default` if the record has none."""
         return getattr(self, name, default)
 
 
 def _in_files(schema: dict[str, Any]) -> None:
-    """A failed run's report is an empty object in its file."""
+    """Allow an empty object as the report of a failed run."""
     schema["properties"]["privacy"]["anyOf"][1] = {"type": "object", "maxProperties": 0}
 
 
@@ -142,11 +142,11 @@ class RunRecord(Value):
     """The result of a run.
 
     Attributes:
-        hash: of `spec`.
+        hash: the hash of `spec`.
         status: "ok", "skipped" (the attack does not apply), "inconclusive" (the attack did not prove its power) or
             "failed".
         reason: a sentence for every status except "ok".
-        options: what differs from the defaults of variant and tier, by group.
+        options: options that differ from the defaults of variant and tier, by group.
         student: the released network; "" where nothing was released.
         metrics: by name, None where a metric could not be computed, with the reason in `missing`.
         privacy: None for a failed run.
@@ -170,7 +170,7 @@ class RunRecord(Value):
     @model_validator(mode="before")
     @classmethod
     def _read_empty_report(cls, plain: Any) -> Any:
-        """Files of failed runs, which have released nothing, have an empty object for the report."""
+        """Read the empty report of a failed run, which released nothing."""
         if isinstance(plain, dict) and plain.get("privacy") == {} and plain.get("status") == "failed":
             return plain | {"privacy": None}
         return plain
@@ -182,20 +182,20 @@ class RunRecord(Value):
         return self
 
     def to_plain(self) -> dict[str, Any]:
-        """Plain data as its file holds it."""
+        """Return plain data as stored in the record's file."""
         plain = super().to_plain()
         return plain if self.privacy is not None else plain | {"privacy": {}}
 
 
 class AuditTeacherSpec(TeacherSpec):
-    """A teacher trained on the private part and on mislabelled canaries that coins chose."""
+    """A teacher trained on the private part and on mislabelled canaries chosen by coins."""
 
     canaries: int
     coins: int
 
 
 class AuditSpec(Value):
-    """Everything that identifies an audit: the release, the teacher with canaries, and how they are guessed."""
+    """All fields that identify an audit: the release, the teacher with canaries, and the way of guessing."""
 
     tier: str
     release: ReleaseSpec
@@ -208,7 +208,7 @@ class AuditSpec(Value):
 
 
 class AuditCanaries(Value):
-    """The canaries of an audit: how many, how many of them were inserted, and which images they are."""
+    """The canaries of an audit: their number, how many were inserted, and the images used."""
 
     number: int
     inserted: int
@@ -219,11 +219,11 @@ class AuditLine(Value):
     """Guesses from one network.
 
     Attributes:
-        correct, guesses: right guesses of all.
-        epsilon_lower: the bound that they give.
-        accuracy: of the network on the test set.
-        memorised_inserted, memorised_left_out: share of the canaries that the network answers with the wrong label
-            that was taught; None of no canary.
+        correct, guesses: number of correct guesses and of all guesses.
+        epsilon_lower: the lower bound from these guesses.
+        accuracy: accuracy of the network on the test set.
+        memorised_inserted, memorised_left_out: share of the canaries that the network predicts with the wrong label
+            used in training; None without canaries.
     """
 
     correct: int
@@ -246,12 +246,12 @@ class AuditRecord(Value):
     """The result of an end-to-end audit of a release.
 
     Attributes:
-        hash: of `spec`.
-        verdict: refuted, or not refuted; an audit verifies nothing.
+        hash: the hash of `spec`.
+        verdict: refuted, or not refuted; an audit never proves privacy.
         reasons: a sentence per number of the release: refuted, not exceeded, or why the audit cannot speak of it.
         ceiling: the bound if all guesses were right.
-        delta: at which the bounds hold.
-        lines: by network of `NETWORKS`.
+        delta: the delta of the bounds.
+        lines: the results by network of `NETWORKS`.
         powerful: whether the bound of the undefended teacher is above 0; otherwise the audit shows nothing.
         provenance: versions, device and seconds; never compared.
     """
@@ -277,7 +277,7 @@ class AuditRecord(Value):
 
 
 def validate(kind: type[Kept], plain: object) -> Kept:
-    """Make a record of plain data, strictly: no unknown field, no missing field, no field of another type.
+    """Build a record from plain data, strictly: no unknown field, no missing field, no field of another type.
 
     Args:
         kind: RunRecord or AuditRecord.
@@ -292,7 +292,7 @@ def validate(kind: type[Kept], plain: object) -> Kept:
 
 
 def first_fault(error: ValidationError) -> str:
-    """The path of the first wrong field, and what is wrong with it."""
+    """Return the path of the first wrong field, and its fault."""
     first = error.errors(include_url=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"])) or "the whole"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"
@@ -302,7 +302,7 @@ def decode(text: bytes, name: str) -> RunRecord:
     """Read the text of a record, strictly as `validate`.
 
     Args:
-        name: of the file, for messages.
+        name: the file name, for messages.
 
     Raises:
         BenchError: the text is not a record; the message gives the path of the field.
@@ -314,7 +314,7 @@ def decode(text: bytes, name: str) -> RunRecord:
 
 
 def read(path: Path) -> RunRecord:
-    """The record in a file. Raises BenchError where it cannot be read or is not a record."""
+    """Read the record in a file. Raises BenchError if it cannot be read or is not a record."""
     try:
         text = path.read_bytes()
     except OSError as error:

@@ -10,7 +10,7 @@ from bench.core.records import RunRecord
 UNPROTECTED = "teacher_"
 UNTRAINED = "random_"
 NO_TEACHER = "control_"
-"""How the names of a record's metrics begin that speak of another network than the released student."""
+"""Prefixes of a record's metrics that belong to another network than the released student."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Utility:
     """Accuracy on the test set.
 
     Attributes:
-        student: of the released network.
-        teacher: of the unprotected teacher; None where no teacher was trained.
-        without_teacher: of a student made in the same way without the teachers' answers; None where there is none.
+        student: accuracy of the released network.
+        teacher: accuracy of the unprotected teacher; None where no teacher was trained.
+        without_teacher: accuracy of a student made in the same way without the teachers' responses; None without one.
     """
 
     student: Measure
@@ -47,12 +47,12 @@ class Utility:
 
 @dataclass(frozen=True)
 class AttackReport:
-    """What an attack achieved.
+    """The result of an attack.
 
     Attributes:
-        name, variant: of the attack.
+        name, variant: name and variant of the attack.
         has_power: whether the attack works on the unprotected teacher and fails on an untrained network. Without
-            power its numbers for the student say nothing.
+            power its numbers for the student show nothing.
         reason: why the attack has no power, or was skipped; "" otherwise.
         student, teacher, untrained: metric name to its value on the released student, on the unprotected teacher and
             on a network with random weights.
@@ -78,7 +78,7 @@ class AttackReport:
 
 
 def measures(metrics: Mapping[str, float | None], prefix: str = "") -> dict[str, Measure]:
-    """The metrics of one network, by name without the prefix; metrics that could not be computed are left out.
+    """Return the metrics of one network, by name without the prefix; metrics that could not be computed are left out.
 
     Args:
         prefix: `UNPROTECTED`, `UNTRAINED` or `NO_TEACHER`; "" for the released student.
@@ -99,7 +99,7 @@ def _is_of_another(key: str) -> bool:
 
 
 def utility_of(record: RunRecord) -> Utility | None:
-    """The accuracies of a record; None for a run that failed."""
+    """Return the accuracies of a record; None for a run that failed."""
     student = measures(record.metrics).get("accuracy")
     if student is None:
         return None
@@ -108,11 +108,11 @@ def utility_of(record: RunRecord) -> Utility | None:
 
 
 def attack_of(record: RunRecord) -> AttackReport | None:
-    """What the attack of a record achieved; None for a run without an attack."""
+    """Return the result of a record's attack; None for a run without an attack."""
     attack = record.spec.attack
     if attack is None:
         return None
     groups = [measures(record.metrics, prefix) for prefix in ("", UNPROTECTED, UNTRAINED)]
     for group in groups:
-        group.pop("accuracy", None)  # of the network on the test set, not of the attack
+        group.pop("accuracy", None)  # the network's accuracy on the test set, not the attack's
     return AttackReport(attack.attack, attack.variant, record.status == "ok", record.reason, *groups)

@@ -12,7 +12,7 @@ FILES: dict[str, type[RunRecord] | type[AuditRecord]] = {"record.json": RunRecor
 
 
 def schemas() -> dict[str, str]:
-    """File name to the text of its schema."""
+    """Return the text of every schema, by file name."""
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     plain = {name: dialect | kind.model_json_schema() for name, kind in FILES.items()}
     return {name: json.dumps(schema, indent=1, sort_keys=True) + "\n" for name, schema in plain.items()}

@@ -21,12 +21,12 @@ GUESSING = 0.5
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the attack of a run says about its release.
+    """The conclusion of a run's attack about its release.
 
     Attributes:
         finding: "leaks": the attack recovered more than an attacker recovers without private data; "no-leak-found": it
             did not, and it has shown that it works on the unprotected teacher; "cannot-tell": it has not shown that.
-        sentence: the finding and its reason, for people.
+        sentence: the finding and its reason, for display.
     """
 
     finding: Finding
@@ -34,7 +34,7 @@ class Verdict:
 
 
 def decide(record: RunRecord) -> Verdict:
-    """The verdict of a record, from its numbers alone."""
+    """Decide the verdict of a record from its numbers only."""
     if record.status == "failed":
         return Verdict("failed", f"The run failed: {record.reason}")
     if record.spec.attack is None:
@@ -47,10 +47,10 @@ def decide(record: RunRecord) -> Verdict:
 
 
 def _of_membership(metrics: Mapping[str, float | None]) -> Verdict:
-    """Whether members of the training set were told apart from other records better than by guessing.
+    """Decide whether members of the training set were distinguished from other records better than by guessing.
 
-    The AUC on a network that saw none of the records (`auc_gain`) is subtracted where it was measured: members and
-    other records may differ in themselves.
+    The AUC on a network trained on none of the records (`auc_gain`) is subtracted where it was measured: members and
+    other records may differ by themselves.
     """
     low, gain = metrics.get("auc.lo"), metrics.get("auc_gain.lo")
     if low is None:
@@ -63,7 +63,7 @@ def _of_membership(metrics: Mapping[str, float | None]) -> Verdict:
 
 
 def _of_inversion(metrics: Mapping[str, float | None]) -> Verdict:
-    """Whether reconstructions show private classes more often than images that the attacker had before.
+    """Decide whether reconstructions show private classes more often than the attacker's own images.
 
     With few classes there is no p-value, and the 95 % interval of the difference decides.
     """

@@ -1,6 +1,6 @@
 """Image data sets and their splits.
 
-Importing this package loads neither torch nor any data library, so that `bench list datasets` answers at once; the
+Importing this package loads neither torch nor any data library, so that `bench list datasets` is fast; the
 readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, or an entry point `bench.datasets`.
 """
 

@@ -1,4 +1,4 @@
-"""Random affine augmentation: images turned, scaled, sheared and moved a little."""
+"""Random affine augmentation: small rotations, scalings, shears and shifts of images."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from torch import Tensor
 
 
 def random_affine(images: Tensor, rng: torch.Generator) -> Tensor:
-    """Each image turned, scaled, sheared and moved a little; black comes in at the border.
+    """Rotate, scale, shear and shift each image slightly; the border is filled with black.
 
     Args:
         images: (n, c, h, w) in [0, 1].
-        rng: on the images' device.
+        rng: generator on the images' device.
     """
     return apply_affine(images, draw_affine(len(images), rng))
 
 
 def draw_affine(count: int, rng: torch.Generator) -> Tensor:
-    """(5, count) draws for `apply_affine`: angle and shear normal, size and two shifts uniform in [-1, 1]."""
+    """Return (5, count) draws for `apply_affine`: angle and shear normal, size and two shifts uniform in [-1, 1]."""
     normal = torch.randn(2, count, generator=rng, device=rng.device)
     return torch.cat([normal, torch.rand(3, count, generator=rng, device=rng.device) * 2 - 1])
 
@@ -26,7 +26,7 @@ def draw_affine(count: int, rng: torch.Generator) -> Tensor:
 def apply_affine(
     images: Tensor, drawn: Tensor, turn: float = 0.12, scale: float = 0.15, shear: float = 0.15, move: float = 0.1
 ) -> Tensor:
-    """Each image moved as `draw_affine` drew for it; black comes in at the border.
+    """Transform each image by the draws of `draw_affine`; the border is filled with black.
 
     Args:
         images: (n, c, h, w) in [0, 1].

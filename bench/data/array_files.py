@@ -30,12 +30,12 @@ _BAD_ARCHIVE = (
     ValueError,
     RuntimeError,  # encrypted member
     NotImplementedError,  # unknown compression
-    MemoryError,  # a header that promises more than fits
+    MemoryError,  # a header with a size that does not fit
     zipfile.BadZipFile,
     zlib.error,
 )
 _DARKEST = 1
-"""Grey levels up to which images are taken as a range that was misread."""
+"""Images without a grey level above this are refused: their range was probably misread."""
 
 Arrays = dict[str, Array]
 
@@ -43,28 +43,28 @@ Arrays = dict[str, Array]
 def load_arrays(kind: str, path: Path, name: str, reading: Reading) -> ImageData:
     """Read the arrays at `path`: images and labels of a training part and, if there is one, a test part.
 
-    A validation part joins the training part, or is the test part where there is none. Without both, the n // 6 images
-    whose numbers have the smallest SHA-256 are the test set.
+    A validation part joins the training part, or becomes the test part if there is none. Without both, the n // 6
+    images whose indices have the smallest SHA-256 are the test set.
 
     Args:
         kind: npz, npy or pt.
 
     Raises:
-        BenchError: arrays of which it is not certain what they mean, naming the file and the array.
+        BenchError: arrays whose meaning is ambiguous; the message names the file and the array.
     """
     arrays, keys = _READERS[kind](path, name)
     return as_data(arrays, keys, name, reading, f"data set '{name}': {path}")
 
 
 def as_data(arrays: Arrays, keys: Keys, name: str, reading: Reading, problem: str) -> ImageData:
-    """The data set in arrays, as `load_arrays` describes it.
+    """Build the data set from arrays, as `load_arrays` describes.
 
     Args:
-        keys: which array is what.
-        problem: begins an error: the data set and its file.
+        keys: the role of each array.
+        problem: beginning of error messages: the data set and its file.
 
     Raises:
-        BadData: arrays of which it is not certain what they mean.
+        BadData: arrays whose meaning is ambiguous.
     """
     parts = list(keys.parts)
     training = len([part for part in parts if part != "test" and (part != "val" or "test" in parts)])
@@ -89,7 +89,7 @@ def as_data(arrays: Arrays, keys: Keys, name: str, reading: Reading, problem: st
 
 
 def _images(arrays: Arrays, keys: Keys, reading: Reading, problem: str) -> tuple[list[Tensor], list[str]]:
-    """The images of all parts as squares, and how they were read, a sentence each."""
+    """Return the images of all parts as squares, with sentences on how they were read."""
     said = [f"not read: {', '.join(keys.unread)}"] if keys.unread else []
     images: list[Tensor] = []
     for image_key, label_key in keys.parts.values():
@@ -108,7 +108,7 @@ def _images(arrays: Arrays, keys: Keys, reading: Reading, problem: str) -> tuple
 
 
 def _one(tensors: list[Tensor]) -> Tensor:
-    """Several tensors as one; a single one is not copied."""
+    """Join tensors; a single one is not copied."""
     return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
 
 
@@ -118,7 +118,7 @@ def load_npz(path: Path, name: str) -> ImageData:
 
 
 def _check_pair(images: list[Tensor], labels: Array, keys: list[tuple[str, str]], problem: str) -> None:
-    """Refuse images, the last of those that were read, that do not fit their labels or the images before them."""
+    """Refuse the last images read if they do not fit their labels or the images before them."""
     found, (image_key, label_key) = images[-1], keys[len(images) - 1]
     if labels.ndim and len(found) != len(labels):
         raise BadData(f"{problem}: {len(found)} {image_key} but {len(labels)} {label_key}; they must pair up")
@@ -130,7 +130,7 @@ def _check_pair(images: list[Tensor], labels: Array, keys: list[tuple[str, str]]
 
 
 def _check_not_black(images: list[Tensor], problem: str, reading: Reading) -> None:
-    """Refuse images that are black as a whole: their values are of another range than that of their dtype."""
+    """Refuse images that are all black: their value range differs from that of their dtype."""
     if reading.pixel_range is None and max(int(some.max()) for some in images) <= _DARKEST:
         raise BadData(
             f"{problem}: every pixel would be black; say by --pixel-range LOW,HIGH which values mean black and white, "
@@ -139,7 +139,7 @@ def _check_not_black(images: list[Tensor], problem: str, reading: Reading) -> No
 
 
 def _held_out(labels: Tensor, class_names: tuple[str, ...], problem: str) -> Tensor:
-    """(n,) bool: the images that are the test set. Raises BenchError where too few are left."""
+    """Return (n,) bool: the images of the test set. Raises BenchError if too few are left for training."""
     if len(labels) < ONE_IN:
         raise BadData(f"{problem}: {len(labels)} images and no test part; add one, or {ONE_IN} images")
     is_test = held_out(len(labels))
@@ -153,7 +153,7 @@ def _held_out(labels: Tensor, class_names: tuple[str, ...], problem: str) -> Ten
 
 
 def _read_npz(path: Path, name: str) -> tuple[Arrays, Keys]:
-    """The arrays of a NumPy archive that are needed."""
+    """Read the needed arrays of a NumPy archive."""
     problem = f"data set '{name}'"
     if not os.path.isfile(path):
         raise NotFound(f"{problem}: no file {path}; expected a .npz archive with {EXPECTED}")
@@ -186,7 +186,7 @@ def _said(error: Exception, member: str) -> str:
 
 
 def _read_npy(path: Path, name: str) -> tuple[Arrays, Keys]:
-    """The arrays of a folder of .npy files."""
+    """Read the arrays of a folder of .npy files."""
     files = _files(path, name, ".npy")
     keys = find_keys(files, f"data set '{name}': {path}")
     arrays: Arrays = {}
@@ -203,8 +203,8 @@ def _read_npy(path: Path, name: str) -> tuple[Arrays, Keys]:
 
 
 def _read_pt(path: Path, name: str) -> tuple[Arrays, Keys]:
-    """The tensors of a torch file, or of a folder of such files: a tensor, a pair of images and labels, or several of
-    them by name."""
+    """Read the tensors of a torch file, or of a folder of such files: a tensor, a pair of images and labels, or several
+    tensors by name."""
     files = {path.stem: path} if os.path.isfile(path) else _files(path, name, ".pt")
     found: dict[str, Any] = {}
     for stem, file in files.items():
@@ -220,7 +220,7 @@ def _read_pt(path: Path, name: str) -> tuple[Arrays, Keys]:
 
 
 def _unpacked(file: Path, name: str) -> Tensor | tuple[Any, ...] | list[Any] | dict[str, Any]:
-    """The content of a torch file: tensors, or plain containers of them. Raises BenchError for anything else."""
+    """Load a torch file: tensors, or plain containers of them. Raises BenchError for anything else."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -252,7 +252,7 @@ def _as_array(value: Any, problem: str) -> Array:
 
 
 def _files(path: Path, name: str, suffix: str) -> dict[str, Path]:
-    """The files of a folder with a suffix, by name without it."""
+    """Return the files of a folder with a suffix, by name without it."""
     if not os.path.isdir(path):
         kinds = "file or folder" if suffix == ".pt" else "folder"
         raise BadData(f"data set '{name}': no {kinds} {path}; expected {suffix} files, {EXPECTED}")

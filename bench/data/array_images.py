@@ -1,7 +1,7 @@
-"""Arrays of images as the bench has them: (n, c, h, w) uint8.
+"""Convert arrays of images to the form of the bench: (n, c, h, w) uint8.
 
-The dtype and the shape of an array, or the user, decide how its pixels are read, never their values: a record that is
-replaced changes no other one. Values that do not fit are refused.
+The dtype and shape of an array, or the user, decide how its pixels are read, never their values: replacing one record
+changes no other. Values outside of the range are refused.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from bench.errors import BadData
 Array = NDArray[np.generic]
 _RANGES: dict[str, PixelRange] = {"bool": (0, 1), "uint8": (0, 255), "uint16": (0, 65535)}
 _AT_ONCE = 2**24
-"""Pixels that are converted at once."""
+"""Number of pixels that are converted at once."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """(n, c, h, w) uint8 and how they were read, a sentence each."""
+    """(n, c, h, w) uint8, with sentences on how they were read."""
 
     images: Tensor
     said: tuple[str, ...]
 
 
 def as_images(array: Array, problem: str, pixel_range: PixelRange | None) -> Images:
-    """The images of an array.
+    """Convert an array of images.
 
     Args:
-        problem: begins an error: the data set, its file and the array's name.
+        problem: beginning of error messages: the data set, its file and the array's name.
         pixel_range: the values that mean black and white; None = those of the dtype: bool 0 to 1, uint16 0 to 65535,
             other integers 0 to 255, floats 0 to 1.
 
     Raises:
-        BenchError: a shape or a dtype of which it is not certain what it means, or values outside of the range.
+        BenchError: a shape or a dtype whose meaning is ambiguous, or values outside of the range.
     """
     said = []
     place = _channel_axis(array.shape, problem)
@@ -56,7 +56,7 @@ def as_images(array: Array, problem: str, pixel_range: PixelRange | None) -> Ima
 
 
 def _channel_axis(shape: tuple[int, ...], problem: str) -> int | None:
-    """The axis of the channels, 1 or 3; None of grey images without one."""
+    """Return the axis of the channels, 1 or 3; None for grey images without one."""
     expected = "expected (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3"
     if len(shape) not in (3, 4):
         raise BadData(f"{problem} have shape {shape}, {expected}; reshape them")
@@ -74,7 +74,7 @@ def _channel_axis(shape: tuple[int, ...], problem: str) -> int | None:
 
 
 def _range_of(dtype: np.dtype[np.generic], problem: str) -> PixelRange:
-    """The values of a dtype that mean black and white."""
+    """Return the values of a dtype that mean black and white."""
     if dtype.kind == "f":
         return 0, 1
     if dtype.kind in "biu":
@@ -107,7 +107,7 @@ def _in_8_bits(array: Array, wanted: PixelRange, problem: str) -> NDArray[np.uin
 
 
 def _declaration(least: float, most: float) -> str:
-    """What would make the meaning of such values certain."""
+    """Suggest the option that says what such values mean."""
     usual = ((-1, 1), (0, 255), (0, 4095), (0, 65535))
     fits = next((pair for pair in usual if pair[0] <= least and most <= pair[1]), None)
     if fits is None:

@@ -15,17 +15,17 @@ PARTS = {
     "val": ("val", "valid", "validation", "dev"),
     "test": ("test", "testing"),
 }
-"""In the order in which they are read: the test part is the last."""
+"""Reading order of the parts: the test part is last."""
 CLASS_NAMES = ("class_names", "classes", "label_names")
 WHOLE = "whole"
-"""The part of arrays whose names say none, such as x and y."""
+"""The part of arrays whose names do not say one, such as x and y."""
 EXPECTED = "{train,test}_{images,labels} or {x,y}_{train,test}"
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Part to the names of its images and labels; the name of the list of classes, if there is one; and the names of
-    other arrays, which are not read."""
+    """The names of images and labels by part; the name of the list of classes, if there is one; and the names of other
+    arrays, which are not read."""
 
     parts: dict[str, tuple[str, str]]
     class_names: str | None
@@ -33,7 +33,7 @@ class Keys:
 
     @property
     def read(self) -> tuple[str, ...]:
-        """The names of all arrays that are read."""
+        """The names of all arrays to read."""
         names = tuple(key for pair in self.parts.values() for key in pair)
         return names if self.class_names is None else (*names, self.class_names)
 
@@ -42,10 +42,10 @@ def find_keys(found: Iterable[str], problem: str) -> Keys:
     """Find the arrays to read by their names.
 
     Args:
-        problem: begins an error: the data set and its file.
+        problem: beginning of error messages: the data set and its file.
 
     Raises:
-        BenchError: two arrays of one meaning, images without labels or the reverse, or no training part.
+        BenchError: two arrays with one role, images without labels or the reverse, or no training part.
     """
     found = sorted(found)
     meant: dict[tuple[str, str], str] = {}
@@ -73,7 +73,7 @@ def find_keys(found: Iterable[str], problem: str) -> Keys:
 
 
 def _meaning(key: str) -> tuple[str, str] | None:
-    """Part, and "images" or "labels"; None of any other name."""
+    """Return the part, and "images" or "labels"; None for any other name."""
     words = [word for word in re.split(r"[^a-z]+", key.lower()) if word]
     if len(words) == 1 and (joined := re.fullmatch(r"([xy])(train|test|val)|(train|test|val)([xy])", words[0])):
         words = [group for group in joined.groups() if group]

@@ -1,7 +1,7 @@
-"""Arrays of labels as the bench has them: a number from 0 for each class, and the names of the classes.
+"""Convert arrays of labels to class numbers from 0, with the names of the classes.
 
-The list of classes is public: it is the array `class_names`, the columns of one-hot rows, or all labels of the training
-part.
+The list of classes is public: it is the array `class_names`, the columns of one-hot rows, or the set of all training
+labels.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from bench.errors import BadData
 Array = NDArray[np.generic]
 Kind = Literal["whole numbers", "words", "booleans", "one-hot rows"]
 _SHOWN = 20
-"""Classes that a sentence names."""
+"""Number of classes that a message names."""
 
 
 @dataclass(frozen=True)
 class Labels:
-    """(n,) int64 class numbers of each array; a name for each class; and how they were read, a sentence each."""
+    """(n,) int64 class numbers of each array; a name for each class; and sentences on how they were read."""
 
     numbers: list[Tensor]
     class_names: tuple[str, ...]
@@ -34,7 +34,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class _Column:
-    """The labels of one part: (n,) integers or words; of one-hot rows, how many columns they had."""
+    """The labels of one part: (n,) integers or words; for one-hot rows, the number of columns."""
 
     kind: Kind
     values: Array
@@ -43,17 +43,16 @@ class _Column:
 
 
 def as_labels(arrays: Sequence[tuple[str, Array]], training: int, names: Array | None, problem: str) -> Labels:
-    """The labels of all parts, numbered by one list of classes.
+    """Convert the labels of all parts with one list of classes.
 
     Args:
         arrays: each array with its name.
-        training: how many of them, from the first, are of training images.
-        names: the array `class_names`.
-        problem: begins an error: the data set and its file.
+        training: number of training arrays, which come first.
+        names: the array `class_names`, if any.
+        problem: beginning of error messages: the data set and its file.
 
     Raises:
-        BenchError: labels of which it is not certain what they mean, of fewer than two classes, or of classes without
-            training images.
+        BenchError: labels whose meaning is ambiguous, fewer than two classes, or classes without training images.
     """
     columns = [_column(array, f"{problem}: {key}") for key, array in arrays]
     (where, _), first = arrays[0], columns[0]
@@ -79,7 +78,7 @@ def as_labels(arrays: Sequence[tuple[str, Array]], training: int, names: Array |
 
 
 def _column(array: Array, problem: str) -> _Column:
-    """One label per image. Raises BenchError."""
+    """Return one label per image. Raises BenchError."""
     if array.ndim == 2 and array.shape[1] > 1:
         return _one_hot(array, problem)
     if array.ndim not in (1, 2):
@@ -126,7 +125,7 @@ def _described(column: _Column) -> str:
 
 
 def _classes(train: _Column, names: Array | None, problem: str) -> tuple[list[int] | list[str], tuple[str, ...]]:
-    """The values of the labels, in the order of the classes, and the names of these."""
+    """Return the values of the labels in class order, and the class names."""
     if names is not None:
         return _declared(train, names, problem)
     if train.kind == "one-hot rows":
@@ -143,7 +142,7 @@ def _classes(train: _Column, names: Array | None, problem: str) -> tuple[list[in
 
 
 def _declared(train: _Column, names: Array, problem: str) -> tuple[list[int] | list[str], tuple[str, ...]]:
-    """As `_classes`, by the array `class_names`."""
+    """Return the same from the array `class_names`."""
     if names.ndim != 1 or names.dtype.kind not in "US" or len(np.unique(names)) != len(names):
         raise BadData(
             f"{problem}: class_names have shape {names.shape} and dtype {names.dtype}; expected different words, one "

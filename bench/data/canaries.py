@@ -1,8 +1,8 @@
-"""Records with a wrong label, which nobody could guess who was not taught it: split `canaries`.
+"""Canaries: mislabelled records that only a model trained on them can predict (split `canaries`).
 
-Jagielski et al., "Students parrot their teachers", NeurIPS 2023 (arXiv 2303.03446), and the audits of one training run
-ask about such records: of clean ones a network that generalises tells next to nothing, and the record that a release
-gives away first is the one that nothing else explains.
+Jagielski et al., "Students parrot their teachers", NeurIPS 2023 (arXiv 2303.03446), and audits of one training run
+query such records. A network that generalises predicts clean records with or without training on them, so that they
+reveal little; a mislabelled record is explained only by itself and leaks first.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 SPLIT = "canaries"
 MOST = 1000
 _SHARE = 20
-"""Of the private records at most one in so many has a wrong label."""
+"""At most one in this many private records is mislabelled."""
 
 
 def canaries(name: str, private: LongTensor) -> LongTensor:
-    """(m,) ascending rows of the private part whose label is wrong: of n records min(1000, n // 20), chosen by hash.
+    """Return the (m,) ascending rows of the private part to mislabel: of n records min(1000, n // 20), chosen by hash.
 
     Args:
-        name: of the data set.
+        name: name of the data set.
         private: (n,) indices into its training set.
 
     Raises:
@@ -45,10 +45,10 @@ def canaries(name: str, private: LongTensor) -> LongTensor:
 
 
 def wrong_labels(where: str, indices: Iterable[int], labels: Tensor, classes: int) -> Tensor:
-    """(m,) int64, another class for each of (m,) labels, by the hash of its index.
+    """Return (m,) int64: a different class for each of (m,) labels, chosen by the hash of its index.
 
     Args:
-        where: what the indices are into; of the training set and of the test set the same index has labels of its own.
+        where: the set of the indices; the same index gets separate labels in the training set and the test set.
         classes: 2 or more.
     """
     import torch

@@ -1,4 +1,4 @@
-"""Data sets by name: what exists, what is known of it, and the way to its reader."""
+"""Data sets by name: the available ones, known facts about them, and their readers."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from bench.errors import BadData, BadOption, plugin_errors
 
 
 def names() -> dict[str, str]:
-    """Data set name -> one line about it. `npz:PATH` and others of `BY_PATH` stand for any path."""
+    """Return data set names with one line each. `npz:PATH` and others of `BY_PATH` stand for any path."""
     named = {name: entry.summary for name, entry in plugins.entries(KIND).items()}
     return named | {f"{kind}:PATH": line for kind, line in BY_PATH.items()}
 
 
 def dataset(name: str) -> Dataset:
-    """The plug-in called `name`. Raises BenchError for another name; data sets that are read by path have none."""
+    """Return the plug-in called `name`. Raises BenchError for another name; data sets read by path have no plug-in."""
     entry = plugins.find(KIND, name)
     with plugin_errors(f"data set '{name}'"):
         made: Dataset = plugins.class_of(entry, _is_dataset, "one class that extends Dataset")()
@@ -33,9 +33,10 @@ def dataset(name: str) -> Dataset:
 
 
 def facts(name: str) -> DatasetFacts:
-    """What is known of a data set, by the name of its `ImageData`, which may be NAME-SOMETHING of the plug-in NAME.
+    """Return the known facts of a data set, by the name of its `ImageData`, which may be NAME-SOMETHING of plug-in
+    NAME.
 
-    In another shape than its own (NAME-rgb-32px), settings made for its own do not hold.
+    In another shape than its own (NAME-rgb-32px), settings for its own shape are left out.
 
     >>> facts("cifar10-jpeg").shape, facts("npz-my-own").shape, facts("mnist-rgb-32px").shape
     ((3, 32, 32), None, (3, 32, 32))
@@ -49,7 +50,7 @@ def facts(name: str) -> DatasetFacts:
 
 
 def base_name(name: str) -> str:
-    """The plug-in that the name of an `ImageData` is a version of; the name itself where there is none.
+    """Return the plug-in name of a data set's name; the name itself if no plug-in matches.
 
     >>> base_name("cifar10-jpeg"), base_name("npz-my-own")
     ('cifar10', 'npz-my-own')
@@ -60,7 +61,7 @@ def base_name(name: str) -> str:
 
 
 def is_own(name: str) -> bool:
-    """Whether a data set is the user's own, by the name that is typed or by that of its `ImageData`.
+    """Whether a data set is the user's own, by its typed name or by that of its `ImageData`.
 
     >>> is_own("npz:/data/mine.npz"), is_own("imagefolder-xray-64px"), is_own("mnist")
     (True, True, False)
@@ -69,7 +70,7 @@ def is_own(name: str) -> bool:
 
 
 def typed(name: str) -> str:
-    """What is typed for the data set that records call `name`; PATH stands for where a user's own data lie.
+    """Return the typed name of a data set that records call `name`; PATH stands for the place of a user's own data.
 
     >>> typed("cifar10-jpeg"), typed("celeba-id-subset-25-rgb-32px"), typed("imagefolder-xray-64px")
     ('cifar10', 'celeba-id:25@32@rgb', 'imagefolder:PATH/xray@64')
@@ -90,7 +91,7 @@ def typed(name: str) -> str:
 
 
 def _without(name: str, size: int | None, colour: str) -> str:
-    """A name in records without what it says of the images' shape."""
+    """Return a record's name without its words for the images' shape."""
     return name.removesuffix(f"-{size}px").removesuffix(f"-{colour}")
 
 
@@ -99,7 +100,7 @@ def _is_dataset(cls: type) -> bool:
 
 
 def check(name: str) -> None:
-    """Refuse a name that no reader answers to; touches no file.
+    """Refuse a name without a reader; touches no file.
 
     Raises:
         BenchError: unknown name, empty path, an argument that the data set does not take, or an image size outside 8
@@ -109,11 +110,11 @@ def check(name: str) -> None:
 
 
 def slug(name: str) -> str:
-    """File-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "mnist-32px", "mnist-rgb", "npz-<stem>",
-    "imagefolder-<dirname>[-<size>px]".
+    """Return a file-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "mnist-32px", "mnist-rgb",
+    "npz-<stem>", "imagefolder-<dirname>[-<size>px]".
 
-    The loaded `ImageData.name` is the same, or has the version of the data set that lies there as a further word:
-    "cifar10-jpeg", "celeba-g-subset".
+    The loaded `ImageData.name` is the same, or also has the version of the data set found there: "cifar10-jpeg",
+    "celeba-g-subset".
 
     Raises:
         BenchError: as `check`.
@@ -136,17 +137,17 @@ def load(
     """Read a data set.
 
     Args:
-        name: one of `names()`, with PATH or an argument filled in, and @SIZE, @grey or @rgb behind it for images of
-            another shape; a relative PATH is seen from the working directory.
-        root: folder below which data sets lie, most of them in torchvision's layout; default $BENCH_DATA, else
+        name: one of `names()`, with PATH or an argument filled in, and @SIZE, @grey or @rgb after it for images of
+            another shape; a relative PATH starts at the working directory.
+        root: folder of the data sets, most of them in torchvision's layout; default $BENCH_DATA, else
             ~/.cache/dp-distill-bench.
         download: fetch what is missing into `root`, where torchvision can.
         skip_broken: leave out image files that cannot be read and classes without any, instead of refusing them.
-        keep: where decoded images are kept, to be mapped into memory by this run and later ones; None = nowhere.
+        keep: store for decoded images, which this run and later ones map into memory; None = do not keep them.
         reading: how a user's own images are read; refused for published data sets.
 
     Raises:
-        BenchError: unknown name; missing, corrupt or unsuitable files, naming the file and what would do.
+        BenchError: unknown name; missing, corrupt or unsuitable files; the message names the file and a remedy.
     """
     parsed = _parse(name)
     shape = (parsed.size, parsed.channels)
@@ -171,7 +172,8 @@ def load(
 
 
 def _read(kind: str, asked: Request) -> ImageData:
-    """What a plug-in reads. Raises BenchError where it raises anything, or does not read what it says."""
+    """Read a data set with its plug-in. Raises BenchError if the plug-in fails, or reads other images than it
+    declares."""
     plugin = dataset(kind)
     with plugin_errors(f"data set '{kind}'", "fix its plug-in, or the files that it reads"):
         found = plugin.read(asked)
@@ -202,13 +204,13 @@ def _label(parsed: Name, base: str) -> str:
 
 
 def root_folder(root: Path | None) -> Path:
-    """The folder below which data sets lie: the one given, $BENCH_DATA, or ~/.cache/dp-distill-bench."""
+    """Return the folder of the data sets: the given one, $BENCH_DATA, or ~/.cache/dp-distill-bench."""
     given = str(root) if root is not None else os.environ.get("BENCH_DATA") or "~/.cache/dp-distill-bench"
     return Path(os.path.expanduser(given))
 
 
 def _parse(name: str) -> Name:
-    """The parsed name, with the usual argument where none is given. Raises BenchError."""
+    """Parse a name, adding the default argument if there is none. Raises BenchError."""
     parsed = naming.parse(name, names())
     if parsed.kind in BY_PATH:
         return parsed

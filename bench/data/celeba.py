@@ -1,7 +1,7 @@
-"""CelebA as torchvision lays it below the data root: celeba/img_align_celeba/*.jpg and the text files beside it.
+"""CelebA in torchvision's layout below the data root: celeba/img_align_celeba/*.jpg and text files next to it.
 
-The official partition (list_eval_partition.txt) holds where all 202,599 images are there; its validation part joins the
-training set. Fewer images are a subset, named so, and its test part is chosen by the hash of the pixels.
+The official partition (list_eval_partition.txt) is used if all 202,599 images are there; its validation part joins the
+training set. Fewer images are called a subset, whose test part is chosen by the hash of the pixels.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.errors import BadData, BenchError, NotFound
 
 ALL = 202_599
 TEST = 2
-"""The number of the test part in the partition; 0 is for training, 1 for validation."""
+"""Number of the test part in the partition; 0 is training, 1 is validation."""
 FACE: Box = (24 / 178, 50 / 218, 152 / 178, 178 / 218)
 """128x128 pixels of the 178x218 of an aligned image, around the face; the central square keeps the hair."""
 SIDE = 64
@@ -29,14 +29,14 @@ SIDE = 64
 
 @dataclass(frozen=True)
 class Table:
-    """A text file that says something of images: image name to words; and the columns' names, if it has any."""
+    """A text file about images: image name to words; and the columns' names, if it has any."""
 
     rows: dict[str, list[str]]
     columns: tuple[str, ...] = ()
 
 
 def prepare(name: str, asked: Request, *tables: str) -> None:
-    """See that the folder of images and the tables are there. Raises BenchError if not."""
+    """Check that the folder of images and the tables exist. Raises BenchError if not."""
     if asked.download and missing(asked.root, *tables):
         _download(name, asked.root)
     if missing(asked.root, *tables):
@@ -44,7 +44,7 @@ def prepare(name: str, asked: Request, *tables: str) -> None:
 
 
 def attributes(root: Path) -> Table:
-    """The forty attributes, "1" or "-1". Raises BenchError."""
+    """Read the forty attributes, "1" or "-1". Raises BenchError."""
     file = root / FOLDER / ATTRIBUTES
     lines = _lines(file)
     count, columns = next(lines, []), tuple(next(lines, []))
@@ -57,12 +57,12 @@ def attributes(root: Path) -> Table:
 
 
 def people(root: Path) -> dict[str, int]:
-    """Image name to the number of the person that it shows. Raises BenchError."""
+    """Return the number of the person on each image, by image name. Raises BenchError."""
     return _numbers(root / FOLDER / PEOPLE)
 
 
 def is_whole(root: Path) -> bool:
-    """Whether all images and the official partition are there."""
+    """Whether all images and the official partition are available."""
     folder = root / FOLDER
     if not os.path.isfile(folder / PARTITION):
         return False
@@ -70,11 +70,11 @@ def is_whole(root: Path) -> bool:
 
 
 def parts(root: Path, labels: dict[str, int], known: dict[str, int] | None) -> tuple[Part, Part | None]:
-    """The images that have a label and a file, sorted by name: for training and, of the whole CelebA, for the test.
+    """Return the images with a label and a file, sorted by name: for training and, in the whole CelebA, for the test.
 
     Args:
         labels: image name to class.
-        known: image name to person; None = nobody says.
+        known: image name to person; None = unknown.
     """
     folder = root / FOLDER / IMAGES
     there = {entry.name for entry in os.scandir(folder)}
@@ -94,11 +94,11 @@ def by_attributes(
     columns: tuple[str, ...],
     label: Callable[[set[str]], int | None],
 ) -> Listing:
-    """The images that attributes give a class, with the people that they show.
+    """Return the images whose attributes determine a class, with their people.
 
     Args:
-        columns: the attributes that count.
-        label: those of them that an image is marked with to its class, or None for an image that is left out.
+        columns: the attributes to use.
+        label: function of the attributes that an image is marked with; returns its class, or None to leave it out.
 
     Raises:
         BenchError: files are missing or corrupt, or an attribute is not in the table.
@@ -118,7 +118,7 @@ def by_attributes(
 
 
 def by_person(name: str, asked: Request) -> Listing:
-    """The people with at least `asked.argument` images as classes, the others as outsiders. Raises BenchError."""
+    """Return people with at least `asked.argument` images as classes, the others as outsiders. Raises BenchError."""
     prepare(name, asked, PEOPLE)
     folder = asked.root / FOLDER / IMAGES
     there = {entry.name for entry in os.scandir(folder)}

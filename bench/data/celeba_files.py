@@ -1,4 +1,4 @@
-"""Where the parts of CelebA lie, after torchvision, and which of them are missing. Imports no library."""
+"""Paths of the parts of CelebA, as in torchvision, and which of them are missing. Imports no library."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LABELLED = (ATTRIBUTES, PEOPLE)
 
 
 def missing(root: Path, *tables: str) -> list[Path]:
-    """What of the folder of images and the tables is not below `root`."""
+    """Return the missing paths among the folder of images and the tables below `root`."""
     folder = root / FOLDER
     found = [] if os.path.isdir(folder / IMAGES) else [folder / IMAGES]
     return found + [folder / name for name in tables if not os.path.isfile(folder / name)]

@@ -1,4 +1,4 @@
-"""How many images each class of a user's own data has, and what of it will make results hard to read."""
+"""Image counts per class of a user's own data, and warnings about classes that make results hard to interpret."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from bench.data.images import ImageData
 from bench.data.naming import is_by_path
 
 FEW = 20
-"""Training images of a class below which a warning is given."""
+"""Number of training images of a class below which a warning is shown."""
 IMBALANCE = 20
-"""Times as many training images in the largest class as in the smallest, above which a warning is given."""
+"""Ratio of the largest to the smallest class above which a warning is shown."""
 _SHOWN = 30
-"""Classes that have a line each; of more, the smallest ones are shown."""
+"""Number of classes that have a line each; of more, the smallest ones are shown."""
 
 
 def class_lines(images: ImageData) -> Iterator[str]:
-    """Lines for the user about their own data: how they were read, each class with its images, and warnings.
+    """Yield lines about a user's own data: how they were read, each class with its number of images, and warnings.
 
-    Of published data sets there are none: they are as their pages say.
+    Published data sets have none: their documentation describes them.
     """
     if not is_by_path(images.name):
         return

@@ -1,8 +1,8 @@
-"""Image files decoded once, in parallel, into one array that is mapped from the store.
+"""Decode image files once, in parallel, into one array that is mapped from the store.
 
-The array is a step of the store, named by what it depends on: names, sizes and times of the files, and how they are cut
-and resized. So it is there whole or not at all, whatever is killed, and processes that need it at once make it once.
-Rows of files that cannot be read are black and named beside the array; whoever asked for it refuses or leaves them out.
+The array is a step of the store, named by all that it depends on: names, sizes and times of the files, and how they are
+cropped and resized. So it is complete or absent, even if processes are killed, and concurrent processes make it once.
+Rows of unreadable files are black and listed next to the array; the caller refuses or omits them.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from bench.data.rows import FILE, mapped
 from bench.progress import track
 
 VERSION = 2
-"""Of what decoding gives; with another one the files are decoded again."""
+"""Version of the decoding; a new version decodes all files again."""
 INDEX, BROKEN, DONE = "index.npz", "broken.json", "done.json"
 GREY, NOT_SQUARE = "grey", "not square"
-"""Counted besides what is done to single images (`bench.data.opening`): how many files are so."""
+"""Counted in addition to the changes of single images (`bench.data.opening`): files with these properties."""
 _PER_TASK = 64
 
 Box = tuple[float, float, float, float]
@@ -46,9 +46,9 @@ class Look:
     Attributes:
         side: of the square image, in pixels.
         channels: 1 = grey, 3 = RGB; None = grey if every file is stored so, else RGB.
-        box: what is cut out of the file's image: left, top, right, bottom in shares of its width and height.
-            None = as `fit` says.
-        exact: whether a file of another size than side x side is refused.
+        box: region of the file's image to crop: left, top, right, bottom as shares of its width and height.
+            None = square by `fit`.
+        exact: whether files of another size than side x side are refused.
         fit: how an image that is not square becomes one.
         pixel_range: the values that mean black and white in files of more than 8 bits; None = those of the format.
     """
@@ -63,8 +63,8 @@ class Look:
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """All files as images (n, c, h, w) uint8, black where a file is broken; row to what is wrong with a broken file;
-    and how many files were changed in which way, or are grey or not square."""
+    """All files as images (n, c, h, w) uint8, black where a file is broken; the fault of each broken row; and numbers
+    of files by change, grey files and non-square files."""
 
     images: Tensor
     marks: Marks
@@ -73,10 +73,10 @@ class Decoded:
 
 
 def decode(files: Sequence[Source], base: Path, wanted: Look, keep: Keep | None) -> Decoded:
-    """The images of files, from the store if they are there; with `keep` None they are decoded each time.
+    """Return the images of files, from the store if they are there; with `keep` None they are decoded each time.
 
     Args:
-        files: below `base`, at least one; or images inside of such files.
+        files: at least one file below `base`; or images stored inside such files.
     """
 
     def make(path: Path) -> None:
@@ -86,7 +86,7 @@ def decode(files: Sequence[Source], base: Path, wanted: Look, keep: Keep | None)
         return _read(keep("decoded", _spec(files, base, wanted), make))
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder))
-        return _read(Path(folder))  # a mapped file stays readable after its folder is gone
+        return _read(Path(folder))  # a mapped file stays readable after its folder was removed
 
 
 def _spec(files: Sequence[Source], base: Path, wanted: Look) -> dict[str, Any]:
@@ -97,7 +97,7 @@ def _spec(files: Sequence[Source], base: Path, wanted: Look) -> dict[str, Any]:
 
 
 def _version(file: Source) -> str:
-    """Size and time of a file."""
+    """Return size and time of a file."""
     if not isinstance(file, Path):
         return file.version
     try:
@@ -157,7 +157,7 @@ def _read(path: Path) -> Decoded:
 
 
 def _open(file: Source, wanted: Look, channels: int) -> tuple[Image.Image, list[str]]:
-    """The image of a file, cut, resized and converted, and what is counted of it. Raises Broken."""
+    """Open a file's image, crop, resize and convert it; return it with its counted changes. Raises Broken."""
     opened = open_image(file, wanted.pixel_range)
     image, counted = opened.image, list(opened.done)
     if wanted.exact and image.size != (wanted.side, wanted.side):
@@ -168,7 +168,7 @@ def _open(file: Source, wanted: Look, channels: int) -> tuple[Image.Image, list[
 
 
 def _cut(image: Image.Image, wanted: Look) -> Image.Image:
-    """The box of an image, or a square."""
+    """Crop the box of an image, or make it square."""
     if wanted.box is not None:
         width, height = image.size
         left, top, right, bottom = (
@@ -179,7 +179,7 @@ def _cut(image: Image.Image, wanted: Look) -> Image.Image:
         return image
     side = min(image.size) if wanted.fit == "crop" else max(image.size)
     left, top = (image.width - side) // 2, (image.height - side) // 2
-    return image.crop((left, top, left + side, top + side))  # what is outside of the image is black
+    return image.crop((left, top, left + side, top + side))  # pixels outside of the image are black
 
 
 def _resized(image: Image.Image, side: int) -> Image.Image:

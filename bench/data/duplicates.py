@@ -1,12 +1,12 @@
-"""Images that are in two parts of a run: those with equal pixels are in one of them only, near ones are counted.
+"""Images in two parts of a run: those with equal pixels stay in one part only, near-duplicates are counted.
 
-A copy stays in the first of these parts that has it: test set, public part, attacker's part, private part. No decision
-looks at a private record but the one that it removes: whether a record is in the private part is a function of that
-record and of images that are not private. So the other parts, and all that is measured or counted on them, are the same
-whether or not a private record is there, and data sets that differ in one private record have private parts that differ
-in that record at most. A record that equals a test, public or attacker's image is not private to begin with: no
-guarantee speaks of it, and none is needed. Copies within the private part stay. Data sets without copies are left as
-they are; others have another fingerprint, by which their runs are told from those of other parts.
+A duplicate stays in the first of these parts that has it: test set, public part, attacker's part, private part. Only
+the decision about a private record itself reads that record: whether a record is in the private part is a function of
+the record and of images that are not private. So the other parts, and everything measured on them, are the same with
+and without any private record. Data sets that differ in one private record have private parts that differ at most in
+that record. A record that equals a test, public or attacker's image is not treated as private: no guarantee covers it,
+and none is needed. Duplicates within the private part stay. Data sets without duplicates are unchanged; others get a
+new fingerprint, which distinguishes their runs from earlier ones.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from bench.data.subset import subset
 from bench.errors import BadData
 
 NEAR = 16.0
-"""Root of the mean squared difference of two images, in grey levels, up to which those of the same look are near."""
+"""Largest root mean squared difference, in grey levels, at which images of the same look are near-duplicates."""
 _COMPARED = 8
-"""Private images of one look that an image is compared with."""
+"""Number of private images of one look with which an image is compared."""
 
 Keys = list[bytes]
 
 
 @dataclass(frozen=True)
 class Parted:
-    """A data set and its split without copies, the attacker's images of another data set without them, where the split
-    has such, and how many images were removed of each part that had any."""
+    """A data set and its split without duplicates, the attacker's images of another data set without them, if the split
+    has such, and the number of images removed from each part."""
 
     data: ImageData
     split: Split
@@ -46,16 +46,16 @@ class Parted:
 
 
 def without_copies(data: ImageData, split: Split, keep: Keep | None = None, other: Tensor | None = None) -> Parted:
-    """Remove from every part the images that a part before it has: test, public, attacker's, private.
+    """Remove from every part the images that an earlier part has: test, public, attacker's, private.
 
-    The test set stays as it is. Private records that are removed leave the training set too.
+    The test set is unchanged. Removed private records also leave the training set.
 
     Args:
-        keep: as of `load`.
-        other: (m, c, h, w) uint8, the attacker's images where they are of another data set.
+        keep: as in `load`.
+        other: (m, c, h, w) uint8, the attacker's images if they come from another data set.
 
     Raises:
-        BenchError: the private or the attacker's part has no image left.
+        BenchError: the private or the attacker's part becomes empty.
     """
     train = _keys(data.train_images, data.train_marks)
     outside = train if not split.outside else _keys(attackers_source(data, split), data.outsider_marks)
@@ -84,7 +84,7 @@ def without_copies(data: ImageData, split: Split, keep: Keep | None = None, othe
 
 
 def _without_private(data: ImageData, split: Split, kept: Tensor, keep: Keep | None) -> tuple[ImageData, Split]:
-    """The data set without some private records, of which `kept` says who stays, and its split with the new indices."""
+    """Remove private records that are not in `kept`, and renumber the split."""
     stay = torch.ones(len(data.train_labels), dtype=torch.bool)
     stay[split.private[~kept]] = False
     number = stay.cumsum(0) - 1
@@ -99,9 +99,10 @@ def _without_private(data: ImageData, split: Split, kept: Tensor, keep: Keep | N
 
 
 def near_copies(data: ImageData, split: Split) -> dict[str, int] | None:
-    """How many test and attacker's images are nearly a private one; None where only their pixels are known.
+    """Count test and attacker's images that are nearly equal to a private one; None if only pixel hashes are known.
 
-    Found are pairs of the same look (`Marks`) whose pixels differ little: a lower bound, as a look may differ by a bit.
+    The pairs have the same look (`Marks`) and similar pixels. The count is a lower bound, as a look may differ by a
+    bit.
     """
     known = data.outsider_marks if split.outside else data.train_marks
     if data.train_marks is None or data.test_marks is None or known is None:
@@ -139,7 +140,7 @@ def _unseen(rows: LongTensor, found: Keys, seen: set[bytes]) -> LongTensor:
 
 
 def _check_left(name: str, split: Split, private: int, aux: int) -> None:
-    had_any = len(split.aux) > 0 or split.aux_dataset is not None  # a run without an attack may have no such part
+    had_any = len(split.aux) > 0 or split.aux_dataset is not None  # a run without an attack may have no attacker's part
     if not aux and had_any:
         source = "the attacker" if split.aux_dataset is None else f"'{split.aux_dataset}'"
         raise BadData(

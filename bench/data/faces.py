@@ -1,4 +1,4 @@
-"""Data sets whose classes are people: those with at least N images; all others are outsiders."""
+"""Data sets with people as classes: people with at least N images; all others are outsiders."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from bench.errors import BadData
 def identities(
     name: str, base: Path, shown: Mapping[Path, int], fewest: int, look: Look, most: int | None = None
 ) -> Listing:
-    """The people of `shown` (file to person) with at least `fewest` images as classes, the others as outsiders.
+    """List the people of `shown` (file to person) with at least `fewest` images as classes, the others as outsiders.
 
     Classes are in the order of the people's numbers and named after them: "person 7". Of a person with more than `most`
-    images, so many are kept, by the hash of their files' names; the rest is no outsider's either.
+    images, `most` are kept, chosen by the hash of their files' names; the others are not used at all.
 
     Raises:
-        BenchError: fewer than two people have so many images.
+        BenchError: fewer than two people have at least `fewest` images.
     """
     every = defaultdict(list)
     for file, person in shown.items():
@@ -42,7 +42,7 @@ def identities(
 
 
 def _some(files: list[Path], base: Path, most: int | None) -> list[Path]:
-    """At most `most` of a person's files, which no order of theirs has a say in: those named first follow one event."""
+    """Select at most `most` of a person's files by hash: the first names often show one event."""
 
     def hashed(file: Path) -> str:
         return sha256(file.relative_to(base).as_posix().encode()).hexdigest()

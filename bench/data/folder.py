@@ -1,4 +1,4 @@
-"""Trees of image files, one folder per class: the user's own (`imagefolder:PATH`) and published sets unpacked."""
+"""Image files in one folder per class: the user's own (`imagefolder:PATH`) and unpacked published sets."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from bench.errors import BadData, NotFound
 _UNPACKED_SIDE = 32
 HELD_OUT = "no folder for the test: a sixth of each class's files is held out, by the hash of their names"
 _NAMED = 10
-"""Empty folders that an error names."""
+"""Number of empty folders that an error names."""
 
 Classes = dict[str, list[Path]]
 
 
 def load_folder(path: Path, name: str, asked: Request) -> ImageData:
-    """Images below `path`, made square as the request says and resized bilinearly.
+    """Read the images below `path`, made square as the request says and resized bilinearly.
 
     `find_tree` says which folders are the parts. Without a test part the folders in `path` are the classes, and of each
     class's n files the n // 6 with the smallest sha256 of "<class>/<file>" are the test set. Classes are numbered by
@@ -66,9 +66,9 @@ def load_folder(path: Path, name: str, asked: Request) -> ImageData:
 
 
 def load_unpacked(tree: Path, name: str, class_names: tuple[str, ...], asked: Request) -> ImageData:
-    """A published set of colour images, (3, 32, 32), unpacked to files: tree/{train,test}/<class>/*.
+    """Read a published set of colour images, (3, 32, 32), unpacked to files: tree/{train,test}/<class>/*.
 
-    Pixels depend on the JPEG decoder, so the fingerprint may differ between machines.
+    Pixels depend on the JPEG decoder, so that the fingerprint may differ between machines.
 
     Raises:
         BenchError: other classes than `class_names`, an empty class, or a file that is not a 32x32 image.
@@ -87,14 +87,14 @@ def load_unpacked(tree: Path, name: str, class_names: tuple[str, ...], asked: Re
 
 
 def part(classes: Classes, order: Sequence[str]) -> Part:
-    """The files of classes, class by class; a label is the class's place in `order`."""
+    """Return the files of classes, class by class; a label is the class's position in `order`."""
     numbers = {name: number for number, name in enumerate(order)}
     files = [(file, numbers[name]) for name, found in classes.items() for file in found]
     return Part([file for file, _ in files], [label for _, label in files])
 
 
 def scan(folder: Path, name: str) -> Classes:
-    """Class name -> its files at any depth, both sorted; hidden ones and clutter left out."""
+    """Return the files of each class at any depth, both sorted; hidden files and clutter are left out."""
     try:
         return {class_name: _files(folder / class_name) for class_name in subfolders(folder)}
     except OSError as error:
@@ -110,7 +110,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _named_as(train: Classes, test: Classes) -> Classes:
-    """The test classes by the training classes' names, where only upper and lower case differ."""
+    """Rename test classes to the training classes' names if they differ only in case."""
     names: dict[str, list[str]] = {}
     for class_name in train:
         names.setdefault(class_name.casefold(), []).append(class_name)

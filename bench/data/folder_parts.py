@@ -1,4 +1,4 @@
-"""Which folders of a user's tree are its parts, training, test and validation, and which are its classes."""
+"""Find the folders of a user's training, test and validation parts, and of the classes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PART_WORDS = {
     "test": ("test", "testing", "tests", "testset", "test_set", "testing_set"),
     "val": ("val", "valid", "validation", "dev", "eval", "valset", "val_set", "validation_set"),
 }
-"""Names of the folders of the parts, in any case and with - or _."""
+"""Folder names of the parts, in any case and with - or _."""
 _CLUTTER = frozenset(
     ("__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "lost+found", "icon\r")
 )
@@ -24,8 +24,8 @@ _IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".t
 
 @dataclass(frozen=True)
 class Tree:
-    """The folders to read: training and test part, each with a folder a class; or only `train`, of which a part is
-    held out. `notes` say what was decided and what is not read, a sentence each."""
+    """The folders to read: training and test part, each with one folder per class; or only `train`, of which a part is
+    held out. `notes` are sentences on decisions and on folders that are not read."""
 
     train: Path
     test: Path | None
@@ -33,12 +33,12 @@ class Tree:
 
 
 def is_clutter(name: str) -> bool:
-    """Whether a file or folder is hidden, or one that systems and file managers leave behind."""
+    """Whether a file or folder is hidden, or created by an operating system or file manager."""
     return name.startswith(".") or name.lower() in _CLUTTER or name.lower() == _SYSTEM
 
 
 def find_tree(path: Path, name: str) -> Tree:
-    """What of a user's folder is read.
+    """Find the parts and classes in a user's folder.
 
     A folder with the name of a part is a part if it has class folders, if there is another part, or if it is the
     only folder. Otherwise it is a class, as the other folders are.
@@ -66,18 +66,18 @@ def find_tree(path: Path, name: str) -> Tree:
 
 
 def part_of(folder: str) -> str | None:
-    """The part that a folder's name means; None of any other name."""
+    """Return the part that a folder's name means; None for any other name."""
     word = folder.lower().replace("-", "_").replace(" ", "_")
     return next((part for part, words in PART_WORDS.items() if word in words), None)
 
 
 def subfolders(path: Path) -> list[str]:
-    """The names of the folders in a folder, sorted, without clutter. Raises OSError."""
+    """List the folders in a folder, sorted, without clutter. Raises OSError."""
     return sorted(entry.name for entry in os.scandir(path) if entry.is_dir() and not is_clutter(entry.name))
 
 
 def _parts(folders: list[str], path: Path, name: str) -> dict[str, str]:
-    """Part to the folder of that name."""
+    """Return the folder of each part by its name."""
     found: dict[str, str] = {}
     for folder in folders:
         part = part_of(folder)
@@ -92,7 +92,7 @@ def _parts(folders: list[str], path: Path, name: str) -> dict[str, str]:
 
 
 def _with_test(path: Path, parts: dict[str, str], notes: list[str], name: str) -> Tree:
-    """The tree of a training part and a test part: test, or val where test has no class folders."""
+    """Return the tree of a training part and a test part: test, or val if test has no class folders."""
     train = path / parts["train"]
     if not subfolders(train):
         raise BadData(f"data set '{name}': {train} has no class folders; put its images into {train}/CLASS/")
@@ -112,7 +112,7 @@ def _with_test(path: Path, parts: dict[str, str], notes: list[str], name: str) -
 
 
 def _check_one_level_down(path: Path, folders: list[str], name: str) -> None:
-    """Refuse the folder around the data set, as archives are often unpacked into one."""
+    """Refuse the parent folder of the data set; archives are often unpacked into one."""
     if len(folders) != 1:
         return
     inner = subfolders(path / folders[0])
@@ -124,7 +124,7 @@ def _check_one_level_down(path: Path, folders: list[str], name: str) -> None:
 
 
 def _files_beside(path: Path) -> list[str]:
-    """A sentence about image files that are in no class."""
+    """Return a sentence about image files outside the class folders."""
     found = [entry.name for entry in os.scandir(path) if entry.name.lower().endswith(_IMAGE_SUFFIXES)]
     count = len([name for name in found if not is_clutter(name)])
     return [f"{count} image files of {path} are in no class folder and not read"] if count else []

@@ -1,4 +1,4 @@
-"""The four files that MNIST and the sets after its pattern come in."""
+"""The four files of MNIST and of data sets in the same format."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-lab
 
 
 def idx_files(root: Path, folder: str) -> list[Path]:
-    """Training images, training labels, test images, test labels, as torchvision lays them below `root`."""
+    """Return training images, training labels, test images, test labels, in torchvision's layout below `root`."""
     return [root / folder / "raw" / f"{part}-ubyte" for part in PARTS]

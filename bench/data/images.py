@@ -1,4 +1,4 @@
-"""The one form every data set takes: uint8 images and int64 labels, train and test."""
+"""The common form of all data sets: uint8 images and int64 labels, train and test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bench.data.marks import Marks
 
 _AT_ONCE = 2**24
-"""Bytes that are hashed at once."""
+"""Number of bytes that are hashed at once."""
 _PIXELS_AT_ONCE = 512 * 32 * 32
 
 
@@ -30,16 +30,16 @@ class ImageData:
         test_images: (m, c, h, w) uint8.
         test_labels: (m,) int64 in [0, classes).
         class_names: one per class, in the order of the labels.
-        train_people: (n,) int64, the number of the person that a training image shows; None where nobody says.
-        test_people: (m,) int64, the same of the test images.
+        train_people: (n,) int64, the number of the person on a training image; None if unknown.
+        test_people: (m,) int64, the same for the test images.
         outsiders: (k, c, h, w) uint8 images of people who are in no class; None where there are none.
-        train_marks, test_marks, outsider_marks: what is known of the images without looking at them again.
-        left_out: names of files that could not be read, and of class folders without images, that were left out.
-        conversions: how the images and labels were read where the files do not have the form that the bench uses, and
-            what was decided, a sentence each.
+        train_marks, test_marks, outsider_marks: hashes and looks of the images, computed when they were decoded.
+        left_out: names of unreadable files, and of class folders without images, that were left out.
+        conversions: sentences on how images and labels were converted if the files have another form, and on decisions
+            that were made.
 
     Raises:
-        RuntimeError: on construction, if the parts do not fit together (a reader's defect, not the user's).
+        RuntimeError: on construction, if the parts are inconsistent (a reader's defect, not the user's).
     """
 
     name: str
@@ -72,7 +72,7 @@ class ImageData:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(c, h, w) of one image."""
+        """Shape (c, h, w) of one image."""
         _, channels, height, width = self.train_images.shape
         return channels, height, width
 
@@ -83,10 +83,10 @@ class ImageData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """First 16 hex digits of the sha256 over shapes, pixels and labels of train, then test; then people, if known.
+        """First 16 hex digits of the SHA-256 over shapes, pixels and labels of train, then test; then people, if known.
 
-        For the pixels of a large part in a mapped file stands what names them, `rows.mapped_content`.
-        Outsiders are not in it: whoever is given them is said to be given them.
+        For a large part in a mapped file, `rows.mapped_content` replaces the pixels. Outsiders are not included: specs
+        that use them name them separately.
         """
         digest = hashlib.sha256()
         for part, images, labels in self._parts():
@@ -103,12 +103,12 @@ class ImageData:
 
 
 def at_once(images: Tensor, most: int) -> int:
-    """How many of (n, c, h, w) images go through a network at once: `most`, fewer where they are larger than 32x32."""
+    """Return how many of (n, c, h, w) images are in one batch: `most`, fewer if they are larger than 32x32."""
     return max(1, min(most, _PIXELS_AT_ONCE // (images.shape[-2] * images.shape[-1])))
 
 
 def images_fingerprint(images: Tensor) -> str:
-    """First 16 hex digits of the sha256 over the pixels of (n, c, h, w) uint8 images."""
+    """Return the first 16 hex digits of the SHA-256 over the pixels of (n, c, h, w) uint8 images."""
     digest = hashlib.sha256()
     _add_pixels(digest, images)
     return digest.hexdigest()[:16]
@@ -124,10 +124,10 @@ def _add_pixels(digest: hashlib._Hash, images: Tensor) -> None:
 
 
 def to_float(images_uint8: Tensor) -> Tensor:
-    """uint8 images of any shape to float32 in [0, 1], same shape and device.
+    """Convert uint8 images of any shape to float32 in [0, 1], same shape and device.
 
     Raises:
-        TypeError: for any other dtype, since dividing by 255 twice would pass unseen.
+        TypeError: any other dtype, since dividing by 255 twice would go unnoticed.
     """
     if str(images_uint8.dtype) != "torch.uint8":
         raise TypeError(f"to_float expects uint8 images, not {images_uint8.dtype}")
@@ -135,12 +135,12 @@ def to_float(images_uint8: Tensor) -> Tensor:
 
 
 def corrupted(images: Tensor, how: str) -> Tensor:
-    """Corrupted auxiliary images: what an attacker knows of its victims (GMI, Zhang et al. 2020).
+    """Corrupt auxiliary images: the attacker's knowledge of its victims (GMI, Zhang et al. 2020).
 
     Args:
         images: (n, c, h, w) in [0, 1].
-        how: "blur", each pixel the mean of the square of a quarter of the image's side around it; or "mask", the middle
-            half of rows and columns black.
+        how: "blur", each pixel becomes the mean over a square of a quarter of the image's side; or "mask", the middle
+            half of rows and columns becomes black.
 
     Raises:
         ValueError: another `how`.

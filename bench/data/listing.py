@@ -1,4 +1,4 @@
-"""A data set of image files as a list: which file shows what, and whose part it is in; and reading what is listed."""
+"""A data set of image files as a list: the class and part of each file; and the reader of listed files."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from bench.data.rows import take
 from bench.errors import BadData
 
 _NAMED = 10
-"""Broken files that an error names."""
+"""Number of broken files that an error names."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """Images with the number of each one's class and, where it is known, of the person that it shows."""
+    """Images with the class number of each one and, where known, the person on it."""
 
     files: Sequence[Source]
     labels: Sequence[int]
@@ -37,17 +37,17 @@ class Listing:
     """A data set of image files.
 
     Attributes:
-        name: of the `ImageData`.
-        base: a folder above all files.
+        name: name of the `ImageData`.
+        base: a folder that contains all files.
         class_names: one per class, in the order of the labels.
-        train: the training part, or everything where `test` is None.
-        test: the official test part. None = of the n images of each class, the n // hold_out whose pixels' SHA-256 is
-            smallest are the test set.
+        train: the training part, or all files if `test` is None.
+        test: the official test part. None = of the n images of each class, the n // hold_out with the smallest SHA-256
+            of their pixels are the test set.
         look: how a file becomes an image; a request for another size changes its side.
-        outsiders: files that show people of no class.
+        outsiders: files that show people outside the classes.
         hold_out: see `test`.
         left_out: folders without images that were left out.
-        notes: how the files were found, a sentence each.
+        notes: sentences on how the files were found.
     """
 
     name: str
@@ -63,10 +63,10 @@ class Listing:
 
 
 def read(listed: Listing, asked: Request) -> ImageData:
-    """The data set that is listed, decoded once.
+    """Read the listed data set; files are decoded once.
 
     Raises:
-        BenchError: files that cannot be read, unless the request says to leave them out; or then too little is left.
+        BenchError: files cannot be read, unless the request omits them; or too few are left then.
     """
     parts = [listed.train] + ([] if listed.test is None else [listed.test])
     files = [file for part in parts for file in part.files] + list(listed.outsiders)
@@ -92,7 +92,7 @@ def _check_broken(decoded: Decoded, files: Sequence[Source], name: str, skip: bo
 
 
 def _conversions(decoded: Decoded, count: int, look: Look) -> tuple[str, ...]:
-    """Changes of the images and decisions about them, a sentence each."""
+    """Return sentences on changes of the images and decisions about them."""
     channels, done, said = decoded.images.shape[1], decoded.done, []
     read = count - len(decoded.broken)
     which = "as declared"
@@ -122,7 +122,7 @@ def _conversions(decoded: Decoded, count: int, look: Look) -> tuple[str, ...]:
 def _assemble(
     listed: Listing, decoded: Decoded, files: Sequence[Source], asked: Request, conversions: tuple[str, ...]
 ) -> ImageData:
-    """The parts of the data set, without the broken files."""
+    """Build the parts of the data set, without the broken files."""
     labelled = listed.train if listed.test is None else _joined(listed.train, listed.test)
     labels = torch.tensor(labelled.labels, dtype=torch.int64)
     people = None if labelled.people is None else torch.tensor(labelled.people, dtype=torch.int64)
@@ -160,7 +160,7 @@ def _joined(one: Part, other: Part) -> Part:
 
 
 def _test_rows(listed: Listing, labels: Tensor, sound: Tensor, found: Marks) -> Tensor:
-    """(n,) bool of all labelled files."""
+    """Return (n,) bool over all labelled files: the test set."""
     is_test = torch.zeros(len(labels), dtype=torch.bool)
     if listed.test is not None:
         is_test[len(listed.train.labels) :] = True
@@ -184,5 +184,5 @@ def _check_left(listed: Listing, labels: Tensor, train: Tensor, test: Tensor) ->
 
 
 def _content(found: Marks) -> str:
-    """What names the images of all rows: the hash of their hashes."""
+    """Return a name for the images of all rows: the hash of their hashes."""
     return hashlib.sha256(found.exact.tobytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""What tells images apart or alike: the hash of their pixels, and a coarse look that survives being encoded again."""
+"""Marks that compare images: the hash of the pixels, and a coarse look that survives re-encoding."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 Bytes = NDArray[np.uint8]
 EXACT = 16
-"""Bytes of a SHA-256 that are kept of every image."""
+"""Number of bytes of a SHA-256 that are kept of every image."""
 LOOK = (9, 8)
-"""Width and height that an image is shrunk to for its look."""
+"""Width and height to which an image is reduced for its look."""
 
 
 @dataclass(frozen=True, eq=False)
 class Marks:
-    """Of n images: the first bytes of the SHA-256 of each one's pixels, (n, 16) uint8; and its look, (n,) uint64."""
+    """Marks of n images: the first bytes of the SHA-256 of the pixels, (n, 16) uint8; and the looks, (n,) uint64."""
 
     exact: Bytes
     look: NDArray[np.uint64]
@@ -32,22 +32,22 @@ class Marks:
 
 
 def exact(image: Bytes) -> Bytes:
-    """(16,) uint8, of the pixels of one image in the order in which they are kept, (c, h, w)."""
+    """Return the (16,) uint8 hash of an image's pixels in their stored order, (c, h, w)."""
     digest = hashlib.sha256(np.ascontiguousarray(image).data).digest()
     return np.frombuffer(digest[:EXACT], np.uint8)
 
 
 def look(image: Image.Image) -> np.uint64:
-    """64 bits: whether each of 8x9 grey cells is brighter than its left neighbour (a difference hash)."""
+    """Return 64 bits: whether each of 8x9 grey cells is brighter than its left neighbour (a difference hash)."""
     small = np.asarray(image.convert("L").resize(LOOK), dtype=np.int16)
     return np.packbits(small[:, 1:] > small[:, :-1]).view(">u8").astype(np.uint64)[0]
 
 
 def keys(found: Bytes) -> list[bytes]:
-    """The rows of `Marks.exact` as keys of a set."""
+    """Return the rows of `Marks.exact` as keys of a set."""
     return [row.tobytes() for row in found]
 
 
 def of_images(images: Tensor) -> list[bytes]:
-    """The same keys of (n, c, h, w) uint8 images."""
+    """Return the same keys for (n, c, h, w) uint8 images."""
     return [exact(image).tobytes() for image in images.numpy()]

@@ -1,5 +1,4 @@
-"""Names of data sets as they are typed, NAME[:ARGUMENT][@SIZE][@grey or @rgb], and as records have them,
-NAME-ARGUMENT-rgb-32px.
+"""Names of data sets: as typed, NAME[:ARGUMENT][@SIZE][@grey or @rgb], and in records, NAME-ARGUMENT-rgb-32px.
 
 Data sets that are read by path, such as `npz:PATH`, are named after the last word of the path.
 """
@@ -53,12 +52,12 @@ OWN = {
         "validation instead; without both a sixth of the rows is held out",
     ),
 }
-"""What a user's own images must be, a line each, by kind."""
+"""The requirements on a user's own images, a line per kind."""
 CHANNELS = {"grey": 1, "rgb": 3}
 """The word for a number of channels, in names."""
 SIZES = range(8, 257)
 FILE_SIDE = 32
-"""Side of the images of a user's own files, where the user gives no size."""
+"""Default side of images from a user's own files."""
 DECODED = ("imagefolder", "hf")
 """Kinds whose images are decoded from files."""
 _PIXELS = re.compile(r"-([0-9]+)px")
@@ -66,9 +65,9 @@ _PIXELS = re.compile(r"-([0-9]+)px")
 
 @dataclass(frozen=True)
 class Name:
-    """A parsed name: of a plug-in, with its argument ("" = none); or of a kind that is read by path.
+    """A parsed name: a plug-in with its argument ("" = none); or a kind of data set that is read by path.
 
-    `size` and `channels` are None where the data set's own are meant.
+    `size` and `channels` are None for the data set's own.
     """
 
     kind: str
@@ -78,10 +77,10 @@ class Name:
 
 
 def parse(name: str, known: dict[str, str]) -> Name:
-    """What a name means, as far as the name tells.
+    """Parse a name without reading any file.
 
     Args:
-        known: all names with a line each, for the error.
+        known: all names with a line each, for the error message.
 
     Raises:
         BenchError: no such name, an empty path or argument, or a size outside 8 to 256.
@@ -103,7 +102,7 @@ def parse(name: str, known: dict[str, str]) -> Name:
 
 
 def _shaped(kind: str, text: str) -> Name:
-    """A name without the size and the channels behind it; those of an `npz:` stand behind `.npz`."""
+    """Split size and channels from a name; those of an `npz:` follow `.npz`."""
     match = re.fullmatch(rf"(.*?)(?:@([0-9]+))?(?:@({'|'.join(CHANNELS)}))?", text, re.DOTALL)
     if match is None or (kind == "npz" and not match[1].endswith(".npz")):
         return Name(kind, text)
@@ -112,7 +111,7 @@ def _shaped(kind: str, text: str) -> Name:
 
 
 def path_label(name: Name) -> str:
-    """What a data set that is read by path is called: [a-z0-9_-], at most 64 characters."""
+    """Return the label of a data set read by path: [a-z0-9_-], at most 64 characters."""
     location = os.path.abspath(os.path.expanduser(name.argument))
     is_file = name.kind == "npz" or (name.kind == "pt" and location.endswith(".pt"))
     label = Path(location).stem if is_file else Path(location).name
@@ -123,24 +122,24 @@ def path_label(name: Name) -> str:
 
 
 def _shape_words(name: Name, own_size: int | None, own_channels: int | None) -> str:
-    """The end of a name in records where images have another shape than the data set's own."""
+    """Return the end of a record's name if images have another shape than the data set's own."""
     words = {number: word for word, number in CHANNELS.items()}
     colour = "" if name.channels in (None, own_channels) else f"-{words[name.channels]}"
     return colour + ("" if name.size in (None, own_size) else f"-{name.size}px")
 
 
 def safe_word(text: str) -> str:
-    """Text in the characters [a-z0-9_-], none of the latter at an end."""
+    """Reduce text to the characters [a-z0-9_-], without - or _ at either end."""
     return re.sub(r"[^a-z0-9_]+", "-", text.lower()).strip("-")
 
 
 def label(base: str, name: Name, usual: str, own: tuple[int, int] | None) -> str:
-    """The name in records: argument, size and channels that are the data set's own are left out.
+    """Return the name in records; argument, size and channels are left out if they are the data set's own.
 
     Args:
-        base: the plug-in's name, or that of its version.
-        usual: the argument where none is given.
-        own: channels and side of the data set's own images, where they are known.
+        base: the plug-in's name, or the name of its version.
+        usual: the default argument.
+        own: channels and side of the data set's own images, if known.
 
     >>> label("lfw", Name("lfw", "10", 32), "20", (3, 64)), label("lfw", Name("lfw", "20", 64, 1), "20", (3, 64))
     ('lfw-10-32px', 'lfw-grey')
@@ -151,7 +150,7 @@ def label(base: str, name: Name, usual: str, own: tuple[int, int] | None) -> str
 
 
 def size_in(name: str) -> int | None:
-    """The size that a name in records ends with; None where it has none.
+    """Return the size at the end of a record's name; None without one.
 
     >>> size_in("celeba-g-subset-32px"), size_in("cifar10-jpeg")
     (32, None)
@@ -161,7 +160,7 @@ def size_in(name: str) -> int | None:
 
 
 def channels_in(name: str) -> int | None:
-    """The channels that a name in records says behind all else but the size; None where it says none.
+    """Return the channels in a record's name, ignoring its size; None without any.
 
     >>> channels_in("mnist-rgb-32px"), channels_in("cifar10-grey"), channels_in("mnist")
     (3, 1, None)
@@ -171,7 +170,7 @@ def channels_in(name: str) -> int | None:
 
 
 def is_by_path(name: str) -> bool:
-    """Whether a name in records is of images that are read by path: a user's own.
+    """Whether a name in records belongs to images read by path: a user's own.
 
     >>> is_by_path("npz-mine"), is_by_path("digits")
     (True, False)

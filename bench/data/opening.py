@@ -1,7 +1,7 @@
-"""Image files of any mode as upright images of 8 bits, grey or RGB.
+"""Open image files of any mode as upright 8-bit images, grey or RGB.
 
-The format and mode of a file decide how it is read, never the values of other files: an image does not depend on
-another one.
+The format and mode of a file decide how it is read, never the values of other files, so that images are independent of
+each other.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from PIL import Image, ImageOps
 
 BAD_IMAGE = (
     *(OSError, EOFError, ValueError, SyntaxError, struct.error, zlib.error, Image.DecompressionBombError),
-    *(KeyError, IndexError, TypeError, OverflowError),  # Pillow's readers raise these for headers that make no sense
+    *(KeyError, IndexError, TypeError, OverflowError),  # Pillow raises these for invalid headers
 )
 TURNED, TRANSPARENT, DEEP, FRAMES = "turned", "transparent", "deep", "frames"
-"""Changes of an image: turned as EXIF says; put on white; reduced to 8 bits; all frames except the first left out."""
+"""Changes of an image: rotated by EXIF; put on white; reduced to 8 bits; frames after the first left out."""
 
 _DEEP = {"I;16": (0.0, 65535.0), "F": (0.0, 1.0), "I": (0.0, 255.0)}
-"""Modes of more than 8 bits, to the values that mean black and white. TIFF has I for integers of 32 bits."""
+"""Modes of more than 8 bits, to the values of black and white. TIFF uses I for 32-bit integers."""
 _ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 _GREY = ("L", "1", "LA", "La", "I", "F")
 _ORIENTATION = 0x0112
@@ -35,11 +35,11 @@ _WHITE = 255
 
 
 class StoredImage(Protocol):
-    """An encoded image inside of another file, such as a row of a table; `str` of it is how errors call it.
+    """An encoded image inside another file, such as a row of a table; errors show its `str`.
 
     Attributes:
-        name: unique within the data set, as records call it.
-        version: another text wherever the bytes may be others.
+        name: unique within the data set, as used in records.
+        version: a text that changes whenever the bytes may change.
     """
 
     @property
@@ -49,7 +49,7 @@ class StoredImage(Protocol):
     def version(self) -> str: ...
 
     def read(self) -> bytes:
-        """The encoded bytes. Raises ValueError where there are none."""
+        """Return the encoded bytes. Raises ValueError if there are none."""
 
 
 Source = Path | StoredImage
@@ -57,24 +57,24 @@ PixelRange = tuple[float, float]
 
 
 class Broken(Exception):
-    """The fault of a file, in words that follow its name."""
+    """The fault of a file, as words that follow its name."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """An image of mode L or RGB, and what was done to it."""
+    """An image of mode L or RGB, and the changes made to it."""
 
     image: Image.Image
     done: tuple[str, ...]
 
 
 def name_of(source: Source, base: Path) -> str:
-    """What records call a source of images below `base`."""
+    """Return the name of a source of images below `base` in records."""
     return source.relative_to(base).as_posix() if isinstance(source, Path) else source.name
 
 
 def is_grey(source: Source) -> bool:
-    """Whether an image is stored as grey, or is none: that is found out, and said, when it is decoded."""
+    """Whether an image is stored as grey; True for broken files, whose fault is reported when they are decoded."""
     try:
         with _opened(source) as image:
             return image.mode in _GREY or image.mode.startswith("I;16")
@@ -83,7 +83,7 @@ def is_grey(source: Source) -> bool:
 
 
 def open_image(source: Source, pixel_range: PixelRange | None) -> Opened:
-    """The image of a source.
+    """Open the image of a source.
 
     Args:
         pixel_range: the values that mean black and white in files of more than 8 bits; None = those of the format.
@@ -130,12 +130,12 @@ def _upright(opened: Image.Image, pixel_range: PixelRange | None) -> Opened:
 def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
-    except BAD_IMAGE:  # of a block that cannot be read nothing is known, and the image itself is whole
+    except BAD_IMAGE:  # the EXIF block is unreadable, but the image itself is intact
         return 1
 
 
 def _reduced(values: np.ndarray, pixel_range: PixelRange) -> Image.Image:
-    """Values of a range as 8 bits. Raises Broken where one is outside."""
+    """Convert values of a range to 8 bits. Raises Broken if one is outside."""
     low, high = pixel_range
     if not (np.isfinite(values).all() and values.min() >= low and values.max() <= high):
         raise Broken(

@@ -1,4 +1,4 @@
-"""Who holds which private record: disjoint parts for the teachers of an ensemble or the clients of a federation."""
+"""Partition private records: disjoint parts for the teachers of an ensemble or the clients of a federation."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ Parts = list["NDArray[np.int64]"]
 
 
 def partition(images: Tensor, labels: Tensor, count: int, name: str, alpha: float, seed: int) -> Parts:
-    """Divide records among `count` holders.
+    """Partition records among `count` holders.
 
     Args:
         images: (n, c, h, w) uint8.
         labels: (n,) int64.
         name: a key of `PARTITIONS`.
-        alpha: > 0, concentration of the Dirichlet partitions; small = each holder has few classes.
-        seed: of the hash's salt or of the Dirichlet draws; in [0, 2^32).
+        alpha: > 0, concentration of the Dirichlet partitions; if it is small, each holder has few classes.
+        seed: the hash's salt or the seed of the Dirichlet draws; in [0, 2^32).
 
     Returns:
-        `count` disjoint index arrays that together hold every record; those of `hash` may be empty.
+        `count` disjoint index arrays that together contain every record; those of `hash` may be empty.
 
     Raises:
         BenchError: an unknown name, fewer records than holders, or Dirichlet draws that always left a holder with
@@ -51,10 +51,10 @@ def partition(images: Tensor, labels: Tensor, count: int, name: str, alpha: floa
 
 
 def with_guests(images: Tensor, labels: Tensor, guests: int, count: int, name: str, alpha: float, seed: int) -> Parts:
-    """As `partition`, but the last `guests` records, an audit's canaries, come to holders by their hash: who holds the
-    others must not depend on whether they are there, as a guarantee speaks of one record of a holder's.
+    """Partition as `partition`, but assign the last `guests` records, an audit's canaries, by their hash: the holders
+    of the other records must not depend on the canaries, as a guarantee covers one record of a holder.
 
-    By `hash` that is what `partition` does. Raises BenchError as it does.
+    For `hash` the result is that of `partition`. Raises BenchError as `partition`.
     """
     held = len(images) - guests
     parts = partition(images[:held], labels[:held], count, name, alpha, seed)
@@ -65,7 +65,7 @@ def with_guests(images: Tensor, labels: Tensor, guests: int, count: int, name: s
 
 
 def by_hash(images: Tensor, count: int, seed: int) -> Parts:
-    """Holder of a record = SHA-256(seed, its pixels) mod count; blind to its label, its place and all other records.
+    """Assign a record to holder SHA-256(seed, its pixels) mod count; independent of its label, index and other records.
 
     So replacing, adding or removing one record changes one part (replacing: at most two).
     """
@@ -76,15 +76,15 @@ def by_hash(images: Tensor, count: int, seed: int) -> Parts:
 
 
 def by_dirichlet(labels: NDArray[np.int64], count: int, alpha: float, seed: int, balanced: bool) -> Parts:
-    """Every class's records, shuffled, cut by shares drawn from Dirichlet(alpha); drawn again until all have 10.
+    """Cut every class's shuffled records by shares drawn from Dirichlet(alpha); draw again until all holders have 10.
 
     `balanced` sets the share of a holder that already has its equal part of all records to 0, as the federated
-    comparison of DENSE does (Zhang et al., NeurIPS 2022). Where alpha is so small that all shares underflow, one holder
-    at random, of those that may get more, gets the class, which is the limit. The draws come from NumPy's
-    legacy generator, with which that comparison's client sizes can be reproduced.
+    comparison of DENSE does (Zhang et al., NeurIPS 2022). If alpha is so small that all shares underflow, one random
+    eligible holder gets the class, which is the limit for alpha to 0. The draws come from NumPy's legacy generator,
+    which reproduces that comparison's client sizes.
 
     Raises:
-        BenchError: `alpha` not above 0, or 1000 draws in vain.
+        BenchError: `alpha` is not above 0, or 1000 draws all failed.
     """
     if not alpha > 0:
         raise BadOption(f"Dirichlet alpha {alpha}: expected more than 0, such as 0.5")
@@ -111,7 +111,7 @@ def _dirichlet_draw(
         random.shuffle(members)
         shares = random.dirichlet(np.repeat(alpha, count))
         may = np.flatnonzero(sizes < len(labels) / count) if balanced else np.arange(count)
-        if not shares[may].sum() > 0:  # NaN where a tiny alpha underflows
+        if not shares[may].sum() > 0:  # NaN if a tiny alpha underflows
             shares = np.eye(count)[random.choice(may)]
         shares = np.where(np.isin(np.arange(count), may), shares, 0.0)
         cuts = (np.cumsum(shares / shares.sum()) * len(members)).astype(int)[:-1]

@@ -1,4 +1,4 @@
-"""Whether a data set of another package reads what it must; of ours the contract tests ask that, and more."""
+"""Check that a data set of another package reads what it declares; contract tests check this project's own."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bench.data.request import Request
 
 CHANNELS = (1, 3)
 WORDS = re.compile(r"[a-z0-9_-]{1,64}")
-"""What the name of a data set may be: files are called by it."""
+"""Pattern of a data set's name, which becomes part of file names."""
 
 
 def unlike(name: str, facts: DatasetFacts, found: Any, asked: Request) -> str:
-    """The fault of the images that a data set called `name` has read for a request; "" if there is none."""
+    """Return the fault of the images that a data set called `name` has read for a request; "" if there is none."""
     if not isinstance(found, ImageData):
         return f"reads {type(found).__name__}; expected ImageData"
     if not (found.name == name or found.name.startswith(f"{name}-")) or not WORDS.fullmatch(found.name):

@@ -1,4 +1,4 @@
-"""Requests for a data set: its folder, its argument, the shape of images, and where decoded images are kept."""
+"""Requests for a data set: its folder, its argument, the shape of images, and the store for decoded images."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 Keep = Callable[[str, dict[str, Any], Callable[[Path], None]], Path]
-"""(kind, spec, make) to the folder of a step that `make(folder)` fills, once for all runs and processes."""
+"""Function of (kind, spec, make) that returns the folder of a step; `make(folder)` fills it once for all processes."""
 
 Fit = Literal["crop", "pad", "stretch"]
-"""How an image that is not square becomes one."""
+"""How a non-square image becomes square."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A user's declarations about their own images, where the files do not decide how they are read.
+    """A user's declarations about their own images that the files do not contain.
 
     Attributes:
-        fit: crop = the central square; pad = black bars; stretch = another ratio of the sides.
-        pixel_range: the values that mean black and white; None = those of the dtype or the file format.
+        fit: crop = the central square; pad = black bars; stretch = changed aspect ratio.
+        pixel_range: the values of black and white; None = those of the dtype or the file format.
     """
 
     fit: Fit = "crop"
@@ -28,21 +28,21 @@ class Reading:
 
 
 AS_DECLARED = Reading()
-"""As dtypes and file formats say."""
+"""The defaults: as dtypes and file formats say."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a data set is asked for.
+    """A request to read a data set.
 
     Attributes:
-        root: the folder below which data sets lie.
+        root: the folder of the data sets.
         download: fetch what is missing into `root`.
-        argument: what stands behind the colon of `NAME:ARGUMENT`; "" where nothing does.
+        argument: the text after the colon of `NAME:ARGUMENT`; "" without one.
         size: side of the images in pixels; None = the data set's own.
         channels: 1 = grey, 3 = RGB; None = the data set's own.
-        skip_broken: leave out image files that cannot be read, instead of refusing them.
-        keep: where decoded images are kept; None = nowhere.
+        skip_broken: omit unreadable image files instead of refusing them.
+        keep: store for decoded images; None = do not keep them.
         reading: how a user's own images are read.
     """
 

@@ -1,4 +1,4 @@
-"""Images of a data set in another shape: resized bilinearly (antialiased), channels repeated or reduced to luma."""
+"""Change the shape of a data set's images: bilinear resizing (antialiased), channels repeated or reduced to luma."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bench.data.images import ImageData
 from bench.data.request import Fit
 
 _LUMA = (0.299, 0.587, 0.114)
-"""Of ITU-R BT.601."""
+"""Luma weights of ITU-R BT.601."""
 _AT_ONCE = 2**22
 
 
 def in_shape(data: ImageData, channels: int, side: int) -> ImageData:
-    """The data set with images of side x side pixels and 1 or 3 channels, in memory."""
+    """Return the data set with images of side x side pixels and 1 or 3 channels, in memory."""
     shape = (channels, side, side)
     outsiders = None if data.outsiders is None else fit(data.outsiders, shape)
     return replace(
@@ -32,8 +32,8 @@ def in_shape(data: ImageData, channels: int, side: int) -> ImageData:
 
 
 def squared(images: Tensor, how: Fit) -> Tensor:
-    """(n, c, h, w) uint8 images as squares: the central one, black bars around the image, or stretched to the longer
-    side."""
+    """Make (n, c, h, w) uint8 images square: the central square, black bars around the image, or stretched to the
+    longer side."""
     height, width = images.shape[2:]
     if height == width:
         return images
@@ -49,7 +49,7 @@ def squared(images: Tensor, how: Fit) -> Tensor:
 
 
 def fit(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
-    """(n, c, h, w) uint8 images in the shape (c, h, w) of others; themselves where they have it."""
+    """Convert (n, c, h, w) uint8 images to the shape (c, h, w); images that have it are returned unchanged."""
     if tuple(images.shape[1:]) == shape:
         return images
     whole = torch.empty(len(images), *shape, dtype=torch.uint8)

@@ -1,6 +1,6 @@
-"""Some of many images: a view where they stand side by side, else a copy; a large one in a file instead of memory.
+"""Select images: a view if the rows are consecutive, else a copy; large copies are files instead of memory.
 
-What stands in a mapped file is known by the file's digest, without reading it.
+The content of a mapped file is identified by the file's digest, without reading it.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 LARGE = 2**28
-"""Bytes from which on rows are copied to a file that is mapped into memory."""
+"""Size in bytes above which rows are copied to a file that is mapped into memory."""
 FILE, MANIFEST = "images.u8", "step.json"
-"""The array, and what the store writes beside it."""
+"""File names of the array, and of the store's manifest next to it."""
 _AT_ONCE = 2**24
 
 
 def take(images: Tensor, rows: Tensor, keep: Keep | None, content: str) -> Tensor:
-    """`images[rows]`, without holding a large copy in memory.
+    """Return `images[rows]` without holding a large copy in memory.
 
     Args:
         images: (n, c, h, w) uint8.
         rows: (m,) int64.
-        keep: where a large copy is kept; None = in memory after all.
-        content: names the images of all n rows, for a copy to be found again.
+        keep: store for a large copy; None = memory.
+        content: identifies the images of all n rows, so that a stored copy is found again.
 
     Returns:
-        (m, c, h, w) uint8: of large images a view where the rows are consecutive; else a copy.
+        (m, c, h, w) uint8: for large images a view if the rows are consecutive; else a copy.
     """
     shape = (len(rows), *images.shape[1:])
     if math.prod(shape) < LARGE:
@@ -56,7 +56,8 @@ def take(images: Tensor, rows: Tensor, keep: Keep | None, content: str) -> Tenso
 
 
 def mapped(file: Path, shape: tuple[int, ...]) -> Tensor:
-    """The uint8 array in a file as a tensor: pages are read when they are used; writing to it changes no file."""
+    """Map the uint8 array in a file as a tensor: pages are read on use; writing to the tensor does not change the
+    file."""
     import numpy as np
     import torch
 
@@ -66,13 +67,13 @@ def mapped(file: Path, shape: tuple[int, ...]) -> Tensor:
 
 
 _FILES: dict[int, tuple[Path, int]] = {}
-"""Where an array is mapped to, and which file and how many bytes; the last that was mapped there."""
+"""Memory address of each mapped array to its file and its size in bytes; the latest mapping wins."""
 
 
 def mapped_content(images: Tensor) -> str | None:
-    """What names the bytes of a large tensor that lies in a mapped file: the file's SHA-256 and the place in it.
+    """Return the identity of a large tensor in a mapped file: the file's SHA-256 and the position in it.
 
-    None of other tensors: of those in memory, and of small ones, whose bytes are quickly read.
+    None for tensors in memory, and for small ones, whose bytes are read quickly.
     """
     storage = images.untyped_storage()
     file, size = _FILES.get(storage.data_ptr(), (None, 0))
@@ -82,7 +83,7 @@ def mapped_content(images: Tensor) -> str | None:
 
 
 def _sha256(file: Path, images: Tensor) -> str:
-    """Of the whole file, as the store wrote it down; of one that is not in the store, or gone, of what is mapped."""
+    """Return the file's SHA-256 from the store's manifest; if there is none, hash the mapped bytes."""
     import torch
 
     manifest = file.with_name(MANIFEST)

@@ -1,6 +1,6 @@
-"""Who gets which training record: the teacher (private), the attacker (aux, without labels) or everyone (public).
+"""Splits of the training records: for the teacher (private), the attacker (aux, without labels) or everyone (public).
 
-The test set belongs to no one here: no function of this file reads it.
+The test set is in no part: no function of this file reads it.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _SPLITS = {
     "cross": "all of the training set is private; the attacker has images of the same kind from another source",
 }
 FROM_ANOTHER_SET = ("full", "cross")
-"""Splits in which the attacker's images are another data set's."""
+"""Splits with the attacker's images from another data set."""
 HALVES = ("disjoint-low", "disjoint-high")
-"""Splits of which half of the classes is private."""
+"""Splits in which half of the classes is private."""
 _AUX_SHARE = 6
 FEW = 300
-"""Private images of split `few`."""
+"""Number of private images of split `few`."""
 _PUBLIC_SHARE = 2
-"""Of the attacker's part of iid, half is public where a method asks for public images."""
+"""Half of the attacker's part of iid is public if a method needs public images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +51,13 @@ class Split:
         name: one of `split_names()`.
         private: (n,) int64, ascending: the teacher's records.
         aux: (m,) int64, ascending, disjoint from `private`: the attacker's records; empty if `aux_dataset` is set.
-        aux_dataset: name of the data set the attacker's images come from instead, or None.
-        public: (p,) int64, ascending, disjoint from both: images that a method may use without labels; None where no
-            method asked for any.
+        aux_dataset: name of the data set that provides the attacker's images instead, or None.
+        public: (p,) int64, ascending, disjoint from both: images that a method may use without labels; None if the
+            method needs none.
         outside: whether `aux` and `public` are indices into the data set's outsiders instead.
-        before: (k,) int64: `private` before copies were removed, as the training set was numbered then; None where no
-            private record was removed. Which labels are wrong under split canaries is decided by these.
-        kept: (k,) bool: which of `before` are still there.
+        before: (k,) int64: `private` before duplicates were removed, as the training set was numbered then; None if no
+            private record was removed. These numbers decide which labels are wrong under split canaries.
+        kept: (k,) bool: which of `before` remain.
     """
 
     name: str
@@ -71,26 +71,25 @@ class Split:
 
 
 def split_names() -> dict[str, str]:
-    """Split name -> one line about it."""
+    """Return the names of splits with one line each."""
     return dict(_SPLITS)
 
 
 def split(data: ImageData, name: str, public: bool = False, attacked: bool = True) -> Split:
-    """Divide `data`'s training set; depends on its name, size and labels only, never on the test set.
+    """Split `data`'s training set; depends only on its name, size and labels, never on the test set.
 
     iid: records in the order of the sha256 of "<data.name>:<index>"; the first n // 6 are aux, the others private.
     canaries: as iid, and some private records have another label in `private_part` (`bench.data.canaries`).
-    few: in the same order, the last 300 are private, the others aux: whoever is private here is so under iid.
+    few: in the same order, the last 300 are private, the others aux: every private record of few is private under iid.
     full: all private; aux from another data set. disjoint-low: classes below classes / 2 private, the others aux;
     disjoint-high: the other way round. identity: where the data set has images of people of no class (its outsiders),
     all its training images are private and those are aux; else people in the order of the sha256 of "<data.name>:
     person <number>", the first sixth of them aux. cross: as full, from a data set of the same kind.
 
     Args:
-        public: whether unlabelled images of the private records' own distribution are set apart for the method. Of
-            the aux records of iid, canaries, few and identity, in the order of the same hash of their indices, the
-            first half is then the attacker's, the other one public; private records are the same as without. No other
-            split has such images.
+        public: reserve unlabelled images from the private records' own distribution for the method. The aux records of
+            iid, canaries, few and identity are then sorted by the same hash of their indices: the first half stays with
+            the attacker, the other one is public; private records do not change. Other splits have no such images.
         attacked: whether there is an attacker, who needs images: without one, full and cross need no second data set.
 
     Raises:
@@ -128,7 +127,7 @@ def split(data: ImageData, name: str, public: bool = False, attacked: bool = Tru
 
 
 def _outside(data: ImageData, outsiders: int, public: bool) -> Split:
-    """All training images are private, and the attacker has those of people who are in no class."""
+    """Split with all training images private; the attacker has the outsiders, people who are in no class."""
     import torch
 
     is_aux = torch.ones(outsiders, dtype=torch.bool)
@@ -140,7 +139,8 @@ def _outside(data: ImageData, outsiders: int, public: bool) -> Split:
 
 
 def private_part(data: ImageData, split: Split, keep: Keep | None = None) -> tuple[Tensor, Tensor]:
-    """The teacher's records: images (n, c, h, w) uint8 and labels (n,) int64, numbered as in `private_domain`."""
+    """Return the teacher's records: images (n, c, h, w) uint8 and labels (n,) int64, numbered as in
+    `private_domain`."""
     images = take(data.train_images, split.private, keep, data.fingerprint)
     labels = _renumbered(data, split)[data.train_labels[split.private]]
     if (rows := mislabelled(data, split)) is not None:
@@ -150,7 +150,7 @@ def private_part(data: ImageData, split: Split, keep: Keep | None = None) -> tup
 
 
 def mislabelled(data: ImageData, split: Split) -> LongTensor | None:
-    """(m,) ascending rows of `private_part` whose label is wrong; None under every split but canaries."""
+    """Return (m,) ascending rows of `private_part` with a wrong label; None under every split except canaries."""
     import torch
 
     if split.name != CANARIES:
@@ -163,17 +163,17 @@ def mislabelled(data: ImageData, split: Split) -> LongTensor | None:
 
 
 def _first_numbers(split: Split) -> LongTensor:
-    """(n,) int64: the private records' indices before any was removed."""
+    """Return (n,) int64: the private records' indices before any was removed."""
     if split.before is None or split.kept is None:
         return split.private
     return split.before[split.kept]  # type: ignore[return-value]
 
 
 def private_domain(data: ImageData, split: Split, keep: Keep | None = None) -> ImageData:
-    """The data set as the teacher's world knows it: only records of private classes, numbered from 0, names kept.
+    """Restrict the data set to the private classes, numbered from 0 with their names.
 
-    Of the test set too, so that accuracy is measured on classes the teacher was taught; under split identity, on people
-    who are not the attacker's. `data` itself where all classes and people are private.
+    The test set is restricted too, so that accuracy is measured on the teacher's classes; under split identity, on
+    people outside the attacker's part. `data` itself is returned if all classes and people are private.
     """
     numbers = _renumbered(data, split)
     train, test = numbers[data.train_labels] >= 0, numbers[data.test_labels] >= 0
@@ -190,7 +190,7 @@ def private_domain(data: ImageData, split: Split, keep: Keep | None = None) -> I
 
 
 def _of_private_people(data: ImageData, split: Split) -> Tensor:
-    """(m,) bool: the test images of nobody whom the attacker of split identity has."""
+    """Return (m,) bool: the test images of people outside the attacker's part of split identity."""
     import torch
 
     if split.name != "identity" or split.outside or data.train_people is None or data.test_people is None:
@@ -201,12 +201,12 @@ def _of_private_people(data: ImageData, split: Split) -> Tensor:
 
 
 def public_part(data: ImageData, split: Split) -> Tensor | None:
-    """The public images, without labels: (p, c, h, w) uint8; None where no method asked for any."""
+    """Return the public images, without labels: (p, c, h, w) uint8; None if the method needs none."""
     return None if split.public is None else attackers_source(data, split)[split.public]
 
 
 def attackers_source(data: ImageData, split: Split) -> Tensor:
-    """The images that `aux` and `public` of a split are indices into."""
+    """Return the images that `aux` and `public` of a split index."""
     if not split.outside:
         return data.train_images
     if data.outsiders is None:
@@ -215,10 +215,10 @@ def attackers_source(data: ImageData, split: Split) -> Tensor:
 
 
 def _renumbered(data: ImageData, split: Split) -> Tensor:
-    """(classes,) int64: every class's number among the private ones, -1 for the others.
+    """Return (classes,) int64: every class's number among the private ones, -1 for the others.
 
-    By the split and the data set's list of classes, never by the labels that are found: that a class has a private
-    record is nobody's to know, and the released network has an output for each.
+    The numbers follow from the split and the data set's list of classes, never from the labels found: the released
+    network has an output for every class, so that it does not reveal which classes have private records.
     """
     import torch
 
@@ -230,20 +230,20 @@ def _renumbered(data: ImageData, split: Split) -> Tensor:
 
 
 def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageData], keep: Keep | None = None) -> Tensor:
-    """The attacker's images, without labels: (m, c, h, w) uint8 in `data`'s shape.
+    """Return the attacker's images, without labels: (m, c, h, w) uint8 in `data`'s shape.
 
     Args:
         data: the data set that was split.
         split: its split.
-        load_other: called with `split.aux_dataset` where that is set; that data set's training images and outsiders
-            are then used, with channels repeated or reduced to luma (ITU-R BT.601) and resized bilinearly (antialiased)
-            as needed.
-        keep: as of `load`.
+        load_other: loads `split.aux_dataset` if that is set; that data set's training images and outsiders are then
+            used, with channels repeated or reduced to luma (ITU-R BT.601) and resized bilinearly (antialiased) as
+            needed.
+        keep: as in `load`.
     """
     if split.aux_dataset is None:
         source = attackers_source(data, split)
         content = f"{data.fingerprint}-False"
-        if split.outside and keep is not None:  # of whom a data set's fingerprint knows nothing
+        if split.outside and keep is not None:  # a data set's fingerprint does not cover outsiders
             content = f"{images_fingerprint(source)}-outside"
         return take(source, split.aux, keep, content)
     import torch
@@ -256,9 +256,9 @@ def aux_part(data: ImageData, split: Split, load_other: Callable[[str], ImageDat
 
 
 def aux_labels(data: ImageData, split: Split) -> Tensor | None:
-    """(m,) int64 labels of `aux_part`, numbered as in `private_domain`: for attackers who know them.
+    """Return (m,) int64 labels of `aux_part`, numbered as in `private_domain`: for attackers who know them.
 
-    None where the attacker's images are of other classes, of no class, or of another data set.
+    None if the attacker's images are of other classes, of no class, or from another data set.
     """
     if split.aux_dataset is not None or split.outside:
         return None
@@ -267,7 +267,7 @@ def aux_labels(data: ImageData, split: Split) -> Tensor | None:
 
 
 def _people(data: ImageData) -> Tensor:
-    """(n,) bool: the training images of the sixth of the people that is the attacker's."""
+    """Return (n,) bool: the training images of the sixth of the people in the attacker's part."""
     import torch
 
     if data.train_people is None:
@@ -304,12 +304,12 @@ def _all_but_few(name: str, total: int) -> Tensor:
 
 
 def _by_hash(name: str, indices: Iterable[int]) -> list[int]:
-    """Indices in the order of the sha256 of "<name>:<index>"."""
+    """Sort indices by the SHA-256 of "<name>:<index>"."""
     return sorted(indices, key=lambda index: hashlib.sha256(f"{name}:{index}".encode()).digest())
 
 
 def _public(name: str, of: str, is_aux: Tensor) -> LongTensor:
-    """(p,) ascending: the half of the aux records whose hashes are largest."""
+    """Return (p,) ascending: the half of the aux records with the largest hashes."""
     import torch
 
     if of not in ("iid", CANARIES, "few", "identity"):
@@ -325,7 +325,7 @@ def _public(name: str, of: str, is_aux: Tensor) -> LongTensor:
 
 
 def _other(name: str, split: str) -> str:
-    """The attacker's data set in split full or cross. Raises BenchError where there is none."""
+    """Return the attacker's data set in split full or cross. Raises BenchError if there is none."""
     known = facts(name)
     other = known.other if split == "full" else known.cross
     if other is None:

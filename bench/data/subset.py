@@ -1,4 +1,4 @@
-"""Some of the records of a data set, with all that is known of them."""
+"""Select records of a data set together with all their attributes."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ONE_IN = 6
-"""Of the records of a data set without a test part, one in six is held out."""
+"""One in this many records is held out if a data set has no test part."""
 
 
 def subset(data: ImageData, train: Tensor, test: Tensor, keep: Keep | None) -> ImageData:
-    """The training and test records of two masks, (n,) and (m,) bool; a part that is kept whole is not copied."""
+    """Select training and test records by masks, (n,) and (m,) bool; a part that is kept whole is not copied."""
     rows = {"train": train.nonzero().flatten(), "test": test.nonzero().flatten()}
     content = data.fingerprint
     images = {"train": data.train_images, "test": data.test_images}
@@ -37,9 +37,9 @@ def subset(data: ImageData, train: Tensor, test: Tensor, keep: Keep | None) -> I
 
 
 def held_out(count: int) -> Tensor:
-    """(n,) bool: the sixth of n records whose numbers have the smallest SHA-256.
+    """Return (n,) bool: the sixth of n records whose indices have the smallest SHA-256.
 
-    The choice depends only on the numbers, so no record decides whether another one is private.
+    The choice depends only on the indices, so that no record decides whether another one is private.
     """
     import torch
 

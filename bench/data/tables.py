@@ -1,6 +1,6 @@
-"""Folders of the library `datasets` (Hugging Face): parquet files as on its hub, or what `save_to_disk` writes.
+"""Folders of the library `datasets` (Hugging Face): parquet files as on its hub, or the output of `save_to_disk`.
 
-Only pyarrow is needed. Images are in the rows, encoded as in files, and are decoded in the same way.
+Only pyarrow is needed. Rows contain encoded images, which are decoded like image files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _METADATA = b"huggingface"
 _IMAGE_NAMES, _LABEL_NAMES = ("image", "img"), ("label", "labels", "class", "target")
 _NO_LABEL = -1
-"""The ClassLabel of a row that has none."""
+"""The ClassLabel value of a row without a label."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class Row:
         return f"{self.folder}: the image of row {self.number} of split {self.split}"
 
     def read(self) -> bytes:
-        """The encoded bytes. Raises ValueError where there are none."""
+        """Return the encoded bytes. Raises ValueError if there are none."""
         value = self.column[self.number].as_py()
         found = value.get("bytes") if isinstance(value, dict) else value
         if not isinstance(found, bytes):
@@ -65,7 +65,7 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class _Split:
-    """The rows of a split: images and labels, the classes that its ClassLabel names, and its files' sizes and times."""
+    """The rows of a split: images and labels, the classes of its ClassLabel, and its files' sizes and times."""
 
     name: str
     images: pa.ChunkedArray
@@ -79,12 +79,12 @@ class _Split:
 
 
 def load_tables(path: Path, name: str, request: Request) -> ImageData:
-    """Read the splits for training and for the test, or the one for validation where the test has none.
+    """Read the training and test splits; validation serves as test if there is no test split.
 
-    Without both, the n // 6 rows whose numbers have the smallest SHA-256 are the test set.
+    Without both, the n // 6 rows whose indices have the smallest SHA-256 are the test set.
 
     Raises:
-        BenchError: pyarrow is not there, no such folder, or columns of which it is not certain what they mean.
+        BenchError: pyarrow is not installed, no such folder, or columns whose meaning is ambiguous.
     """
     problem = f"data set '{name}': {path}"
     splits, notes = _wanted(_read_splits(path, problem), problem)
@@ -99,7 +99,7 @@ def load_tables(path: Path, name: str, request: Request) -> ImageData:
 
 
 def _parts(splits: list[_Split], labels: Labels, path: Path, problem: str) -> tuple[Part, Part, list[str]]:
-    """Training and test part, and a sentence where the latter is held out of the former."""
+    """Return training and test part, and a sentence if the test part is held out."""
     rows, numbers = [one.rows(path) for one in splits], [found.tolist() for found in labels.numbers]
     if len(splits) == 2:
         return Part(rows[0], numbers[0]), Part(rows[1], numbers[1]), []
@@ -112,7 +112,7 @@ def _parts(splits: list[_Split], labels: Labels, path: Path, problem: str) -> tu
 
 
 def _wanted(splits: list[_Split], problem: str) -> tuple[list[_Split], list[str]]:
-    """The split for training and the one for the test, if there is one, and what is not read."""
+    """Return the training split, the test split if there is one, and the splits that are not read."""
     labelled = [one for one in splits if not (one.labels == _NO_LABEL).all()]
     notes = [f"split {one.name} has no labels (all are -1) and is not read" for one in splits if one not in labelled]
     by_part = {part_of(one.name): one for one in labelled}
@@ -148,7 +148,7 @@ def _read_splits(path: Path, problem: str) -> list[_Split]:
 
 
 def _read_table(file: Path) -> pa.Table:
-    """A parquet file, or an Arrow stream as `datasets` writes it, mapped into memory."""
+    """Map a parquet file, or an Arrow stream as written by `datasets`, into memory."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -159,7 +159,7 @@ def _read_table(file: Path) -> pa.Table:
 
 
 def _files_of_splits(path: Path, problem: str) -> dict[str, list[Path]]:
-    """Split to its files, in order."""
+    """Return the files of each split, in order."""
     found: dict[str, list[Path]] = {}
     files = sorted(file for suffix in ("parquet", "arrow") for file in path.rglob(f"*.{suffix}"))
     for file in files:
@@ -176,7 +176,7 @@ def _files_of_splits(path: Path, problem: str) -> dict[str, list[Path]]:
 
 
 def _split_of(file: Path, path: Path) -> str:
-    """By the first word of the file's name, as in train-00000-of-00001.parquet; else by its folder."""
+    """Return the first word of the file's name, as in train-00000-of-00001.parquet; else its folder's name."""
     word = file.stem.split("-")[0]
     if part_of(word) is not None or (file.parent == path and word != "data"):
         return word
@@ -184,7 +184,7 @@ def _split_of(file: Path, path: Path) -> str:
 
 
 def _features(table: pa.Table, file: Path) -> dict[str, Any]:
-    """The features that `datasets` writes of the columns, in the table or next to it; {} where there are none."""
+    """Return the features that `datasets` stores about the columns, in the table or next to it; {} without any."""
     metadata = (table.schema.metadata or {}).get(_METADATA)
     info = file.with_name("dataset_info.json")
     try:
@@ -198,7 +198,7 @@ def _features(table: pa.Table, file: Path) -> dict[str, Any]:
 
 
 def _split(split: str, table: pa.Table, features: dict[str, Any], of: str, problem: str) -> _Split:
-    """The columns of images and labels. Raises BenchError where it is not certain which they are."""
+    """Find the columns of images and labels. Raises BenchError if they are ambiguous."""
     kinds = {key: feature.get("_type") for key, feature in features.items() if isinstance(feature, dict)}
     images = [key for key in table.column_names if kinds.get(key) == "Image" or _holds_bytes(table.schema.field(key))]
     labels = [key for key in table.column_names if kinds.get(key) == "ClassLabel"]
@@ -219,7 +219,7 @@ def _split(split: str, table: pa.Table, features: dict[str, Any], of: str, probl
 
 
 def _holds_bytes(field: pa.Field) -> bool:
-    """Whether a column has the type in which `datasets` keeps encoded images."""
+    """Whether a column has the type that `datasets` uses for encoded images."""
     import pyarrow as pa
 
     return pa.types.is_struct(field.type) and {part.name for part in field.type} == {"bytes", "path"}

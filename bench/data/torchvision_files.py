@@ -29,10 +29,10 @@ _MEND = "delete it and use --download, or name a good copy with --data-root DIR 
 
 
 def load_idx(name: str, source: str, dataset: Dataset, root: Path, download: bool) -> ImageData:
-    """A set of four IDX files, `dataset.files(root)`, of 28x28 grey images.
+    """Read a set of four IDX files, `dataset.files(root)`, of 28x28 grey images.
 
     Args:
-        name: what the data set is called here.
+        name: the data set's name in the bench.
         source: its class in `torchvision.datasets`, for downloading.
 
     Raises:
@@ -49,10 +49,12 @@ def load_idx(name: str, source: str, dataset: Dataset, root: Path, download: boo
 
 
 def load_batches(name: str, source: str, dataset: Dataset, root: Path, download: bool, instead: str = "") -> ImageData:
-    """A set of pickled batches, unpickled only where their md5 is the published one. Arguments as of `load_idx`.
+    """Read a set of pickled batches; they are unpickled only if their md5 is the published one.
+
+    The arguments are those of `load_idx`, and one more.
 
     Args:
-        instead: what else would do, in words.
+        instead: the remedy for missing files, in words.
 
     Raises:
         BenchError: missing files, or a batch whose md5 is not the published one.
@@ -74,12 +76,12 @@ def load_batches(name: str, source: str, dataset: Dataset, root: Path, download:
 
 
 def load_arrays(name: str, source: str, dataset: Dataset, root: Path, download: bool, **parts: str) -> ImageData:
-    """A set that its torchvision class reads into the arrays `data` and `labels` or `targets`: SVHN, USPS.
+    """Read a set whose torchvision class has the arrays `data` and `labels` or `targets`: SVHN, USPS.
 
     Args:
-        name: what the data set is called here.
+        name: the data set's name in the bench.
         source: its class in `torchvision.datasets`.
-        parts: "train" and "test" to what says so to the class: `split=NAME`; none = `train=True` and `False`.
+        parts: the value of the argument `split` for "train" and "test"; none = `train=True` and `False`.
 
     Raises:
         BenchError: missing or corrupt files.
@@ -102,7 +104,7 @@ def _which(part: str, parts: dict[str, str]) -> dict[str, Any]:
 
 
 def _arrays(source: Any) -> tuple[Tensor, Tensor]:
-    """(n, c, h, w) uint8 and (n,) int64; a set of grey images comes as (n, h, w)."""
+    """Return (n, c, h, w) uint8 and (n,) int64; sets of grey images may have (n, h, w)."""
     images = torch.from_numpy(np.ascontiguousarray(source.data))
     labels = source.labels if hasattr(source, "labels") else source.targets
     return images[:, None] if images.ndim == 3 else images, torch.tensor(np.asarray(labels), dtype=torch.int64)

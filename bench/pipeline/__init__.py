@@ -1,1 +1,1 @@
-"""A run from its settings to its record: its steps, its stages, what judges them."""
+"""A run from its settings to its record: its steps, its stages, and the networks that evaluate it."""

@@ -1,4 +1,4 @@
-"""Attacks on one target: the targets of a run, and the steps in which an attack is played and its findings kept."""
+"""Attacks on one target: the targets of a run, and the steps that run an attack and store its results."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from bench.storage.store import Step, load_tensors
 from bench.validate import instance, present
 
 PREFIXES = {name: f"{name}_" for name in ("teacher", "random", "unaware", "memorising")} | {"student": ""}
-"""Target to the prefix of its metrics."""
+"""The prefix of the metrics of each target."""
 NAMES = {"student": "student", "teacher": "teacher", "random": "random net", "unaware": "unaware net"}
 RELEASE_NAMES = {"student": "released", "memorising": "memorising generator", "random": "random generator"}
 """The targets of attacks on released images and generators."""
 AFTER_TARGET = [field.name for field in fields(AttackSpec)][1:]
-"""The fields of an attack's spec besides its target."""
+"""The fields of an attack's spec other than its target."""
 IMAGES, SCORES = "images.safetensors", "scores.safetensors"
 
 
@@ -60,11 +60,11 @@ class AttackTarget:
 def attack_specs(spec: RunSpec, make: Callable[..., Any] = make_spec) -> dict[str, AttackSpec]:
     """The attack of a run on each of its three targets: the release, and two baselines.
 
-    The undefended teacher shows that the attack works, an untrained network that it finds nothing where there is
-    nothing. Attacks on released images have a generator that memorises instead of the teacher, which draws nothing.
+    The undefended teacher shows that the attack works; an untrained network shows that it finds nothing where nothing
+    can be found. For attacks on released images a memorising generator replaces the teacher, which draws no images.
 
     Args:
-        make: a kind of spec and its parts to the spec; `Components.spec`, which may have it already.
+        make: builds a spec of the given kind from its parts; `Components.spec` caches them.
     """
     attack = spec.attack_spec
     how = [getattr(attack, field) for field in AFTER_TARGET]
@@ -122,16 +122,16 @@ def invert(job: Job, attack: Attack, spec: AttackSpec, model: nn.Module, victims
 
 
 def _fault(found: AttackResult, shape: Shape, classes: int, watched: int) -> str:
-    """The fault of an attack's result, before it is kept; "" if all is well.
+    """Return the fault of an attack's result before it is stored; "" if it is valid.
 
     Args:
-        watched: how many victims it was shown; 0 = none.
+        watched: number of victims shown to the attack; 0 = none.
     """
     count = len(found.images)
     if found.images.shape[1:] != shape or not count:
         return f"brought back images {tuple(found.images.shape)}; expected some of {'x'.join(map(str, shape))}"
     if not bool(found.images.isfinite().all()):
-        # As black images they would be judged, and the target would look protected
+        # They would be scored as black images, and the target would look protected
         return "made images that are not finite; lower its step size"
     for name, numbers in (("targets", found.targets), ("draws", found.draws), ("victims", found.victims)):
         if numbers is not None and numbers.shape != (count,):
@@ -139,7 +139,7 @@ def _fault(found: AttackResult, shape: Shape, classes: int, watched: int) -> str
     if int(found.targets.min()) < 0 or int(found.targets.max()) >= classes:
         return f"aimed at classes {int(found.targets.min())} to {int(found.targets.max())} of {classes}"
     if watched and (found.victims is None or not set(found.victims.tolist()) <= set(range(watched))):
-        # From -1 on one would be counted from the end, and the image compared with another victim
+        # An index of -1 would count from the end and compare the image with another victim
         return f"does not say of each image which of the {watched} victims it shows"
     return ""
 
@@ -199,5 +199,5 @@ def membership_scores(step: Step) -> Tensor:
 
 
 def queries(step: Step) -> int:
-    """How often an attack step queried its target."""
+    """Return how many queries an attack step sent to its target."""
     return int(step.json(RESULT)["queries"])

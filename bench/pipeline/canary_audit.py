@@ -1,9 +1,9 @@
 """The end-to-end audit: canaries in the teacher's training data, guessed from the released student.
 
-Of m images of the attacker's part of split iid, each with a wrong label drawn once and for all, a fair coin per canary
-decides whether the teacher is trained on it. Student, undefended teacher and a null teacher that saw no canary are
-scored equally, and each must pay for its right guesses with epsilon (`bench.privacy.one_run`). The coins enter nothing
-but the training data: canaries, labels, score, reference models and the number of guesses are fixed without them.
+Of m images of the attacker's part of split iid, each with a fixed wrong label, a fair coin per canary decides whether
+the teacher is trained on it. The student, the undefended teacher and a null teacher trained without canaries are scored
+in the same way, and each correct guess counts as evidence for epsilon (`bench.privacy.one_run`). The coins only affect
+the training data: canaries, labels, score, reference models and the number of guesses do not depend on them.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from bench.storage.store import publish
 from bench.validate import instance
 
 GUESTS = 2
-"""Version of audits whose canaries come to holders by themselves; in the first, where holders are drawn by label, they
-moved other records too (`bench.data.partition.with_guests`), which no ledger speaks of."""
+"""Version of audits that assign canaries to holders separately. In version 1, with holders drawn by label, a canary
+also moved other records (`bench.data.partition.with_guests`), which no ledger accounts for."""
 SOURCE = "aux of iid, in hash order"
-"""Of the canaries."""
+"""The file name of the canaries."""
 OVERFIT: dict[str, Any] = {"epochs": 20, "max_steps": 0, "shift": 0, "flip": False, "weight_decay": 0.0}
 
 
 @dataclass(frozen=True)
 class AuditOutcome:
-    """An audit, the directory it was published in, and whether it was there already."""
+    """An audit, the directory it was published in, and whether it was published before."""
 
     audit: Audit
     path: Path
@@ -51,7 +51,7 @@ class AuditOutcome:
 
 
 def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
-    """The spec of an audit with one seed, which the coins and all trainings depend on."""
+    """Return the spec of an audit with one seed, on which the coins and all trainings depend."""
     release = run_spec(job, seed).release
     teacher = release.teacher
     recipe = _overfitted(job, game).recipe.settings()
@@ -61,13 +61,13 @@ def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
 
 
 def _by_labels(release: ReleaseSpec) -> bool:
-    """Whether who holds a record depends on the labels of all: of an ensemble's parts, or of a federation's clients."""
+    """Whether the labels of all records decide who holds a record: in an ensemble's parts or a federation's clients."""
     held = release.options if release.ensemble is None else release.ensemble.shards
     return held.get("partition", "hash") != "hash"
 
 
 def teachers_of(spec: AuditSpec) -> dict[str, AuditTeacherSpec]:
-    """The teachers that an audit trains, by their names in its provenance; audits may have all of them in common."""
+    """Return the teachers that an audit trains, by their names in its provenance; audits can share all of them."""
     unaware = replace(spec.teacher, canaries=0, coins=0)
     found = {"teacher": spec.teacher, "null_teacher": unaware}
     if spec.score == "rmia":
@@ -76,7 +76,7 @@ def teachers_of(spec: AuditSpec) -> dict[str, AuditTeacherSpec]:
 
 
 def release_of(spec: AuditSpec, teacher: AuditTeacherSpec) -> ReleaseSpec:
-    """The release made of one of an audit's teachers, by way of an ensemble that is trained on what the teacher was."""
+    """Return the release made from one of an audit's teachers; its ensemble is trained on the teacher's records."""
     ensemble, guests = spec.release.ensemble, bool(teacher.canaries) and _by_labels(spec.release)
     kind = "audit-release"
     if ensemble is not None:
@@ -92,10 +92,10 @@ def _overfitted(job: Job, game: CanaryGame) -> Job:
 
 
 def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
-    """Play the game once and publish `audits/HASH/audit.json`; trains nothing that is there already.
+    """Play the game once and publish `audits/HASH/audit.json`; steps that exist are not trained again.
 
     Raises:
-        BenchError: the game cannot be played.
+        BenchError: the game cannot be played with these settings.
         RunFailed: a step failed; nothing is published.
     """
     check(job, game)
@@ -115,10 +115,10 @@ def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
 
 
 def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = None) -> None:
-    """Make what audits with the same canaries share, their teachers, unless it is there.
+    """Train the teachers that audits with the same canaries share, unless they exist.
 
     Args:
-        only: the name of one of `teachers_of`, to make that alone.
+        only: the name of one of `teachers_of`, to make only that one.
 
     Raises:
         BenchError: the game cannot be played, or has no teacher of that name.
@@ -133,7 +133,7 @@ def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = Non
 
 
 def published(final: Path) -> Audit | None:
-    """The audit in a directory; None if there is none that can be read."""
+    """Read the audit in a directory; None if no readable one is there."""
     try:
         return Audit.read(final / AUDIT)
     except (OSError, ValueError):
@@ -141,20 +141,20 @@ def published(final: Path) -> Audit | None:
 
 
 class _Training:
-    """Teachers and releases of one audit, with or without canaries; remembers the seconds of what it made."""
+    """Teachers and releases of one audit, with or without canaries; records the seconds that each took."""
 
     def __init__(self, job: Job, canaries: Canaries) -> None:
         self._job, self._canaries = job, canaries
         self.seconds: dict[str, float] = {}
 
     def teacher(self, name: str, spec: AuditTeacherSpec) -> Trained[Classifier]:
-        """A teacher of `teachers_of`, trained on the private part, with the inserted canaries or with none of them."""
+        """Train a teacher of `teachers_of` on the private part, with the inserted canaries or with none of them."""
         trained = train_teacher(self._given(spec), spec)
         self.seconds[name] = trained.step.seconds
         return trained
 
     def release(self, name: str, teacher: Trained[Classifier], spec: ReleaseSpec) -> Trained[Classifier]:
-        """The method's student of a teacher; a method that needs the private data gets those the teacher had."""
+        """Make the method's student of a teacher; a method that needs private data gets the teacher's training data."""
         job = self._given(instance(spec.teacher, AuditTeacherSpec, "teacher of an audit"))
         ensemble = train_ensemble(job, spec.ensemble)
         if ensemble is not None:
@@ -164,7 +164,7 @@ class _Training:
         return student
 
     def _given(self, teacher: AuditTeacherSpec) -> Job:
-        """The job with the private part that a teacher is trained on."""
+        """Return the job whose private part is the training data of a teacher."""
         if not teacher.canaries:
             return self._job
         m = self._job.material
@@ -192,7 +192,7 @@ def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made:
 def _line(
     job: Job, audited: Trained[Classifier], reference: Classifier | None, canaries: Canaries, spec: AuditSpec
 ) -> AuditLine:
-    """Guesses from one network, their bound, and how many canaries it answers with the label that was taught."""
+    """Return guesses from one network, their bound, and the share of canaries predicted with their wrong label."""
     likely = log_probability(audited.network, canaries, job.device)
     outside = None if reference is None else log_probability(reference, canaries, job.device)
     coins = canaries.coins.numpy()
@@ -209,7 +209,7 @@ def _line(
 
 
 def _share(answers: Tensor) -> float | None:
-    """Of (m,) bool those that are true; None of no canary, as where all of a few coins fell alike."""
+    """Return the share of true values of (m,) bool; None if m = 0, for example when all of a few coins agree."""
     return float(answers.double().mean()) if len(answers) else None
 
 

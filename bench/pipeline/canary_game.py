@@ -1,5 +1,5 @@
 """The game of an end-to-end audit: mislabelled canaries, a fair coin for each that decides whether the teacher is
-trained on it, a score that guesses the coins, and the verdict."""
+trained on it, a score from which the coins are guessed, and the verdict."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ RMIA_A = 0.3
 
 @dataclass(frozen=True)
 class CanaryGame:
-    """What is played besides the settings of a run.
+    """The settings of the audit's game, in addition to those of a run.
 
     Attributes:
-        canaries: m, each inserted by its own fair coin.
+        canaries: m, the number of canaries; each is inserted by an independent fair coin.
         guesses: r of 1 to m, half on the highest scores, half on the lowest; None: m // 2.
-        score: "loss", minus the loss at the canary's label; or "rmia", its probability over that of a reference model.
+        score: "loss", minus the loss at the canary's label; or "rmia", its probability relative to a reference model.
         overfit: train the teachers longer and without augmentation or decay, so that they memorise.
-        confidence: of the bound.
+        confidence: of the lower bound on epsilon.
     """
 
     canaries: int = 200
@@ -59,7 +59,7 @@ class Canaries:
     coins: Tensor
 
     def inserted(self, private: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """The private part with the canaries whose coin says so."""
+        """Return the private part with the canaries whose coin is true."""
         images, labels = private
         return torch.cat([images, self.images[self.coins]]), torch.cat([labels, self.labels[self.coins]])
 
@@ -90,10 +90,10 @@ def check(job: Job, game: CanaryGame) -> None:
 
 
 def draw(job: Job, game: CanaryGame, seed: int) -> Canaries:
-    """The canaries: the first of the attacker's images in the order of split iid's hash, and this seed's coins.
+    """Draw the canaries: the first of the attacker's images in the order of split iid's hash, and this seed's coins.
 
     Raises:
-        BenchError: the private part lacks a class that the attacker's part has.
+        BenchError: the private part has no record of a class that the attacker's part has.
     """
     s = job.settings
     images = data.load(s.dataset, s.data_root, False, s.skip_broken, kept_in(s.out), s.reading)
@@ -110,17 +110,18 @@ def draw(job: Job, game: CanaryGame, seed: int) -> Canaries:
 
 
 def log_probability(network: nn.Module, canaries: Canaries, device: torch.device) -> NDArray[np.float64]:
-    """(m,) log of the probability that the network gives to each canary's label: minus its loss."""
+    """Return the (m,) log-probabilities of the canaries' labels under the network: minus their losses."""
     logits = teachers.predict(network, canaries.images, device).double()
     return logits.log_softmax(1).gather(1, canaries.labels[:, None]).squeeze(1).numpy()
 
 
 def scores(likely: NDArray[np.float64], outside: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """(m,) membership scores from log-probabilities of the target and, for RMIA, of a reference that saw no canary.
+    """Return (m,) membership scores from log-probabilities of the target and, for RMIA, of a reference without
+    canaries.
 
     RMIA (Zarifzadeh, Liu, Shokri, ICML 2024), offline with one reference: R(x) = p(x | target) / p(x) with p(x) = ((1 +
-    a) p(x | reference) + 1 - a) / 2, a = 0.3. Its score, the share of population images z with R(x) > gamma R(z), rises
-    with R(x) and with nothing else of x; guesses depend on ranks alone, so R(x) itself is returned.
+    a) p(x | reference) + 1 - a) / 2, a = 0.3. Its score is the share of population images z with R(x) > gamma R(z). The
+    score depends on x only through R(x) and rises with it; guesses use only ranks, so R(x) itself is returned.
     """
     if outside is None:
         return likely
@@ -130,16 +131,16 @@ def scores(likely: NDArray[np.float64], outside: NDArray[np.float64] | None) -> 
 def verdict(
     bound: float, delta: float, claimed: Claim | None, accounted: Accounted | None
 ) -> tuple[Verdict, list[str]]:
-    """The verdict on a release's numbers, and a sentence for each.
+    """Compare a release's numbers with the bound: the verdict, and a sentence for each number.
 
-    The audit adds or removes one private example. A claim per query is therefore not refuted by a bound above it: only
-    the accounted number per example is compared with the bound then.
+    The audit adds or removes one private example. A bound above a claim per query does therefore not refute that
+    claim: for such a claim, only the accounted number per example is compared with the bound.
 
     Args:
-        bound: the student's lower bound, per example.
-        delta: at which it holds.
-        claimed: of the release.
-        accounted: of the release, per example; None where its ledger does not speak of examples.
+        bound: the student's empirical lower bound on epsilon, per example.
+        delta: the delta at which the bound holds.
+        claimed: the claim of the release.
+        accounted: the accounted epsilon of the release per example; None if its ledger has no such unit.
     """
     numbers: dict[str, Claim | Accounted | None] = {"claimed": claimed, "accounted": accounted}
     reasons, refuted = [], False

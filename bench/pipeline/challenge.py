@@ -1,11 +1,11 @@
-"""Inputs of a membership attack: suspects, the attacker's own images, and models made as the target was.
+"""Inputs of a membership attack: suspects, the attacker's own images, and reference models trained like the target.
 
-Half of the suspects are private records, half are test images. Of each class there are as many of one half as of the
-other: the class of a suspect says nothing about where it is from. Under split canaries the private ones are those with
-a wrong label, and as wrong a label is given to the test images. Suspects are disjoint from the attacker's own images,
-of which one half is the population, in no training records; the other half, the reserve, trains reference models,
-together with the half of the suspects that each of them is given, up to about as many records as the target had. The
-test images' only other use is the accuracy in the record.
+Half of the suspects are private records, half are test images. Both halves have the same number of records of each
+class, so that the class of a suspect does not reveal its half. Under split canaries the private suspects are those with
+a wrong label, and the test images get a wrong label in the same way. Suspects are disjoint from the attacker's own
+images. Half of those are the population, which is in no training set. The other half, the reserve, trains reference
+models, together with half of the suspects for each model, up to about the number of records that the target had. The
+test images are otherwise only used for the accuracy in the record.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Challenge:
 
     Attributes:
         images, labels: (n, c, h, w) and (n,), the suspects, shuffled.
-        members: (n,) bool, the half that is in the private part. No attack sees it.
-        population, reserve: the attacker's own labelled images, in two halves by chance. Where they have no labels all
-            are the population, each labelled UNKNOWN, and the reserve is empty: nothing can be trained on it.
+        members: (n,) bool, true for the half that is in the private part. Attacks do not see it.
+        population, reserve: the attacker's own labelled images, split into two halves at random. Unlabelled images all
+            go to the population with label UNKNOWN, and the reserve is empty, as nothing can be trained on it.
     """
 
     images: Tensor
@@ -57,7 +57,7 @@ class Challenge:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Of all that is in here."""
+        """Return the digest of all images, labels and memberships."""
         tensors = (self.images, self.labels, self.members, *self.population, *self.reserve)
         digest = hashlib.sha256()
         for tensor in tensors:
@@ -68,10 +68,10 @@ class Challenge:
 def make_challenge(material: Material) -> Challenge:
     """The challenge of a run, the same for all attacks, seeds and methods without public images.
 
-    A method's public images are half of the attacker's: its population and its reserve are half as large.
+    The public images of a method are half of the attacker's images: population and reserve are then half as large.
 
     Raises:
-        ValueError: no class is among the private records and the test images.
+        ValueError: no class has both private records and test images.
     """
     rng = np.random.RandomState(SEED)
     (images, labels), found = material.private, material.data
@@ -89,7 +89,7 @@ def make_challenge(material: Material) -> Challenge:
         population = material.aux, torch.full((len(material.aux),), UNKNOWN)
         reserve = material.aux[:0], torch.empty(0, dtype=torch.int64)
     else:
-        # By chance, as images may lie class by class: a half in their order would lack half of the classes
+        # At random, as images may be sorted by class: halves in the given order would each miss half of the classes
         mixed = torch.from_numpy(rng.permutation(len(material.aux)))
         parts = mixed[: len(mixed) // 2], mixed[len(mixed) // 2 :]
         population, reserve = ((material.aux[part], material.aux_labels[part]) for part in parts)
@@ -103,7 +103,9 @@ def make_challenge(material: Material) -> Challenge:
 
 
 def halves(count: int, suspects: int) -> Tensor:
-    """(count, suspects) bool: who trains which reference; every suspect is in exactly half of them, by chance.
+    """Return (count, suspects) bool: row i is the random half of the suspects on which reference i is trained.
+
+    Every suspect is in exactly half of the rows.
 
     Raises:
         ValueError: a count that is odd, or less than 2.
@@ -115,16 +117,16 @@ def halves(count: int, suspects: int) -> Tensor:
 
 
 def knowledge_fingerprint(job: Job, release: ReleaseSpec, challenge: Challenge) -> str:
-    """Of all that a membership attack is given besides its target."""
+    """Return the digest of all inputs of a membership attack except its target."""
     made = {"suspects": challenge.fingerprint, "recipe": job.recipe.settings(), "arch": release.teacher.arch}
     return hashlib.sha256(canonical(made).encode()).hexdigest()[:16]
 
 
 class ReferenceModels:
-    """Trains the models that attacks ask for, each step made once and kept; remembers how long they took.
+    """Train the reference models that attacks request; each is a stored step, and its seconds are recorded.
 
     Args:
-        release: of the run.
+        release: the release of the run.
     """
 
     def __init__(self, job: Job, release: ReleaseSpec, challenge: Challenge, access: Access) -> None:
@@ -133,18 +135,19 @@ class ReferenceModels:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """As in a StageResult; nothing where no attack asked for a model."""
+        """Return seconds by step as in a StageResult; {} if no attack requested a model."""
         found: dict[str, list[float]] = {"references": [], "unaware": []}
         for name, seconds in self._seconds.items():
             found["unaware" if name.startswith("unaware") else "references"].append(seconds)
         return {name: sum(seconds) for name, seconds in found.items() if seconds}
 
     def unaware(self) -> tuple[TeacherSpec, Classifier] | None:
-        """A network by the teacher's recipe that saw no suspect; None where the attacker has no two records for it, and
-        beside a user's own weights, whose recipe is not known.
+        """Train a network by the teacher's recipe on none of the suspects.
 
-        It is trained on the reserve, up to as many records as the target's. What an attack finds in it, no training on
-        the suspects has put there: members and others may differ by chance, or by where they are from.
+        None if the attacker has fewer than two records for it, or if the teacher has a user's own weights, whose recipe
+        is unknown. The network is trained on the reserve, up to as many records as the target had. Attack success on it
+        cannot come from training on the suspects: it shows differences between members and others by chance or by
+        origin.
         """
         if self._job.settings.teacher_weights is not None:
             return None
@@ -156,10 +159,11 @@ class ReferenceModels:
         return spec, teacher.network
 
     def knowledge(self, of: Kind) -> AttackerKnowledge:
-        """What the attacker of one target holds.
+        """Return the knowledge that the attacker of one target has.
 
         Args:
-            of: what the target is. A teacher's references are teachers, whatever kind the attack asks for.
+            of: the kind of the target. References of a teacher are always teachers, even if the attack requests
+                another kind.
         """
         asked, device = self._challenge, self._job.device
 
@@ -182,10 +186,11 @@ class ReferenceModels:
         return found
 
     def _train(self, mask: Tensor, name: str, kind: Kind) -> Classifier:
-        """A network made as the target was, on the suspects of `mask`, and on the reserve up to the target's records.
+        """Train a reference like the target, on the suspects of `mask` and the reserve, up to the target's record
+        count.
 
-        Half of the suspects are counted, of which `mask` may have some more or fewer. With many more records than the
-        target it would overfit less, and tell members from others less well.
+        The count assumes half of the suspects; `mask` may have a few more or fewer. A reference with many more records
+        than the target would overfit less and separate members from others less well.
         """
         asked, release = self._challenge, self._release
         room = max(0, len(self._job.material.private[0]) - len(asked.labels) // 2)
@@ -196,7 +201,7 @@ class ReferenceModels:
         job, spec, teacher = self._teacher((images, labels), f"reference-{name}")
         if kind == "teacher":
             return teacher.network
-        # A seed of its own: with the target's, the reference would have the target's privacy noise, which nobody knows
+        # A separate seed: with the target's seed the reference would have the target's privacy noise, which is secret
         own = derive(release.seed, "reference", name)
         wanted = None if release.ensemble is None else replace(release.ensemble, data=spec.data, seed=own)
         ensemble = train_ensemble(job, wanted)
@@ -208,9 +213,10 @@ class ReferenceModels:
         return student.network
 
     def _teacher(self, records: Records, name: str) -> tuple[Job, TeacherSpec, Trained[Classifier]]:
-        """A network by the teacher's recipe on other records, with the job in which these are the private ones."""
+        """Train a network by the teacher's recipe on other records; return it with the job that has them as private
+        part."""
         job = replace(self._job, material=replace(self._job.material, private=records))
-        # Which records they are is a matter of the challenge, which data set and split do not tell
+        # These records come from the challenge; data set and split do not determine them
         of = self._release.teacher
         where = replace(of.data, split=f"{of.data.split}/{name}-of-{self._challenge.fingerprint}")
         recipe = job.recipe.settings()

@@ -1,4 +1,4 @@
-"""Parts of jobs by name: plug-ins, recipes, networks, images. Each is found and checked by one method."""
+"""Parts of jobs by name: plug-ins, recipes, networks, images. One method finds and checks each part."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from bench.storage.specs import Shared
 from bench.storage.store import Store
 
 Given = tuple[tuple[str, str], ...]
-"""Option and value as typed, of a plug-in."""
+"""Option and value of a plug-in, as the user typed them."""
 DATA_SETS = 2
-"""Data sets whose images a caching `Components` keeps."""
+"""Number of data sets whose images a caching `Components` keeps."""
 CACHED: tuple[str, ...] = (
     "check_data",
     "check_network",
@@ -38,16 +38,16 @@ CACHED += ("plugin", "recipe", "evaluator_recipe", "weights_sha256", "devices", 
 
 
 def make_spec(kind: Callable[..., Any], *parts: Any) -> Any:
-    """A spec of its parts."""
+    """Build a spec of this kind from its parts."""
     return kind(*parts)
 
 
 class Components:
-    """Finds, checks and loads the parts of jobs. A method that raises, raises BenchError with one line.
+    """Find, check and load the parts of jobs. Every error is a BenchError with one line.
 
     Args:
-        caches: return what was found before for the same arguments; for the many jobs of a sweep. Errors are not kept.
-        scratch: where images are decoded and steps made that are not there, so that the output folder stays as it is.
+        caches: return earlier results for the same arguments; for the many jobs of a sweep. Errors are not cached.
+        scratch: folder for decoded images and for steps that must be made, so that the output folder does not change.
     """
 
     def __init__(self, caches: bool = False, scratch: Path | None = None) -> None:
@@ -67,12 +67,12 @@ class Components:
         nets.check(arch)
 
     def check_judge(self, dataset: str) -> None:
-        """Refuse other models of the judge of faces than the known ones, where the classes of a data set are people."""
+        """Refuse unknown models of the face judge, where the classes of a data set are people."""
         if data.facts(dataset).classes_are_people:
             face_descriptor.check()
 
     def check_method(self, method: Method, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse a budget that the method cannot meet; it may be calibrated for seconds."""
+        """Refuse a budget that the method cannot meet; a method may be calibrated for this, which takes seconds."""
         with plugin_errors(_named(method, "check")):
             method.check(budget, dataset, classes)
 
@@ -82,13 +82,13 @@ class Components:
             nets.build(arch, shape, classes)
 
     def check_generator(self, method: Method, shape: Shape, classes: int, dataset: str) -> None:
-        """Refuse images that the generator which a method releases cannot make, by building it."""
+        """Refuse images that the method's released generator cannot make, by building the generator."""
         if isinstance(method, SamplingMethod):
             with torch.random.fork_rng(devices=()), plugin_errors(_named(method, "sampler")):
                 method.sampler(shape, classes, dataset)
 
     def plugin(self, kind: str, name: str, variant: str | None, tier: str, given: Given) -> tuple[Any, Variant]:
-        """A method or an attack with its options, and its variant."""
+        """Return a method or an attack with its options, and its variant."""
         chosen = registry.settle(kind, name, variant)
         with plugin_errors(f"{kind} '{name}'"):
             made = configure(registry.load(kind, name, chosen), tier, dict(given), kind, chosen)
@@ -97,35 +97,35 @@ class Components:
         return made, chosen
 
     def teacher(self, arch: str) -> str:
-        """The teacher's network, a user's own one with the digest of its source."""
+        """Return the name of the teacher's network, with the digest of the source for a user's own network."""
         return nets.identified(arch)
 
     def recipe(self, tier: str, given: Given) -> teachers.Recipe:
-        """How the teacher is trained."""
+        """Return the training recipe of the teacher."""
         return teachers.make_recipe(tier, dict(given))
 
     def evaluator_recipe(self, tier: str, dataset: str, given: Given) -> teachers.Recipe:
-        """How the evaluator is trained."""
+        """Return the training recipe of the evaluator."""
         return teachers.recipe_for(tier, dataset, dict(given))
 
     def weights_sha256(self, path: Path | None) -> str | None:
-        """The digest of a user's weights; None without a file."""
+        """Return the SHA-256 of a user's weights; None without a file."""
         return None if path is None else weights_sha256(path)
 
     def devices(self, name: str, count: int) -> tuple[torch.device, ...]:
-        """The devices of a run."""
+        """Return the devices of a run."""
         return pick_devices(name, count)
 
     def store(self, out: Path, fresh: bool) -> Store:
-        """The store of a run's steps."""
+        """Return the store of a run's steps."""
         return Store(out, fresh, progress.say, self._scratch)
 
     def material(self, wanted: Wanted) -> Material:
-        """The images of a run."""
+        """Load the images of a run."""
         return load_material(wanted, self._scratch)
 
     def shards(self, method: Method, name: str, teacher: str, dataset: str) -> Shards | None:
-        """The ensemble that the method called `name` needs; None where it needs none."""
+        """Return the ensemble that the method called `name` needs; None if it needs none."""
         if "teacher_ensemble" not in method.needs:
             return None
         if not isinstance(method, EnsembleMethod):
@@ -135,17 +135,17 @@ class Components:
             return method.shards(teacher, dataset)
 
     def settings_of(self, chosen: Any) -> Shared:
-        """The options of a method, an attack, a recipe or an ensemble as plain data.
+        """Return the options of a method, an attack, a recipe or an ensemble as plain data.
 
-        They are composed once for each object, not for equal ones: options 1 and 1.0 are equal, their texts are not.
+        Results are cached by object, not by equality: options 1 and 1.0 are equal, but their texts differ.
         """
         if id(chosen) not in self._plain:
             made = Shared(chosen.settings() if isinstance(chosen, teachers.Recipe) else plain(chosen))
-            self._plain[id(chosen)] = chosen, made  # the object is kept too, so that no other one gets its id
+            self._plain[id(chosen)] = chosen, made  # keep a reference, so that no other object gets its id
         return self._plain[id(chosen)][1]
 
     def spec(self, kind: Callable[..., Any], *parts: Any) -> Any:
-        """A spec of its parts; runs that share the object compose its canonical text once."""
+        """Build a spec from its parts; runs that share the object compute its canonical text once."""
         return make_spec(kind, *parts)
 
 
@@ -158,5 +158,5 @@ def weights_sha256(path: Path) -> str:
 
 
 def _named(plugin: Any, method: str) -> str:
-    """A method of a plug-in, for messages."""
+    """Return the name of a method of a plug-in, for messages."""
     return f"{type(plugin).__qualname__}.{method}"

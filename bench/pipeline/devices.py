@@ -1,4 +1,4 @@
-"""The devices that a user names, and the precision that networks train in on them."""
+"""The devices that a user names, and the precision in which networks are trained on them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from bench.errors import BadOption
 
 Precision = Literal["fp32", "bf16"]
 WORTH = 0.8
-"""Largest ratio of the times at which bfloat16 is taken: rounding has to buy a fifth of the time at least."""
+"""Largest ratio of bfloat16 time to float32 time at which bfloat16 is used: it must save at least a fifth."""
 EMULATED = 2.0
-"""Ratio of a small convolution's times from which bfloat16 is emulated: no network is then tried, which takes long."""
+"""Ratio for a small convolution above which bfloat16 counts as emulated; the slow test of a network is then skipped."""
 SECONDS = 1.0
 
 
@@ -46,7 +46,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def pick_devices(name: str, count: int) -> tuple[torch.device, ...]:
-    """So many devices, the one called `name` the first: CUDA devices from 0 on, or a process a core on a CPU.
+    """Return `count` devices, beginning with `name`: CUDA devices from 0 on, or one process per core on a CPU.
 
     Raises:
         BenchError: they are not there, or this torch cannot make them work together.
@@ -71,7 +71,7 @@ def pick_devices(name: str, count: int) -> tuple[torch.device, ...]:
 
 @dataclass(frozen=True)
 class Training:
-    """A training: a network of this name, on `batch` images of `shape` (c, h, w) at once."""
+    """A training: the name of the network, and `batch` images of `shape` (c, h, w) per step."""
 
     arch: str
     shape: tuple[int, int, int]
@@ -80,10 +80,10 @@ class Training:
 
 
 def choose_precision(given: Literal["fp32", "bf16", "auto"], device: torch.device, training: Training) -> Precision:
-    """The given precision; "auto" is decided by a probe of the training, made once a process.
+    """Return the given precision; "auto" times one training step in both, once per process.
 
-    Which is faster depends on the network and the images: on one CPU with AMX bfloat16 takes half of float32's time for
-    `face-net` on 64 pixels, and more than its time for `resnet18` on 28.
+    The faster one depends on the network and the images: on one CPU with AMX, bfloat16 takes half of float32's time for
+    `face-net` on 64 pixels, but more than float32's time for `resnet18` on 28.
     """
     return _faster(device, training) if given == "auto" else given
 
@@ -101,7 +101,8 @@ def _faster(device: torch.device, training: Training) -> Precision:
 def ratio(
     step: Callable[[bool], None], seconds: float = SECONDS, clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Median time of `step(True)` over that of `step(False)`, alternating for `seconds` after an untimed turn each."""
+    """Return the median time of `step(True)` over that of `step(False)`, alternating for `seconds` after one warm-up
+    each."""
     times: dict[bool, list[float]] = {True: [], False: []}
     for autocast in times:
         step(autocast)
@@ -115,7 +116,7 @@ def ratio(
 
 
 def _convolve(device: torch.device, autocast: bool) -> None:
-    """A small convolution, forward and backward, until it is done on the device."""
+    """Run a small convolution forward and backward, and wait for the device."""
     images, kernels = torch.ones(16, 16, 28, 28, device=device), torch.ones(16, 16, 3, 3, device=device)
     kernels.requires_grad_()
     with torch.autocast(device.type, torch.bfloat16, enabled=autocast):
@@ -125,7 +126,7 @@ def _convolve(device: torch.device, autocast: bool) -> None:
 
 
 def _step(network: nn.Module, images: torch.Tensor, autocast: bool) -> None:
-    """Gradients of a network's weights, until they are there; the optimiser's part is the same in either precision."""
+    """Compute gradients of a network's weights and wait for them; the optimiser costs the same in either precision."""
     with torch.autocast(images.device.type, torch.bfloat16, enabled=autocast):
         cost = network(images).float().square().mean()
     gradients = torch.autograd.grad(cost, [weight for weight in network.parameters() if weight.requires_grad])

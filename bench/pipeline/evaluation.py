@@ -1,4 +1,4 @@
-"""What the harness says of the images an attack brought back: the attack never scores itself."""
+"""Metrics of the images that an attack reconstructed; the harness computes them, never the attack."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from bench.validate import present
 
 SEED = 2020
 VERSION = 1
-"""Of what is kept of features and scores; with another one they are made again."""
+"""Version of the stored features and scores; a new version computes them again."""
 DIRECTIONS = 32
-"""Principal components of the private features in which the Frechet distance is taken."""
+"""Number of principal components of the private features in which the Frechet distance is computed."""
 
 
 @dataclass(frozen=True)
 class Scored:
-    """The metrics of one target's reconstructions, those that could not be computed with the reason, and the confusion
-    counts (target class, evaluator's class) that the power gate reads."""
+    """The metrics of one target's reconstructions, missing metrics with the reason, and the confusion counts (target
+    class, evaluator's class) that the power gate uses."""
 
     metrics: Metrics
     missing: dict[str, str]
@@ -42,8 +42,8 @@ class Scored:
 
 @dataclass(frozen=True)
 class Judge:
-    """The evaluator network with the private images, and test images, which trained neither teacher nor evaluator (but
-    for copies of them that a data set may have among its training images)."""
+    """The evaluator network with the private images, and with the test images, on which neither teacher nor evaluator
+    was trained (except if a data set repeats test images in its training part)."""
 
     evaluator: Classifier
     private: Labelled
@@ -56,7 +56,7 @@ class Judge:
 @dataclass(frozen=True)
 class FeatureCache:
     """An evaluator's features of all private (m, d) and held-out (h, d) images, and the (d, k) principal directions of
-    the private ones: the same for all runs on the same data."""
+    the private features: the same for all runs on the same data."""
 
     private: Tensor
     held_out: Tensor
@@ -64,7 +64,7 @@ class FeatureCache:
 
 
 def extract_features(evaluator: Classifier, private: Tensor, held_out: Tensor, device: torch.device) -> FeatureCache:
-    """The features of all private and held-out images, uint8."""
+    """Compute the features of all private and held-out uint8 images."""
     ours, theirs = (features(evaluator, images, device) for images in (private, held_out))
     centred = (ours - ours.mean(0)).double()
     _, vectors = torch.linalg.eigh(centred.T @ centred)
@@ -78,7 +78,7 @@ def make_judge(
     cache: FeatureCache,
     device: torch.device,
 ) -> Judge:
-    """A judge, with the cached features of private and held-out (images, labels)."""
+    """Build a judge with cached features of the private and held-out (images, labels)."""
     ours, theirs = Labelled(*private, cache.private), Labelled(*held_out, cache.held_out)
     return Judge(evaluator, ours, theirs, device, cache.directions)
 
@@ -90,12 +90,12 @@ def score(
     victims: Victims | None,
     wanted: Collection[str] | None = None,
 ) -> Scored:
-    """Score reconstructions, images in [0, 1], with a network that the attack never saw.
+    """Score reconstructions, images in [0, 1], with a network that the attack did not see.
 
     Args:
-        target: what was attacked, on the judge's device; None for images that no target was asked about.
-        victims: where the images are reconstructions of victims; the class aimed at is then the victim's.
-        wanted: metrics that will be read; None = all. Others may be missing.
+        target: the attacked network on the judge's device; None for images made without a target.
+        victims: if the images reconstruct victims: the victims; the intended class is then the victim's.
+        wanted: metrics that the caller reads; None = all. Other metrics may be missing.
     """
     found = aimed(found, victims)
     images = (found.images * 255).round().to(torch.uint8)
@@ -115,14 +115,14 @@ def score(
 
 
 def aimed(found: AttackResult, victims: Victims | None) -> AttackResult:
-    """Reconstructions with the class that each is to show: that of its victim, where it has one."""
+    """Return reconstructions with their intended class: the victim's class if there is a victim."""
     if victims is None:
         return found
     return replace(found, targets=victims.labels[present(found.victims, "victim of the reconstructions")])
 
 
 def _always(found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, target: nn.Module | None) -> Metrics:
-    """What every set of images has a number for."""
+    """Compute the metrics that exist for every set of images."""
     hits = logits.argmax(1) == found.targets
     metrics = with_interval("attack_accuracy", int(hits.sum()), len(hits))
     metrics["attack_accuracy_std"] = _spread_over_draws(hits, found.draws)
@@ -140,7 +140,7 @@ Measure = tuple[tuple[str, ...], Callable[[], tuple[float | None, ...]]]
 def _measures(
     found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, victims: Victims | None
 ) -> list[Measure]:
-    """What may be impossible to compute, for a reason that ValueError gives: names, and what computes them."""
+    """Return functions by metric for metrics that may be impossible; they raise ValueError with the reason."""
     inceptions = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
     likeness: Measure
     if victims is None:
@@ -168,7 +168,8 @@ def _inception(logits: Tensor, targets: Tensor) -> tuple[float, ...]:
 
 
 def _frechet(seen: Labelled, judge: Judge) -> float:
-    """In the leading principal directions of the private features, against as many private images of each class."""
+    """Compute the Frechet distance in the leading principal directions, against as many private images of each
+    class."""
     directions = judge.directions
     reason = too_few_images(len(seen.images), directions.shape[1])
     if reason is not None:
@@ -178,7 +179,8 @@ def _frechet(seen: Labelled, judge: Judge) -> float:
 
 
 def _prdc(seen: Labelled, judge: Judge) -> tuple[float, ...]:
-    """Against as many private images of each class as there are reconstructions."""
+    """Compute precision, recall, density, coverage against as many private images per class as there are
+    reconstructions."""
     chosen = matched_subset(judge.private.labels, seen.labels, SEED)
     found = prdc(seen.features, seen.labels, judge.private.features[chosen], judge.private.labels[chosen])
     return found.precision, found.recall, found.density, found.coverage
@@ -186,20 +188,20 @@ def _prdc(seen: Labelled, judge: Judge) -> tuple[float, ...]:
 
 def _gap(seen: Labelled, judge: Judge, victims: Victims | None) -> float:
     if victims is not None:
-        # Of the larger part some are drawn: its victims are not always in the pool that they are looked for in
+        # Sample from the larger side; its victims are not always in the pool that is searched for them
         raise ValueError("unseen images were attacked too, and are the nearest to themselves; read ssim_gap")
     private, unseen = judge.private, judge.held_out
     return knn_gap(seen.features, seen.labels, private.features, private.labels, unseen.features, unseen.labels, SEED)
 
 
 def _best(seen: Labelled, judge: Judge) -> tuple[float, ...]:
-    """The private image of the class that is most similar, and the class's mean image."""
+    """Compare with the most similar private image of the class, and with the class's mean image."""
     best = best_match(seen.images, seen.labels, judge.private.images, judge.private.labels)
     return float(best.ssim.mean()), float(best.psnr.mean()), float(best.ssim_mean_image.mean())
 
 
 def _paired(found: AttackResult, seen: Labelled, victims: Victims) -> tuple[float, ...]:
-    """Of private victims, and by how much more than of victims that were in no training records."""
+    """Compare with private victims, and compute the gain over victims that were not in the training data."""
     attacked = present(found.victims, "victim of the reconstructions")
     private = victims.private[attacked]
     ssim, psnr = (f(seen.images, victims.images[attacked]) for f in (ssim_pairs, psnr_pairs))

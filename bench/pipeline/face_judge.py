@@ -1,8 +1,8 @@
-"""The independent judge of reconstructed people, by dlib's descriptor of faces.
+"""The independent judge of reconstructed people, based on dlib's face descriptor.
 
-The evaluator learnt the same classes from the same images as a target, so that what fools the one may fool the other.
-This judge was trained by others on other images, and asks which person's mean of up to five private images is nearest.
-It is asked when an attack has ended; no attack, method or teacher sees it.
+The evaluator is trained on the same classes and images as a target, so that an image can fool both. This judge was
+trained by others on other images. It finds the person whose mean of up to five private images is nearest. It runs
+after the attack; no attack, method or teacher sees it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.pipeline.job import Job
 
 IMAGES = 5
-"""Private images of each person in the mean; and of each person as many of every set that is judged, chosen by seed."""
+"""Number of private images in each person's mean, and of images judged per person and set, chosen by seed."""
 SEED = 2020
 NAMES = ("judge_accuracy", "judge_near", "judge_distance")
 
@@ -34,25 +34,26 @@ class FaceJudge:
     """The judge with the people of a run.
 
     Attributes:
-        job: whose store keeps descriptors.
-        means: (people, 128) float64, of the private classes.
+        job: its store keeps the descriptors.
+        means: (people, 128) float64, mean descriptors of the private classes.
     """
 
     job: Job
     means: Tensor
 
     def judged(self, images: Tensor, targets: Tensor) -> Identified:
-        """What it says of (n, c, h, w) images in [0, 1], up to `IMAGES` of each person that they were aimed at."""
+        """Identify (n, c, h, w) images in [0, 1], up to `IMAGES` for each target person."""
         chosen = some_of_each_class(targets, IMAGES)
         return self.compared(describe(self.job, quantised(images[chosen])), targets[chosen])
 
     def compared(self, descriptors: Tensor, targets: Tensor) -> Identified:
-        """The same of (n, 128) descriptors, all of them."""
+        """Identify all of (n, 128) descriptors."""
         return identified(descriptors, targets, self.means, face_descriptor.NEAR)
 
 
 def find(job: Job) -> FaceJudge | None:
-    """The judge of a run whose classes are people; None of another one, and where the judge is not on this machine."""
+    """Return the judge of a run whose classes are people; None for other runs, or if dlib's models are not
+    installed."""
     if not wanted(job) or face_descriptor.absent():
         return None
     images, labels = job.material.private
@@ -67,7 +68,7 @@ def wanted(job: Job) -> bool:
 
 
 def describe(job: Job, images: Tensor) -> Tensor:
-    """(n, 128) descriptors of (n, c, h, w) uint8 images; made once for all runs that ask about the same images."""
+    """Return (n, 128) descriptors of (n, c, h, w) uint8 images; stored once for all runs with the same images."""
 
     def make() -> dict[str, Tensor]:
         with job.context(SEED).track("judge of faces", len(images)) as advance:
@@ -78,7 +79,7 @@ def describe(job: Job, images: Tensor) -> Tensor:
 
 
 def numbers(found: Identified) -> Metrics:
-    """The metrics of a judged set, by the names of `NAMES`, shares with their intervals."""
+    """Return the metrics of a judged set, by the names of `NAMES`; shares have intervals."""
     shares = {"judge_accuracy": found.right, "judge_near": found.near}
     metrics: Metrics = {}
     for name, count in shares.items():
@@ -87,7 +88,7 @@ def numbers(found: Identified) -> Metrics:
 
 
 def unjudged(job: Job) -> dict[str, str]:
-    """The numbers that a run of people lacks where no judge is there, with the reason; {} of any other run."""
+    """Return the metrics that a run of people misses without a judge, with the reason; {} for any other run."""
     if not wanted(job) or not (reason := face_descriptor.absent()):
         return {}
     return {f"{target.prefix}{name}": f"nobody judged the faces: {reason}" for target in TARGETS for name in NAMES}

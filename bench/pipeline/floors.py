@@ -1,10 +1,10 @@
-"""What a choice among the attacker's own images scores on a target: the floor of every inversion attack on it.
+"""Retrieval baselines of inversion attacks: scores of the attacker's own images that the target prefers.
 
-Retrieval asks the target about all of the attacker's images, with the access of the attack, and brings back for each
-class those that the target prefers. Public images come back as they are, so that nothing private leaves: what an attack
-shows of the private data is what it finds beyond them. Beside it stands the mean of the ten best, a composite that is
-no public image: the cheapest inversion of all, without a gradient or a search, which a dearer one should beat. Neither
-looks at the judge. Where classes are people and the judge of faces is there, it decides whether an attack finds more.
+Retrieval queries the target on all of the attacker's images, with the access of the attack, and returns for each class
+the images with the best responses. Public images are returned unchanged, so that they reveal nothing private: an attack
+reveals private data only as far as it beats them. The second baseline is the mean of the ten best images. It is the
+cheapest inversion, without gradient or search, and a costlier attack should beat it. Neither baseline sees the judge.
+If classes are people and the face judge is installed, it decides whether an attack beats the baselines.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from bench.storage.store import load_tensors
 
 SEED, VERSION = 2020, 1
 BEST, AVERAGED, LATENTS = 5, 10, 1000
-"""Images retrieved for each class; images in the mean; random latents that are chosen among."""
+"""Images retrieved per class; images in the mean; random latents from which the best is chosen."""
 CHUNK = 512
 IMAGES = "images.safetensors"
 Compared = dict[str, Tensor]
@@ -41,7 +41,7 @@ Compared = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class FloorMetrics:
-    """The numbers of the floors of all targets, and those that there are none of, with the reason."""
+    """The metrics of the baselines on all targets, and the missing ones with the reason."""
 
     metrics: Metrics
     missing: dict[str, str]
@@ -54,12 +54,12 @@ def floor_metrics(
     judge: Judge,
     faces: FaceJudge | None = None,
 ) -> FloorMetrics:
-    """Retrieval on every target, and by how much the attack beats it there, as it is and as the mean of the ten best.
+    """Run retrieval on every target, and test whether the attack beats the images and their mean.
 
     Args:
-        played: for each target the attack's (c, c) confusion counts: by the judge of faces where there is one
+        played: the attack's (c, c) confusion counts by target: by the face judge if there is one
             (`Identified`), else by the evaluator (`evaluation.Scored`).
-        faces: the judge of faces, where classes are people.
+        faces: the face judge, if classes are people.
     """
     metrics: Metrics = {}
     missing: dict[str, str] = {}
@@ -78,15 +78,15 @@ def floor_metrics(
 
 
 def preferred(target: Target, images: Tensor, count: int, rng: torch.Generator) -> Tensor:
-    """(classes, count) indices of the images that the target prefers for each class, the most preferred first.
+    """Return (classes, count) indices of the images that the target prefers for each class, the most preferred first.
 
-    With scores those of the largest p_c, ties by index. With labels alone images drawn at random among those that the
-    target takes for c, or among all where there are none; again from the first where there are fewer than `count`.
+    With scores, these are the largest p_c, ties by index. With labels only, images are drawn at random among those
+    classified as c, or among all if there are none; draws repeat if there are fewer than `count`.
 
     Args:
-        target: asked once about every image.
+        target: queried once per image.
         images: (n, c, h, w) in [0, 1], n >= 1.
-        rng: of the draws, on the CPU.
+        rng: generator of the draws, on the CPU.
     """
     if target.access == "label":
         labels = torch.cat([target.labels(part).cpu() for part in images.split(CHUNK)])
@@ -97,7 +97,7 @@ def preferred(target: Target, images: Tensor, count: int, rng: torch.Generator) 
 
 
 def _drawn(eligible: Tensor, count: int, rng: torch.Generator) -> Tensor:
-    """(count,) indices, in a random order, of what is eligible."""
+    """Draw (count,) of the eligible indices in a random order."""
     rows = eligible.nonzero().flatten() if bool(eligible.any()) else torch.arange(len(eligible))
     order = rows[torch.randperm(len(rows), generator=rng)]
     return order[torch.arange(count) % len(order)]
@@ -106,7 +106,7 @@ def _drawn(eligible: Tensor, count: int, rng: torch.Generator) -> Tensor:
 def _retrieval(
     job: Job, attack: Attack, played: AttackTarget, judge: Judge, faces: FaceJudge | None
 ) -> tuple[Metrics, Compared]:
-    """The numbers of all floors on one target, and the counts of those that the attack is held against."""
+    """Compute the metrics of all baselines on one target, and the counts that the attack is compared with."""
     kept = _retrieved(job, attack, played)
     best, mean = to_float(kept["best"]), to_float(kept["mean"])
     scored = _scored(best.flatten(0, 1), BEST, judge)
@@ -124,7 +124,7 @@ def _retrieval(
 
 
 def _judged(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> tuple[Metrics, Compared]:
-    """The same by the judge of faces, of the (classes, BEST, c, h, w) best public images and of the other sets."""
+    """Compute the same with the face judge, from the (classes, BEST, c, h, w) best public images and the other sets."""
     each = torch.arange(len(best))
     described = face_judge.describe(faces.job, quantised(best.flatten(0, 1))).view(len(best), BEST, -1)
     found = {
@@ -140,9 +140,10 @@ def _judged(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> tuple[Me
 
 
 def _retrieved(job: Job, attack: Attack, played: AttackTarget) -> dict[str, Tensor]:
-    """uint8: "best" (classes, BEST, c, h, w), the public images that the target prefers, and "mean" (classes, c, h, w).
+    """Return uint8 "best" (classes, BEST, c, h, w), the public images that the target prefers, and "mean" (classes, c,
+    h, w).
 
-    Made once for a target and an access.
+    They are stored once per target and access.
     """
     target = _target(job, attack, played)
 
@@ -158,13 +159,13 @@ def _retrieved(job: Job, attack: Attack, played: AttackTarget) -> dict[str, Tens
 
 
 def _target(job: Job, attack: Attack, played: AttackTarget) -> Target:
-    """A target as floors ask it: with the access of the attack, but no more than scores."""
+    """Return the target as baselines query it: with the access of the attack, but at most scores."""
     access: Access = "label" if attack.access == "label" else "scores"
     return Target(played.network, access, job.material.data.shape, job.material.data.classes)
 
 
 def _best_latents(job: Job, attack: GenerativeAttack, target: Target) -> Tensor:
-    """(classes, c, h, w): of images of random latents, the one that the target prefers for each class."""
+    """Return (classes, c, h, w): the generated image that the target prefers for each class, over random latents."""
     ctx = job.context(SEED)
     drawn = attack.prior(LATENTS, to_float(job.material.aux).to(ctx.device), ctx)
     seen = to_float(quantised(drawn)).to(ctx.device)
@@ -176,7 +177,7 @@ def _generator(name: str) -> torch.Generator:
 
 
 def _scored(images: Tensor, each: int, judge: Judge) -> evaluation.Scored:
-    """Images of all classes in turn, `each` of a class."""
+    """Score images that are sorted by class, `each` per class."""
     targets = torch.arange(len(images) // each).repeat_interleave(each)
     return evaluation.score(AttackResult(images, targets, torch.zeros_like(targets)), judge, None, None, [])
 

@@ -1,4 +1,4 @@
-"""The stage of an inversion attack: played on student, teacher and a random net, scored, and drawn."""
+"""The stage of an inversion attack: run on student, teacher and an untrained network, scored, and drawn."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from bench.validate import present
 
 FEATURES = "features.safetensors"
 MOST_COLUMNS = 20
-"""Of the picture."""
+"""The file name of the picture."""
 
 
 def run_inversion(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> StageResult:
-    """Play the attack on every target, score its reconstructions, and test whether it has any power."""
+    """Run the attack on every target, score its reconstructions, and test its power."""
     m, name = job.material, spec.attack_spec.attack
     if job.attack_skip_reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {job.attack_skip_reason}")
@@ -75,7 +75,7 @@ def run_inversion(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -
 
 
 def make_judge(job: Job, spec: RunSpec, evaluator: Classifier) -> Judge:
-    """The judge; its features of private and held-out images are extracted once for all runs on the same data."""
+    """Build the judge; its features of private and held-out images are shared by all runs on the same data."""
     m, where = job.material, spec.release.teacher.data
 
     def make(path: Path) -> None:
@@ -89,9 +89,9 @@ def make_judge(job: Job, spec: RunSpec, evaluator: Classifier) -> Judge:
 
 
 def _played_once(targets: list[AttackTarget]) -> list[AttackTarget]:
-    """The targets, of which a student that is the teacher itself is attacked by the teacher's step.
+    """Return the targets; a student that is the teacher itself reuses the teacher's step.
 
-    An attack's randomness does not depend on the target, so that it would find the same again.
+    An attack's randomness does not depend on the target, so that the result would be the same.
     """
     student, teacher, random = targets
     ours, theirs = student.network.state_dict(), teacher.network.state_dict()
@@ -112,14 +112,15 @@ class _Played:
 
     @property
     def confusion(self) -> Tensor:
-        """(c, c) counts, row the class aimed at, column the one seen: by the judge of faces, where there is one."""
+        """Return (c, c) counts, row = intended class, column = recognised class, by the face judge if there is one."""
         return self.scored.confusion if self.people is None else self.people.confusion
 
     def metrics(self) -> Metrics:
-        """Scores of the harness and facts of the attack.
+        """Return the metrics of the harness and the facts reported by the attack.
 
         Raises:
-            RunFailed: a fact that the harness measures, as an attack never scores itself, or that is not a metric.
+            RunFailed: a fact has the name of a metric of the harness (attacks do not score themselves), or is no
+                metric.
         """
         known = table.metrics()
         for name in self.found.facts:
@@ -143,11 +144,11 @@ def _play(
 
 
 def _too_weak(metrics: Metrics) -> str:
-    """Why an attack that beats chance has no power; "" if it has.
+    """Return why an attack that beats chance has no power; "" if it has power.
 
-    On many classes public images show the teacher's as well. With fewer classes than the test against retrieval needs
-    there is no p-value, and the attack must show at least `LEAST_SHOWN` of the teacher's (to the judge of faces, if
-    there is one).
+    With many classes public images also resemble the teacher's classes. With fewer classes than the test against
+    retrieval needs there is no p-value, and the attack must reveal at least `LEAST_SHOWN` of the teacher's classes (by
+    the face judge, if there is one).
     """
     p = metrics.get("teacher_floor_p")
     if p is not None and p >= ALPHA:
@@ -163,9 +164,9 @@ def draw(path: Path, title: str, found: dict[str, AttackResult], material: Mater
 
     Args:
         path: the PNG file.
-        title: one line above.
-        found: target, a key of NAMES, to the attack's result.
-        victims: of an attack that observes them; None for an attack on classes.
+        title: one line above the picture.
+        found: the attack's result by target, a key of NAMES.
+        victims: the victims of an attack that observes them; None for an attack on classes.
     """
     rows = []
     if victims is None:

@@ -1,4 +1,4 @@
-"""A job: the settings of a user with everything looked up, checked and loaded; and the spec of each of its runs."""
+"""A job: a user's settings with everything found, checked and loaded; and the spec of each of its runs."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from bench.storage.specs import (
 from bench.storage.store import Store
 
 RUNNING = provenance.git_state(registry.ROOT)
-"""The code that this process runs: the state of the checkout when this was imported, together with the rest of it. A
-sweep's fork server imports the code once and begins all runs with it, even if something is committed meanwhile."""
+"""The code of this process: the state of the checkout when this module was imported. A sweep's fork server imports the
+code once and starts all runs with it, even if someone commits in the meantime."""
 EVALUATOR_SEED = 2020
 UNLABELLED = (
     "the attacker's images are of other classes than the private ones, or of another data set, so that they have no "
@@ -55,7 +55,7 @@ UNLABELLED = (
 
 @dataclass(frozen=True)
 class Job:
-    """Settings with everything checked and loaded that can be checked before anything is trained.
+    """Settings with everything checked and loaded that can be checked before training.
 
     Made by `bench.pipeline.resolve.load_job`.
     """
@@ -75,33 +75,33 @@ class Job:
     ranks: Ranks | None = None
 
     def following(self) -> AbstractContextManager[Followed]:
-        """A context in which steps note the code and device they are made with, and the run notes its steps."""
+        """Return a context that records the steps of a run, with the code and device that made them."""
         devices = self.settings.devices
         return self.store.following(provenance.origin(RUNNING, self.device, self.precision, devices))
 
     def close(self) -> None:
-        """End the processes on further devices."""
+        """End the processes on the additional devices."""
         if self.ranks is not None:
             self.ranks.close()
 
     @property
     def goal(self) -> str | None:
-        """Of the attack, "inversion" or "membership"; None without one."""
+        """The goal of the attack, "inversion" or "membership"; None without an attack."""
         return None if self.attack is None else self.attack.goal
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether the undefended teacher is needed: by the method, or by an attack, which proves its power on it."""
+        """Whether the method needs the undefended teacher, or an attack that proves its power on it."""
         return "teacher" in self.method.needs or self.attack is not None
 
     @property
     def needs_evaluator(self) -> bool:
-        """Whether an attack will reconstruct images, which the evaluator scores."""
+        """Whether an attack will reconstruct images for the evaluator to score."""
         return self.goal == "inversion" and self.attack_skip_reason is None
 
     @property
     def attack_skip_reason(self) -> str | None:
-        """Why the attack does not apply to this data, as far as that is known before anything is trained."""
+        """Return why the attack does not apply to this data, as far as is known before training."""
         if self.attack is None:
             return None
         m = self.material
@@ -124,11 +124,11 @@ class Job:
         return reason
 
     def check(self) -> None:
-        """Raises BenchError where the method cannot meet its budget, or a network cannot take the images.
+        """Raise BenchError if the method cannot meet its budget, or a network cannot take the images.
 
-        It is found once: a method may be calibrated, and networks are built, for seconds.
+        The result is cached: calibrating a method and building networks take seconds.
         """
-        _ = self._checked  # its first reading makes the checks
+        _ = self._checked  # the first access runs the checks
 
     @cached_property
     def _checked(self) -> bool:
@@ -144,14 +144,14 @@ class Job:
         if hasattr(self.method, "networks"):
             networks += self.method.networks(images.shape, s.student)
         networks += [s.student] if trains_student(self.method) else []
-        for arch in dict.fromkeys(networks):  # those that are sure to be built, in that order
+        for arch in dict.fromkeys(networks):  # the networks that will certainly be built, in that order
             components.check_images(arch, images.shape, images.classes)
         components.check_generator(self.method, images.shape, images.classes, images.name)
         return True
 
     @cached_property
     def precision(self) -> Precision:
-        """In which networks train; "auto" is decided by the teacher, or where no teacher is trained by the student."""
+        """The precision of training; "auto" is decided by the teacher, or by the student if no teacher is trained."""
         s, images = self.settings, self.material.data
         arch = s.teacher if self.needs_teacher and self.weights_sha256 is None else s.student
         return choose_precision(
@@ -159,7 +159,7 @@ class Job:
         )
 
     def context(self, seed: int) -> Context:
-        """The context of a step with its own seed."""
+        """Return the context of a step with its seed."""
         s = self.settings
         how = (s.noise, self.precision == "bf16", s.compile, self.ranks)
         return Context(self.device, seed, progress.track, self.store, *how)
@@ -171,7 +171,7 @@ class Job:
 
     @cached_property
     def options(self) -> dict[str, Shared]:
-        """The options of everything that is run, as plain data that the specs of all seeds share."""
+        """The options of all parts of the run, as plain data shared by the specs of all seeds."""
         shards, settings_of = self.shards(), self.components.settings_of
         return {
             "method": settings_of(self.method),
@@ -184,10 +184,10 @@ class Job:
 
 
 def run_spec(job: Job, seed: int) -> RunSpec:
-    """The spec of the run of `job` with one seed."""
+    """Build the spec of the run of `job` with one seed."""
     s, m, options, spec = job.settings, job.material, job.options, job.components.spec
     private, everything = (spec(DataSpec, m.data.name, m.data.fingerprint, split) for split in (s.split, "all"))
-    # A user's own weights come from no recipe of ours, and are the same for all seeds.
+    # A user's own weights have no recipe here, and are the same for all seeds.
     recipe, teacher_seed = (options["recipe"], seed) if job.weights_sha256 is None else (Shared(), 0)
     teacher = spec(TeacherSpec, private, s.teacher, job.weights_sha256, recipe, teacher_seed, s.teacher_normalise)
     ensemble = spec(EnsembleSpec, private, options["shards"], seed) if options["shards"] else None
@@ -204,7 +204,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
 
 
 def changed_options(job: Job) -> Changed:
-    """The options that differ from the defaults of variant and tier, and from the usual budget."""
+    """Return the options that differ from the defaults of variant and tier, and from the usual budget."""
     s = job.settings
     budget, usual = s.budget.to_json() | {"noise": s.noise}, Budget().to_json() | {"noise": "seeded"}
     named = {option: name for option, name in s.teacher_options if option == "recipe"}
@@ -218,7 +218,7 @@ def changed_options(job: Job) -> Changed:
 
 
 def _changed_evaluator(job: Job) -> dict[str, Any]:
-    """Network and recipe, where they are not the usual ones, and what differs from the recipe's defaults."""
+    """Return the evaluator's network and recipe if they are not the usual ones, and the changed recipe options."""
     s, make = job.settings, job.components.evaluator_recipe
     where, own = (s.tier, data.slug(s.dataset)), type(job.evaluator_recipe)
     named = tuple(given for given in s.evaluator_options if given[0] == "recipe" and type(make(*where, ())) is not own)

@@ -1,4 +1,4 @@
-"""The images of a run: who holds which part of a data set."""
+"""The images of a run: how a data set is divided into parts."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from bench.storage.store import Store
 
 SEED = 2020
 VICTIMS = 10
-"""Images of each class, private or not, whose responses an observing attack is shown."""
+"""Number of images per class, private and other, whose responses an observing attack sees."""
 MOST_SUSPECTS = 2000
-"""Of a membership attack, from the private part, and as many others."""
+"""Largest number of suspects of a membership attack from the private part; the test set adds as many."""
 LARGEST_SUSPECTS = 2**28
-"""Bytes of all suspects as float32: of colour images above 74x74 pixels there are fewer than MOST_SUSPECTS."""
+"""Largest size of all suspects as float32, in bytes: colour images above 74x74 pixels have fewer suspects."""
 NAMED = 10
-"""Files left out that a line names."""
+"""Number of omitted files that a message names."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which images a run is about; the fields are those of `Settings`.
+    """The selection of images for a run; the fields are those of `Settings`.
 
-    `public` says whether the method needs public images; `attacked` whether there is an attack, which needs images;
-    `out` is where decoded images are kept, None = nowhere.
+    `public`: whether the method needs public images; `attacked`: whether there is an attack, which needs images; `out`:
+    folder for decoded images, None = do not keep them.
     """
 
     dataset: str
@@ -52,11 +52,11 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Material:
-    """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, the latter's
-    labels where its classes are the private ones, and the public part, unlabelled, if the method asks for one.
+    """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, its labels if
+    its classes are the private ones, and the unlabelled public part, if the method needs one.
 
-    `counts` says how many images each part has, how many copies were removed of it, and what was left out; the last
-    `canaries` private images are an audit's; `mislabelled` are the rows of the private part whose label is wrong, under
+    `counts`: how many images each part has, how many duplicates were removed, and what was left out. The last
+    `canaries` private images belong to an audit. `mislabelled`: rows of the private part with a wrong label, under
     split canaries.
     """
 
@@ -71,17 +71,17 @@ class Material:
 
     @cached_property
     def aux_fingerprint(self) -> str:
-        """Of the attacker's images; found once, as it reads them all."""
+        """The digest of the attacker's images; cached, as it reads all of them."""
         return data.images_fingerprint(self.aux)
 
     @cached_property
     def public_fingerprint(self) -> str | None:
-        """Of the public images, if there are any."""
+        """The digest of the public images, if there are any."""
         return None if self.public is None else data.images_fingerprint(self.public)
 
 
 def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
-    """The images of a run; `scratch` as of a store. Raises BenchError if they are not there."""
+    """Load the images of a run; `scratch` is as in a store. Raises BenchError if they are not available."""
     keep = None if wanted.out is None else kept_in(wanted.out, scratch)
     load = partial(
         data.load, root=wanted.data_root, download=wanted.download, skip_broken=wanted.skip_broken, keep=keep
@@ -104,7 +104,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
 
 
 def kept_in(out: Path, scratch: Path | None = None) -> Keep:
-    """Where runs that write below `out` keep decoded images; `scratch` as of a store."""
+    """Return where runs that write below `out` keep decoded images; `scratch` is as in a store."""
     store = Store(out, notify=say, scratch=scratch)
     return lambda kind, spec, make: store.step(kind, spec, make).path
 
@@ -129,7 +129,7 @@ def _counts(made: Material, images: ImageData, shared: Split, removed: dict[str,
 
 
 def _declared(reading: Reading) -> dict[str, str]:
-    """The user's declarations of how images are read, as they are typed, where they are not the defaults."""
+    """Return how the user said images are read, as typed options, where they differ from the defaults."""
     said: dict[str, str] = {} if reading.fit == AS_DECLARED.fit else {"fit": reading.fit}
     if reading.pixel_range is not None:
         said["pixel_range"] = ",".join(f"{value:.17g}" for value in reading.pixel_range)
@@ -137,7 +137,7 @@ def _declared(reading: Reading) -> dict[str, str]:
 
 
 def _tell(images: ImageData, counts: dict[str, Any]) -> None:
-    """A line about what was left out, where anything was."""
+    """Print a line about omitted images, if there are any."""
     for part, count in counts.get("copies_removed", {}).items():
         say(f"{images.name}: {count} {part} images removed: the same pixels are in another part")
     near = {part: count for part, count in counts.get("near_copies", {}).items() if count}
@@ -153,12 +153,12 @@ def _tell(images: ImageData, counts: dict[str, Any]) -> None:
 
 
 def quantised(images: Tensor) -> Tensor:
-    """Images in [0, 1] as uint8 on the CPU, as steps keep them and every scorer sees them."""
+    """Return images in [0, 1] as uint8 on the CPU, as steps store them and every scorer sees them."""
     return (images.detach().float().clamp(0, 1) * 255).round().to(torch.uint8).cpu().contiguous()
 
 
 def smallest_class(labels: Tensor) -> int:
-    """Records of the smallest class that has any; 0 of no records."""
+    """Return the number of records of the smallest non-empty class; 0 without records."""
     counts = labels.unique(return_counts=True)[1]
     return int(counts.min()) if len(counts) else 0
 

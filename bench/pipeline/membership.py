@@ -1,9 +1,9 @@
-"""The stages of membership attacks: who of the suspects was in the private data, by a network or by released images.
+"""The stages of membership attacks: which suspects were private data, judged by a network or by released images.
 
-A network is attacked on student, teacher, a net of random weights, and one trained as the teacher was that saw none of
-the suspects. Released images have other baselines: a generator that memorises some of the private records, on those and
-as many others, and the same generator with random weights, as the undefended teacher draws nothing. The suspects are
-the same; all of the attacker's images are then the population, and no reference model is trained.
+A network attack runs on the student, the teacher, an untrained network, and one trained by the teacher's recipe without
+the suspects. Released images have other baselines, as the undefended teacher draws nothing: a generator that memorises
+some of the private records, attacked on those and as many others, and the same generator with random weights. The
+suspects are the same; the population is then all of the attacker's images, and no reference model is trained.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ NO_RESERVE = "the attacker has no records for a network that saw none of the sus
 OWN_WEIGHTS = "how the teacher was trained is not known, as its weights were given: no network can be trained as it was"
 CONVERTED = "its references were converted and those of the unaware network were not: they are two different attacks"
 MOST_SEARCHED = 500
-"""Members, and as many others, whose latents are searched for where the attacker has the generator."""
+"""Number of members, and of others, for which the latent space is searched if the attacker has the generator."""
 CONTROLS = ("memorising generator", "random generator")
 
 
 @dataclass(frozen=True)
 class Played:
-    """The result of the attack on one target: scores of suspects, and who of them is a member."""
+    """The result of the attack on one target: scores of suspects, and which of them are members."""
 
     scores: Tensor
     members: Tensor
@@ -64,13 +64,13 @@ class Played:
 
     @classmethod
     def of(cls, step: Step, members: Tensor) -> Played:
-        """Of a membership step."""
+        """Read the result of a membership step."""
         scores = attacks.membership_scores(step)
         return cls(scores, members, membership(scores, members), attacks.queries(step), step.seconds)
 
 
 def run_membership(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks) -> StageResult:
-    """Play the attack on every target, score its guesses, and test whether it has any power."""
+    """Run the attack on every target, score its guesses, and test its power."""
     name = spec.attack_spec.attack
     if job.attack_skip_reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {job.attack_skip_reason}")
@@ -101,7 +101,7 @@ def run_membership(job: Job, attack: MembershipAttack, spec: RunSpec, networks: 
 
 
 def _gains(played: dict[str, Played], targets: tuple[str, ...]) -> Metrics:
-    """AUC beyond that of the unaware net, with its interval."""
+    """Return the AUC above that of the network that saw no suspect, with its interval."""
     found: Metrics = {}
     for target in targets:
         gain = auc_gain(played[target].scores, played["unaware"].scores, played[target].members)
@@ -110,7 +110,7 @@ def _gains(played: dict[str, Played], targets: tuple[str, ...]) -> Metrics:
 
 
 def _metrics(played: dict[str, Played], delta: float) -> Metrics:
-    """The numbers of all targets, shares with their 95 % intervals; the epsilon is an indication, no proof."""
+    """Return the metrics of all targets, shares with 95 % intervals; the epsilon is an indication, not a proof."""
     metrics: Metrics = {"queries": played["student"].queries}
     for name, one in played.items():
         found, prefix = one.found, PREFIXES[name]
@@ -137,7 +137,7 @@ def _result(
     names: Mapping[str, str],
     seconds: dict[str, float],
 ) -> StageResult:
-    """The result of either stage, with the picture of its curves."""
+    """Build the result of either stage, with the picture of its ROC curves."""
     few = "{} non-members are too few for {} %: the rate is at a measured false positive rate of 0"
     for name, one in played.items():
         rates = (("tpr_at_1pct", "1", one.found.at_1_percent), ("tpr_at_01pct", "0.1", one.found.at_01_percent))
@@ -159,14 +159,14 @@ def _result(
 
 @dataclass(frozen=True)
 class _Suspects:
-    """Rows of a challenge to be scored; who of them is a member."""
+    """Rows of a challenge to be scored, and which of them are members."""
 
     rows: Tensor
     members: Tensor
 
 
 def run_release_membership(job: Job, attack: ReleaseAttack, spec: RunSpec, networks: Networks) -> StageResult:
-    """Play the attack on the released images and on both baselines, score its guesses, and test its power."""
+    """Run the attack on the released images and on both baselines, score its guesses, and test its power."""
     name, released = spec.attack_spec.attack, released_images(job, networks.student, attack.access)
     reason = released if isinstance(released, str) else job.attack_skip_reason
     if isinstance(released, str) or reason is not None:
@@ -188,7 +188,7 @@ def run_release_membership(job: Job, attack: ReleaseAttack, spec: RunSpec, netwo
 
 
 def _some(challenge: Challenge, most: int) -> _Suspects:
-    """The first `most` members of a challenge and of each class as many others, the first ones, in its order."""
+    """Select the first `most` members of a challenge, and the first as many others of each class."""
     inside, outside = (side.nonzero().flatten() for side in (challenge.members, ~challenge.members))
     inside = inside[:most]
     counts = torch.bincount(challenge.labels[inside]).tolist()
@@ -200,7 +200,7 @@ def _some(challenge: Challenge, most: int) -> _Suspects:
 def _baseline(
     job: Job, spec: AttackSpec, released: ReleasedImages, challenge: Challenge, suspects: _Suspects
 ) -> ReleasedImages:
-    """The baseline generator of an attack's spec, seen as the release is: where that is images, as many are drawn.
+    """Build the baseline generator of an attack's spec in the release's form: images if the release is images.
 
     Its training records are the members of `suspects`.
     """

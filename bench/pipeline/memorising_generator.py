@@ -1,13 +1,13 @@
-"""The control of attacks on released generators: a generator that remembers its training data, and an untrained one.
+"""Baselines of attacks on released generators: a generator that memorises its training data, and an untrained one.
 
-The undefended teacher is no control here, as it draws nothing. An attack that does not find the records of this
-generator says nothing about a method's, whatever its AUC there.
+The undefended teacher draws no images and cannot be the baseline. An attack that does not find the records of this
+generator shows nothing about a method's generator at any AUC.
 
 The network is a variational autoencoder of dense layers, d - 400 - 64 - 400 - d, trained by Adam on
-20 x squared error + KL divergence of 200 private records for 1,500 steps of 100. Images of less than 256 values have a
-latent for every four of them, or it could draw any image. What is released is its decoder. How well attacks find its
-records stands in every run's record (`memorising_auc`). Size and training were chosen by these numbers, so that the
-control can be found: of 500 records in 750 steps `gan-leaks` had 0.57 and 0.62 by samples on digits and MNIST.
+20 x squared error + KL divergence of 200 private records for 1,500 steps of 100. Images of fewer than 256 values get
+one latent per four values; with more the network could draw any image. The release is the decoder. Every run's record
+states how well attacks find its records (`memorising_auc`). Size and training were chosen by these numbers, so that
+attacks can find the records: of 500 records in 750 steps `gan-leaks` had 0.57 and 0.62 by samples on digits and MNIST.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECORDS = 200
 STEPS, SMOKE_STEPS = 1500, 30
 LATENT, HIDDEN, BATCH, RATE, FIT = 64, 400, 100, 1e-3, 20.0
 VALUES_FOR_EACH = 4
-"""Values of an image for each latent, at least."""
+"""Smallest number of image values per latent."""
 WEIGHTS = "generator.safetensors"
 
 
@@ -46,13 +46,13 @@ class Decoder(nn.Module):
         )
 
     def forward(self, z: Tensor) -> Tensor:
-        """(n, latent) to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) to (n, c, h, w) in [0, 1]."""
         images: Tensor = self.layers(z)
         return images
 
 
 def memorising_generator(job: Job, spec: GeneratorSpec, images: Tensor) -> Sampler:
-    """The decoder trained on (n, c, h, w) uint8 images for the steps of `spec`; 0 leaves random weights."""
+    """Train the decoder on (n, c, h, w) uint8 images for the steps of `spec`; with 0 steps the weights are random."""
     seed = derive(spec.seed, "memorising-generator")
     torch.manual_seed(seed)
     decoder = Decoder(job.material.data.shape)
@@ -69,7 +69,7 @@ def memorising_generator(job: Job, spec: GeneratorSpec, images: Tensor) -> Sampl
 
 
 def _train(decoder: Decoder, images: Tensor, steps: int, seed: int, advance: Advance) -> None:
-    """Decoder and a fresh encoder on 20 x squared error + KL, a mean over the batch; passes are shuffled."""
+    """Train decoder and a fresh encoder on 20 x squared error + KL, averaged over the batch; each pass is shuffled."""
     rng = torch.Generator(images.device).manual_seed(seed)
     encoder = nn.Sequential(
         nn.Flatten(), nn.Linear(images[0].numel(), HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 2 * decoder.latent)

@@ -1,9 +1,8 @@
-"""How much memory a run may take, estimated before anything is trained and compared with what is free.
+"""Memory of a run, estimated before training and compared with the free memory.
 
-Every stage is estimated from shapes: networks are built and measured on two images (`bench.nets.footprint`), and their
-numbers multiplied by the batches of the stage; to that come the images that a method or an attack holds at once. The
-peak is what is in use now, libraries that are imported later, and the largest stage. docs/memory.md compares
-estimates with measured peaks.
+Every stage is estimated from shapes: networks are built and measured on two images (`bench.nets.footprint`), scaled to
+the batches of the stage, and added to the images that a method or an attack holds at once. The peak is the sum of the
+memory in use now, libraries that are imported later, and the largest stage. docs/memory.md compares
 """
 
 from __future__ import annotations
@@ -31,24 +30,24 @@ from bench.progress import say
 
 Check = Literal["refuse", "warn", "off"]
 LIBRARIES = 350 * 2**20
-"""Memory of the libraries that a run imports after its settings were checked: timm, scipy, accountants, plots."""
+"""Memory of the libraries that a run imports after the check of its settings: timm, scipy, accountants, plots."""
 SCORING = 600 * 2**20
-"""Memory of the metrics of reconstructed images without the evaluator: networks of features, distances."""
+"""Memory of the metrics of reconstructed images without the evaluator: feature networks, distances."""
 QUERIED = 512
-"""Images of 32x32 that a network sees at once where no gradient is taken."""
+"""Number of 32x32 images per batch where no gradient is computed."""
 USUAL_BATCH = 256
-"""Images in a step of a student whose method has no option for it."""
+"""Batch size of a student whose method has no option for it."""
 LEFT_BEHIND = 0.5
-"""Share of a stage's memory that stays in use after it, as freed memory is kept and split up (docs/memory.md)."""
+"""Share of a stage's memory that stays in use after it, as freed memory is kept and fragmented (docs/memory.md)."""
 LARGE = 0.5
-"""Share of the free memory above which a run is said to be large."""
+"""Share of the free memory above which a run is called large."""
 HELD = {"samples": 2 * FLOAT, "unlabelled": FLOAT, "images": 2 * FLOAT, "buffer": FLOAT, "drawings": FLOAT}
-"""Options that are numbers of images which a method holds at once, to bytes of a pixel's value."""
+"""Options that are numbers of images which a method holds at once, to bytes per pixel value."""
 _CGROUPS = (
     tuple(f"/sys/fs/cgroup/memory.{name}" for name in ("max", "current", "stat")),
     tuple(f"/sys/fs/cgroup/memory/memory.{name}" for name in ("limit_in_bytes", "usage_in_bytes", "stat")),
 )
-"""Files of a container's limit, use and parts of its use, of both versions of control groups."""
+"""Files of a container's limit, use and parts of its use, for both versions of control groups."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +55,9 @@ class Stage:
     """Memory that a stage of a run adds to what is in use before it.
 
     Attributes:
-        name: for people.
-        bytes: in all.
-        lower: what makes it smaller, for people.
+        name: shown to the user.
+        bytes: total.
+        lower: how a user can make it smaller.
     """
 
     name: str
@@ -72,7 +71,7 @@ class Estimate:
 
     Attributes:
         base: bytes in use before the first stage.
-        stages: all that are known.
+        stages: all known stages.
     """
 
     base: int
@@ -80,12 +79,12 @@ class Estimate:
 
     @property
     def largest(self) -> Stage:
-        """The stage that takes most."""
+        """The stage that needs the most memory."""
         return max(self.stages, key=lambda stage: stage.bytes)
 
     @property
     def added(self) -> int:
-        """Bytes at the peak besides the base: the largest stage, and what the other ones leave behind."""
+        """Bytes at the peak above the base: the largest stage, and the memory that the others leave in use."""
         others = sum(stage.bytes for stage in self.stages) - self.largest.bytes
         return self.largest.bytes + int(LEFT_BEHIND * others)
 
@@ -96,7 +95,7 @@ class Estimate:
 
 
 def check_memory(job: Job, check: Check) -> None:
-    """Compare the estimate with what is free: a line where it is large, a refusal where it is more.
+    """Compare the estimate with the free memory: warn if the run is large, refuse it if it needs more.
 
     Raises:
         BenchError: the estimate is above what is free, and `check` is "refuse".
@@ -104,7 +103,7 @@ def check_memory(job: Job, check: Check) -> None:
     if check == "off" or (free := free_memory(job.device)) is None:
         return
     found = estimate(job)
-    not_yet = LIBRARIES if job.device.type == "cpu" else 0  # part of the base, and not in use yet
+    not_yet = LIBRARIES if job.device.type == "cpu" else 0  # part of the base, but not in use yet
     wanted, stage = found.added + not_yet, found.largest
     text = f"about {gib(wanted)} of memory, most of it for {stage.name}, and {gib(free)} are free"
     if wanted > free and check == "refuse":
@@ -114,7 +113,7 @@ def check_memory(job: Job, check: Check) -> None:
 
 
 def gib(size: int) -> str:
-    """A number of bytes for people.
+    """Format a number of bytes in GiB.
 
     >>> gib(13_743_895_347)
     '12.8 GiB'
@@ -123,7 +122,8 @@ def gib(size: int) -> str:
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that this process may still take, of the accelerator, the machine or its container; None if unknown."""
+    """Return the bytes that this process may still use of the accelerator, the machine or its container; None if
+    unknown."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     lines = _lines("/proc/meminfo")
@@ -132,7 +132,7 @@ def free_memory(device: torch.device) -> int | None:
         limit, now = (next(iter(_lines(path)), "") for path in (most, used))
         if limit.isdigit() and now.isdigit() and int(limit) < 2**60:
             found = dict(line.split(maxsplit=1) for line in _lines(parts) if " " in line)
-            # Files that are not in use are given up when memory is needed
+            # The system frees cached files when memory is needed
             unused = int(found.get("total_inactive_file", found.get("inactive_file", 0)))
             free.append(max(0, int(limit) - int(now) + unused))
             break
@@ -140,7 +140,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def used_memory() -> int:
-    """Bytes of this process in memory now; 0 where the system does not say."""
+    """Return the resident bytes of this process; 0 if the system does not report them."""
     pages = next(iter(_lines("/proc/self/statm")), "0 0").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -153,13 +153,13 @@ def _lines(path: str) -> list[str]:
 
 
 def estimate(job: Job) -> Estimate:
-    """Estimate the memory of a run. Networks are built for it, for a second at most each."""
+    """Estimate the memory of a run. Builds its networks, at most a second each."""
     base = used_memory() + LIBRARIES if job.device.type == "cpu" else 0
     return Estimate(base, [*_networks(job), *_conversion(job), *_attack(job)])
 
 
 def _networks(job: Job) -> Iterator[Stage]:
-    """Training of teacher, evaluator and ensemble, and what they say of all images."""
+    """Yield training of teacher, evaluator and ensemble, and their predictions on all images."""
     s, m = job.settings, job.material
     lower = "--size, or take a smaller network"
     part = at_once(m.private[0], QUERIED)
@@ -179,7 +179,7 @@ def _networks(job: Job) -> Iterator[Stage]:
 
 
 def _conversion(job: Job) -> Iterator[Stage]:
-    """The method: its student's training, its queries, its generator, and images that it holds."""
+    """Yield the stages of the method: its student's training, its queries, its generator, and images that it holds."""
     s, m = job.settings, job.material
     method: Any = job.method
     shape, classes, name = m.data.shape, m.data.classes, m.data.name
@@ -208,7 +208,7 @@ def _conversion(job: Job) -> Iterator[Stage]:
 
 
 def _attack(job: Job) -> Iterator[Stage]:
-    """The attack on the teacher: its GAN, its search, or its suspects and reference models."""
+    """Yield the stages of the attack on the teacher: its GAN, its search, or its suspects and reference models."""
     attack, s, m = job.attack, job.settings, job.material
     if attack is None or job.attack_skip_reason is not None:
         return
@@ -220,7 +220,7 @@ def _attack(job: Job) -> Iterator[Stage]:
         suspects = min(LARGEST_SUSPECTS, 2 * MOST_SUSPECTS * pixels * FLOAT, 2 * len(m.private[0]) * pixels * FLOAT)
         yield Stage(f"attack {s.attack}", suspects + aux + target.querying(at_once(m.aux, batch or QUERIED)), lower)
         return
-    # All images at once, of an attack without parts
+    # All images at once, for an attack that does not work in parts
     made = m.data.classes * getattr(attack, "images_per_class", 1) * getattr(attack, "draws", 1)
     at_once_searched = min(batch, made) if batch else made
     yield Stage(f"attack {s.attack}", aux + target.descending(at_once_searched) + _gan(job, at_once_searched), lower)
@@ -229,14 +229,14 @@ def _attack(job: Job) -> Iterator[Stage]:
 
 
 def _gan(job: Job, searched: int) -> int:
-    """The attacker's GAN, in training or searched, where the attack has one."""
+    """Return the memory of the attacker's GAN in training or search, if the attack has one."""
     attack, shape = job.attack, job.material.data.shape
     batch, width = getattr(attack, "gan_batch", 0), getattr(attack, "width", 0)
     if not batch or not width:
         return 0
     try:
         generator, critic = DeconvGenerator(shape, width=width), Critic(shape, width)
-    except (BenchError, TypeError):  # an attack with another GAN, or images of another size
+    except (BenchError, TypeError):  # the attack has another GAN, or images have another size
         return 0
     made, judged = footprint(generator, torch.zeros(2, generator.latent)), footprint(critic, torch.zeros(2, *shape))
     return max(
@@ -245,7 +245,7 @@ def _gan(job: Job, searched: int) -> int:
 
 
 def _generator(job: Job) -> Footprint:
-    """The generator that a method releases, or one as usual where it cannot be measured."""
+    """Return the footprint of the method's released generator, or a usual one if it cannot be measured."""
     m, method = job.material.data, job.method
     if not isinstance(method, SamplingMethod):
         raise TypeError(f"{type(method).__name__} releases no generator; expected a SamplingMethod")
@@ -259,7 +259,7 @@ def _generator(job: Job) -> Footprint:
 
 
 def _largest_batch(plugin: Any, ending: str) -> tuple[int, str]:
-    """The largest option of a plug-in that is a number of images at once, and its name; 0 and "" without one."""
+    """Return the largest batch option of a plug-in and its name; 0 and "" without one."""
     options = [(getattr(plugin, field.name), field.name) for field in fields(plugin) if field.name.endswith(ending)]
     trained = [(value, name) for value, name in options if isinstance(value, int) and not name.startswith("teacher")]
     return max(trained, default=(0, ""))

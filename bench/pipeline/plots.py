@@ -20,14 +20,14 @@ DPI = 150
 
 
 class Plot(NamedTuple):
-    """A picture of a record: the name of its file, and what draws it into a path."""
+    """A picture of a record: its file name, and the function that draws it to a path."""
 
     file: str
     draw: Callable[[Path], None]
 
 
 Plots = dict[str, Plot]
-"""Name of a picture to the picture."""
+"""Pictures by name."""
 
 
 def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[str, Tensor]]) -> None:
@@ -58,13 +58,13 @@ def grid(path: Path, title: str, columns: Sequence[str], rows: Sequence[tuple[st
 
 
 def _write(figure: Figure, x: float, y: float, text: str, **how: Any) -> None:
-    """One line of text as it is: names of a user's classes may have dollars, line breaks or any bytes."""
+    """Write one line of text literally: class names of users may contain dollars, line breaks or any bytes."""
     one_line = "".join(letter if letter.isprintable() else "?" for letter in encodable(text))
     figure.text(x, y, one_line, va="center", parse_math=False, **how)
 
 
 def _save(figure: Figure, path: Path) -> None:
-    """Write a PNG without transparency, and without colours where there are none: half the bytes, the same picture."""
+    """Write a PNG without transparency, and in grey if it has no colours: half the bytes, the same picture."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     canvas = FigureCanvasAgg(figure)
@@ -75,7 +75,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 def _cell(image: Tensor) -> np.ndarray:
-    """(side, side, 3) uint8: the image in the middle of a white cell, as large as fits, each pixel a block."""
+    """Return (side, side, 3) uint8: the image centred in a white cell, at the largest whole magnification."""
     side, inner = round(CELL * DPI), round((CELL - 2 * FRAME) * DPI)
     array = np.rint(image.detach().cpu().numpy().clip(0, 1) * 255).astype(np.uint8).transpose(1, 2, 0)
     sides = [round(inner * size / max(array.shape[:2])) for size in array.shape[:2]]
@@ -87,12 +87,12 @@ def _cell(image: Tensor) -> np.ndarray:
 
 
 def roc(path: Path, title: str, lines: Mapping[str, tuple[Tensor, Tensor]]) -> None:
-    """Write receiver operating characteristics on logarithmic axes, where membership attacks must be read.
+    """Write ROC curves on logarithmic axes, as membership attacks are judged at small false positive rates.
 
     Args:
         path: the PNG file.
-        title: one line above.
-        lines: label to (n,) scores and (n,) bool, who is a member; at least one of either.
+        title: one line above the picture.
+        lines: label to (n,) scores and (n,) bool membership; at least one member and one other.
     """
     from matplotlib.figure import Figure
     from sklearn.metrics import roc_curve

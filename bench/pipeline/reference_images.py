@@ -1,4 +1,4 @@
-"""What images score that no target was asked about; every row of an inversion attack needs these to be read."""
+"""Scores of images made without a target; results of an inversion attack are compared with them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from bench.storage.specs import RunSpec, canonical
 
 SEED = 2020
 IMAGES = 20
-"""Of each class, in each set of reference images."""
+"""Number of images per class in each reference set."""
 LARGE, AT_ONCE = 2**26, 256
-"""Bytes of a class from which on its mean is summed over so many images at once."""
+"""Size of a class, in bytes, above which its mean is summed in chunks of this many images."""
 REDRAWN = 5
-"""Unseen images of each class that an attack's generator is asked to redraw."""
+"""Number of unseen images per class that an attack's generator has to redraw."""
 Sets = dict[str, tuple[Tensor, Tensor]]
-"""Name of `bench.metrics.metric.REFERENCES` to images (n, c, h, w) in [0, 1] and the classes that they stand for."""
+"""A name of `bench.metrics.metric.REFERENCES` to images (n, c, h, w) in [0, 1] and their classes."""
 METRICS = ("attack_accuracy", "inception_score", "inception_within_class", "knn_distance", "knn_gap", "fid")
 
 
 def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge, faces: FaceJudge | None = None) -> Metrics:
-    """The metrics of every set of reference images, as `reference_SET_METRIC`.
+    """Compute the metrics of every set of reference images, as `reference_SET_METRIC`.
 
-    The attacker's own images, class means, unseen images of the class, all three scored once for all runs on the same
-    data; and where the attack has a generator, its images of random latent vectors, and unseen images as it comes
-    nearest to them in pixels. That is no bound: what a search finds may be taken for the class more often. Unseen
-    images have no `knn_gap`: each is its own nearest unseen image.
+    The first three sets are the attacker's own images, class means, and unseen images of the class, scored once for all
+    runs on the same data. If the attack has a generator, two more sets are its images of random latent vectors, and its
+    closest redrawings of unseen images, in pixels. The latter are not an upper bound: the result of a search may be
+    recognised more often. Unseen images have no `knn_gap`: each is its own nearest unseen image.
     """
 
     def make(path: Path) -> None:
@@ -59,7 +59,7 @@ def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge, fac
 
 
 def _of_generator(job: Job, attack: Attack) -> Sets:
-    """What the attack's generator, if it has one, makes of random latents, and of unseen images."""
+    """Return the images of the attack's generator, if any, from random latents and closest to unseen images."""
     m, ctx, sets = job.material, job.context(SEED), Sets()
     if isinstance(attack, GenerativeAttack):
         targets = _targets(job)
@@ -73,7 +73,7 @@ def _of_generator(job: Job, attack: Attack) -> Sets:
 
 
 def _unseen(labels: Tensor, count: int) -> Tensor:
-    """Indices of up to `count` test images of each class that has any, of all these as many."""
+    """Return indices of test images: the same number, up to `count`, for every class that has any."""
     return some_of_each_class(labels, min(count, smallest_class(labels)))
 
 
@@ -85,7 +85,7 @@ def _of_data(job: Job, judge: Judge) -> Metrics:
 
 
 def _of_everyone(job: Job) -> Sets:
-    """The sets that are the same for all attacks."""
+    """Return the sets that are the same for all attacks."""
     m, targets = job.material, _targets(job)
     rng = np.random.RandomState(SEED)
     aux = m.aux[torch.from_numpy(rng.randint(len(m.aux), size=len(targets)))]
@@ -99,7 +99,7 @@ def _of_everyone(job: Job) -> Sets:
 
 
 def _mean_of_class(images: Tensor, labels: Tensor, number: int) -> Tensor:
-    """(c, h, w) in [0, 1]."""
+    """Return the mean image of a class, (c, h, w) in [0, 1]."""
     rows = (labels == number).nonzero().flatten()
     if images[0].numel() * len(rows) < LARGE:
         return data.to_float(images[rows]).mean(0)

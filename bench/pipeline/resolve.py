@@ -1,4 +1,4 @@
-"""From the settings of a user to a job: everything that a user can get wrong is checked before anything is trained."""
+"""Turn a user's settings into a job: every input error is found before anything is trained."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from bench.pipeline.settings import Settings
 from bench.ranks import Ranks
 
 PROPOSED = ("gmi", "mi-face", "pca-mi", "rmia", "lira", "loss-threshold", "label-only")
-"""Attacks that are proposed in the place of one that does not fit, the preferred first."""
+"""Attacks to suggest instead of one that does not fit, the preferred first."""
 
 
 def load_job(settings: Settings, components: Components | None = None, budget: bool = True) -> Job:
     """Find the plug-ins, check their combination, load the data. Trains nothing.
 
     Args:
-        components: where the parts come from; a caching one for many jobs.
-        budget: make the checks of `Job.check` too; otherwise the caller makes them before anything is trained.
+        components: source of the parts; a caching one for many jobs.
+        budget: also run the checks of `Job.check`; otherwise the caller runs them before training.
 
     Raises:
         BenchError: one line saying what was given, what is expected and what to do.
@@ -84,7 +84,7 @@ def _find_attack(
 
 
 def _check_noise(method: Method, settings: Settings) -> None:
-    """Refuse a noise that was given where the budget decides it: the record would show noise that was not added."""
+    """Refuse a noise that was given although the budget decides it: the record would show noise that was not added."""
     budget = settings.budget
     if budget.epsilon is None or (budget.solve != "sigma" and math.isfinite(budget.epsilon)):
         return
@@ -98,7 +98,7 @@ def _check_noise(method: Method, settings: Settings) -> None:
 
 
 def _check_own_teacher(job: Job) -> None:
-    """Refuse a user's own teacher that nothing would query, or whose normalisation is of other images."""
+    """Refuse a user's own teacher that nothing queries, or whose normalisation is for other images."""
     s, channels = job.settings, job.material.data.shape[0]
     if s.teacher_weights is not None and not job.needs_teacher:
         raise BadOption(f"--teacher-weights {s.teacher_weights}: {s.method} queries no teacher; leave them out")
@@ -134,9 +134,9 @@ def _check_public(job: Job) -> None:
 
 
 def why_unfit(job: Job) -> str | None:
-    """Why the attack of a run cannot give a result: it does not apply, or its power cannot be tested; None if it can.
+    """Return why the attack of a run cannot have a result: it does not apply, or its power cannot be tested; else None.
 
-    An attack that queries nothing has no power by design and is a baseline of the others.
+    An attack without queries has no power by design; it is a baseline of the others.
     """
     if job.attack is None or job.attack_skip_reason is not None:
         return job.attack_skip_reason
@@ -150,14 +150,14 @@ def why_unfit(job: Job) -> str | None:
 
 
 def fitting_attack(job: Job) -> str | None:
-    """An attack that fits the data of a run with its usual options, if possible of the same goal; None without one."""
+    """Return an attack that fits the data of a run with its usual options, of the same goal if possible; else None."""
 
     def fits(name: str) -> bool:
         settings = replace(job.settings, attack=name, attack_variant=None, attack_options=())
         try:
             attack, variant = job.components.plugin("attack", name, None, settings.tier, ())
             return why_unfit(replace(job, settings=settings, attack=attack, attack_variant=variant)) is None
-        except BenchError:  # an attack that cannot be set up here is not proposed
+        except BenchError:  # do not suggest an attack that cannot be set up here
             return False
 
     fitting = [name for name in PROPOSED if name in registry.entries("attack") and fits(name)]

@@ -1,4 +1,4 @@
-"""A run from its job to its record. A run that is there already is answered at once; any other one is made."""
+"""Make a run from its job to its record. A finished run is returned at once; any other one is made."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ END_OF_PNG = b"IEND\xaeB`\x82"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A record, the directory it was published in, and whether it was there already."""
+    """A record, the directory it was published in, and whether it was published before."""
 
     record: Record
     path: Path
@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Finished:
-    """A record with the pictures to be published next to it."""
+    """A record with the pictures to publish next to it."""
 
     record: RunRecord
     plots: Plots
@@ -51,7 +51,7 @@ def run(job: Job, seed: int) -> Outcome:
     """Make one run and publish its record and pictures; a failure is recorded too.
 
     Raises:
-        BenchError: the input was bad after all (corrupt weights, an impossible budget); nothing is published.
+        BenchError: the input turned out to be bad (corrupt weights, an impossible budget); nothing is published.
         RunFailed: a step failed; the record with status `failed` has been published.
     """
     spec = run_spec(job, seed)
@@ -66,11 +66,11 @@ def run(job: Job, seed: int) -> Outcome:
             raise
         except (Exception, SystemExit) as error:
             # Any exception in a plug-in fails the run and is recorded with its location; a SystemExit would otherwise
-            # end the command as if all were done
+            # end the command as if it had finished
             if disk_is_full(error):
                 raise
             reason = one_line(error)
-            # With --fresh, or next to another process, a good record may be there; a failure does not replace it
+            # With --fresh, or if another process works here, a good record may exist; a failure does not replace it
             kept = published(final) is not None
             if not kept:
                 failure = make_record(job, spec, "failed", reason, _provenance(job, made, {}))
@@ -81,12 +81,12 @@ def run(job: Job, seed: int) -> Outcome:
 
 
 def make_run(job: Job, spec: RunSpec, made: Followed) -> Finished:
-    """Make all stages of a run, each unless it is in the store. Raises the error of a stage.
+    """Make all stages of a run that are not in the store. Raises the error of a stage.
 
     Args:
-        made: notes which steps the run takes.
+        made: records the steps of the run.
     """
-    # Here, as networks, accountants and pictures take seconds to import, which a cached run need not wait for
+    # Imported here: networks, accountants and pictures take seconds to import, which a cached run need not wait for
     from bench.pipeline.stages import make_release, measure_utility, train_ensemble, train_evaluator, train_teacher
     from bench.pipeline.trained import Networks
 
@@ -101,7 +101,7 @@ def make_run(job: Job, spec: RunSpec, made: Followed) -> Finished:
 
 
 def run_attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
-    """Play the attack on student and baselines, and score it; nothing for a run without an attack."""
+    """Run the attack on student and baselines, and score it; an empty result for a run without an attack."""
     from bench.api import MembershipAttack, ReleaseAttack
     from bench.pipeline.inversion import run_inversion
     from bench.pipeline.membership import run_membership, run_release_membership
@@ -117,7 +117,7 @@ def run_attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
 
 
 def _finish(job: Job, spec: RunSpec, networks: Networks, stages: list[StageResult], made: Followed) -> Finished:
-    """The record of a run that came to its end, with its pictures."""
+    """Build the record of a completed run, with its pictures."""
     from bench.metrics.table import check
 
     metrics: Metrics = {}
@@ -151,10 +151,10 @@ def make_record(
     missing: dict[str, str] | None = None,
     report: PrivacyReport | None = None,
 ) -> RunRecord:
-    """The record of one run, without pictures; arguments as the fields of a `RunRecord`.
+    """Build the record of one run, without pictures; the arguments are fields of a `RunRecord`.
 
     Raises:
-        RunFailed: a number is not finite, or a field has another type.
+        RunFailed: a number is not finite, or a field has a wrong type.
     """
     try:
         return RunRecord(
@@ -181,7 +181,7 @@ def _provenance(job: Job, made: Followed, seconds: dict[str, float]) -> Provenan
 
 
 def publish_run(job: Job, finished: Finished, final: Path) -> RunRecord:
-    """Write the record with its pictures into its own directory, then the data set's board; the published record."""
+    """Write the record with its pictures to its directory, then the data set's board; return the published record."""
     from bench import boards
 
     artifacts = {key: plot.file for key, plot in finished.plots.items()}
@@ -196,10 +196,10 @@ def publish_run(job: Job, finished: Finished, final: Path) -> RunRecord:
 
 
 def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
-    """Make the teacher and, for inversions, the evaluator, which runs on the same data share, unless they are there.
+    """Train the teacher and, for inversions, the evaluator, which runs on the same data share, unless they exist.
 
     Args:
-        only: "teacher" or "evaluator", to make only that one.
+        only: "teacher" or "evaluator", to train only that one.
 
     Raises:
         BenchError: the run does not need that one.
@@ -229,10 +229,10 @@ def _folder(job: Job, spec: RunSpec) -> Path:
 
 
 def published(final: Path) -> Record | None:
-    """The finished record in `final`, unless it failed, is damaged or lacks a picture, or a part of one."""
+    """Read the finished record in `final`; None if it failed, is damaged, or a picture is missing or incomplete."""
     try:
         record = Record.read(final / RECORD)
-        # A failed run is made again: its cause may lie outside of the spec, such as memory or a library
+        # A failed run is made again: its cause may be outside of the spec, such as memory or a library
         complete = all((final / name).read_bytes().endswith(END_OF_PNG) for name in record.artifacts.values())
     except (OSError, ValueError):
         return None
@@ -240,7 +240,7 @@ def published(final: Path) -> Record | None:
 
 
 def one_line(error: BaseException) -> str:
-    """The error of a step in one line; with its place, if it is a defect of a plug-in or of the bench."""
+    """Format the error of a step in one line, with its location if it is a defect of a plug-in or of the bench."""
     from bench.privacy.accountant import Overspent
 
     said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
@@ -251,12 +251,12 @@ def one_line(error: BaseException) -> str:
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """Turn any exception in a step into a RunFailed of one line; bad input and a full disk go on as they are."""
+    """Turn any exception in a step into a RunFailed of one line; bad input and a full disk are raised unchanged."""
     try:
         yield
     except (BenchError, RunFailed):
         raise
-    except (Exception, SystemExit) as error:  # by SystemExit it would end the command as if all were done
+    except (Exception, SystemExit) as error:  # a SystemExit would end the command as if it had finished
         if disk_is_full(error):
             raise
         raise RunFailed(one_line(error)) from error

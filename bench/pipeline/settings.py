@@ -1,4 +1,4 @@
-"""What a user asks for: the options of `bench run`, before anything is looked up or loaded."""
+"""The settings of a user: the options of `bench run`, before anything is looked up or loaded."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Source = Literal["seeded", "os"]
 
 
 def usual_noise(dataset: str, has_own_teacher: bool) -> Source:
-    """Where privacy noise comes from if a user does not say: the system, for their own data or teacher, as such a
-    release may be for others; else the recorded seed, by which a published run is repeated.
+    """Return the default source of privacy noise: the system's generator for a user's own data or teacher, as such a
+    release may be published; else the recorded seed, which makes a published run repeatable.
 
     >>> usual_noise("npz:mine.npz", False), usual_noise("mnist", False)
     ('os', 'seeded')
@@ -27,7 +27,7 @@ def usual_noise(dataset: str, has_own_teacher: bool) -> Source:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user asks for; every field is an option of `bench run`."""
+    """The settings of a user; every field is an option of `bench run`."""
 
     method: str
     attack: str | None

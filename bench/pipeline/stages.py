@@ -1,7 +1,7 @@
 """The stages of a run before its attack: teacher, evaluator, ensemble, release, utility.
 
-A network is trained once and kept in the store under the hash of its spec; a stage returns it together with what was
-measured when it was made.
+A network is trained once and stored under the hash of its spec; a stage returns it together with the measurements
+made when it was trained.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from bench.validate import present
 
 GENERATOR, SYNTHETIC = "generator.safetensors", "synthetic.safetensors"
 COLUMNS, ROWS = 10, 6
-"""Of the picture of synthetic images."""
+"""The file name of the picture of synthetic images."""
 T = TypeVar("T")
 
 
 def train_teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:
-    """Train the teacher by the job's recipe on its private part; or load the user's weights, where the spec has them.
+    """Train the teacher by the job's recipe on its private part; or load the user's weights if the spec names them.
 
     Raises:
         BenchError: the user's weights do not fit, or have changed since the job was loaded.
@@ -89,7 +89,7 @@ def train_evaluator(job: Job, spec: EvaluatorSpec) -> Trained[nets.Classifier]:
 
 
 def train_ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble] | None:
-    """Train the teachers that the method needs on disjoint parts of the private images; None where it needs none."""
+    """Train the teachers that the method needs on disjoint parts of the private images; None if it needs none."""
     shards = job.shards()
     if spec is None or shards is None:
         return None
@@ -120,11 +120,11 @@ def train_ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble
 def make_release(
     job: Job, spec: ReleaseSpec, teacher: nets.Classifier | None, ensemble: Trained[nets.Ensemble] | None
 ) -> Trained[nets.Classifier]:
-    """Convert a teacher into a private student by the method, and account for what that took from the private data.
+    """Convert a teacher into a private student by the method, and account for its use of the private data.
 
     Args:
-        job: whose private part is what teacher and ensemble were trained on; a method that needs it gets it.
-        teacher: None for a method that needs none.
+        job: its private part is the training data of teacher and ensemble; the method gets it if it needs it.
+        teacher: None for a method without a teacher.
 
     Raises:
         Overspent: the method spent more than its budget.
@@ -161,15 +161,15 @@ def make_release(
 
 
 class Withheld(nn.Module):
-    """The teacher of a method that does not say that it needs one."""
+    """Takes the place of the teacher for a method that does not declare that it needs one; every use is an error."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Raises RuntimeError."""
+        """Always raise RuntimeError."""
         raise RuntimeError('the method queries the teacher; its `needs` must name "teacher"')
 
 
 def _measured(job: Job, made: Release) -> dict[str, Any]:
-    """The fields of a release's `Result` besides its accuracy."""
+    """Return the fields of a release's `Result` other than its accuracy."""
     images, networks = job.material.data, {"control": made.control, "votes": made.votes}
     parts = {"student": made.student, "generator": made.generator, "synthetic": made.synthetic}
     covers = [name for name, part in parts.items() if part is not None]
@@ -188,14 +188,14 @@ def _measured(job: Job, made: Release) -> dict[str, Any]:
 def privacy_account(
     ledger: Ledger, claim: MethodClaim | None, budget: Budget, classes: int, covers: list[str]
 ) -> Account:
-    """Account for a release: claimed and accounted epsilon, for every unit of the ledger; what its answers can carry.
+    """Account for a release: claimed epsilon, accounted epsilon per unit, and the information in its responses.
 
     Args:
-        classes: number of classes that the answers speak of.
-        covers: the parts of the release.
+        classes: number of classes of the responses.
+        covers: the parts of the release that the account covers.
 
     Raises:
-        BenchError: the budget's unit is none of the ledger's.
+        BenchError: the ledger does not have the budget's unit.
     """
     units = sorted({entry.unit for entry in ledger.entries()})
     accounted = {str(unit): accountant.account(ledger, unit, budget.delta).to_json() for unit in units}
@@ -215,7 +215,7 @@ def privacy_account(
 
 
 def measure_utility(job: Job, networks: Networks) -> StageResult:
-    """The accuracies of a run with their 95 % intervals, and a picture of synthetic images that were released."""
+    """Measure the accuracies of a run with 95 % intervals, and draw the synthetic images that were released."""
     trained = {
         "teacher": networks.teacher,
         "evaluator": networks.evaluator,
@@ -232,7 +232,7 @@ def measure_utility(job: Job, networks: Networks) -> StageResult:
         metrics |= student.control.metrics("control_accuracy")
     if student.votes is not None:
         metrics |= student.votes.metrics("votes_accuracy")
-    # Always naming the commonest class is right as often as it is there, which may be more than 1 / classes
+    # The baseline that always predicts the commonest class has that class's frequency, which may exceed 1 / classes
     labels = job.material.data.test_labels
     metrics["times_chance"] = student.accuracy * len(labels) / int(torch.bincount(labels).max())
     seconds = {name: one.step.seconds for name, one in trained.items() if one is not None}
@@ -244,20 +244,20 @@ def measure_utility(job: Job, networks: Networks) -> StageResult:
 
 
 def _draw_synthetic(path: Path, title: str, images: Tensor) -> None:
-    """At most six rows of ten, or one shorter row."""
+    """Draw at most six rows of ten images, or one shorter row."""
     columns = min(COLUMNS, len(images))
     whole = images[: min(ROWS * COLUMNS, len(images) // columns * columns)]
     plots.grid(path, title, [""] * columns, [("", row) for row in whole.split(columns)])
 
 
 def synthetic_images(student: Trained[nets.Classifier]) -> Tensor | None:
-    """(n, c, h, w) in [0, 1], the synthetic images that were released with a student, if there are any."""
+    """Return (n, c, h, w) in [0, 1], the synthetic images released with a student, if there are any."""
     path = student.step.path / SYNTHETIC
     return to_float(load_tensors(path)["images"]) if path.exists() else None
 
 
 def released_images(job: Job, student: Trained[nets.Classifier], access: Access) -> ReleasedImages | str:
-    """The images or the generator released with a student; or the reason why there is nothing to draw from."""
+    """Return the images or the generator released with a student; or the reason why there are none."""
     path, images = student.step.path / GENERATOR, job.material.data
     if path.exists() and isinstance(job.method, SamplingMethod):
         sampler = job.method.sampler(images.shape, images.classes, images.name)
@@ -273,7 +273,7 @@ def released_images(job: Job, student: Trained[nets.Classifier], access: Access)
 
 
 def only_asked(shared: Mapping[str, T], only: str | None) -> Mapping[str, T]:
-    """Of what runs share, by name, the one that `bench prepare --only` names; all for None.
+    """Select the step that `bench prepare --only` names from the steps that runs share; all for None.
 
     Raises:
         BenchError: these runs have no such step.

@@ -1,4 +1,4 @@
-"""Networks together with what was measured when they were made, and how both are kept in a step's directory."""
+"""Networks together with the measurements made when they were trained, and how a step's directory stores both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Frozen = TypeVar("Frozen", bound=nn.Module)
 
 
 class Score(BaseModel):
-    """Right answers on the test set."""
+    """Correct answers on the test set."""
 
     model_config = ConfigDict(frozen=True)
     correct: int
@@ -39,23 +39,23 @@ class Score(BaseModel):
 
     @classmethod
     def of(cls, correct: int, tested: int) -> Score:
-        """Of a number of right answers."""
+        """Build the score of a number of correct answers."""
         return cls(correct=correct, tested=tested, accuracy=correct / tested)
 
     def metrics(self, name: str) -> Metrics:
-        """The accuracy with its 95 % interval, as `name`, `name.lo`, `name.hi`."""
+        """Return the accuracy with its 95 % interval, as `name`, `name.lo`, `name.hi`."""
         return with_interval(name, self.correct, self.tested)
 
 
 class Result(Score):
-    """The measurements that a step keeps with a network: the accuracy, and by kind of network more.
+    """The measurements that a step stores with a network: the accuracy, and more for some kinds of network.
 
     Attributes:
         member_accuracy: mean accuracy of an ensemble's members.
-        sizes: private records of each member.
+        sizes: number of private records of each member.
         arch: a released student's network.
-        solved: parameters of a release that the budget determined.
-        privacy: the account of a release.
+        solved: parameters of a release that were solved from the budget.
+        privacy: the privacy account of a release.
         control, votes: accuracies of a release's `control` and `votes` (`bench.api.Release`).
         input: shape and class names of the images that a released student takes.
     """
@@ -70,7 +70,7 @@ class Result(Score):
     input: dict[str, list[int] | list[str]] | None = None
 
     def text(self) -> str:
-        """The canonical JSON of what was measured."""
+        """Return the canonical JSON of the measurements."""
         return canonical(self.model_dump(mode="json", exclude_unset=True))
 
 
@@ -94,7 +94,7 @@ class Trained(Generic[Network]):
 
 @dataclass(frozen=True)
 class Networks:
-    """All networks of a run that are trained before anything is attacked.
+    """All networks of a run that are trained before any attack.
 
     Attributes:
         teacher: None if neither the method nor an attack needs it.
@@ -110,13 +110,13 @@ class Networks:
 
 @dataclass(frozen=True)
 class StageResult:
-    """The part of a run's record that a stage adds.
+    """The part of a run's record that one stage adds.
 
     Attributes:
         metrics, missing: as in a record.
-        status, reason: "ok" and "", or why the whole run is something else: skipped, inconclusive.
-        plots: drawn when the record is published.
-        seconds: step to the seconds that making it took, cached or not.
+        status, reason: "ok" and "", or another status of the whole run (skipped, inconclusive) and why.
+        plots: pictures, drawn when the record is published.
+        seconds: the seconds that each step took when it was made, cached or not.
     """
 
     metrics: Metrics = field(default_factory=dict)
@@ -128,40 +128,40 @@ class StageResult:
 
 
 def new_network(arch: str, material: Material, seed: int) -> nets.Classifier:
-    """An untrained network for the images of a run."""
+    """Build an untrained network for the images of a run."""
     torch.manual_seed(seed)
     return nets.build(arch, material.data.shape, material.data.classes)
 
 
 def load_network(job: Job, step: Step, arch: str) -> Trained[nets.Classifier]:
-    """The network that a step keeps."""
+    """Load the network that a step stores."""
     model = new_network(arch, job.material, 0)
     teachers.load(step.path / WEIGHTS, model)
     return Trained(step, frozen(model, job.device))
 
 
 def frozen(model: Frozen, device: torch.device) -> Frozen:
-    """The network in eval mode on the device, for queries and gradients to images; its weights are not trained.
+    """Return the network in eval mode on the device, for queries and gradients with respect to images only.
 
-    Weights of convolutions are channels-last: queries take 1.2 to 2.2 times less time on a CPU for it, gradients to
-    images 1.1 to 1.5 times (benchmarks/channels_last.py), where training would gain little.
+    Convolution weights are channels-last: on a CPU this makes queries 1.2 to 2.2 times faster and gradients with
+    respect to images 1.1 to 1.5 times (benchmarks/channels_last.py); training would gain little.
     """
     placed: Frozen = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     return placed.eval().requires_grad_(False)
 
 
 def save_network(path: Path, model: nn.Module, score: Score, **more: Any) -> None:
-    """Keep a network with what was measured of it in a step's directory; `more` are fields of a `Result`."""
+    """Store a network with its measurements in a step's directory; `more` are fields of a `Result`."""
     teachers.save(path / WEIGHTS, model)
     result = Result(correct=score.correct, tested=score.tested, accuracy=score.accuracy, **more)
     (path / RESULT).write_text(result.text(), encoding="utf-8")
 
 
 def test_accuracy(model: nn.Module, images: ImageData, device: torch.device) -> Score:
-    """Right answers on the test set.
+    """Count correct answers on the test set.
 
     Raises:
-        RunFailed: the network answers with no numbers, of which the arg-max would be class 0.
+        RunFailed: the network returns values that are not numbers; their arg-max would be class 0.
     """
     logits = teachers.predict(model, images.test_images, device)
     if not (finite := logits.isfinite().all(1)).all():
@@ -171,6 +171,6 @@ def test_accuracy(model: nn.Module, images: ImageData, device: torch.device) -> 
 
 
 def with_interval(name: str, successes: int, trials: int) -> Metrics:
-    """A share with its 95 % Clopper-Pearson interval, as `name`, `name.lo`, `name.hi`."""
+    """Return a share with its 95 % Clopper-Pearson interval, as `name`, `name.lo`, `name.hi`."""
     low, high = clopper_pearson(successes, trials)
     return {name: successes / trials, f"{name}.lo": low, f"{name}.hi": high}

@@ -11,7 +11,7 @@ from bench.privacy.budget import INFINITE
 
 
 def rows(table: Iterable[Mapping[Any, Any]]) -> list[dict[str, Any]]:
-    """The rows of a board: column to value, with empty cells left out and infinity as "inf"."""
+    """Return the rows of a board: column to value, without empty cells and with infinity as "inf"."""
     return [_row(row) for row in table]
 
 
@@ -28,5 +28,5 @@ def _empty(value: Any) -> bool:
 
 
 def columns(found: list[dict[str, Any]]) -> list[str]:
-    """The keys of the columns in which at least one row says something, in order."""
+    """Return the keys of the columns with a value in at least one row, in order."""
     return [each.key for each in ALL if not each.beside and any(row.get(each.key) not in (None, []) for row in found)]

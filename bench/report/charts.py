@@ -1,4 +1,4 @@
-"""Charts of points that lead to their runs, as SVG for a page that gives the colours, each with a table of its points.
+"""Charts of points that link to their runs, as SVG coloured by the page, each with a table of its points.
 
 Ticks, boxes and paths are matplotlib's; docs/decisions.md says why it does not write the SVG.
 """
@@ -24,29 +24,30 @@ from bench.report.points import Point
 
 WIDTH, HEIGHT = 460, 340
 LEFT, TOP, BOTTOM = 64.0, 14.0, 288.0
-"""Where the axes of a chart begin and end within its view box."""
+"""Size of a chart's view box, and the left, upper and lower ends of its axes in it."""
 BAND = 50.0
 """Width of the strip for infinite values, at the far end of an axis."""
 LETTER, LINE = 7.0, 14.0
 """Width of a letter of a name, and height of a line of text."""
 STEPS = (0.0, 8.0, -8.0, 16.0, -16.0)
-"""How far a mark may step aside, so that it does not cover another one."""
+"""Largest shift of a mark that would otherwise cover another one."""
 COLOURS = 7
-"""How many colours the page has for methods, c0 to c6 (web/style.css)."""
+"""Number of colours that the page has for methods, c0 to c6 (web/style.css)."""
 SHAPES = ("circle", "square", "triangle", "diamond", "cross", "wedge", "star", "pentagon")
 """Shapes of marks, which the page defines (web/page.html)."""
 SHIFTS = {"start": 0.0, "middle": 0.5, "end": 1.0}
-"""Which part of a text is left of its place, by its anchor."""
+"""Share of a text's width that is left of its position, by anchor."""
 POWERLESS = "the attack did not prove its power"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 Kind = Literal["log", "share", "number", "names"]
-"""What an axis holds: positive numbers, shares of 1, plain numbers, or names."""
+"""Kinds of axis: positive numbers, shares of 1, plain numbers, or names."""
 Styles = Mapping[str, tuple[int, str]]
 """Colour and shape of each method."""
 
 
 def tag(name: str, content: str = "", /, **attributes: object) -> str:
-    """An element; attribute values are escaped, `content` is markup already. `class_` is class, `data_x` is data-x."""
+    """Return an element; attribute values are escaped, `content` is already markup. `class_` is class, `data_x`
+    data-x."""
     pairs = (f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"' for key, value in attributes.items())
     return f"<{name}{''.join(pairs)}>{content}</{name}>"
 
@@ -57,10 +58,10 @@ def _text(value: object) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """An axis: its label, the values that it holds, infinity included, and what kind of numbers they are.
+    """An axis: its label, all its values, infinity included, and its kind of numbers.
 
     Attributes:
-        names: of the places 0, 1, ..., where the kind is "names".
+        names: labels of the positions 0, 1, ..., where the kind is "names".
         beyond: the name of the strip for infinite values.
     """
 
@@ -72,7 +73,7 @@ class Scale:
 
     @cached_property
     def limits(self) -> tuple[float, float]:
-        """The ends of the axis: all finite values with some air, in tenths where they are shares."""
+        """The ends of the axis: all finite values with a margin, rounded to tenths for shares."""
         if self.kind == "names":
             return -0.5, len(self.names) - 0.5
         finite = [v for v in self.values if math.isfinite(v) and (v > 0 or self.kind != "log")] or [1.0]
@@ -82,21 +83,22 @@ class Scale:
             return (min(low, max(0.0, high - 0.2)), high) if high > 0.5 else (low, max(high, low + 0.2))
         if self.kind == "number":
             air = 0.08 * (high - low) or max(1.0, 0.1 * abs(high))
-            return 0.0 if 0 <= low < air else low - air, high + air  # nothing here is below zero
+            return 0.0 if 0 <= low < air else low - air, high + air  # no value here is below zero
         low, high = math.log10(low), math.log10(high)
         air = max(0.06 * (high - low), (1.2 - (high - low)) / 2)
         return 10.0 ** (low - air), 10.0 ** (high + air)
 
     def part(self, value: float) -> float:
-        """Where a finite value is: from 0 where the axis begins to 1 where it ends. A value of 0 on a logarithmic axis,
-        such as the claim of a tiny budget, is where it begins."""
+        """Return the position of a finite value, from 0 at the start of the axis to 1 at its end. On a logarithmic axis
+        a value of 0, such as the claim of a tiny budget, is at the start."""
         low, high, value = (
             math.log10(max(v, self.limits[0])) if self.kind == "log" else v for v in (*self.limits, value)
         )
         return (value - low) / (high - low)
 
     def ticks(self) -> dict[float, str]:
-        """The labels of powers of ten, or of 1, 2, 5 times them where these are few; else of round steps, or names."""
+        """Return tick labels: powers of ten, with their multiples by 2 and 5 if these are few; else round steps, or
+        names."""
         if self.kind == "names":
             return {float(at): name for at, name in enumerate(self.names)}
         low, high = self.limits
@@ -112,7 +114,7 @@ class Scale:
 
 
 def _power(value: float) -> str:
-    """A tick of a logarithmic axis: 0.01, 200, 10⁴, 2·10⁴."""
+    """Format a tick of a logarithmic axis: 0.01, 200, 10⁴, 2·10⁴."""
     if 0.001 <= value < 9999:
         return f"{value:g}"
     exponent = math.floor(math.log10(value) + 1e-9)
@@ -121,12 +123,12 @@ def _power(value: float) -> str:
 
 
 class Chart:
-    """A chart of points; lines and names are added to it, and names go where they cover least.
+    """A chart of points; lines and names are added to it, and names are placed where they cover least.
 
     Attributes:
         hollow: the meaning of a hollow mark with a run.
         edge: where the axes end on the right, in units of the view box.
-        places: of the marks, in the same units.
+        places: positions of the marks, in the same units.
     """
 
     def __init__(
@@ -141,11 +143,11 @@ class Chart:
         self._content = self._axes()
 
     def at(self, x: float, y: float) -> tuple[float, float]:
-        """The place of finite values."""
+        """Return the position of finite values."""
         return LEFT + (self._end - LEFT) * self.x.part(x), BOTTOM - (BOTTOM - TOP) * self.y.part(y)
 
     def _axes(self) -> list[str]:
-        """Rules, labels of ticks and axes, and the strip for infinite values."""
+        """Draw rules, labels of ticks and axes, and the strip for infinite values."""
         height, centre = self.height, (LEFT + self.edge) / 2
         parts = [tag("text", escape(self.x.label), x=centre, y=height - 8, text_anchor="middle", class_="axis")]
         turned = f"translate(12 {(TOP + BOTTOM) / 2}) rotate(-90)"
@@ -169,12 +171,13 @@ class Chart:
 
     @property
     def height(self) -> int:
-        """Of the view box: names of an axis are turned, and the longest one needs room."""
+        """Height of the view box: names on an axis are rotated, and the longest one needs room."""
         return HEIGHT + int(4 * max(map(len, self.x.names), default=0))
 
     def _places(self) -> list[tuple[float, float]]:
-        """Spread the marks at infinity over their strip. A mark that would cover another one steps aside, except on an
-        axis of shares, along which points are compared with lines; the last ones stay, as they are drawn on top."""
+        """Return positions of the marks: marks at infinity are spread over their strip. A mark that would cover another
+        one is shifted, except on an axis of shares, where points are compared with lines; the last marks are not
+        shifted, as they are drawn on top."""
         count, seen, places = sum(math.isinf(point.x) for point in self.points), 0, []
         for point in self.points:
             is_far = math.isinf(point.x)
@@ -189,17 +192,17 @@ class Chart:
         return places
 
     def add(self, markup: str) -> None:
-        """Draw something below the marks."""
+        """Add markup below the marks."""
         self._content.append(markup)
 
     def line(self, places: Sequence[tuple[float, float]], kind: str, **attributes: str) -> None:
-        """Draw a line of a class through places of the view box; names keep off it where they can."""
+        """Draw a line of a CSS class through positions of the view box; names avoid it where they can."""
         path = "M" + "L".join(f"{across:.1f} {down:.1f}" for across, down in places)
         self.add(tag("path", d=path, class_=kind, **attributes))
         self._lines.append(Path(places))
 
     def level(self, value: float, name: str = "", upright: bool = False) -> None:
-        """Draw a dashed line from side to side, with its name at an end."""
+        """Draw a dashed line across the chart, with its name at an end."""
         across, down = self.at(value if upright else self.x.limits[0], self.y.limits[0] if upright else value)
         if upright:
             self.line([(across, TOP), (across, BOTTOM)], "level")
@@ -216,11 +219,11 @@ class Chart:
     def write(
         self, text: str, offers: Iterable[tuple[float, float, str]], kind: str = "quiet name", needed: bool = True
     ) -> None:
-        """Write a text where it is inside and covers the fewest marks and texts, then the fewest lines.
+        """Write a text inside the chart, at the position that covers the fewest marks and texts, then the fewest lines.
 
         Args:
-            offers: where it may begin, end or have its middle: x, y, and the anchor.
-            needed: otherwise it is left out where it would cover a mark or a text.
+            offers: candidate positions: x, y, and the anchor (start, middle or end).
+            needed: write it in any case; otherwise it is left out if it would cover a mark or a text.
         """
         width, found = LETTER * len(text), []
         taken, lines = np.array(self._taken or np.zeros((0, 4))), Path.make_compound_path(*self._lines)
@@ -248,7 +251,8 @@ class Chart:
             self.line([self.at(point.x, point.y) for point in found], kind, data_method=method)
 
     def name_methods(self, above: bool = False) -> None:
-        """Write the name of each method next to one of its points, or `above` or below one; the legend has them all."""
+        """Write the name of each method next to one of its points, or `above` or below one; the legend has all
+        names."""
         offers: dict[str, list[tuple[float, float, str]]] = defaultdict(list)
         for point, (across, down) in zip(self.points, self.places, strict=True):
             offers[point.method] += [(across + 11, down, "start"), (across - 11, down, "end")]
@@ -257,11 +261,11 @@ class Chart:
             self.write(method, offered, "name", needed=False)
 
     def markup(self, title: str, meaning: str, label: str, legend: str = "") -> str:
-        """The chart as a figure: title, meaning, drawing, legend, and the table of its points. A single point is
-        a sentence: axes would say nothing.
+        """Return the chart as a figure: title, meaning, drawing, legend, and the table of its points. A single point
+        becomes a sentence, as axes would add nothing.
 
         Args:
-            label: the content in a few words, for those who do not see it.
+            label: the content in a few words, for screen readers.
         """
         caption = tag("figcaption", tag("strong", escape(title)) + " " + tag("span", escape(meaning)))
         if len(self.points) == 1 and not legend:
@@ -274,7 +278,7 @@ class Chart:
         return tag("figure", caption + drawn + legend + folded, class_="panel")
 
     def _mark(self, point: Point, across: float, down: float) -> str:
-        """A point's mark, with a bar for its spread; a link to its run where it has one."""
+        """Draw a point's mark, with a bar for its spread, linked to its run if it has one."""
         colour, shape = self.look[point.method]
         body = tag("title", escape(point.method + self._words(point)))
         if point.spread:
@@ -288,12 +292,12 @@ class Chart:
         return tag("a", body, href=f"#run-{point.run}", **attributes) if point.run else tag("g", body, **attributes)
 
     def _words(self, point: Point) -> str:
-        """The rest of a sentence on a point that begins with its method."""
+        """Return the rest of a sentence about a point that begins with its method."""
         reached, where, *rest, setting = self._cells(point)
         return (f", {setting}" if setting else "") + f": {reached} at {where}" + "".join(f", {w}" for w in rest if w)
 
     def _cells(self, point: Point) -> list[str]:
-        """A point in cells: its two numbers, its seeds, notes, and its setting."""
+        """Return a point's table cells: its two numbers, its seeds, notes, and its setting."""
         x = self.x
         where = x.beyond if math.isinf(point.x) else x.names[int(point.x)] if x.names else f"{point.x:.4g}"
         notes = [promise(point.unit)] if point.unit else []
@@ -302,7 +306,7 @@ class Chart:
         return [point.reached(self.y.kind == "share"), where, seeds(point), ", ".join(notes), point.setting]
 
     def _table(self) -> str:
-        """The points as a table, for those who do not see the chart or want its numbers."""
+        """Return the points as a table, for screen readers and for those who want the numbers."""
         heads = ("name", self.y.label, self.x.label, "seeds", "notes", "setting")
         rows = ["".join(tag("th", escape(head), scope="col") for head in heads)]
         for point in self.points:
@@ -311,13 +315,14 @@ class Chart:
 
 
 def _name(point: Point) -> str:
-    """A point's method, as a link to its run where it has one."""
+    """Return a point's method, linked to its run if it has one."""
     return tag("a", escape(point.method), href=f"#run-{point.run}") if point.run else escape(point.method)
 
 
 def styles(methods: Iterable[str]) -> dict[str, tuple[int, str]]:
-    """A colour and a shape per method, the same in every chart of a page: neighbours differ in both, as not everyone
-    sees colours apart, and none is grey, which is for printed numbers and for what is outside of a comparison."""
+    """Assign a colour and a shape to each method, the same in every chart of a page: neighbours differ in both, for
+    readers who do not distinguish colours; grey is reserved for published numbers and points outside of a
+    comparison."""
     papers = registry.entries("method", "methods")
     names = sorted(set(methods), key=lambda name: (name.split(" ")[0] not in papers, name))
     return {
@@ -327,7 +332,7 @@ def styles(methods: Iterable[str]) -> dict[str, tuple[int, str]]:
 
 
 def legend(methods: Iterable[str], look: Styles) -> str:
-    """A button per method, in their order, which brings its points out."""
+    """Return one button per method, in their order, which highlights its points."""
     items = []
     for name in methods:
         colour, shape = look[name]
@@ -340,22 +345,23 @@ def legend(methods: Iterable[str], look: Styles) -> str:
 
 
 def account(epsilon: float, unit: str) -> str:
-    """An accounted epsilon in words."""
+    """Format an accounted epsilon in words."""
     value = "∞" if math.isinf(epsilon) else f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
     return f"{value} per {unit}"
 
 
 def seeds(point: Point) -> str:
-    """How many seeds a point is the mean of; "" for a printed number."""
+    """Return the number of seeds that a point averages over; "" for a published number."""
     return "" if not point.run else "1 seed" if point.seeds == 1 else f"{point.seeds} seeds"
 
 
 def promise(unit: str) -> str:
-    """The unit that a release promises something for, in words."""
+    """Return the protected unit of a release in words."""
     return "no promise" if unit == "none" else f"per {unit}"
 
 
 def level_of_the_commonest(points: Iterable[Point], share: float | None) -> float | None:
-    """The accuracy of naming the largest class always, where some point is so near to it that it must be seen."""
+    """Return the accuracy of always predicting the largest class, if some point is close enough to it to be
+    compared."""
     lowest = min((point.y for point in points), default=math.inf)
     return share if share is not None and lowest < nothing_below(share) else None

@@ -1,4 +1,4 @@
-"""The command line that makes a record's spec again."""
+"""Rebuild the command line from a record's spec."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bench.data.request import AS_DECLARED
 from bench.storage.records import Record
 
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}
-"""Defaults of `bench run`, which need not be written."""
+"""Defaults of `bench run`, which the command may omit."""
 
 
 def command(record: Record) -> str:
-    """`bench run ...` with every option that is not a default, ready for a shell.
+    """Return `bench run ...` with every option that is not a default, quoted for a shell.
 
-    Options of a plug-in that is not installed here are all written. What no record knows is in capitals: the PATH of a
-    user's own data, the FILE of a user's own weights.
+    All options of a plug-in that is not installed are included. Values that records do not keep are in capitals: the
+    PATH of a user's own data, the FILE of a user's own weights.
     """
     spec, release = record.spec, record.spec["release"]
     attack, teacher, tier = spec["attack"], release["teacher"], spec["tier"]
@@ -50,7 +50,7 @@ def command(record: Record) -> str:
 
 
 def differences(spec: dict[str, Any]) -> str:
-    """What an audit's release has beside its tier's defaults, as options."""
+    """Return how an audit's release differs from its tier's defaults, as options."""
     release, tier = spec["release"], spec["tier"]
     epsilon = _epsilon(release["budget"])
     parts = _options("method", release["method"], tier, release["options"], release["variant"])
@@ -58,7 +58,7 @@ def differences(spec: dict[str, Any]) -> str:
 
 
 def notes(record: Record) -> list[str]:
-    """What a reader must know beside the command, a sentence each."""
+    """Return sentences that a reader of the command must know."""
     release, attack = record.spec["release"], record.spec["attack"]
     teacher, git = release["teacher"], record.provenance.get("git") or {}
     found: list[str] = []
@@ -88,7 +88,7 @@ def notes(record: Record) -> list[str]:
 
 
 def _reading(record: Record) -> list[str]:
-    """How a user's own images were read, where it was said; records of before do not know."""
+    """Return the declared reading of a user's own images, if any; older records do not have it."""
     read = record.provenance.get("images", {}).get("reading", {})
     parts = _unless("--fit", read.get("fit", AS_DECLARED.fit), AS_DECLARED.fit)
     return parts + ([f"--pixel-range={read['pixel_range']}"] if "pixel_range" in read else [])
@@ -105,7 +105,7 @@ def _variant(flag: str, kind: str, name: str, variant: Variant) -> list[str]:
 
 @cache
 def variants_of(kind: str, name: str) -> tuple[Variant, ...]:
-    """The variants of an installed plug-in, the one that is run by default last; looked up once."""
+    """Return the variants of an installed plug-in, the default last; cached."""
     return registry.variants(kind, name)
 
 
@@ -122,7 +122,7 @@ def _weights(teacher: dict[str, Any]) -> list[str]:
 
 
 def _pair(normalise: Sequence[Any]) -> str:
-    """MEAN,STD as the command line reads them, numbers of several channels with strokes between them."""
+    """Format MEAN,STD as the command line reads them; several channels are separated by strokes."""
     return ",".join("/".join(map(repr, part)) if isinstance(part, list | tuple) else repr(part) for part in normalise)
 
 
@@ -135,7 +135,7 @@ def _budget(budget: dict[str, Any]) -> list[str]:
 
 
 def _epsilon(budget: dict[str, Any]) -> str:
-    """As it is typed: a number, inf, or none for no budget."""
+    """Format an epsilon as it is typed: a number, inf, or none for no budget."""
     epsilon = budget["epsilon"]
     if epsilon is None or isinstance(epsilon, str):
         return epsilon or "none"
@@ -143,7 +143,7 @@ def _epsilon(budget: dict[str, Any]) -> str:
 
 
 def _evaluator(dataset: str, tier: str, recipe: dict[str, Any]) -> list[str]:
-    """What differs from how the data set's evaluator is trained today where nothing is asked for."""
+    """Return how the evaluator differs from today's default for the data set."""
     from bench.teachers import recipe_for
 
     given = {name: value for name, value in recipe.items() if name != "recipe_version"}
@@ -172,13 +172,13 @@ def _changed(kind: str, usual: dict[str, Any], given: dict[str, Any]) -> list[st
 
 @cache
 def installed(kind: str) -> dict[str, str]:
-    """The plug-ins of a kind, "method" or "attack", with their folders; looked up once."""
+    """Return the plug-ins of a kind, "method" or "attack", with their folders; cached."""
     return {name: entry.folder for name, entry in registry.entries(kind).items()}
 
 
 @cache
 def _reconstructs(attack: str) -> bool:
-    """Whether an installed attack makes images, which an evaluator judges."""
+    """Whether an installed attack makes images, which an evaluator scores."""
     return attack in installed("attack") and registry.describe("attack", attack).facts.get("goal") == "inversion"
 
 
@@ -189,7 +189,7 @@ def _version(kind: str, name: str) -> int:
 
 @cache
 def _defaults(kind: str, name: str, tier: str, variant: Variant) -> dict[str, Any]:
-    """The options of a plug-in's variant at a tier; none of one that is not installed."""
+    """Return the options of a plug-in's variant at a tier; {} if it is not installed."""
     if kind == "teacher":
         from bench.teachers import make_recipe
 

@@ -1,4 +1,4 @@
-"""The charts of one data set: a section per tier and split, which are never mixed."""
+"""The charts of one data set: one section per tier and split, which are never mixed."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ ATTACK = (
 )
 
 Published = Callable[[Collection[str]], list[Panel]]
-"""Methods with runs -> panels of published accuracies."""
+"""Function of the methods with runs that returns panels of published accuracies."""
 
 MARGIN = 90.0
-"""Room right of a chart for the names of fronts."""
+"""Room right of a chart for the names of Pareto fronts."""
 EPSILONS = {"claimed": "claimed by the paper", "accounted": "accounted: what can be proved", "reported": "as printed"}
 
 
 def epsilon_panel(panel: Panel, look: Styles, lines: bool = False) -> str:
-    """A figure of accuracy against epsilon on a logarithmic scale; with `lines`, points of a series are joined."""
+    """Draw accuracy against epsilon on a logarithmic scale; with `lines`, points of a series are joined."""
     label = f"ε {panel.what}, per {panel.unit}"
     chart = Chart(Scale(label, [point.x for point in panel.points], "log"), _accuracy(panel), panel.points, look)
     if lines:
@@ -52,11 +52,11 @@ def epsilon_panel(panel: Panel, look: Styles, lines: bool = False) -> str:
 
 
 def attack_panel(panel: Panel, look: Styles) -> str:
-    """A figure of accuracy against the success of an attack, with the Pareto front of every unit."""
+    """Draw accuracy against the success of an attack, with the Pareto front of every unit."""
     values = [*(point.x for point in panel.points), *panel.lines.values()]
     scale = Scale(f"{panel.what} of {panel.attack} on the student", values)
     chart = Chart(scale, _accuracy(panel), panel.points, look, MARGIN)
-    coin = 0.5 if panel.what == "AUC" else 0.0  # the success of tossing a coin, where that is the same for all
+    coin = 0.5 if panel.what == "AUC" else 0.0  # the success of random guessing, if it is the same for all
     counts = []
     for unit, best in sorted(fronts(panel.points, coin).items(), key=lambda item: -item[1][-1].y):
         places = [chart.at(point.x, point.y) for point in best]
@@ -75,14 +75,14 @@ def attack_panel(panel: Panel, look: Styles) -> str:
 
 
 def _accuracy(panel: Panel) -> Scale:
-    """The scale of accuracy: what holds all points and levels."""
+    """Return the scale of accuracy that contains all points and levels."""
     levels = [] if panel.attack else list(panel.lines.values())
     commonest = level_of_the_commonest(panel.points, panel.commonest)
     return Scale("accuracy", [*reach(panel.points), *levels, *([] if commonest is None else [commonest])])
 
 
 def _figure(chart: Chart, panel: Panel, title: str, meaning: str, above: bool = False) -> str:
-    """The figure, once the level of the largest class and names are drawn; the levels' values are in its meaning."""
+    """Draw the level of the largest class and the names; return the figure, whose caption has the levels' values."""
     commonest = level_of_the_commonest(panel.points, panel.commonest)
     if commonest is not None:
         chart.level(commonest, "largest class")
@@ -97,7 +97,7 @@ def _figure(chart: Chart, panel: Panel, title: str, meaning: str, above: bool = 
 
 
 def section(records: Iterable[Record], published: Published, look: Styles) -> str:
-    """All charts of one data set as markup, tier by tier and split by split."""
+    """Draw all charts of one data set as markup, by tier and split."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
         groups[record.spec["tier"], record.spec["release"]["teacher"]["data"]["split"]].append(record)

@@ -1,7 +1,7 @@
-"""The report's files: scripts that each set one variable, which open from a disk as well as from a server.
+"""The report's files: scripts that each set one variable, which work from a disk as well as from a server.
 
-A page that was opened from a file may not fetch another file, but it may load a script. So every part of the data is a
-script `data/NAME.js` that puts one value into the variable `REPORT`, and the page loads the parts it needs.
+A page opened from a disk may not fetch other files, but it may load scripts. So every part of the data is a script
+`data/NAME.js` that puts one value into the variable `REPORT`, and the page loads the parts it needs.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from bench.escape import visible_data
 DATA, PICTURES, WEB, PAGE = "data", "pictures", "web", "index.html"
 START = b'REPORT["'
 MARK = b"<title>dp-distill-bench report</title>"
-"""What tells the page of an earlier report, which may be replaced."""
+"""The text that identifies the page of an earlier report, which may be replaced."""
 PICTURE = re.compile(r"[0-9a-f]{16}\.png")
 Files = dict[str, bytes]
-"""Path below the report's directory, with slashes, to content."""
+"""File contents by path below the report's directory, with slashes."""
 
 
 def readable(name: str) -> str:
-    """The letters and digits of a name, for names that are known to differ in them.
+    """Return the letters and digits of a name, for names that are known to differ in them.
 
     >>> readable("dpsd Table IV")
     'dpsd-table-iv'
@@ -34,7 +34,7 @@ def readable(name: str) -> str:
 
 
 def slug(name: str) -> str:
-    """A file name for any text: its letters and digits, and where that is not all of it a digest of the whole.
+    """Return a file name for any text: its letters and digits, plus a digest of the text if anything was removed.
 
     >>> slug("digits"), slug("npz-My/own")
     ('digits', 'npz-my-own-07d6681c')
@@ -44,10 +44,10 @@ def slug(name: str) -> str:
 
 
 def script(name: str, value: Any) -> bytes:
-    """The script of a part: `value` as JSON, in a string that the browser parses.
+    """Return the script of a part: `value` as JSON, in a string that the browser parses.
 
-    Text in a JSON string cannot end it, whatever it holds, and a key such as "__proto__" is a key like any other.
-    Hidden characters are written as visible escapes, since a browser would follow a bidirectional override.
+    Text in a JSON string cannot end it, for any content, and a key such as "__proto__" is an ordinary key.
+    Hidden characters are written as visible escapes, since a browser would obey a bidirectional override.
 
     Raises:
         ValueError: a number that is not finite.
@@ -58,10 +58,10 @@ def script(name: str, value: Any) -> bytes:
 
 
 def check_free(folder: Path) -> None:
-    """Refuse a place of somebody else's, which can be told before a report is made.
+    """Refuse a folder with other files; called before the report is made.
 
     Raises:
-        BenchError: a file, or a directory that holds files and no earlier report.
+        BenchError: the path is a file, or a directory that holds files but no earlier report.
     """
     if folder.exists() and not folder.is_dir():
         raise BenchError(f"--out {folder}: is a file; give a new or an empty directory")
@@ -71,13 +71,13 @@ def check_free(folder: Path) -> None:
 
 
 def write(folder: Path, files: Files) -> None:
-    """Write a report's files and remove what an earlier report left in the same directory.
+    """Write a report's files and remove those of an earlier report in the same directory.
 
-    Removed are scripts of data and pictures alone, which are known by how they begin and what they are called. The page
-    is written first: by it the next report knows its place again where this one is cut short.
+    Only data scripts and pictures are removed, which are recognised by their beginning and their names. The page is
+    written first: if writing is interrupted, the next report recognises the directory by its page.
 
     Raises:
-        BenchError: the directory cannot be written to, or holds files of somebody else's.
+        BenchError: the directory cannot be written to, or holds other files.
     """
     check_free(folder)
     try:

@@ -1,4 +1,4 @@
-"""Sentences for readers: what flags, units and statuses mean."""
+"""Explanations for readers: the meaning of flags, units and statuses."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ DISPUTES = {
     "two-samples-for-one": "the two noisy sums of a step see one sample of the records, and the account gives each a "
     "sample of its own",
 }
-"""What the proof of a claim leaves out or takes wrongly, by `Claim.disputed`."""
+"""The gap or error in the proof of a claim, by `Claim.disputed`."""
 KINDS = {
     "disputed": "The proof of the paper's claim does not cover what the algorithm does: {}.",
     "reported": "There is a doubt about the printed number: issue {}, see docs/papers.md.",
@@ -86,7 +86,7 @@ TIERS = {
 
 
 def flag(name: str) -> str:
-    """What a flag of a board means, in a sentence. Raises KeyError for a flag that has none."""
+    """Return the meaning of a board's flag, as a sentence. Raises KeyError for a flag without one."""
     kind, _, reason = name.partition(":")
     if not reason:
         return FLAGS[name]
@@ -94,7 +94,7 @@ def flag(name: str) -> str:
 
 
 def dispute(reason: str) -> str:
-    """What is wrong with the proof of a claim, in words; the words of the slug itself where nothing is known of it.
+    """Return the fault of a claim's proof in words; without an explanation, the words of the slug.
 
     >>> dispute("for-a-reason"), dispute("")
     ('for a reason', '')

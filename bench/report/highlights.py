@@ -1,4 +1,4 @@
-"""What the front page shows first: the most accurate releases of which a small epsilon is proved."""
+"""The front page's first table: the most accurate releases with a small accounted epsilon."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ NUMBER = 3
 
 
 def highlights(board: Board) -> list[dict[str, Any]]:
-    """The `NUMBER` most accurate releases of a board for every unit, tier and split.
+    """Return the `NUMBER` most accurate releases of a board for every unit, tier and split.
 
-    Only those count whose accounted epsilon is at most `EPSILON`; what papers claim has no say.
+    Only releases with an accounted epsilon of at most `EPSILON` are ranked; claimed epsilons are ignored.
     """
     found = []
     for unit in UNITS:
@@ -47,5 +47,5 @@ def _line(candidate: Candidate) -> dict[str, Any]:
 
 
 def attacks(rows: Iterable[Mapping[Any, Any]]) -> list[str]:
-    """The attacks of rows, by name; those that asked their target nothing are none: they are the others' floor."""
+    """Return the attacks of rows, by name; attacks without queries are left out, as they are baselines."""
     return sorted({str(row["attack"]) for row in rows if row.get("attack") and number(row.get("queries")) != 0})

@@ -1,4 +1,4 @@
-"""A page per method, as plain data: what it is, what it promises, what was measured of it, how to run it."""
+"""One page per method, as plain data: description, privacy, measurements, command."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ AS_PRINTED = ", as its paper prints it"
 
 
 def names(records: Iterable[Record]) -> list[str]:
-    """Every method of the bench, and every one that has runs, by name."""
+    """List every method of the bench, and every one that has runs, by name."""
     return sorted({*installed("method"), *(record.spec["release"]["method"] for record in records)})
 
 
 def summary(name: str) -> str:
-    """The first line of what a method says of itself, without `AS_PRINTED` where another variant is run by default."""
+    """Return the first line of a method's docstring, without `AS_PRINTED` if another variant is the default."""
     if name not in installed("method"):
         return "not installed here"
     told = registry.entries("method")[name].summary
@@ -40,11 +40,11 @@ def pages(
     releases: Sequence[Mapping[str, Any]],
     added: Mapping[str, Mapping[str, Any]],
 ) -> list[dict[str, Any]]:
-    """One page for each of `names`.
+    """Return one page for each of `names`.
 
     Args:
         releases: of `bench.report.releases`, of all data sets.
-        added: section to method to what the section says of it.
+        added: contributions of sections, by section and method.
     """
     of: dict[str, list[Record]] = defaultdict(list)
     for record in records:
@@ -75,9 +75,9 @@ def _page(
 
 
 def claims(records: Iterable[Record]) -> list[dict[str, Any]]:
-    """What the records claim by: the theorem, the unit, and why the claim is disputed, "" where it is not.
+    """Return the claims of records: theorem, unit, and why the claim is disputed, "" if it is not.
 
-    `by` are the variants of the runs that claim so and the choices, such as "mode=label", that they alone have; `told`
+    `by` are the variants of the runs with this claim and the options, such as "mode=label", that only they have; `told`
     is the dispute in words.
     """
     found: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
@@ -104,7 +104,7 @@ def _of(records: Iterable[Record]) -> list[str]:
 
 
 def _choices(mine: Sequence[Record], others: Iterable[Record]) -> list[str]:
-    """The options of words, or of yes and no, that all of `mine` have at one value, which none of the others has."""
+    """Return text and boolean options that have one value in all of `mine` and never that value in the others."""
     taken = {each for record in others for each in _words(record)}
     shared = set.intersection(*(_words(record) for record in mine))
     return [f"{name}={value}" for name, value in sorted(shared - taken)]
@@ -116,10 +116,10 @@ def _words(record: Record) -> set[tuple[str, str]]:
 
 
 def standings(name: str, releases: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Where a method's most accurate release with a small proved epsilon stands among those of all methods.
+    """Rank a method's most accurate release with a small accounted epsilon among those of all methods.
 
-    A place is a data set, a tier, a split and a unit; small is `EPSILON` at most. What is refuted does not count, nor
-    what `bench choose` would not take for its account or its version.
+    Releases are ranked per data set, tier, split and unit; a small epsilon is at most `EPSILON`. Refuted releases do
+    not count, nor those that `bench choose` would refuse for their account or their version.
     """
     best: dict[tuple[str, ...], dict[str, float]] = defaultdict(dict)
     for line in releases:
@@ -143,7 +143,7 @@ def standings(name: str, releases: Iterable[Mapping[str, Any]]) -> list[dict[str
 
 @cache
 def _variants(name: str) -> list[dict[str, Any]]:
-    """What each variant says of itself, the one that is run by default first."""
+    """Return the description of each variant, the default first."""
     if name not in installed("method"):
         return []
     known = registry.variants("method", name)

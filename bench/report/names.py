@@ -1,4 +1,4 @@
-"""What tells things of one name apart: of the fields in which they differ, those that a reader must see."""
+"""Distinguish things of one name by the fields in which they differ."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Hashable, Mapping, Sequence
 
 
 def apart(names: Sequence[Hashable], fields: Sequence[Mapping[str, str]]) -> list[str]:
-    """For each thing its fields that some other one of the same name has otherwise; "" where a name is one thing's.
+    """Return for each thing the fields that distinguish it from others of its name; "" if its name is unique.
 
     Args:
-        fields: of each thing, in the order in which they are said; an empty one is not said.
+        fields: the fields of each thing, in display order; empty ones are not shown.
 
     >>> apart(["a", "a", "b"], [{"teacher": "teacher=x"}, {"teacher": "teacher=y"}, {"teacher": "teacher=z"}])
     ['teacher=x', 'teacher=y', '']

@@ -1,4 +1,4 @@
-"""One PNG of a data set for a README: accuracy against the epsilon that is proved, and against an attack's success."""
+"""One PNG of a data set for a README: accuracy against accounted epsilon, and against an attack's success."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ MARKERS = {
     "pentagon": "p",
 }
 PANEL, ABOVE_PANELS, UNDER_PANELS, LEGEND_ROW = 4.0, 0.7, 0.65, 0.185
-"""Inches: the panels' height, the title's place, the axes' labels, and a row of the legend."""
+"""Inches: height of the panels, position of the title, the axes' labels, and a row of the legend."""
 LEGEND_COLUMNS = 7
 INFINITE, WIDE = 10.0, 3.0
-"""How many times the largest finite epsilon infinity is drawn at, and how many times that the strip reaches."""
+"""Position of infinity, and end of its strip, as multiples of the largest finite epsilon."""
 
 
 def draw(path: Path, title: str, records: Sequence[Record], attack: str, unit: str = "example") -> None:
-    """Write the picture, the same bytes for the same records, to a PNG file; else as `compose`."""
+    """Write the picture to a PNG file, the same bytes for the same records; arguments as in `compose`."""
     figure = compose(title, records, attack, unit)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Software": None})
 
 
 def compose(title: str, records: Sequence[Record], attack: str, unit: str = "example") -> Figure:
-    """Two panels side by side: accuracy against accounted epsilon, and against the success of an attack.
+    """Draw two panels side by side: accuracy against accounted epsilon, and against the success of an attack.
 
     Args:
-        title: one line above.
-        records: of one data set, tier and split.
-        attack: whose success the right panel shows.
-        unit: of the accounted epsilon in the left panel.
+        title: one line above the panels.
+        records: records of one data set, tier and split.
+        attack: the attack of the right panel.
+        unit: unit of the accounted epsilon in the left panel.
 
     Raises:
-        BenchError: no run has an account for that unit, or none has that attack.
+        BenchError: no run has an account for that unit, or no run has that attack.
     """
     left = [panel for panel in points.epsilons(records) if (panel.what, panel.unit) == ("accounted", unit)]
     right = [panel for panel in points.attacks(records) if panel.attack == attack]

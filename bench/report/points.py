@@ -1,4 +1,4 @@
-"""What the charts show: points of releases and attacks, sorted into panels that hold one unit each."""
+"""The points of charts: releases and attacks, sorted into panels of one unit each."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ class Point:
     """A mark of a chart.
 
     Attributes:
-        setting: the variant, and what differs from its defaults.
+        setting: the variant, and options that differ from its defaults.
         x: epsilon, infinity included, or the attack's success.
-        y: accuracy in [0, 1]; `spread` its standard deviation over seeds, None of one seed.
-        run: the hash of a run behind it; "" for a number from a paper.
-        series: points of one series differ in the budget alone.
-        proven: whether the attack behind it has proved its power.
-        unit: what the release promises something for, in panels of attacks.
-        account: the accounted epsilon and its unit, where the axis shows another number; None where none is known.
-        commonest: the accuracy of whoever names the commonest class; None where it is not known.
+        y: accuracy in [0, 1]; `spread` is its standard deviation over seeds, None for one seed.
+        run: the hash of one of its runs; "" for a number from a paper.
+        series: points of one series differ only in the budget.
+        proven: whether its attack has proved its power.
+        unit: the protected unit of the release, in panels of attacks.
+        account: the accounted epsilon and its unit, if the axis shows another number; None if unknown.
+        commonest: the accuracy of always predicting the commonest class; None if unknown.
     """
 
     method: str
@@ -48,7 +48,7 @@ class Point:
     commonest: float | None = None
 
     def reached(self, is_share: bool) -> str:
-        """`y` with its deviation, in percent if it is a share."""
+        """Format `y` with its deviation, in percent if it is a share."""
         if is_share:
             spread = "" if self.spread is None else f" ± {100 * self.spread:.1f}"
             return f"{100 * self.y:.1f}{spread} %"
@@ -57,7 +57,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Panel:
-    """Points that may be compared: one kind of number and one unit, or one attack, where points name their units."""
+    """Points that may be compared: one kind of number and one unit, or one attack, with the units of its points."""
 
     what: str
     unit: str
@@ -67,26 +67,28 @@ class Panel:
     """Label to a level: of accuracy in a panel of epsilon, of the attack's success in a panel of an attack."""
 
     commonest: float | None = None
-    """The accuracy of whoever names the commonest class."""
+    """The accuracy of always predicting the commonest class."""
 
 
 def commonest(records: Iterable[Record]) -> float | None:
-    """The accuracy of whoever names the commonest class; the largest, as runs of before took equal classes."""
+    """Return the accuracy of always predicting the commonest class; the largest, as older runs assumed equal
+    classes."""
     return largest(share_of_commonest(record) for record in records)
 
 
 def largest(shares: Iterable[float | None]) -> float | None:
-    """The largest of those that are known."""
+    """Return the largest of the known values."""
     return max((share for share in shares if share is not None), default=None)
 
 
 def reach(points: Iterable[Point]) -> list[float]:
-    """The heights of points, and of the ends of their bars."""
+    """Return the y values of points, and of the ends of their bars."""
     return [point.y + way * (point.spread or 0.0) for point in points for way in (-1, 0, 1)]
 
 
 def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
-    """Finished records that differ in seeds alone, one per seed; without `attacks`, all attacks on a release as one."""
+    """Group finished records that differ only in seeds, one per seed; without `attacks`, merge all attacks on a
+    release."""
     groups: dict[str, dict[str, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
     for record in sorted(records, key=lambda record: record.hash):
         if record.privacy and record.metrics.get("accuracy") is not None:
@@ -98,11 +100,11 @@ def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
 
 
 def _fullest(rows: list[dict[int, Record]]) -> list[Record]:
-    """Of several rows of a board that are of one setting, such as one for each attack, a record per seed.
+    """Select one record per seed from several rows of a board with the same setting, such as one for each attack.
 
-    The rows may be of different trainings. All seeds are of one row as far as it has them, so that their mean stands on
-    a board, too: a row of noise that holds, then that of most seeds, then the one without an attack. Seeds that others
-    alone have are taken from these, if their noise is of the same kind.
+    The rows may be from different trainings. Seeds are taken from one row as far as it has them, so that their mean is
+    also on a board: first a row with valid noise, then the one with most seeds, then the one without an attack. Missing
+    seeds are taken from other rows with the same kind of noise.
     """
     if len(rows) > 1:
         of_kind = {coarse: [row for row in rows if is_coarse(row.values()) is coarse] for coarse in (False, True)}
@@ -118,10 +120,10 @@ def _measured(row: dict[int, Record]) -> tuple[int, bool, str]:
 
 
 def epsilons(records: Iterable[Record]) -> list[Panel]:
-    """Accuracy against epsilon, of one tier and split: claimed and accounted apart, and a panel for every unit.
+    """Return accuracy against epsilon for one tier and split: claimed and accounted apart, one panel per unit.
 
-    No accounted epsilon is drawn that is none (`UNTRUE`). Of several seeds it is the largest, as on boards: a mean of
-    guarantees is none.
+    Invalid accounted epsilons (`UNTRUE`) are not drawn. Over several seeds the largest is drawn, as on boards: a mean
+    of guarantees is not a guarantee.
     """
     records = list(records)
     found: dict[tuple[str, str], list[Point]] = defaultdict(list)
@@ -141,7 +143,7 @@ def epsilons(records: Iterable[Record]) -> list[Panel]:
 
 
 def curves(panels: Iterable[Panel]) -> list[Panel]:
-    """Of panels of epsilon, the series with at least two finite budgets; panels without one are left out."""
+    """Return the series of epsilon panels with at least two finite budgets; panels without one are left out."""
     found: list[Panel] = []
     for panel in panels:
         finite = [point for point in panel.points if math.isfinite(point.x)]
@@ -155,9 +157,9 @@ def curves(panels: Iterable[Panel]) -> list[Panel]:
 
 
 def attacks(records: Iterable[Record]) -> list[Panel]:
-    """Accuracy against the success of an attack, a panel for each, the one with most points first.
+    """Return accuracy against the success of an attack, one panel for each, the one with most points first.
 
-    Points know the unit of the release's promise.
+    Points keep the protected unit of their release.
     """
     found: dict[str, list[Point]] = defaultdict(list)
     levels: dict[str, list[Record]] = defaultdict(list)
@@ -175,7 +177,7 @@ def attacks(records: Iterable[Record]) -> list[Panel]:
 
 
 def _levels(records: list[Record]) -> dict[str, float]:
-    """The success of an attack where nothing is defended, where nothing is to be found, and of public images alone."""
+    """Return the success of an attack on the undefended teacher, on an untrained network, and of public images."""
     named = {"on the teacher": "teacher_", "on a random net": "random_"}
     means = {label: mean_of([_success(record, prefix) for record in records]) for label, prefix in named.items()}
     means["public images"] = mean_of([record.metrics.get("retrieval_accuracy") for record in records])
@@ -183,7 +185,7 @@ def _levels(records: list[Record]) -> dict[str, float]:
 
 
 def promised(record: Record) -> str:
-    """The unit a release promises something for: that of its claim, else of a finite account, else "none"."""
+    """Return the protected unit of a release: that of its claim, else of a finite account, else "none"."""
     claim, accounted = record.privacy["claimed"], record.privacy["accounted"]
     if claim is not None:
         return str(claim["unit"])
@@ -191,11 +193,11 @@ def promised(record: Record) -> str:
 
 
 def fronts(points: Iterable[Point], least: float = 0.0) -> dict[str, list[Point]]:
-    """The Pareto front of each unit: points that no other of the unit beats in both, safety and accuracy.
+    """Return the Pareto front of each unit: points that no other point of the unit beats in both safety and accuracy.
 
-    A point beats another with no more attack success and no less accuracy, and one of them better; of equal points the
-    first stays. Points whose attack did not prove its power are left out: its failure shows nothing. Success below
-    `least`, that of a coin, is no more safety than `least` itself.
+    A point beats another with at most its attack success and at least its accuracy, one of them strictly better; of
+    equal points the first stays. Points whose attack did not prove its power are left out: its failure shows nothing.
+    Success below `least`, that of random guessing, counts as `least`.
     """
     found: dict[str, list[Point]] = {}
     for point in sorted(
@@ -223,17 +225,17 @@ def release(group: list[Record], xs: list[float]) -> Point:
 
 
 def is_coarse(group: Iterable[Record]) -> bool:
-    """Whether noise was drawn in float32, whose tails end, so that no accounted epsilon quite holds."""
+    """Whether noise was drawn in float32, whose tails end, so that the accounted epsilon is not exactly valid."""
     return any("float32-noise" in boards.flags(record) for record in group)
 
 
 def stands(group: Iterable[Record]) -> bool:
-    """Whether what is accounted holds."""
+    """Whether the accounted epsilon is valid."""
     return all(UNTRUE.keys().isdisjoint(boards.flags(record)) for record in group)
 
 
 def accounted(group: list[Record]) -> tuple[float, str] | None:
-    """The largest accounted epsilon of runs that differ in seeds alone, and its unit; None where it does not hold."""
+    """Return the largest valid accounted epsilon of runs that differ only in seeds, with its unit; None without one."""
     parts = [part for record in group if (part := record.privacy.get("accounted"))]
     if len(parts) < len(group) or not stands(group):
         return None
@@ -241,7 +243,7 @@ def accounted(group: list[Record]) -> tuple[float, str] | None:
 
 
 def _series(record: Record) -> str:
-    """What a curve holds fixed: all of the release but its budget and its seeds."""
+    """Return the key of a curve: the release without its budget and its seeds."""
     release = dict(record.spec["release"])
     budget = {key: release["budget"].get(key) for key in ("account", "solve", "unit", "delta")}
     return canonical(boards.identity(release | {"budget": budget}))

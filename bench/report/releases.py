@@ -1,4 +1,4 @@
-"""Releases of the boards as plain data: what each promises, costs, risks, and what nobody measured of it."""
+"""Releases of the boards as plain data: guarantees, costs, risks, and missing measurements."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bench.report.names import apart
 
 
 def lines(boards: Iterable[Board]) -> list[dict[str, Any]]:
-    """A line per release of boards, in their order; an infinite number is "inf".
+    """Return one entry per release of boards, in their order; an infinite number is "inf".
 
-    `apart` is what tells a release from others of its name in the same place, such as "teacher=resnet34".
+    `apart` distinguishes a release from others of its name in the same place, such as "teacher=resnet34".
     """
     found = candidates(boards)
     told = apart([(each.place, each.name) for each in found], [_fields(each) for each in found])
@@ -23,7 +23,7 @@ def lines(boards: Iterable[Board]) -> list[dict[str, Any]]:
 
 
 def _fields(candidate: Candidate) -> dict[str, str]:
-    """What a release's name does not say. The teacher of a method that asks none was there for an attack alone."""
+    """Return fields that a release's name omits. A method without queries uses its teacher only for an attack."""
     row = candidate.row
     return {
         "teacher": f"teacher={row.teacher}" if queries_teachers(row) else "",
@@ -36,7 +36,7 @@ def _fields(candidate: Candidate) -> dict[str, str]:
 
 
 def line(candidate: Candidate) -> dict[str, Any]:
-    """One release: who it is, its numbers, and what is known of attacks on it."""
+    """Return one release: its name, its numbers, and the known attacks on it."""
     row, strongest = candidate.row, candidate.strongest
     return {
         "dataset": row.dataset,
@@ -69,10 +69,10 @@ def line(candidate: Candidate) -> dict[str, Any]:
 
 
 def plain(value: float | None) -> float | str | None:
-    """A number for JSON."""
+    """Convert a number for JSON."""
     return INFINITE if value == math.inf else value
 
 
 def text(value: Any) -> str:
-    """A cell of a board as text, "" where it is empty."""
+    """Format a cell of a board as text, "" where it is empty."""
     return "" if value is None or value != value else str(value)

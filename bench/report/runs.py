@@ -1,4 +1,4 @@
-"""What the page of one run shows, as plain data."""
+"""The content of a run's page, as plain data."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ TARGETS = {subject.prefix: subject.label for of in ("reconstructions", "membersh
 
 
 def page(record: Record, audits: list[Audit]) -> dict[str, Any]:
-    """One run: who, numbers, epsilons, audits, ledger, flags, command, spec and provenance.
+    """Return the page of one run: name, numbers, epsilons, audits, ledger, flags, command, spec and provenance.
 
     Args:
-        audits: those of the run's release.
+        audits: the audits of the run's release.
     """
     release, attack = record.spec["release"], record.spec["attack"]
     outgrown = record.status == "ok" and standing(record) == "inconclusive"
@@ -69,7 +69,7 @@ def _flags(record: Record, audits: list[Audit]) -> list[str]:
 
 
 def _missing(missing: Mapping[str, str]) -> list[list[str]]:
-    """What could not be measured of whom, and why; one line for all targets of the same reason."""
+    """Return missing measurements with their reasons; targets with the same reason share one line."""
     found: dict[tuple[str, str], list[str]] = {}
     for name, reason in sorted(missing.items()):
         known = entry(name)
@@ -83,13 +83,13 @@ def _interval(metrics: Mapping[str, float | None], key: str) -> list[float | Non
 
 
 def _utility(metrics: Mapping[str, float | None]) -> list[list[Any]]:
-    """(label, value, low, high) of every accuracy on the test set."""
+    """Return (label, value, low, high) of every accuracy on the test set."""
     keys = {f"{subject.prefix}accuracy": subject.label for subject in SUBJECTS["classifier"]}
     return [[label, *_interval(metrics, key)] for key, label in keys.items() if key in metrics]
 
 
 def _alone(metrics: Mapping[str, float | None]) -> list[list[Any]]:
-    """(label, value) of every number that is of the run and of no target."""
+    """Return (label, value) of every number of the run that belongs to no target."""
     return [[metric.label, metrics[metric.key]] for metric in known().values() if _of_run(metric, metrics)]
 
 
@@ -98,7 +98,7 @@ def _of_run(metric: Metric, metrics: Mapping[str, float | None]) -> bool:
 
 
 def _measures(metrics: Mapping[str, float | None]) -> dict[str, Any]:
-    """What the attack brought, measure by target; a number that is not in the table here has its own name."""
+    """Return the attack's metrics by measure and target; metrics without a label keep their own name."""
     cells: dict[str, dict[str, list[float | None]]] = {}
     for name in metrics:
         found = entry(name)
@@ -114,7 +114,7 @@ def _measures(metrics: Mapping[str, float | None]) -> dict[str, Any]:
 
 
 def _described(key: str) -> tuple[str, bool, str]:
-    """Label, whether it is a share, and explanation."""
+    """Return label, whether it is a share, and explanation."""
     metric = known().get(key)
     if metric is None:
         return key, False, ""
@@ -122,7 +122,7 @@ def _described(key: str) -> tuple[str, bool, str]:
 
 
 def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str, Any]]:
-    """A line for the claim, for every unit accounted, and for the strongest audit."""
+    """Return a line for the claim, for every unit accounted, and for the strongest audit."""
     if not privacy:
         return []
     claim = privacy["claimed"]
@@ -144,8 +144,8 @@ def _epsilons(privacy: Mapping[str, Any], audits: list[Audit]) -> list[dict[str,
 
 
 def _information(record: Record) -> dict[str, Any]:
-    """Nats that all answers carry at most ("inf" where nothing bounds them, None where it is not known), the accuracy
-    that they allow, and why."""
+    """Return the upper bound in nats on all responses ("inf" without a bound, None if unknown), the accuracy that it
+    permits, and the reason."""
     found = boards.information(record)
     return {name: value for name, value in found.to_json().items() if name != "classes"} | {"most": found.most_accuracy}
 
@@ -155,7 +155,7 @@ def _promise(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def audit_line(audit: Audit) -> dict[str, Any]:
-    """One end-to-end audit: what was guessed right on the student, on the teacher and in the null run."""
+    """Return one end-to-end audit: correct guesses on the student, on the teacher and in the null run."""
     release = audit.spec["release"]
     return {
         "hash": audit.hash,
@@ -175,7 +175,7 @@ def audit_line(audit: Audit) -> dict[str, Any]:
 
 
 def audit_lines(audits: Sequence[Audit]) -> list[dict[str, Any]]:
-    """Audits with what tells each `apart` from those of the same method, setting and data set."""
+    """Return audits, each with fields that set it `apart` from those of the same method, setting and data set."""
     found = [audit_line(audit) for audit in audits]
     names = [(line["method"], line["setting"], line["dataset"]) for line in found]
     told = apart(names, [_audited(audit) for audit in audits])
@@ -196,7 +196,8 @@ def _audited(audit: Audit) -> dict[str, str]:
 
 
 def event(found: Mapping[str, Any]) -> str:
-    """A ledger's event in one line, such as "PoissonSampled(sampling_probability 0.1, Gaussian(noise_multiplier 2))".
+    """Format a ledger's event in one line, such as "PoissonSampled(sampling_probability 0.1, Gaussian(noise_multiplier
+    2))".
 
     Field names are dp-accounting's.
     """
@@ -215,7 +216,7 @@ def _part(key: str, value: Any) -> str:
 
 
 def _without_target(spec: dict[str, Any]) -> dict[str, Any]:
-    """The spec with the attack's target named "release" where it is the release, which stands beside it."""
+    """Return the spec with "release" as the attack's target if it is the release, which the page shows separately."""
     attack = spec["attack"]
     if attack is None or attack["target"] != spec["release"]:
         return spec

@@ -1,4 +1,4 @@
-"""Sections: pages that another room adds to the report (`bench.extensions`), made from what the report shows."""
+"""Sections: pages that another package adds to the report (`bench.extensions`), computed from the report's content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Picture:
 
 
 def gallery(pictures: Collection[Picture], heading: Callable[[Picture], str]) -> list[dict[str, str]]:
-    """Pictures as data for a page, under headings, sorted by heading and label."""
+    """Return pictures as data for a page, under headings, sorted by heading and label."""
     found = [
         {"run": each.record.hash, "kind": heading(each), "key": each.key, "label": each.label} for each in pictures
     ]
@@ -40,11 +40,11 @@ def gallery(pictures: Collection[Picture], heading: Callable[[Picture], str]) ->
 
 @dataclass(frozen=True)
 class Shown:
-    """The contents of the report, from which a section makes its pages.
+    """The content of the report, from which a section makes its pages.
 
     Attributes:
         rows: the wide rows (`bench.boards.wide`) of all boards, with "dataset" in each; an empty cell is "".
-        pictures: of the runs.
+        pictures: pictures of the runs.
         boards: of all data sets, in the order of their rows.
     """
 
@@ -60,14 +60,14 @@ def _no_curves(dataset: str, methods: Collection[str]) -> list[Panel]:
 
 @dataclass(frozen=True)
 class Section:
-    """Pages of another room, and its contributions to other pages.
+    """Pages of another package, and its contributions to other pages.
 
     Attributes:
         script: JavaScript that adds the section's pages to `SECTIONS` (web/elements.js).
-        index: what every page may need, as DATA[the section's name].
-        parts: name to a value that a page loads when it needs it.
-        flags: flag of the section's rows to a sentence about it.
-        methods: method to what its page shows of it, as the key of the section's name.
+        index: data that every page may need, as DATA[the section's name].
+        parts: values by name; a page loads them when it needs them.
+        flags: a sentence for each flag of the section's rows.
+        methods: method to the section's data for its page, stored under the section's name.
         curves: (data set, methods with runs) -> panels of published points for its charts.
     """
 

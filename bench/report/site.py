@@ -1,4 +1,4 @@
-"""The report as files: a page, its style and scripts, and a script of data for each thing that it shows."""
+"""The report as files: a page, its style and scripts, and one data script for each part of its content."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from bench.storage.provenance import devices
 from bench.storage.records import Record
 
 SHARD = 2
-"""Runs whose hashes begin with the same so many letters are in one script: at most 256 of them."""
+"""Number of leading letters of a hash that runs in one script share: at most 256 scripts."""
 BEFORE = b'<script defer src="web/routes.js">'
-"""Where the scripts of sections stand in the page: before the one that reads which pages there are."""
+"""Position of the sections' scripts in the page: before the script that reads which pages exist."""
 Row = Mapping[str, Any]
 Parts = dict[str, Any]
 """Name of a part of the data to its value."""
 
 
 def render(sources: Sources) -> Files:
-    """All files of the report; the same sources give the same bytes.
+    """Return all files of the report; the same sources give the same bytes.
 
-    Whatever comes from records is escaped or travels as JSON, and the scripts write it as text. The page's policy
-    allows no script, style or picture but those beside it.
+    Everything from records is escaped or passed as JSON, and the scripts write it as text. The page's policy allows
+    only its own scripts, styles and pictures.
     """
     found = {name: files("bench.report").joinpath(WEB, name).read_bytes() for name in _web()}
     shown, images = show(sources)
@@ -59,7 +59,7 @@ def _web() -> list[str]:
 
 
 def show(sources: Sources) -> tuple[Shown, dict[str, bytes]]:
-    """Build the boards, and name pictures by their content: one file, however many runs show it."""
+    """Build the boards, and name pictures by their content: one file, even if several runs show it."""
     known = {record.hash: record for record in sources.records}
     images: dict[str, bytes] = {}
     pictures = []
@@ -74,12 +74,12 @@ def show(sources: Sources) -> tuple[Shown, dict[str, bytes]]:
 
 
 def add_sections(shown: Shown) -> dict[str, Section]:
-    """What other rooms add to the report, by name."""
+    """Return the contributions of other packages to the report, by name."""
     return {name: make(shown) for name, make in extensions.load("report sections").items()}
 
 
 def parts(shown: Shown, sections: Mapping[str, Section]) -> Parts:
-    """Every part of the data."""
+    """Return every part of the data."""
     sources, tables = shown.sources, _by_dataset(shown.rows)
     lines = releases.lines(shown.boards)
     added = {name: section.methods for name, section in sections.items()}
@@ -117,7 +117,7 @@ def _by_dataset(rows: Iterable[Row]) -> dict[str, list[Row]]:
 def _index(
     shown: Shown, datasets: Mapping[str, Mapping[str, Any]], methods: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What every page needs, and no more of any run than the front page shows."""
+    """Return the data that every page needs; of runs only those on the front page."""
     pictured = {board_files.dataset(picture.record) for picture in shown.pictures}
     return {
         "version": __version__,
@@ -161,7 +161,7 @@ def _board(name: str, sources: Sources) -> Board:
 
 
 def _rows(board: Board) -> list[Row]:
-    """The wide rows of a board; an empty cell is ""."""
+    """Return the wide rows of a board; an empty cell is ""."""
     rows = board_files.wide_rows(board)
     return [{key: "" if value is None else value for key, value in row.items()} for row in rows]
 
@@ -181,7 +181,7 @@ def _dataset(board: Board, table: Sequence[Row], sources: Sources) -> dict[str, 
 
 
 def _runs(shown: Shown) -> dict[str, dict[str, Any]]:
-    """The page of every run; `seeds` are the runs of its row, by seed."""
+    """Return the page of every run; `seeds` are the runs of its row, by seed."""
     seeds: dict[str, list[list[str]]] = {}
     pictured: dict[str, list[list[str]]] = defaultdict(list)
     for picture in shown.pictures:
@@ -207,7 +207,7 @@ def _shards(pages: Mapping[str, dict[str, Any]]) -> Parts:
 
 
 def _choices(records: Sequence[Record]) -> list[list[Any]]:
-    """The list of runs to choose from; each ends with what tells it from others that would read the same."""
+    """Return the list of runs to choose from; each ends with the fields that distinguish it from equal entries."""
     labels = [_label(record) for record in records]
     names = [tuple(map(str, label[1:-1])) for label in labels]
     told = apart(names, [_unsaid(record) for record in records])
@@ -215,7 +215,7 @@ def _choices(records: Sequence[Record]) -> list[list[Any]]:
 
 
 def _unsaid(record: Record) -> dict[str, str]:
-    """What a run's place in the list does not say."""
+    """Return fields of a run that its entry in the list omits."""
     release, attack = record.spec["release"], record.spec["attack"]
     return {
         "split": f"split {release['teacher']['data']['split']}",
@@ -229,7 +229,7 @@ def _unsaid(record: Record) -> dict[str, str]:
 
 
 def _label(record: Record) -> list[Any]:
-    """A run in a list to choose from."""
+    """Return the entry of a run in a list to choose from."""
     release, attack = record.spec["release"], record.spec["attack"]
     return [
         record.hash,
@@ -244,7 +244,7 @@ def _label(record: Record) -> list[Any]:
 
 
 def _order(label: list[Any]) -> list[str | int]:
-    """Of the list to choose from: data set, method, setting, attack, seed, what tells it apart."""
+    """Return the sort key of an entry: data set, method, setting, attack, seed, distinguishing fields."""
     name, dataset, method, setting, tier, seed, attack, _, told = label
     return [dataset, tier, method, setting, attack, seed, told, name]
 

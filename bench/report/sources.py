@@ -1,4 +1,4 @@
-"""The sources of a report: published records and audits, those of runs, their pictures."""
+"""The sources of a report: published records and audits, those of local runs, and their pictures."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Kept = TypeVar("Kept", Record, Audit)
 
 @dataclass(frozen=True)
 class Sources:
-    """All that a report shows.
+    """All content of a report.
 
     Attributes:
         records, audits: one per hash, sorted by hash.
-        pictures: hash of a record to name to the bytes of a PNG file.
-        remarks: a line each about what was left out.
-        dataset: the only data set that is shown; None for all.
+        pictures: hash of a record to the bytes of its PNG files, by name.
+        remarks: a line for each file that was left out.
+        dataset: the only data set to show; None for all.
     """
 
     records: list[Record]
@@ -34,16 +34,16 @@ class Sources:
 
 
 def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None) -> Sources:
-    """Read everything. A published record stands before a run's record of the same hash.
+    """Read all sources. A published record takes precedence over a run's record of the same hash.
 
     Args:
         boards: a folder of boards with records and audits; None for no boards.
-        runs: directories as `bench run --out` writes them: records/HASH/record.json beside its pictures.
-        dataset: show this data set only.
+        runs: directories as `bench run --out` writes them: records/HASH/record.json next to its pictures.
+        dataset: show only this data set.
 
     Raises:
-        BenchError: a directory that is not what it should be; a published file that is damaged; nothing to show; an
-            unknown data set.
+        BenchError: a directory without the expected files; a damaged published file; nothing to show; an unknown data
+            set.
     """
     published = [] if boards is None else _published(boards, board_files.read_records)
     remarks: list[str] = []
@@ -69,7 +69,7 @@ def _of(dataset: str | None, kept: list[Kept]) -> list[Kept]:
 
 
 def _unique(kept: Iterable[Kept]) -> list[Kept]:
-    """The first of every hash, sorted by hash."""
+    """Return the first of every hash, sorted by hash."""
     found: dict[str, Kept] = {}
     for one in kept:
         found.setdefault(one.hash, one)
@@ -77,7 +77,7 @@ def _unique(kept: Iterable[Kept]) -> list[Kept]:
 
 
 def _readable(read: Callable[[Path], Kept], paths: Iterable[Path], remarks: list[str]) -> Iterator[tuple[Path, Kept]]:
-    """What can be read of one's own runs; a remark for each that is damaged or of an older version of the bench."""
+    """Yield the readable files of local runs; add a remark for each that is damaged or of an older version."""
     for path in paths:
         try:
             yield path, read(path)
@@ -107,7 +107,7 @@ def _below(runs: Sequence[Path]) -> list[Path]:
 def _pictures(
     published: dict[str, Record], local: dict[str, tuple[Record, Path]], remarks: list[str]
 ) -> dict[str, dict[str, bytes]]:
-    """The PNG files that records name; not those of a run whose published record has other numbers."""
+    """Return the PNG files that records name; not those of a run whose published record has other numbers."""
     found: dict[str, dict[str, bytes]] = {}
     for name, (record, folder) in sorted(local.items()):
         shown = published.get(name, record)

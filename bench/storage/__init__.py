@@ -1,1 +1,1 @@
-"""What is kept on disk: specs and records, the store of finished steps, provenance."""
+"""Files on disk: specs and records, the store of finished steps, provenance."""

@@ -1,8 +1,8 @@
-"""Trained networks shared by machines without a common folder: a copy of their steps below an fsspec URL.
+"""A mirror of trained networks for machines without a shared folder: a copy of their steps below an fsspec URL.
 
-`BENCH_MIRROR` names it, such as `s3://bucket/bench` or `file:///mnt/bench`. A step that is missing here is downloaded
-before it is made, and uploaded after it was. The URL has no locks: two machines that miss a step at the same time both
-make it, and the first to upload it wins.
+`BENCH_MIRROR` holds the URL, such as `s3://bucket/bench` or `file:///mnt/bench`. A step that is missing locally is
+downloaded if the mirror has it; otherwise it is made and uploaded. The URL has no locks: if two machines miss a step at
+the same time, both make it, and the first upload wins.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from bench.errors import BenchError
 
 VARIABLE = "BENCH_MIRROR"
 SHARED = ("teacher", "evaluator", "ensemble")
-"""Kinds of steps that are copied; releases stay where they were made."""
+"""Kinds of steps that are copied; releases are never copied."""
 
 
 class Mirror:
-    """Steps below a URL.
+    """Copies of steps below a URL.
 
     Args:
         url: of any file system that fsspec and its installed extensions know.
         manifest: the name of the file that lists a step's files; it is written last.
-        notify: called with a line when the URL fails; the run then goes on without it.
+        notify: called with a line when the URL fails; the run then continues without it.
 
     Raises:
         BenchError: no file system is known for the URL.
@@ -43,12 +43,12 @@ class Mirror:
 
     @classmethod
     def named(cls, manifest: str, notify: Callable[[str], None]) -> Mirror | None:
-        """The one that the environment names, if any."""
+        """Return the mirror that the environment names, or None."""
         url = os.environ.get(VARIABLE)
         return cls(url, manifest, notify) if url else None
 
     def download(self, kind: str, name: str, work: Path) -> bool:
-        """Copy a step into an empty directory. False if it is not there, or could not be read."""
+        """Copy a step into an empty directory. Returns False if it is not in the mirror, or could not be read."""
         return kind in SHARED and self._tried(lambda: self._download(self._place(kind, name), work))
 
     def upload(self, step: Path) -> None:
@@ -85,7 +85,7 @@ class Mirror:
     def _tried(self, copy: Callable[[], Any]) -> bool:
         try:
             return bool(copy())
-        except Exception as error:  # each file system has its own errors, and a run can do without the copy
+        except Exception as error:  # file systems raise their own errors; the run continues without a copy
             line = f"{type(error).__name__}: {error}".splitlines()[0]
             self._notify(f"{VARIABLE}={self._url}: {line}; going on without it")
             return False

@@ -1,18 +1,18 @@
-"""What differs from the defaults of a run, as data in records and as a line for people."""
+"""Options that differ from the defaults of a run: as data in records, and as a line for display."""
 
 from __future__ import annotations
 
 from typing import Any
 
 Changed = dict[str, dict[str, Any]]
-"""Group of GROUPS to option to value, as JSON has it."""
+"""Group of GROUPS to option to value, as stored in JSON."""
 GROUPS = ("method", "attack", "teacher", "evaluator", "budget")
 BUDGET = ("epsilon", "delta", "account", "solve", "unit", "noise")
-"""The options of the last group, in the order in which they are shown."""
+"""The options of the last group, in display order."""
 
 
 def described(changed: Changed) -> str:
-    """The options in a line, as they would be typed but for their dashes; "" where nothing differs.
+    """Format the options in a line, as they would be typed but without dashes; "" if nothing differs.
 
     >>> described({"method": {"teachers": 40, "secure": True}, "attack": {"steps": 9}, "budget": {"epsilon": None}})
     'secure=true teachers=40 attack.steps=9 epsilon=none'

@@ -1,4 +1,4 @@
-"""Where a number came from: code, versions, device, time and memory."""
+"""The provenance of a number: code, versions, device, time and memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 from bench import __version__
 
 Origin = dict[str, Any]
-"""The code, versions, device and precision that something was made with."""
+"""The code, versions, device and precision that made something."""
 
 PACKAGES = (
     "torch",
@@ -32,14 +32,14 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Followed:
-    """A run in the making: its own origin, and the steps that it took, by kind and hash, with the origin of each."""
+    """A run in progress: its own origin, and the steps that it used, by kind and hash, each with its origin."""
 
     origin: Origin
     taken: dict[str, Origin | None] = field(default_factory=dict)
 
 
 def versions() -> dict[str, str | None]:
-    """Package to installed version, None where it is missing."""
+    """Return the installed version of each package, None if it is missing."""
     return {name: _version(name) for name in PACKAGES}
 
 
@@ -51,17 +51,18 @@ def _version(name: str) -> str | None:
 
 
 UNREAD = ("leaderboards", "docs", "tests", "recipes", "benchmarks", "*.md")
-"""What of the checkout no run reads; publishing writes to some of it."""
+"""Paths of the checkout that no run reads; publishing writes to some of them."""
 CODE = ("bench", "methods", "baselines", "attacks")
-"""Directories whose modules run, committed or not."""
+"""Directories whose modules run even if they are not committed."""
 OTHERS = (":(top)", *(f":(top,exclude){name}" for name in UNREAD))
 
 
 def git_state(root: Path) -> dict[str, Any]:
-    """The commit of the checkout that holds this package, None outside one, and whether what a run reads is that one's.
+    """Return the commit of the checkout with this package, None outside one, and whether the files that a run reads
+    match.
 
-    Tracked files outside `UNREAD` decide, so that boards published meanwhile spoil no record, and modules in `CODE`
-    that are not tracked: a plug-in may be one.
+    Tracked files outside `UNREAD` are compared, so that publishing boards in the meantime invalidates no record, and
+    untracked modules in `CODE`: a plug-in may be one.
     """
     try:
         commit = _git(root, "rev-parse", "HEAD")
@@ -74,12 +75,13 @@ def git_state(root: Path) -> dict[str, Any]:
 
 
 def _is_still(root: Path, begun: dict[str, Any]) -> bool:
-    """Whether the checkout holds the code that a run began with, at that commit or at a later one with the same."""
+    """Whether the checkout still holds the code at the start of a run, at that commit or a later one with equal
+    code."""
     if not (begun["clean"] and git_state(root)["clean"]):
         return False
     try:
         return _git(root, "diff", "--name-only", begun["commit"], "HEAD", "--", *OTHERS) == ""
-    except (OSError, subprocess.CalledProcessError):  # the commit has been thrown away since
+    except (OSError, subprocess.CalledProcessError):  # the commit no longer exists
         return False
 
 
@@ -89,7 +91,8 @@ def _git(root: Path, *arguments: str) -> str:
 
 
 def device_name(device: Any, devices: int = 1) -> str:
-    """A readable name of so many torch devices, such as "cpu (2 threads)", "NVIDIA H200" or "4 x NVIDIA H200"."""
+    """Return a readable name of `devices` torch devices, such as "cpu (2 threads)", "NVIDIA H200" or "4 x NVIDIA
+    H200"."""
     import torch
 
     if device.type == "cuda":
@@ -100,13 +103,13 @@ def device_name(device: Any, devices: int = 1) -> str:
 
 
 def origin(code: dict[str, Any], device: Any, precision: str, devices: int = 1) -> Origin:
-    """What a run, and every step that it makes, is made with; to be asked before anything is made.
+    """Return the origin of a run and of every step that it makes; call it before anything is made.
 
     Args:
-        code: that runs, as of `git_state` when it was imported.
+        code: the code in use: `git_state` at import time.
         device: the torch device of the run.
         precision: "fp32" or "bf16".
-        devices: over how many such devices training is shared out.
+        devices: number of devices over which training is distributed.
     """
     return {
         "bench": __version__,
@@ -119,15 +122,15 @@ def origin(code: dict[str, Any], device: Any, precision: str, devices: int = 1) 
 
 
 def collect(root: Path, run: Followed, seconds: dict[str, float]) -> dict[str, Any]:
-    """Everything a record says about where it came from: its origin, and under "steps" what came from elsewhere.
+    """Return all provenance of a record: its origin, and under "steps" how reused steps differ from it.
 
-    Of a step that the cache had, that is what differs from the run's own origin; None where the step says nothing.
+    For a step from the cache this is its difference from the run's origin; None if the step has no origin.
 
     Args:
-        root: the project's checkout; code that was changed since the run began, by a commit too, counts as not
-            committed: later modules may have been imported from either.
-        run: its origin, and the steps that it took.
-        seconds: step to seconds it took when it was made, cached or not.
+        root: the project's checkout; code that changed since the start of the run, even by a commit, counts as not
+            committed: modules imported later may be from either version.
+        run: its origin, and the steps that it used.
+        seconds: step to the seconds that making it took, cached or not.
     """
     own, git = run.origin, run.origin["git"]
     steps = {name: made and unlike(made, own) for name, made in run.taken.items() if made != own}
@@ -140,20 +143,20 @@ def collect(root: Path, run: Followed, seconds: dict[str, float]) -> dict[str, A
 
 
 def unlike(made: Origin, own: Origin) -> Origin:
-    """What of one origin is not so in another."""
+    """Return the fields of one origin that differ from the other."""
     return {name: value for name, value in made.items() if value != own.get(name)}
 
 
 def devices(provenance: dict[str, Any]) -> list[str]:
-    """What a record was made on, its own device first, then those of the steps that came from elsewhere."""
+    """Return the devices of a record, its own first, then those of reused steps."""
     others = [(made or {}).get("device") for made in provenance.get("steps", {}).values()]
     return list(dict.fromkeys(name for name in [provenance.get("device"), *others] if name))
 
 
 def peak_memory() -> int:
-    """The most memory that this process has held, in MiB.
+    """Return the peak memory of this process, in MiB.
 
-    What the system says of its resources counts what the process that began it held, too; Linux tells it apart.
+    The system's resource usage includes the peak of the parent process; on Linux, /proc has the process's own peak.
     """
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()

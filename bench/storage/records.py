@@ -1,6 +1,6 @@
-"""Records of runs and audits for readers that look plain data up by name.
+"""Records of runs and audits for code that accesses plain data by name.
 
-The types, and all that a file must be, are in `bench.core.records`; this adds the hash of the spec.
+The types and all checks of a file are in `bench.core.records`; this module adds the hash of the spec.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["AUDIT", "RECORD", "Audit", "Record", "Status", "Verdict"]
 RECORD, AUDIT = "record.json", "audit.json"
 SPEC = b'\n "spec": {'
 Digest = Callable[[dict[str, Any]], str]
-"""Computes the hash of a spec."""
+"""A function that computes the hash of a spec."""
 
 
 @dataclass
@@ -42,22 +42,22 @@ class Audit:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """The canonical text of the audit."""
+        """Return the canonical text of the audit."""
         return canonical(asdict(self))
 
     @classmethod
     def of(cls, record: AuditRecord) -> Audit:
-        """A typed audit as plain data."""
+        """Convert a typed audit to plain data."""
         return cls(**record.to_plain())
 
     @classmethod
     def read(cls, path: Path) -> Audit:
-        """The audit in a file. Raises ValueError, naming the file, if it is not one."""
+        """Read the audit in a file. Raises ValueError, naming the file, if it is not one."""
         return cls.decode(path.read_bytes(), str(path))
 
     @classmethod
     def decode(cls, text: bytes, name: str, digest_of: Digest = digest) -> Audit:
-        """The audit in a text, as `Record.decode`."""
+        """Read the audit in a text, as `Record.decode`."""
         return cls(**_decode(AuditRecord, text, name, "an audit", digest_of))
 
 
@@ -79,30 +79,30 @@ class Record:
 
     @property
     def setting(self) -> str:
-        """The options in a line, for people."""
+        """The options in a line, for display."""
         return described(self.options)
 
     def to_json(self) -> str:
-        """The canonical text of the record."""
+        """Return the canonical text of the record."""
         return canonical(asdict(self))
 
     @classmethod
     def of(cls, record: RunRecord) -> Record:
-        """A typed record as plain data."""
+        """Convert a typed record to plain data."""
         return cls(**record.to_plain())
 
     @classmethod
     def read(cls, path: Path) -> Record:
-        """The record in a file. Raises ValueError, naming the file, if it is not one."""
+        """Read the record in a file. Raises ValueError, naming the file, if it is not one."""
         return cls.decode(path.read_bytes(), str(path))
 
     @classmethod
     def decode(cls, text: bytes, name: str, digest_of: Digest = digest) -> Record:
-        """The record in a text, whose hash must be that of its spec.
+        """Read the record in a text; its hash must be that of its spec.
 
         Args:
-            name: of where the text is from, for messages.
-            digest_of: computes the hash of a spec; one that keeps the parts that many specs share is faster.
+            name: the source of the text, for messages.
+            digest_of: computes the hash of a spec; one that caches parts shared by many specs is faster.
 
         Raises:
             ValueError: the text is not a record; the message begins with `name`.
@@ -111,7 +111,7 @@ class Record:
 
 
 def _decode(kind: type[Kept], text: bytes, name: str, what: str, digest_of: Digest) -> dict[str, Any]:
-    """The plain data of a text, which are those of a typed record with the hash of its spec."""
+    """Return the plain data of a text after checking its types and the hash of its spec."""
     try:
         plain: dict[str, Any] = orjson.loads(text)
         record = validate(kind, plain)
@@ -123,10 +123,10 @@ def _decode(kind: type[Kept], text: bytes, name: str, what: str, digest_of: Dige
 
 
 def _digest_as_written(text: bytes) -> str:
-    """The digest of the spec in a canonical text, without composing it again; "" if there is none.
+    """Return the digest of the spec in a canonical text, without serialising it again; "" if there is none.
 
-    In canonical text the spec is between its key and the next brace of the same depth, one space further to the
-    right. No string can look so: its line breaks are escaped.
+    In canonical text the spec ends at the next closing brace of the same depth, which is indented one space more. No
+    string can contain this pattern, as its line breaks are escaped.
     """
     start = text.find(SPEC)
     end = text.find(b"\n }", start)

@@ -1,7 +1,7 @@
-"""What a step, a run or an audit is: specs as plain data, their one canonical form, and the hash that names them.
+"""Specs: plain data that identify a step, a run or an audit; their canonical form, and the hash that names them.
 
-A step's spec contains the spec of what it consumes, so that its hash covers its whole history. Device and precision are
-not part of a spec.
+A step's spec contains the specs of its inputs, so that its hash covers its whole history. Device and precision are not
+part of a spec.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any
 import orjson
 
 Numbers = float | tuple[float, ...]
-"""One number, or one a channel."""
+"""One number, or one per channel."""
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _INNER = "\n "
 """A line break and the indentation of a spec's fields."""
 
 
 def canonical(data: Any) -> str:
-    """JSON with sorted keys, indented by 1, and no NaN or infinity.
+    """Return JSON with sorted keys, indented by 1, and no NaN or infinity.
 
-    The text of `json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False)`, which is several times slower.
+    This is the text of `json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False)`, several times faster.
 
     Raises:
         ValueError: a number that is NaN or infinite.
-        TypeError: a key that is no string, or a value that JSON does not have.
+        TypeError: a key that is not a string, or a value that JSON does not have.
     """
     return _text(data, "\n") + "\n"
 
 
 def _text(value: Any, line: str) -> str:
-    """One value; `line` is a line break with the indentation of where the value stands."""
+    """Return the text of one value; `line` is a line break with the indentation of the value."""
     if isinstance(value, str):
         return _quoted(encodable(value))
     if value is None or value is True or value is False:
@@ -60,18 +60,18 @@ def _text(value: Any, line: str) -> str:
 
 
 def json_form(data: Any) -> Any:
-    """Plain data as a file gives them back: lists for tuples, text that UTF-8 can hold. Raises as `canonical`."""
+    """Return plain data as read back from a file: tuples become lists, text is UTF-8. Raises as `canonical`."""
     return orjson.loads(canonical(data))
 
 
 def encodable(text: str) -> str:
-    """Text that UTF-8 can hold; a byte of a file's name that is none of UTF-8 becomes a backslash, x and two digits.
+    """Return text that UTF-8 can encode; an undecodable byte of a file's name becomes \\xNN.
 
     >>> print(encodable("caf\\udce9"), encodable("café"))
     caf\\xe9 café
 
     Raises:
-        TypeError: no text, such as a number as the key of an object.
+        TypeError: not a string, such as a number as the key of an object.
     """
     if not isinstance(text, str):
         raise TypeError(f"{type(text).__name__} is not text")
@@ -81,24 +81,24 @@ def encodable(text: str) -> str:
 
 
 def _escaped(code: int) -> str:
-    """A surrogate: 0xdc80 to 0xdcff stand for bytes that could not be decoded."""
+    """Escape a surrogate: 0xdc80 to 0xdcff represent bytes that could not be decoded."""
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
 def digest(spec: dict[str, Any]) -> str:
-    """The first 16 hex digits of the SHA-256 of a spec's canonical form."""
+    """Return the first 16 hex digits of the SHA-256 of a spec's canonical form."""
     return hashlib.sha256(canonical(spec).encode()).hexdigest()[:16]
 
 
 class Shared(dict[str, Any]):
-    """Plain data that many specs have in common and nobody changes: its text is put together once.
+    """Plain data shared by many specs; it must not be changed, as its text is computed once.
 
-    Two of them are the same if their texts are: 1 and 1.0 are two settings.
+    Two objects are the same if their texts are: 1 and 1.0 are two settings.
     """
 
     @cached_property
     def text(self) -> str:
-        """As `Spec.text`."""
+        """Return the canonical text, as `Spec.text`."""
         return _text(dict(self), "\n")
 
     def __eq__(self, other: object) -> bool:
@@ -112,27 +112,27 @@ class Shared(dict[str, Any]):
 
 
 class Spec:
-    """What all specs have: their canonical text, put together once of that of their parts, and its hash.
+    """Base of all specs: the canonical text, composed once from that of its parts, and its hash.
 
-    A sweep asks for several hashes of thousands of runs, whose specs are mostly the same.
+    A sweep computes several hashes of thousands of runs, whose specs have most parts in common.
     """
 
     @cached_property
     def text(self) -> str:
-        """`canonical` of the spec as plain data, without the last line break."""
+        """The `canonical` text of the spec as plain data, without the last line break."""
         kind: Any = type(self)
         parts = [f'"{name}": {_text(getattr(self, name), _INNER)}' for name in _names(kind)]
         return f"{{{_INNER}{f',{_INNER}'.join(parts)}\n}}"
 
     @cached_property
     def hash(self) -> str:
-        """`digest` of the spec as plain data: what a step, a run or an audit is called in the store."""
+        """The `digest` of the spec as plain data: the name of a step, a run or an audit in the store."""
         return hashlib.sha256(f"{self.text}\n".encode()).hexdigest()[:16]
 
 
 @cache
 def _names(kind: Any) -> list[str]:
-    """The fields of a kind of spec, sorted."""
+    """Return the fields of a kind of spec, sorted."""
     return sorted(field.name for field in fields(kind))
 
 
@@ -147,8 +147,8 @@ class DataSpec(Spec):
 
 @dataclass(frozen=True)
 class TeacherSpec(Spec):
-    """A trained teacher. `weights` is the SHA-256 of a user's own file, or None where the recipe was run; `normalise`
-    the (mean, std) that the user's network expects, each one number or one a channel, or None for what the file says,
+    """A trained teacher. `weights`: SHA-256 of a user's own file, or None if the recipe was run. `normalise`: the
+    (mean, std) that the user's network expects, each one number or one per channel, or None for the values in the file,
     or the harness's (0.5, 0.5)."""
 
     data: DataSpec
@@ -163,7 +163,7 @@ class TeacherSpec(Spec):
 
 @dataclass(frozen=True)
 class EvaluatorSpec(Spec):
-    """The network that judges reconstructions; never shown to an attack."""
+    """The network that scores reconstructions; never shown to an attack."""
 
     data: DataSpec
     arch: str
@@ -189,8 +189,8 @@ class EnsembleSpec(Spec):
 
 @dataclass(frozen=True)
 class ReleaseSpec(Spec):
-    """A teacher converted by a variant of a method within a budget, through an ensemble if it asks for one, and with
-    the public images of fingerprint `public` if it asks for those."""
+    """A teacher converted by a variant of a method within a budget, through an ensemble if the method needs one, and
+    with the public images of fingerprint `public` if it needs those."""
 
     teacher: TeacherSpec
     method: str
@@ -208,7 +208,7 @@ class ReleaseSpec(Spec):
 
 @dataclass(frozen=True)
 class RandomSpec(Spec):
-    """The control that must not be attackable: the teacher's network with random weights."""
+    """The untrained baseline of attacks: the teacher's network with random weights."""
 
     data: DataSpec
     arch: str
@@ -218,8 +218,8 @@ class RandomSpec(Spec):
 
 @dataclass(frozen=True)
 class GeneratorSpec(Spec):
-    """The control of attacks on released generators: one trained on so many private records for so many steps; with 0
-    steps it has random weights."""
+    """The baseline of attacks on released generators: a generator trained on `records` private records for `steps`
+    steps; with 0 steps it has random weights."""
 
     data: DataSpec
     records: int
@@ -246,7 +246,7 @@ class AttackSpec(Spec):
 
 @dataclass(frozen=True)
 class RunSpec(Spec):
-    """One row's worth of work: a release, optionally an attack with its two controls, and the evaluator."""
+    """One run: a release, optionally an attack with its two baselines, and the evaluator."""
 
     tier: str
     release: ReleaseSpec
@@ -257,7 +257,7 @@ class RunSpec(Spec):
 
     @property
     def attack_spec(self) -> AttackSpec:
-        """The attack of a run that has one. Raises ValueError for a run without an attack."""
+        """Return the attack's spec. Raises ValueError for a run without an attack."""
         if self.attack is None:
             raise ValueError("this run has no attack")
         return self.attack
@@ -265,8 +265,8 @@ class RunSpec(Spec):
 
 @dataclass(frozen=True)
 class AuditTeacherSpec(TeacherSpec):
-    """A teacher trained on the private part and on those of `canaries` mislabelled images whose coin, of seed `coins`,
-    says so."""
+    """A teacher trained on the private part and on those of `canaries` mislabelled images whose coin, drawn with seed
+    `coins`, is true."""
 
     canaries: int = 0
     coins: int = 0
@@ -275,8 +275,8 @@ class AuditTeacherSpec(TeacherSpec):
 
 @dataclass(frozen=True)
 class AuditSpec(Spec):
-    """An end-to-end audit. `release` is the release of a plain run at these settings, `teacher` what was converted
-    instead of its teacher; `guesses` of the canaries' coins are guessed from `score`."""
+    """An end-to-end audit. `release`: the release of a plain run at these settings; `teacher`: the teacher converted
+    instead of its teacher; `guesses`: number of the canaries' coins guessed from `score`."""
 
     tier: str
     release: ReleaseSpec

@@ -1,10 +1,9 @@
-"""A content-addressed store of finished steps: one directory a step, named by its spec's hash, published by renaming.
+"""A content-addressed store of finished steps: one directory per step, named by its spec's hash, published by renaming.
 
-There is no half-done state: a step's directory exists only when it is complete, with `step.json` listing its files and
-their SHA-256. A step that is found is looked at before it is believed: small files are read, large ones only where
-their size or time have changed, so that a run on images larger than memory starts without reading them all. A lock per
-step makes a second process wait for the first and then take its result; the operating system drops the lock of a
-process that was killed.
+A step's directory exists only when it is complete, with `step.json` listing its files and their SHA-256. An existing
+step is verified before use: small files are read, large ones only if their size or modification time has changed, so
+that a run on images larger than memory starts without reading them all. One lock per step makes a second process wait
+for the first and then use its result; the operating system releases the lock of a process that was killed.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from bench.storage.specs import canonical, digest
 
 MANIFEST = "step.json"
 FOLDERS = ("steps", "records", "leaderboards", "audits", "sweeps")
-"""What an output directory holds."""
+"""The kinds of content of an output directory."""
 LARGE = 2**28
-"""Bytes from which on a file is believed while its size and time are those that it was written with."""
+"""Size in bytes above which a file is not read again while its size and modification time are unchanged."""
 Tensors = dict[str, Any]
 
 
 def load_tensors(path: Path) -> Tensors:
-    """The tensors of a safetensors file; a path that is not UTF-8, which the library refuses, is read as bytes."""
+    """Load the tensors of a safetensors file; a path that is not UTF-8, which the library refuses, is read as bytes."""
     try:
         os.fsencode(path).decode()
     except UnicodeDecodeError:
@@ -48,14 +47,14 @@ def load_tensors(path: Path) -> Tensors:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a step says of itself.
+    """The contents of a step's `step.json`.
 
     Attributes:
-        files: name to SHA-256.
-        large: bytes and time of the last change of files that are not read again while these stay.
-        seconds: that making it took.
-        made: its origin; None where it was made for no run that says its own.
-        within: the steps that were taken to make it, by kind and hash, and the origin of each.
+        files: file name to SHA-256.
+        large: size and modification time of files that are not read again while these are unchanged.
+        seconds: seconds that making the step took.
+        made: the origin of the step; None if it was made outside a run with an origin.
+        within: the steps that were used to make it, by kind and hash, each with its origin.
     """
 
     files: dict[str, str]
@@ -66,11 +65,11 @@ class Manifest:
 
     @classmethod
     def read(cls, step: Path) -> Manifest:
-        """Raises OSError, ValueError or TypeError where there is none."""
+        """Read the manifest of a step. Raises OSError, ValueError or TypeError if there is no valid one."""
         return cls(**json.loads((step / MANIFEST).read_text(encoding="utf-8")))
 
     def damaged(self, step: Path) -> list[str]:
-        """The files that are not what it says, nothing for a whole step. Raises OSError where one is missing."""
+        """Return the files that do not match the manifest; [] for a valid step. Raises OSError if a file is missing."""
         return [
             name
             for name, sha in self.files.items()
@@ -80,14 +79,14 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Step:
-    """A published step: its directory, whether it was there already, and the seconds that making it took."""
+    """A published step: its directory, whether it existed before, and the seconds that making it took."""
 
     path: Path
     cached: bool
     seconds: float
 
     def json(self, name: str) -> Any:
-        """A JSON file of the step."""
+        """Read a JSON file of the step."""
         return json.loads((self.path / name).read_text(encoding="utf-8"))
 
 
@@ -95,10 +94,10 @@ class Store:
     """Finished steps below `root`; safe for several processes at once.
 
     Args:
-        root: the output directory; made if missing.
-        fresh: make every step again, once, and replace what was there.
+        root: the output directory; created if missing.
+        fresh: make every step again, once, and replace the stored one.
         notify: called with a line when something unusual happens (waiting for another process, a damaged step).
-        scratch: where steps are made that are not there, so that `root` is left as it is, or not there at all.
+        scratch: folder for missing steps, so that `root` is not changed; it need not exist then.
 
     Raises:
         BenchError: `root` cannot be written.
@@ -127,7 +126,7 @@ class Store:
                 raise BenchError(f"--out {root}: {name} in it is no directory, where results go; give another one")
 
     def _begin(self) -> None:
-        """Make the root, and see whether it can be written."""
+        """Create the root, and check that it can be written."""
         root = self.root
         probe = root / f".probe-{os.getpid()}"
         try:
@@ -142,7 +141,8 @@ class Store:
             ) from None
 
     def step(self, kind: str, spec: dict[str, Any], make: Callable[[Path], None]) -> Step:
-        """The step of `spec`, made by `make(directory)` unless it is there. A step that fails leaves nothing behind."""
+        """Return the step of `spec`, made by `make(directory)` unless it exists. A step that fails leaves nothing
+        behind."""
         final = self.root / "steps" / kind / digest(spec)
         if self._scratch is not None:
             damaged, manifest = inspect(final)
@@ -162,7 +162,7 @@ class Store:
             return found
 
     def _downloaded(self, final: Path, mirror: Mirror) -> Step | None:
-        """A step from the mirror, in place; None if there is none that is whole. Call it with the lock held."""
+        """Install a step from the mirror; None if the mirror has no valid one. Call it with the lock held."""
         with self._workplace(final) as work:
             if not mirror.download(final.parent.name, final.name, work):
                 return None
@@ -174,7 +174,7 @@ class Store:
         return self._read(final)
 
     def names(self, kind: str) -> set[str]:
-        """The hashes of all steps of a kind that are there, whole or damaged."""
+        """Return the hashes of all existing steps of a kind, valid or damaged."""
         try:
             return {name for name in os.listdir(self.root / "steps" / kind) if not name.startswith(".")}
         except FileNotFoundError:
@@ -189,7 +189,7 @@ class Store:
             return lock.acquire()
 
     def _read(self, final: Path) -> Step | None:
-        """The step if its files are what its manifest says; otherwise move it aside and say so."""
+        """Return the step if its files match its manifest; otherwise move it aside and notify."""
         damaged, manifest = inspect(final)
         if not damaged:
             return self._found(final, manifest)
@@ -221,7 +221,7 @@ class Store:
 
     @contextmanager
     def following(self, origin: Origin) -> Iterator[Followed]:
-        """While a run is made: steps that it makes say its origin, and what it takes is noted."""
+        """While the context is open: record the steps that a run uses, and store the run's origin with new steps."""
         self._followed.append(Followed(origin))
         try:
             yield self._followed[-1]
@@ -229,7 +229,7 @@ class Store:
             self._followed.pop()
 
     def _make_followed(self, work: Path, make: Callable[[Path], None]) -> dict[str, Origin | None]:
-        """Make a step; what it took for that, where a run is followed."""
+        """Make a step; inside a run, return the steps that it used."""
         if not self._followed:
             make(work)
             return {}
@@ -240,7 +240,7 @@ class Store:
     @staticmethod
     @contextmanager
     def _workplace(final: Path) -> Iterator[Path]:
-        """An empty directory beside `final`, after clearing what killed processes left. Enter it with the lock held."""
+        """Yield an empty directory next to `final`, after removing leftovers of killed processes. Needs the lock."""
         for stale in [*final.parent.glob(f".making-{final.name}-*"), *final.parent.glob(f".old-{final.name}-*")]:
             shutil.rmtree(stale)
         work = final.with_name(f".making-{final.name}-{os.getpid()}")
@@ -252,13 +252,13 @@ class Store:
 
     @contextmanager
     def exclusive(self, final: Path) -> Iterator[Path]:
-        """A work directory for `final` under its lock; the caller ends with `publish(work, final)`."""
+        """Yield a work directory for `final` under its lock; the caller ends with `publish(work, final)`."""
         final.parent.mkdir(parents=True, exist_ok=True)
         with self._locked(final), self._workplace(final) as work:
             yield work
 
     def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors:
-        """Tensors made once for a key (the `Artifacts` of a Context), such as an attacker's GAN."""
+        """Return tensors made once per key (the `Artifacts` of a Context), such as an attacker's GAN."""
 
         def save(path: Path) -> None:
             save_file({name: t.detach().cpu().contiguous() for name, t in make().items()}, path / "tensors.safetensors")
@@ -268,7 +268,7 @@ class Store:
 
 
 def inspect(final: Path) -> tuple[list[str], Manifest]:
-    """What of a step is not as its manifest says, nothing for a whole step, and the manifest, empty where none is."""
+    """Return the files of a step that do not match its manifest ([] if valid), and the manifest (empty if missing)."""
     manifest = Manifest({}, 0.0)
     try:
         manifest = Manifest.read(final)
@@ -278,9 +278,9 @@ def inspect(final: Path) -> tuple[list[str], Manifest]:
 
 
 def publish(work: Path, final: Path) -> None:
-    """Rename a finished directory into place, replacing an older one; never leaves `final` half written.
+    """Rename a finished directory into place, replacing an older one; `final` is never incomplete.
 
-    Where that fails or is interrupted, the older one is put back: a release of `--noise os` cannot be drawn again.
+    If that fails or is interrupted, the older one is restored: a release of `--noise os` cannot be drawn again.
     """
     old = final.with_name(f".old-{final.name}-{os.getpid()}")
     try:
@@ -296,12 +296,12 @@ def publish(work: Path, final: Path) -> None:
 
 
 def _name(final: Path) -> str:
-    """Kind and hash of a step."""
+    """Return kind and hash of a step."""
     return f"{final.parent.name} {final.name}"
 
 
 def _stamp(path: Path) -> list[int]:
-    """Bytes and time of the last change."""
+    """Return size in bytes and modification time of a file."""
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns]
 

@@ -1,1 +1,1 @@
-"""Sweeps: recipes of many runs, what has to be done for them, and who does it."""
+"""Sweeps: recipes of many runs, the plan of open work, and the executors that do it."""

@@ -1,4 +1,4 @@
-"""How long runs will take: what like steps took in finished runs, for the steps that are not there yet."""
+"""Estimate how long runs will take, from the seconds of similar steps in finished runs."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from bench.storage.specs import AuditSpec, RunSpec, Spec, digest
 from bench.storage.store import Store
 
 BESIDES = 10.0
-"""Seconds of a run that are no step: starting, scoring, drawing."""
+"""Seconds of a run outside of its steps: starting, scoring, drawing."""
 Like = tuple[str, ...]
-"""What steps must share to take equally long: the step's name, the data set, the tier, and who makes it."""
+"""Key of steps that take similar time: the step's name, the data set, the tier, and the method or network."""
 Named = tuple[str, str, Spec]
 """A step: its name in records and audits, its kind in the store, its spec."""
 Kinds = dict[str, type[Record] | type[Audit]]
-"""A pattern of files to what they hold."""
+"""Type of record by file pattern."""
 
 
 class Estimate:
-    """Counts every step once, for the first run that needs it.
+    """Estimates seconds of runs; counts every step once, for the first run that needs it.
 
     Args:
-        out: where finished records and audits lie.
-        make: a kind of spec and its parts to the spec, which many runs may share.
-        boards: whose published ones count where `out` has none like them.
-        on_gpu: of those, which count: what a GPU has made, or what CPUs have.
+        out: folder with finished records and audits.
+        make: builds a spec of a kind from its parts; many runs may share it.
+        boards: folder of published records, used where `out` has no similar steps.
+        on_gpu: use published steps made on a GPU, or else those made on CPUs.
     """
 
     def __init__(
@@ -49,18 +49,18 @@ class Estimate:
     def seconds(
         self, store: Store, spec: RunSpec, goal: str | None, asks_teacher: bool = True, judged: bool = True
     ) -> float | None:
-        """What a run will take after those asked about before; None if it has a step of which no like is known.
+        """Estimate a run's seconds after the runs estimated before; None if a step has no similar finished step.
 
         Args:
-            store: where its steps may lie already.
-            goal: of its attack, "inversion" or "membership"; None without one.
-            asks_teacher: whether the method or an attack asks the undefended teacher.
-            judged: whether an inversion is played, so that the evaluator is needed.
+            store: store in which its steps may exist already.
+            goal: goal of its attack, "inversion" or "membership"; None without one.
+            asks_teacher: whether the method or an attack queries the undefended teacher.
+            judged: whether there is an inversion, so that the evaluator is needed.
         """
         return self._sum(store, _Alike.of(spec), self._steps(spec, goal, asks_teacher, judged))
 
     def audit_seconds(self, store: Store, spec: AuditSpec) -> float | None:
-        """What an audit will take, likewise."""
+        """Estimate an audit's seconds in the same way."""
         return self._sum(store, _Alike.of(spec), _steps_of_audit(spec))
 
     def _sum(self, store: Store, run: _Alike, steps: Iterable[Named]) -> float | None:
@@ -75,14 +75,14 @@ class Estimate:
         return total
 
     def _there(self, store: Store, kind: str, name: str) -> bool:
-        """Whether the store has a step; each kind is listed once, as a plan asks for thousands."""
+        """Whether the store has a step; each kind is listed once, as a plan checks thousands of steps."""
         listed = (store, kind)
         if listed not in self._stored:
             self._stored[listed] = store.names(kind)
         return name in self._stored[listed]
 
     def _steps(self, spec: RunSpec, goal: str | None, asks_teacher: bool, judged: bool) -> Iterator[Named]:
-        """The steps of a run whose specs are known before it begins."""
+        """Yield the steps of a run whose specs are known before it begins."""
         if asks_teacher:
             yield "teacher", "teacher", spec.release.teacher
         if goal == "inversion" and judged:
@@ -97,7 +97,7 @@ class Estimate:
 
 
 def _steps_of_audit(spec: AuditSpec) -> Iterator[Named]:
-    """All teachers of an audit, and the releases of those that are converted."""
+    """Yield all teachers of an audit, and the releases of those that are converted."""
     trained = teachers_of(spec)
     for name, teacher in trained.items():
         yield name, "teacher", teacher
@@ -110,9 +110,9 @@ def _steps_of_audit(spec: AuditSpec) -> Iterator[Named]:
 
 
 class _Alike(NamedTuple):
-    """What a run or an audit must share with another one for its steps to take as long.
+    """The settings that two runs or audits must share for their steps to take similar time.
 
-    `recipe` is the digest of an audit's: its teachers may be trained at length.
+    `recipe` is the digest of an audit's recipe, as its teachers may be trained longer.
     """
 
     dataset: str
@@ -126,7 +126,7 @@ class _Alike(NamedTuple):
 
     @classmethod
     def of(cls, spec: RunSpec | AuditSpec) -> _Alike:
-        """Of a spec."""
+        """Build the key from a spec."""
         release, attack = spec.release, None if isinstance(spec, AuditSpec) else spec.attack
         recipe = digest(spec.teacher.recipe) if isinstance(spec, AuditSpec) else ""
         attacked = () if attack is None else (attack.attack, attack.variant)
@@ -135,7 +135,7 @@ class _Alike(NamedTuple):
 
     @classmethod
     def read(cls, spec: dict[str, Any]) -> _Alike:
-        """Of a record's spec."""
+        """Build the key from a record's spec."""
         release, attack = spec["release"], spec.get("attack")
         recipe = digest(spec["teacher"]["recipe"]) if spec["kind"] == "audit" else ""
         attacked = (attack["attack"], attack["variant"]) if attack else ()
@@ -143,7 +143,7 @@ class _Alike(NamedTuple):
         return cls(*where, release["teacher"]["arch"], recipe, release["method"], release["variant"], *attacked)
 
     def like(self, name: str) -> Like:
-        """One of its steps, by its name in records."""
+        """Return the key of one of its steps, by its name in records."""
         where = self.dataset, self.tier
         if name.startswith("attack_"):
             return name, *where, self.attack, self.attack_variant
@@ -156,20 +156,20 @@ class _Alike(NamedTuple):
 
 
 def _known(out: Path) -> dict[Like, float]:
-    """The median seconds of like steps in the records and audits below `out`."""
+    """Return the median seconds of similar steps in the records and audits below `out`."""
     kinds: Kinds = {f"records/*/{RECORD}": Record, f"audits/*/{AUDIT}": Audit}
     return _medians(_readable(out, kinds), lambda device: True)
 
 
 def _published(boards: Path, on_gpu: bool) -> dict[Like, float]:
-    """Those of published ones that were made on a GPU, or on CPUs: the two differ by a factor of a hundred."""
+    """Return the medians of published steps made on a GPU, or on CPUs: the two differ by a factor of a hundred."""
     kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
     found = [kept for kind in kinds for _, kept in readable(kind, boards)]
     return _medians(found, lambda device: ("cpu" not in device) == on_gpu)
 
 
 def _readable(folder: Path, kinds: Kinds) -> Iterator[Record | Audit]:
-    """The records and audits of a folder that can be read."""
+    """Yield the readable records and audits of a folder."""
     for pattern, kind in kinds.items():
         for path in sorted(folder.glob(pattern)):
             try:
@@ -179,7 +179,7 @@ def _readable(folder: Path, kinds: Kinds) -> Iterator[Record | Audit]:
 
 
 def _medians(records: Iterable[Record | Audit], counts: Callable[[str], bool]) -> dict[Like, float]:
-    """Of the records and audits whose device counts."""
+    """Return median seconds by step, over records and audits with a matching device."""
     found: dict[Like, list[float]] = defaultdict(list)
     for record in records:
         counted = all(counts(name) for name in devices(record.provenance) or [""])

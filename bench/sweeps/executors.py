@@ -1,8 +1,8 @@
-"""One interface to run the commands of a sweep: here (`local.py`), on a Ray cluster or on a Slurm cluster.
+"""One interface to run the commands of a sweep: locally (`local.py`), on a Ray cluster or on a Slurm cluster.
 
 A task is `bench run ...` or `bench audit release ...`. All tasks write into one directory, where every step is made
-once (`bench.storage`). A step that several tasks share, such as a teacher, is made before them by `bench prepare ...`,
-so that no task waits for a lock; tasks that do not need it run meanwhile.
+once (`bench.storage`). A step that several tasks share, such as a teacher, is first made by `bench prepare ...`,
+so that no task waits for a lock; tasks that do not need it run in the meantime.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from typing import Generic, TypeVar
 from bench.storage.mirror import VARIABLE
 
 Main = Callable[[Sequence[str]], int]
-"""The command `bench`, given its arguments; a function of a module, which other processes import."""
+"""The command `bench` as a function of its arguments; module-level, so that other processes can import it."""
 
 TAIL = 4000
-"""Characters kept of a task's stderr."""
+"""Number of characters kept of a task's stderr."""
 BEAT = 5.0
 """Seconds between two queries of a cluster."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -34,12 +34,12 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Task:
-    """A command of `bench` to be run.
+    """A command of `bench` to run.
 
     Attributes:
-        index: the caller's.
+        index: the caller's number of the task.
         after: the tasks that must have ended before it.
-        seconds: its estimate; 0 if there is none.
+        seconds: its estimated seconds; 0 if unknown.
     """
 
     index: int
@@ -50,7 +50,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """How a task ended: its exit status (negative for a signal), the end of its stderr, seconds."""
+    """The end of a task: exit status (negative for a signal), end of its stderr, seconds."""
 
     index: int
     status: int
@@ -59,7 +59,7 @@ class TaskResult:
 
 
 def may_begin(waiting: Sequence[Task], unended: Collection[int], left: float = math.inf) -> Task | None:
-    """The first task that waits for no unended task and fits into the seconds that are left.
+    """Return the first task that waits for no unfinished task and fits into the remaining seconds.
 
     >>> tasks = [Task(1, ("run",), after=frozenset({0})), Task(2, ("run",), seconds=60)]
     >>> may_begin(tasks, {0, 1, 2}).index, may_begin(tasks, {1, 2}).index, may_begin(tasks[:1], {0, 1})
@@ -72,18 +72,18 @@ def may_begin(waiting: Sequence[Task], unended: Collection[int], left: float = m
 
 
 Handle = TypeVar("Handle")
-"""A running task, as a backend names it."""
+"""A running task, as a backend identifies it."""
 
 
 class Executor(ABC, Generic[Handle]):
-    """Runs tasks and yields each result when it is there, in any order that respects `Task.after`."""
+    """Runs tasks and yields each result when it arrives, in any order that respects `Task.after`."""
 
     def run(self, tasks: Sequence[Task], until: float | None = None) -> Iterator[TaskResult]:
-        """Start the tasks as there is room, and yield their results. For one thread.
+        """Start the tasks when there is room, and yield their results. For one thread.
 
         Args:
-            until: a moment of `time.monotonic`. No task is started whose estimate is longer; those that still run then
-                are interrupted; the results of neither are yielded.
+            until: a moment of `time.monotonic`. A task with a longer estimate is not started; tasks that still run at
+                that moment are interrupted; neither kind yields a result.
 
         Raises:
             KeyboardInterrupt: after all running tasks were stopped.
@@ -114,12 +114,12 @@ class Executor(ABC, Generic[Handle]):
                 self.stop(running)
 
     def opened(self) -> AbstractContextManager[object]:
-        """A context that holds from the first task to the last."""
+        """Return a context that is open from the first task to the last."""
         return nullcontext()
 
     @abstractmethod
     def has_place(self, running: int, until: float | None) -> bool:
-        """Whether a task may be started besides those that run."""
+        """Whether one more task may be started."""
 
     @abstractmethod
     def start(self, task: Task) -> Handle:
@@ -127,20 +127,21 @@ class Executor(ABC, Generic[Handle]):
 
     @abstractmethod
     def wait(self, running: dict[Handle, Task], seconds: float) -> dict[Handle, TaskResult]:
-        """The results of those that have ended; waits for the first, at most that long, and may return none."""
+        """Return the results of ended tasks; waits for the first, at most that long, and may return none."""
 
     @abstractmethod
     def stop(self, running: dict[Handle, Task]) -> None:
-        """Interrupt what runs, and kill what does not end; then all is released."""
+        """Interrupt running tasks, kill those that do not end, and release all resources."""
 
 
 def left(until: float | None) -> float:
-    """Seconds to a moment of `time.monotonic`; infinity for None."""
+    """Return the seconds to a moment of `time.monotonic`; infinity for None."""
     return math.inf if until is None else until - time.monotonic()
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Variables by which a process uses that many threads, finds this very `bench`, and shares trained networks."""
+    """Return variables that limit a process to `threads` threads, point it to this `bench`, and share trained
+    networks."""
     root = str(Path(__file__).resolve().parent.parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     mirror = {VARIABLE: url} if (url := os.environ.get(VARIABLE)) else {}
@@ -148,16 +149,16 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def devices_of(gpus: float) -> tuple[str, ...]:
-    """The options by which a task on a cluster uses the GPUs that it has; a share of a GPU is a GPU to it."""
+    """Return the options by which a cluster's task uses its GPUs; a share of a GPU counts as one GPU."""
     if gpus <= 1:
         return ("--device", "cuda" if gpus > 0 else "cpu")
     return ("--device", "cuda", "--devices", str(int(gpus)))
 
 
 def run_on_cluster(main: Main, task: Task, folder: Path, gpus: float, threads: int) -> TaskResult:
-    """Run the command inside a cluster's worker process, in the directory in which the sweep was started.
+    """Run the command inside a cluster's worker process, in the directory where the sweep was started.
 
-    No process is started from here: to fork a worker that has Ray's threads may hang.
+    No process is started here: forking a worker with Ray's threads may hang.
     """
     import torch
 
@@ -167,7 +168,7 @@ def run_on_cluster(main: Main, task: Task, folder: Path, gpus: float, threads: i
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
         try:
             status = main([*task.arguments, *devices_of(gpus)])
-        except Exception as error:  # any exception is this cell's end only, and its reason goes into the summary
+        except Exception as error:  # any exception fails only this cell; the summary gives the reason
             status = 1
             said.write(f"{type(error).__name__}: {error}")
     return TaskResult(task.index, status, said.getvalue()[-TAIL:], time.monotonic() - start)

@@ -1,9 +1,9 @@
-"""The runs of a sweep as processes of this machine that stay from run to run.
+"""Run a sweep in processes of this machine that are reused for several runs.
 
-A process that imports torch and timm and sets up CUDA has used many seconds before it begins, as long as a short run
-takes. So each process does one run after another. A run is the command, as in a separate process, and gives the same
-record, except for how long it took. After an exit status other than 0 the process is replaced, since CUDA may be out of
-order after an error; one that the system kills takes no other run with it.
+Importing torch and timm and setting up CUDA takes as long as a short run. So each process does one run after another.
+A run is the command, as in a separate process, and gives the same record except for its seconds. After an exit status
+other than 0 the process is replaced, since CUDA may be unusable after an error; a process that the system kills
+affects no other run.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from bench.sweeps.processes import threads_each, undisturbed, with_environment
 from bench.workers import GRACE, Worker
 
 LONGEST = 3600.0
-"""Seconds of one wait: threads take no infinite one."""
+"""Seconds of one wait: threads cannot wait infinitely long."""
 Call = Future[tuple[int, bool]]
 
 
 @dataclass
 class Place:
-    """A process with its device, and the task that it has, with when it got it and the file of its stderr."""
+    """A process with its device, and its task with its start time and the file of its stderr."""
 
     worker: Worker
     device: str
@@ -45,7 +45,7 @@ class Place:
     said: Path = Path()
 
     def ended(self, call: Call) -> TaskResult:
-        """The result of its task; a process that is not to stay is killed."""
+        """Return the result of its task; kill a process that cannot be reused."""
         try:
             status, stays = call.result()
         except BrokenProcessPool:
@@ -60,12 +60,12 @@ class Place:
 
 
 class Local(Executor[Call]):
-    """Processes side by side; devices are given out in turn, and the machine's cores are divided evenly.
+    """Runs processes in parallel; devices are assigned in rotation, and the machine's cores are divided evenly.
 
     Args:
         main: the command.
         jobs: the number of processes.
-        devices: names for --device; a process has one to itself as long as there are as many as jobs.
+        devices: names for --device; with at least as many devices as jobs, each process has its own.
     """
 
     def __init__(self, main: Main, jobs: int, devices: Sequence[str] = ("cpu",)) -> None:
@@ -76,17 +76,17 @@ class Local(Executor[Call]):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """With the environment in which processes begin, and a folder for what they write to stderr."""
+        """Open the environment of the processes, and a folder for their stderr."""
         with with_environment(threads_each(self.jobs)), tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder:
             self._folder = Path(folder)
             yield
 
     def has_place(self, running: int, until: float | None) -> bool:
-        """As `Executor`."""
+        """Whether one more task may be started, as `Executor`."""
         return running < self.jobs
 
     def start(self, task: Task) -> Call:
-        """As `Executor`. A process that waits already is preferred."""
+        """Start a task, as `Executor`. An idle process is preferred."""
         free = [place for place in self.places if place.task is None]
         place = next((each for each in free if each.worker.process is not None), free[0])
         said = self._folder / f"{time.monotonic_ns()}"
@@ -97,12 +97,12 @@ class Local(Executor[Call]):
         return call
 
     def wait(self, running: dict[Call, Task], seconds: float) -> dict[Call, TaskResult]:
-        """As `Executor`."""
+        """Wait for results, as `Executor`."""
         done = wait(list(running), min(seconds, LONGEST), FIRST_COMPLETED).done
         return {call: self._of.pop(call).ended(call) for call in done}
 
     def stop(self, running: dict[Call, Task]) -> None:
-        """As `Executor`: SIGINT to each task and what it started, then SIGKILL."""
+        """Stop all tasks, as `Executor`: SIGINT to each task and its children, then SIGKILL."""
         for call in running:
             self._of[call].worker.interrupt()
         try:
@@ -114,13 +114,13 @@ class Local(Executor[Call]):
 
 
 def _prepare() -> None:
-    """In its own session a process can be ended with everything that it starts; stdout goes nowhere."""
+    """Start a new session, so that a process can be killed with its children; discard stdout."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run_task(main: Main, arguments: Sequence[str], said: Path) -> tuple[int, bool]:
-    """The exit status of a command whose stderr goes to a file, and whether the process may be given another."""
+    """Run a command with its stderr in a file; return its exit status, and whether the process can be reused."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, sys.stderr.fileno())
@@ -135,20 +135,20 @@ def _run_task(main: Main, arguments: Sequence[str], said: Path) -> tuple[int, bo
 
 
 def _exit_status(main: Main, arguments: Sequence[str]) -> int:
-    """The exit status that the command would have."""
+    """Return the exit status that the command would have."""
     try:
         return main(arguments)
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
     except KeyboardInterrupt:
         return 130
-    except Exception:  # any exception is this run's end only; its stderr shows it
+    except Exception:  # any exception fails only this run; its stderr shows it
         traceback.print_exc()
         return 1
 
 
 def _free_memory() -> bool:
-    """Free what a run has left in memory and on the device. False if that failed: an error may come late."""
+    """Free the memory of a run, also on the device. False if that failed: CUDA errors may arrive late."""
     gc.collect()
     torch = sys.modules.get("torch")
     try:
@@ -163,6 +163,6 @@ def _free_memory() -> bool:
 
 
 def _reset_peak_memory() -> None:
-    """Let the peak memory of this process, which a record shows, be that of the next run (Linux)."""
+    """Reset the peak memory of this process, which a record reports, for the next run (Linux)."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

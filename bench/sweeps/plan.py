@@ -1,4 +1,4 @@
-"""What a recipe asks of this machine: which runs are there already, which can be done, and which cannot yet."""
+"""Plan a recipe on this machine: which runs exist, which can be run, and which cannot."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench.sweeps.estimate import Estimate
 from bench.sweeps.recipe import Recipe, RecipeCell
 
 UNFIT = ("--unfit-attack", "record")
-"""Given to every run of a sweep: a table of all pairs has cells in which an attack says nothing, and shows that."""
+"""Options of every run of a sweep: a table of all pairs includes attacks that do not apply or have no power."""
 State = Literal["cached", "published", "ready", "planned", "refused"]
 
 
@@ -36,17 +36,17 @@ class Cell:
     """One run or audit of a sweep: a cell of the recipe with one seed.
 
     Attributes:
-        name: for people.
-        arguments: what the command is given, --out and all.
-        seed: of the run.
-        state: cached (the record is there), published (it is among the boards' records), ready (to be run), planned
-            (the bench has no such method, attack or data yet, for `reason`), refused (the bench knows all of them and
-            says no, for `reason`).
-        record: the directory the record or the audit lies in or will lie in, or its published file; None where there
-            will be none.
-        after: the steps that others may have too and that are best made once before all of them, each by its name and
+        name: shown to the user.
+        arguments: the arguments of the command, including --out.
+        seed: seed of the run.
+        state: cached (the record exists), published (it is among the boards' records), ready (to be run), planned
+            (the bench does not have the method, attack or data yet, see `reason`), refused (the bench has all of them
+            but refuses the run, see `reason`).
+        record: the directory of the record or audit, present or future, or its published file; None if there will be
+            none.
+        after: steps that other cells may share and that are best made before all of them, each by its name and
             its hash.
-        seconds: how long it may take after the cells before it, of a ready cell; None where nothing like it has run.
+        seconds: estimated seconds of a ready cell after the cells before it; None without a similar finished run.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Cell:
 
 
 Settle = Callable[[Sequence[str]], tuple[Settings, CanaryGame | None]]
-"""What the command line makes of a command, and of its game if it is an audit; the caller's, as that is above here."""
+"""Function of the command line that parses a command, and an audit's game; passed in, as layers import downwards."""
 
 
 def plan(
@@ -75,15 +75,15 @@ def plan(
     boards: Path | None = None,
     on_gpu: bool = False,
 ) -> list[Cell]:
-    """Every run of a recipe, in its order.
+    """Return every run of a recipe, in its order.
 
     Args:
         common: arguments for all runs, such as --tier quick --out DIR.
-        datasets: only cells of these; empty = all.
+        datasets: keep only cells of these; empty = all.
         settle: parses a command of `bench` and its arguments.
-        scratch: where images are decoded that were not before, so that nothing is written below `out`.
-        boards: whose published records will do as well as those below `out`.
-        on_gpu: what will run them; whose published seconds say how long they may take.
+        scratch: folder for newly decoded images, so that nothing is written below `out`.
+        boards: folder of published records, which count as finished like those below `out`.
+        on_gpu: whether the runs will use a GPU; selects the published seconds for the estimate.
     """
     planned = _Plan(settle, out, scratch, boards, on_gpu)
     chosen = (written for written in recipe.cells if not datasets or (written.get("dataset") or DATASET) in datasets)
@@ -91,7 +91,7 @@ def plan(
 
 
 class _Plan:
-    """What cells have in common is looked up, checked and loaded once; their seeds differ in hashes alone."""
+    """Looks up, checks and loads the common parts of cells once; their seeds change only hashes."""
 
     def __init__(self, settle: Settle, out: Path, scratch: Path | None, boards: Path | None, on_gpu: bool) -> None:
         self.settle, self.lookup, self.boards = settle, Components(caches=True, scratch=scratch), boards
@@ -100,7 +100,7 @@ class _Plan:
         self.absent, self.is_there = cache(_absent), cache(partial(_is_there, scratch=scratch))
 
     def cells(self, written: RecipeCell, common: Sequence[str]) -> list[Cell]:
-        """A cell for each seed of one of the recipe."""
+        """Return a cell for each seed of a recipe's cell."""
         name, arguments = written.name, (*written.arguments, *common)
 
         def cell(seed: int, state: State, reason: str = "", **found: Any) -> Cell:
@@ -144,7 +144,7 @@ class _Plan:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a cell's record goes, whether one there will do, what is shared with others, and the time it will take."""
+    """The path of a cell's record, whether an existing record counts, its shared steps, and its estimated seconds."""
 
     folder: Path
     name: str
@@ -177,7 +177,7 @@ def _is_audited(path: Path) -> bool:
 
 
 def _published(boards: Path) -> dict[str, Path]:
-    """Hash to file of the published audits, and of the runs that did not fail and that no flag marks as outdated."""
+    """Return the files by hash of published audits, and of runs that did not fail and have no float32 noise."""
     kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
     return {kept.hash: path for kind in kinds for path, kept in readable(kind, boards) if _is_good(kept)}
 
@@ -187,7 +187,7 @@ def _is_good(kept: Record | Audit) -> bool:
 
 
 def _names(folder: Path) -> set[str]:
-    """What lies in a folder; it is listed once, as a plan asks for thousands."""
+    """List a folder; cached, as a plan checks thousands of names."""
     try:
         return set(os.listdir(folder))
     except FileNotFoundError:
@@ -195,7 +195,7 @@ def _names(folder: Path) -> set[str]:
 
 
 def _absent(method: str, attack: str, dataset: str) -> str:
-    """Which plug-in or data set of a cell the bench does not have, in a sentence; or ""."""
+    """Return a sentence about the missing plug-in or data set of a cell; or ""."""
     for kind, name in (("method", method), ("attack", attack)):
         if name and name != "none" and name not in (known := registry.entries(kind)):
             return f"no {kind} called '{name}' yet{did_you_mean(name, known)}"
@@ -207,7 +207,7 @@ def _absent(method: str, attack: str, dataset: str) -> str:
 
 
 class _Where(NamedTuple):
-    """What says where a data set is read from."""
+    """The settings that say where a data set is read from."""
 
     dataset: str
     data_root: Path | None
@@ -218,7 +218,7 @@ class _Where(NamedTuple):
 
     @classmethod
     def of(cls, settings: Settings) -> _Where:
-        """The settings' part of it."""
+        """Select these fields from the settings."""
         return cls(*(getattr(settings, name) for name in cls._fields))
 
 

@@ -13,18 +13,19 @@ from bench.pipeline.devices import cores
 from bench.sweeps.executors import THREADS, environment
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends a sweep: Ctrl-C, a plain kill, a terminal that is closed."""
+"""Signals that end a sweep: Ctrl-C, a plain kill, a closed terminal."""
 
 
 def threads_each(jobs: int) -> int:
-    """Threads of each of so many processes: an even share of the cores, or fewer where OMP_NUM_THREADS says so."""
+    """Return the threads per process for `jobs` processes: an even share of the cores, or fewer if OMP_NUM_THREADS
+    is."""
     share, wished = max(1, cores() // jobs), os.environ.get(THREADS[0], "")
     return min(share, int(wished)) if wished.isdecimal() and int(wished) else share
 
 
 @contextmanager
 def with_environment(threads: int) -> Iterator[None]:
-    """Set the environment that processes inherit, and restore it."""
+    """Set the environment for child processes, and restore it."""
     before = {name: os.environ.get(name) for name in environment(threads)}
     os.environ.update(environment(threads))
     try:
@@ -38,7 +39,7 @@ def with_environment(threads: int) -> Iterator[None]:
 
 @contextmanager
 def as_interrupts() -> Iterator[None]:
-    """SIGTERM, and SIGHUP unless it is ignored as under nohup, raise KeyboardInterrupt as Ctrl-C does."""
+    """Raise KeyboardInterrupt on SIGTERM, and on SIGHUP unless it is ignored as under nohup, as Ctrl-C does."""
     before = {kind: signal.getsignal(kind) for kind in INTERRUPTS[1:]}
     for kind, handler in before.items():
         if handler != signal.SIG_IGN:
@@ -52,7 +53,7 @@ def as_interrupts() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold interrupts back until the block ends: one while a process starts would leave the process unknown."""
+    """Delay interrupts until the block ends: an interrupt while a process starts would lose track of the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,4 +1,4 @@
-"""The runs of a sweep as tasks of a Ray cluster."""
+"""Run a sweep as tasks of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from bench.errors import BenchError, RunFailed
 from bench.sweeps.executors import BEAT, Executor, Main, Task, TaskResult, environment, run_on_cluster
 
 EXACT = 1e-9
-"""What rounding may take off a quotient of what is requested for."""
+"""Tolerance for rounding when dividing resources."""
 
 
 class Ray(Executor[Any]):
-    """Tasks of a Ray cluster, whose workers see the same directories. A task whose worker dies is started again.
+    """Tasks of a Ray cluster whose workers share the directories. A task whose worker dies is restarted.
 
     Args:
         main: the command.
-        address: of a running cluster; "auto" finds it; "" starts one on this machine.
+        address: address of a running cluster; "auto" finds it; "" starts one on this machine.
         cpus, gpus: requested for each task; with more than one GPU, teachers and DP-SGD are trained on all of them.
-        retries: how often a task is started again after its worker has died.
-        jobs: the number of tasks at once on a cluster that is started here; 0 = as the cores allow.
+        retries: number of restarts after a worker has died.
+        jobs: number of parallel tasks on a cluster that is started here; 0 = limited by the cores.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Ray(Executor[Any]):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Connected to a cluster. Raises BenchError without ray, or without a cluster at the address."""
+        """Connect to a cluster. Raises BenchError without ray, or without a cluster at the address."""
         self._ray = ray = _ray()
         begun = not ray.is_initialized()
         if begun:
@@ -63,7 +63,7 @@ class Ray(Executor[Any]):
         return max(1, int(self.cpus))
 
     def _connect(self) -> None:
-        os.environ.setdefault("RAY_worker_niceness", "0")  # else 15: on a busy machine its runs would stand still
+        os.environ.setdefault("RAY_worker_niceness", "0")  # the default of 15 stalls runs on a busy machine
         own: dict[str, Any] = {"num_cpus": self.jobs * self.cpus} if self.jobs else {}
         given: dict[str, Any] = {"address": self.address} if self.address else own
         try:
@@ -75,10 +75,10 @@ class Ray(Executor[Any]):
             ) from None
 
     def has_place(self, running: int, until: float | None) -> bool:
-        """As `Executor`. Without an end all tasks are handed over at once.
+        """Whether one more task may be submitted, as `Executor`. Without a time limit all tasks are submitted at once.
 
-        With an end, no more than have a place on the cluster: a task that waited there could get its place when no time
-        is left. The first is always handed over: a node that has a place may still be on its way.
+        With a limit, tasks are submitted only if the cluster has room: a waiting task could otherwise start when no
+        time is left. The first task is always submitted: a node with room may still be starting.
         """
         if until is None or not running:
             return True
@@ -87,11 +87,11 @@ class Ray(Executor[Any]):
         return running < sum(places(requested, node) for node in nodes)
 
     def start(self, task: Task) -> Any:
-        """As `Executor`."""
+        """Start a task, as `Executor`."""
         return self._task.remote(self.main, task, Path.cwd(), self.gpus, self._threads)
 
     def wait(self, running: dict[Any, Task], seconds: float) -> dict[Any, TaskResult]:
-        """As `Executor`. Raises RunFailed if the cluster's head is lost."""
+        """Wait for results, as `Executor`. Raises RunFailed if the cluster's head is lost."""
         ended, _ = self._ray.wait(list(running), num_returns=1, timeout=min(BEAT, seconds))
         if not ended and not _answers(self._head):
             self._lost = True
@@ -102,12 +102,12 @@ class Ray(Executor[Any]):
         return {reference: self._result(reference, running[reference]) for reference in ended}
 
     def stop(self, running: dict[Any, Task]) -> None:
-        """As `Executor`."""
+        """Stop all tasks, as `Executor`."""
         for reference in () if self._lost else running:
             self._ray.cancel(reference, force=True)
 
     def _result(self, reference: Any, task: Task) -> TaskResult:
-        """A task's result, or that its worker died as often as it was started."""
+        """Return a task's result, or a failure if its worker died in every attempt."""
         try:
             result: TaskResult = self._ray.get(reference)
             return result
@@ -117,7 +117,7 @@ class Ray(Executor[Any]):
 
 
 def places(requested: Mapping[str, float], node: Mapping[str, float]) -> float:
-    """How many tasks a node of a cluster takes at once, from the request of each and the resources of the node.
+    """Return how many tasks fit on a cluster's node at once, from the request of each and the node's resources.
 
     >>> places({"CPU": 2, "GPU": 0.5}, {"CPU": 16, "GPU": 2}), places({"CPU": 1, "GPU": 1}, {"CPU": 16})
     (4, 0)
@@ -128,14 +128,15 @@ def places(requested: Mapping[str, float], node: Mapping[str, float]) -> float:
 
 
 def _fit(has: float, each: float, of_one: bool) -> int:
-    """How often `each` fits into what there is; a share `of_one` GPU is of one, and does not span two."""
+    """Return how often `each` fits into `has`; a share `of_one` GPU must come from a single GPU."""
     if of_one and each < 1:
         return int(has) * math.floor(1 / each + EXACT)
     return math.floor(has / each + EXACT)
 
 
 def _answers(head: str) -> bool:
-    """Whether someone listens there. Asked since Ray ends the whole process, without a word of ours, a minute later."""
+    """Whether a server listens there; checked first, as Ray ends the process a minute later without a useful
+    message."""
     host, _, port = head.rpartition(":")
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT):

@@ -16,12 +16,12 @@
     dataset = ["mnist", "fmnist"]
     epsilon = [1, 10]
     "method.sigma" = 2.0      # a plug-in's own option; such a key needs its quotes
-    note = "..."              # shown beside the grid's cells
+    note = "..."              # shown with the grid's cells
 
 A key is an option of `bench run` without its dashes; a value is what would be typed, or a list of alternatives.
 An option that takes no value is true, or false to leave it out. `seeds` is a list of whole numbers, a run each.
 
-A grid, or [defaults], may say what its cells are instead of runs; the keys are then options of that command:
+A grid, or [defaults], may name another command for its cells than runs; the keys are then options of that command:
 
     [[grid]]
     command = "audit release"
@@ -50,19 +50,19 @@ FORBIDDEN = TOLD | {
     "device": "give --devices to `bench sweep`",
     "download": "fetch the data by `bench run --download` before",
 }
-"""What no recipe may say, to what a user can do instead."""
+"""Keys that recipes must not contain, to the alternative for the user."""
 COMMANDS = {"run": "prepare", "audit release": "audit prepare"}
-"""What cells may be: a command of `bench`, and the one that makes what such cells share."""
+"""Commands that cells may have, with the command that makes their shared steps."""
 
 
 @dataclass(frozen=True)
 class RecipeCell:
-    """One cell of a recipe as it is written.
+    """One cell of a recipe as written.
 
     Attributes:
-        options: option of the command to its value as typed, in the recipe's order; no seeds, no tier.
-        seeds: at least one.
-        note: what the recipe says beside it.
+        options: option of the command to its value as typed, in the recipe's order; without seeds and tier.
+        seeds: at least one seed.
+        note: the recipe's note about it.
         command: one of COMMANDS.
     """
 
@@ -72,7 +72,7 @@ class RecipeCell:
     command: str = "run"
 
     def get(self, option: str) -> str:
-        """The value of an option, or ""."""
+        """Return the value of an option, or ""."""
         return dict(self.options).get(option, "")
 
     @property
@@ -82,12 +82,12 @@ class RecipeCell:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What two cells share that are the same run, in whichever order a recipe has their options."""
+        """Key of the cell: equal for two cells that are the same run, in any order of options."""
         return self.command, frozenset(self.options)
 
     @property
     def arguments(self) -> list[str]:
-        """The options as the command takes them.
+        """Return the options as command-line arguments.
 
         >>> RecipeCell((("method", "dpsd"), ("overfit", "true"), ("method.secure", "true")), (0,)).arguments
         ['--method', 'dpsd', '--overfit', '--method.secure', 'true']
@@ -101,7 +101,7 @@ class RecipeCell:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A file's content; `path` is where it came from."""
+    """The content of a recipe file; `path` is the file."""
 
     path: Path
     title: str
@@ -114,7 +114,7 @@ def read(path: Path) -> Recipe:
     """Read a recipe.
 
     Raises:
-        BenchError: no such file, no TOML, an unknown key, or a value of another type; the file is named.
+        BenchError: no such file, invalid TOML, an unknown key, or a value of another type; the message names the file.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -148,7 +148,7 @@ def read(path: Path) -> Recipe:
 
 
 def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid: Any) -> Iterator[RecipeCell]:
-    """Every combination of a grid's lists, with its data set's options and the defaults where it is silent."""
+    """Yield every combination of a grid's lists, completed by its data set's options and the defaults."""
     if not isinstance(grid, dict):
         raise BenchError(f"recipe {path}: a [[grid]] is no table")
     flat = {key: value for key, value in {**defaults, **grid}.items() if key != "note"}
@@ -177,7 +177,7 @@ def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid
 
 
 def _typed(path: Path, key: str, value: Any) -> str:
-    """A value as it would be typed. Raises BenchError for a date, a table or a list in a list."""
+    """Format a value as it would be typed. Raises BenchError for a date, a table or a nested list."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float | str):
@@ -186,7 +186,7 @@ def _typed(path: Path, key: str, value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """All digits of it, and none that say nothing.
+    """Format all significant digits of a number.
 
     >>> _number(2.0), _number(1e-5), _number(1.23456789), _number(float("inf"))
     ('2', '1e-05', '1.23456789', 'inf')
@@ -196,7 +196,7 @@ def _number(value: float) -> str:
 
 
 def describe(options: tuple[tuple[str, str], ...]) -> str:
-    """A cell in a line: `dpsd mnist epsilon=1 method.mode=label`.
+    """Format a cell in a line: `dpsd mnist epsilon=1 method.mode=label`.
 
     >>> describe((("method", "dpsd"), ("dataset", "mnist"), ("epsilon", "1")))
     'dpsd mnist epsilon=1'

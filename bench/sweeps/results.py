@@ -1,4 +1,4 @@
-"""Results of the cells of a sweep: accuracy, epsilon and the attack's success, a line for each."""
+"""Results of the cells of a sweep: accuracy, epsilon and the attack's success, one line each."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.sweeps.run_sweep import Outcome
 
 @dataclass(frozen=True)
 class CellResult:
-    """A cell's name and state, and its numbers as text; "" for what it does not have."""
+    """A cell's name and state, and its numbers as text; "" where it has none."""
 
     cell: str
     state: str
@@ -27,7 +27,7 @@ class CellResult:
 
 
 def cell_results(outcomes: Iterable[Outcome]) -> list[CellResult]:
-    """A line for each outcome; one without a record that can be read has its reason for the attack's result."""
+    """Return a line for each outcome; without a readable record, the attack's column gives the reason."""
     return [_result(outcome) for outcome in outcomes]
 
 
@@ -35,7 +35,7 @@ def _result(outcome: Outcome) -> CellResult:
     path = Path(outcome.record)
     try:
         record = Record.read(path / RECORD if path.is_dir() else path)
-    except (OSError, ValueError):  # of an audit, whose reason has its bounds, or of a cell that was not run
+    except (OSError, ValueError):  # an audit, whose reason has its bounds, or a cell that was not run
         return CellResult(outcome.name, outcome.state, attack=outcome.reason)
     accuracy = record.metrics.get("accuracy")
     return CellResult(
@@ -55,7 +55,8 @@ def _epsilon(accounted: dict[str, Any] | None) -> str:
 
 
 def _attack(record: Record) -> str:
-    """The attack with its success on the student and, in brackets, on the teacher or its control; "" without one."""
+    """Format the attack's success on the student and, in brackets, on the teacher or its baseline; "" without an
+    attack."""
     if record.spec["attack"] is None:
         return ""
     name, metrics = record.spec["attack"]["attack"], record.metrics

@@ -1,4 +1,4 @@
-"""A sweep from its plan to its summary: what runs share before them; failures are kept, and the rest goes on."""
+"""Run a sweep from its plan to its summary: shared steps first; failures are recorded, and the other cells continue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Outcome:
-    """What came of one cell: ok, inconclusive, skipped, failed, or what it was before; seconds of this sweep."""
+    """The outcome of one cell: ok, inconclusive, skipped, failed, or its state before; seconds in this sweep."""
 
     name: str
     state: str
@@ -34,7 +34,7 @@ class Outcome:
 
 @dataclass
 class Summary:
-    """A sweep's outcomes in the recipe's order, and the seconds it has taken."""
+    """A sweep's outcomes in the recipe's order, and its total seconds."""
 
     recipe: str
     outcomes: list[Outcome]
@@ -46,17 +46,17 @@ class Summary:
         return [outcome for outcome in self.outcomes if outcome.state in ("failed", "refused")]
 
     def counts(self) -> dict[str, int]:
-        """State to number of cells."""
+        """Return the number of cells by state."""
         states = [outcome.state for outcome in self.outcomes]
         return {state: states.count(state) for state in dict.fromkeys(states)}
 
     def write(self, path: Path) -> None:
-        """As JSON."""
+        """Write the summary as JSON."""
         write_atomically(path, canonical(asdict(self)))
 
     @classmethod
     def read(cls, path: Path) -> Summary:
-        """What `write` wrote."""
+        """Read a summary written by `write`."""
         content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         return cls(content["recipe"], [Outcome(**o) for o in content["outcomes"]], content["seconds"])
 
@@ -64,12 +64,12 @@ class Summary:
 def run_sweep(
     recipe: str, cells: Sequence[Cell], executor: Executor[Any], path: Path, say: Say, until: float | None = None
 ) -> Summary:
-    """Do what is ready; write the summary to `path` after every cell, so that an interrupted sweep has one too.
+    """Run the ready cells; write the summary to `path` after every cell, so that an interrupted sweep has one too.
 
     Args:
-        recipe: its name.
-        say: takes a line for the user whenever a cell ends.
-        until: a moment of `time.monotonic`; what is not done by then stays ready.
+        recipe: name of the recipe.
+        say: function that shows a line to the user, called when a cell ends.
+        until: a moment of `time.monotonic`; cells that are not done by then stay ready.
     """
     outcomes = [Outcome(c.name, c.state, c.reason, str(c.record or ""), arguments=_typed(c, c.command)) for c in cells]
     summary = Summary(recipe, outcomes)
@@ -104,7 +104,7 @@ def run_sweep(
 
 
 def duration(seconds: float) -> str:
-    """For people.
+    """Format a duration.
 
     >>> [duration(seconds) for seconds in (42, 150, 9000)]
     ['42 s', '2 min', '2.5 h']
@@ -123,7 +123,7 @@ class SharedStep(NamedTuple):
 
 
 def shared_steps(cells: Sequence[Cell]) -> list[SharedStep]:
-    """What is best made before the cells that are ready: a step for each that more than one of them needs."""
+    """Return the steps to make before the ready cells: those that more than one cell needs."""
     needed: dict[str, SharedStep] = {}
     for i, cell in enumerate(cells):
         for name, step in cell.after if cell.state == "ready" else ():
@@ -132,17 +132,17 @@ def shared_steps(cells: Sequence[Cell]) -> list[SharedStep]:
 
 
 def tasks(cells: Sequence[Cell], shared: Sequence[SharedStep]) -> list[Task]:
-    """A task for each shared step, and one for each ready cell, after those that make a step of its.
+    """Return a task for each shared step, and one for each ready cell, which waits for its shared steps.
 
-    The first are numbered on from the last cell. They need nothing of each other: teacher and evaluator are made side
-    by side, and so are the teachers with and without canaries.
+    Tasks of shared steps are numbered after the last cell. They do not depend on each other: teacher and evaluator are
+    trained in parallel, and so are the teachers with and without canaries.
     """
     made = {step.hash: index for index, step in enumerate(shared, start=len(cells))}
     first = []
     for step in shared:
         cell = cells[step.cells[0]]
         typed = (*_typed(cell, COMMANDS[cell.command]), "--only", step.name)
-        # Not begun where no run that needs it would fit behind it
+        # Started only if a run that needs it would fit after it
         shortest = min(cells[i].seconds or 0.0 for i in step.cells)
         first.append(Task(made[step.hash], typed, seconds=shortest))
     runs = []
@@ -158,7 +158,7 @@ def _typed(cell: Cell, command: str) -> list[str]:
 
 
 def _finish(outcome: Outcome, cell: Cell, done: TaskResult) -> None:
-    """What the exit status of a run or an audit and its record say."""
+    """Set the outcome from the exit status of a run or an audit and its record."""
     outcome.seconds = round(done.seconds, 1)
     if done.status != 0 or cell.record is None:
         outcome.state, outcome.reason = "failed", _reason(done)
@@ -172,7 +172,8 @@ def _finish(outcome: Outcome, cell: Cell, done: TaskResult) -> None:
 
 
 def audit_state(audit: Audit) -> tuple[str, str]:
-    """An audit's state, and its numbers in a line. One that could have shown nothing, and has not, is inconclusive."""
+    """Return an audit's state, and its numbers in a line. An audit without power that refuted nothing is
+    inconclusive."""
     student, teacher = (audit.lines[name]["epsilon_lower"] for name in ("student", "teacher"))
     said = f"{audit.verdict}: student >= {student:.2f}, teacher >= {teacher:.2f}, ceiling {audit.ceiling:.2f}"
     if audit.powerful or audit.verdict == "refuted":
@@ -181,7 +182,7 @@ def audit_state(audit: Audit) -> tuple[str, str]:
 
 
 def powerless(audit: Audit) -> str:
-    """What can be said of an audit whose undefended teacher shows nothing."""
+    """Return a remark on an audit whose bound on the undefended teacher is 0."""
     if audit.lines["student"]["epsilon_lower"] > 0:
         return "power not known: the undefended teacher shows nothing, and the student does"
     return "no power: the undefended teacher shows nothing either"
@@ -192,7 +193,7 @@ def _line(outcome: Outcome) -> str:
 
 
 def _reason(done: TaskResult) -> str:
-    """The last line that `bench` said, or what killed it."""
+    """Return the last line that `bench` printed, or the signal that killed it."""
     lines = [line for line in done.tail.splitlines() if line.strip()]
     said = next((line for line in reversed(lines) if line.startswith("bench:")), lines[-1] if lines else "")
     if done.status < 0:

@@ -1,4 +1,4 @@
-"""The runs of a sweep as jobs of a Slurm cluster, by submitit."""
+"""Run a sweep as jobs of a Slurm cluster, with submitit."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from bench.errors import BenchError
 from bench.sweeps.executors import BEAT, TAIL, Executor, Main, Task, TaskResult, environment, run_on_cluster
 
 UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "RESIZING", "STOPPED"}
-"""States of squeue in which a job has no result yet."""
+"""States in squeue in which a job has no result yet."""
 LATE = 30.0
-"""Seconds after which a job's result must be in the shared folder, once the job has ended."""
+"""Seconds within which the result of an ended job must appear in the shared folder."""
 
 
 class Slurm(Executor[Any]):
-    """Jobs of a Slurm cluster whose nodes see the same directories.
+    """Jobs of a Slurm cluster whose nodes share the directories.
 
     Args:
         main: the command.
-        folder: for the jobs' scripts, results and output; all nodes see it.
+        folder: folder for the jobs' scripts, results and output; all nodes see it.
         cpus, gpus: requested for each job; with more than one GPU, teachers and DP-SGD are trained on all of them.
-        jobs: the number of jobs that are submitted at once; 0 = all.
-        options: of sbatch, without the leading dashes, such as {"partition": "gpu", "time": "120"}.
+        jobs: number of jobs submitted at once; 0 = all.
+        options: options of sbatch, without the leading dashes, such as {"partition": "gpu", "time": "120"}.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Slurm(Executor[Any]):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """With submitit's executor. Raises BenchError if submitit or Slurm's commands are missing."""
+        """Open submitit's executor. Raises BenchError if submitit or Slurm's commands are missing."""
         try:
             import submitit
         except ImportError:
@@ -67,7 +67,7 @@ class Slurm(Executor[Any]):
             job_name="bench",
             cpus_per_task=self.cpus,
             setup=exports,
-            # Without it a step inherits no cpus-per-task from its job in newer releases of Slurm
+            # Without it a step does not inherit cpus-per-task from its job in newer releases of Slurm
             srun_args=[f"--cpus-per-task={self.cpus}"],
             additional_parameters=self.options,
             **requested,
@@ -75,24 +75,25 @@ class Slurm(Executor[Any]):
         yield
 
     def has_place(self, running: int, until: float | None) -> bool:
-        """As `Executor`. With an end one job waits at most: its time would be gone when it gets its place."""
+        """Whether one more job may be submitted. With a time limit at most one job waits: its time could run out in the
+        queue."""
         if self.jobs and running >= self.jobs:
             return False
         return until is None or not running or "PENDING" not in (self._states() or {}).values()
 
     def start(self, task: Task) -> Any:
-        """As `Executor`. Raises BenchError if Slurm refuses a job with these options."""
+        """Submit a job, as `Executor`. Raises BenchError if Slurm refuses the options."""
         import submitit
 
         try:
-            with contextlib.redirect_stderr(io.StringIO()):  # submitit repeats there what its error says
+            with contextlib.redirect_stderr(io.StringIO()):  # submitit also prints its error there
                 return self._executor.submit(_run_job, self.main, task, Path.cwd(), self.gpus, self.cpus)
         except submitit.core.utils.FailedJobError as error:
             line = str(error).strip().splitlines()[-1]
             raise BenchError(f"--backend slurm: sbatch refused the job ({line}); see --slurm") from None
 
     def wait(self, running: dict[Any, Task], seconds: float) -> dict[Any, TaskResult]:
-        """As `Executor`. A job without a result that Slurm no longer runs has failed."""
+        """Wait for results, as `Executor`. A job without a result that Slurm no longer runs has failed."""
         until = time.monotonic() + min(BEAT, seconds)
         while True:
             ended = {job: self._result(job, task) for job, task in running.items() if job.paths.result_pickle.exists()}
@@ -107,12 +108,13 @@ class Slurm(Executor[Any]):
         return ended
 
     def stop(self, running: dict[Any, Task]) -> None:
-        """As `Executor`: scancel, which lets a job handle SIGTERM for the cluster's KillWait."""
+        """Cancel all jobs, as `Executor`: scancel gives a job the cluster's KillWait to handle SIGTERM."""
         if running:
             subprocess.run(["scancel", *(str(job.job_id) for job in running)], check=False)
 
     def _states(self) -> dict[str, str] | None:
-        """States of this user's jobs by number, of ended ones as long as Slurm remembers them; None if it is away."""
+        """Return states of this user's jobs by number, including recently ended ones; None if Slurm does not
+        respond."""
         command = ["squeue", "--noheader", "--states=all", "--format=%i %T", f"--user={getpass.getuser()}"]
         shown = subprocess.run(command, capture_output=True, text=True, check=False)
         if shown.returncode != 0:
@@ -120,7 +122,7 @@ class Slurm(Executor[Any]):
         return dict(line.split(maxsplit=1) for line in shown.stdout.splitlines() if line.strip())
 
     def _is_late(self, number: str, state: str) -> bool:
-        """Whether a job that has ended should have left a result; shared folders show a new file with a delay."""
+        """Whether an ended job's result is overdue; shared folders show a new file with a delay."""
         if state not in ("COMPLETED", "gone"):
             return True
         return time.monotonic() - self._ended.setdefault(number, time.monotonic()) > LATE
@@ -136,11 +138,11 @@ class Slurm(Executor[Any]):
 
 
 def _run_job(main: Main, task: Task, folder: Path, gpus: float, threads: int) -> TaskResult:
-    """Run the command inside a job; scancel interrupts it, so that it clears up."""
+    """Run the command inside a job; scancel interrupts it, so that it can clean up."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run_on_cluster(main, task, folder, gpus, threads)
 
 
 def _tail(job: Any) -> str:
-    """The end of what a job has said."""
+    """Return the end of a job's output."""
     return (job.stderr() or "").strip()[-TAIL:]

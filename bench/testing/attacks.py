@@ -38,10 +38,10 @@ from bench.testing.toys import (
 
 
 class AttackContract(PluginContract):
-    """What the runner relies on in an inversion attack."""
+    """Checks of an inversion attack that the runner relies on."""
 
     def attack(self, seed: int = 0, model: nn.Module | None = None, **changes: Any) -> tuple[AttackResult, Target]:
-        """One smoke attack on the toy teacher, some of its fields changed."""
+        """Run one smoke attack on the toy teacher, with some fields changed."""
         torch.manual_seed(seed)
         plugin = dataclasses.replace(self.smoke(), **changes)
         victims = toy_images(6) if plugin.observes else None
@@ -74,7 +74,7 @@ class AttackContract(PluginContract):
         expect(torch.equal(first, again), "the same seed gives other images: draw from `ctx` only")
 
     def test_images_depend_on_the_target_unless_the_attack_is_null(self) -> None:
-        # three others: untrained networks may agree on one class, which is all that an attack by labels sees
+        # three others: two untrained networks may agree on one class, which is all that a label-only attack sees
         first, others = self.attack(3)[0].images, (toy_teacher(seed).model for seed in (1, 2, 3))
         same = all(torch.equal(first, self.attack(3, other)[0].images) for other in others)
         expect(same == self.plugin.is_null, "a null attack ignores the target; any other attack depends on it")
@@ -107,10 +107,10 @@ class AttackContract(PluginContract):
 
 
 class MembershipContract(PluginContract):
-    """What the runner relies on in a membership attack."""
+    """Checks of a membership attack that the runner relies on."""
 
     def infer(self, seed: int = 0) -> tuple[Tensor, Target]:
-        """The scores of 40 toy suspects."""
+        """Return the scores of 40 toy suspects."""
         torch.manual_seed(seed)
         target = Target(sure_network(), self.plugin.access, SHAPE, CLASSES)
         found = self.smoke().infer(target, toy_knowledge(self.plugin.access), context(seed))
@@ -136,10 +136,10 @@ class MembershipContract(PluginContract):
 
 
 class ReleaseContract(PluginContract):
-    """What the runner relies on in an attack on what is released besides the student."""
+    """Checks of an attack on released images or generators that the runner relies on."""
 
     def compare(self, seed: int = 0) -> tuple[Tensor, ReleasedImages]:
-        """The scores of 40 toy suspects, against an untrained generator."""
+        """Return the scores of 40 toy suspects against an untrained generator."""
         torch.manual_seed(seed)
         plugin = self.smoke()
         released = ReleasedImages(plugin.access, None, toy_sampler())
@@ -184,21 +184,21 @@ def _expect_goal(plugin: type[Any], goal: str) -> None:
 
 
 def _expect_images(images: Tensor) -> None:
-    """Of the toy images' shape, with values in [0, 1]."""
+    """Expect the shape of the toy images, with values in [0, 1]."""
     expect(images.shape[1:] == SHAPE, f"images are of shape {tuple(images.shape[1:])}; expected {SHAPE}")
     low, high = float(images.min()), float(images.max())
     expect(low >= 0 and high <= 1, f"pixels lie between {low:g} and {high:g}; expected 0 to 1")
 
 
 def _expect_scores(scores: Tensor) -> None:
-    """One finite score of each of 40 suspects, which are not all the same."""
+    """Expect one finite score for each of 40 suspects, not all the same."""
     expect(scores.shape == (40,), f"scores are of shape {tuple(scores.shape)}; expected (40,), one of each suspect")
     expect(torch.isfinite(scores).all(), "some scores are NaN or infinite; expected finite ones")
     expect(len(scores.unique()) > 1, "all scores are the same; expected scores that differ between suspects")
 
 
 def _expect_skip_reason(attack: Any) -> None:
-    """None for a toy task; None or a sentence for one without images."""
+    """Expect None for a toy task; None or a sentence for one without images."""
     reason = attack.skip_reason(SHAPE, CLASSES, 1000)
     expect(reason is None, f"`skip_reason` gives {reason!r} for {CLASSES} classes and 1000 images; expected None")
     reason = attack.skip_reason(SHAPE, CLASSES, 0)

@@ -23,15 +23,15 @@ from bench.testing.toys import CLASSES, SHAPE, asking_context, same_tensors, toy
 
 
 class MethodContract(PluginContract):
-    """What the runner relies on in a method."""
+    """Checks of a method that the runner relies on."""
 
     budget: ClassVar[Budget] = Budget(10.0)
     teacher_arch: ClassVar[str] = "datalens"
-    """Network of the toy teacher; another one for methods that read what this one has not, such as BatchNorm."""
+    """Network of the toy teacher; override it for methods that need more, such as BatchNorm layers."""
     uses_randomness: ClassVar[bool] = True
 
     def teacher(self) -> Teacher:
-        """The toy teacher with what the method needs besides: private or public images, an untrained ensemble."""
+        """Return the toy teacher and other inputs of the method: private or public images, an untrained ensemble."""
         method, toy = self.smoke(), toy_teacher(arch=self.teacher_arch)
         if "private_data" in method.needs:
             toy = dataclasses.replace(toy, private=toy_private())
@@ -44,14 +44,14 @@ class MethodContract(PluginContract):
         return toy
 
     def convert(self, seed: int = 0) -> Release:
-        """One smoke conversion of the toy teacher."""
+        """Run one smoke conversion of the toy teacher."""
         return self._taught_by(self.teacher(), seed)
 
     def _taught_by(self, teacher: Teacher, seed: int) -> Release:
         return self._asking(teacher, seed)[0]
 
     def _asking(self, teacher: Teacher, seed: int) -> tuple[Release, list[tuple[int, str]]]:
-        """The release, and the streams of privacy noise that it was made with."""
+        """Return the release, and the streams of privacy noise that it used."""
         torch.manual_seed(seed)
         ctx = asking_context(seed)
         return self.smoke().convert(teacher, "datalens", self.budget, ctx), ctx.asked
@@ -90,7 +90,8 @@ class MethodContract(PluginContract):
         )
 
     def test_a_teacher_that_it_does_not_need_changes_nothing(self) -> None:
-        """Boards take what was measured of such a release, an audit say, for that of every teacher's network."""
+        """Boards assume this: they apply measurements of such a release, such as an audit, to every teacher's
+        network."""
         if self.smoke().needs & {"teacher", "teacher_network", "teacher_ensemble"}:
             return
         made, first = self._taught_by(dataclasses.replace(self.teacher(), arch="relu-cnn"), 0), _first(self).release
@@ -107,7 +108,7 @@ class MethodContract(PluginContract):
         expect(bounded, f"epsilon is {found.epsilon:g}, but the information has no bound; expected a finite one")
 
     def test_no_stream_of_privacy_noise_is_asked_for_twice(self) -> None:
-        """Two sources of one name draw the same bits, so that one release tells the noise on the other."""
+        """Two sources of one name draw the same bits, so that one release would reveal the noise of the other."""
         streams = _first(self).asked
         twice = sorted({each for each in streams if streams.count(each) > 1})
         expect(not twice, f"streams of privacy noise (seed, name) are used twice: {twice}; give each its own name")
@@ -132,17 +133,17 @@ class MethodContract(PluginContract):
 class _Conversion:
     teacher: Teacher
     before: list[torch.Tensor]
-    """The teacher's weights before it was asked."""
+    """The teacher's weights before the conversion."""
     release: Release
     asked: list[tuple[int, str]]
-    """The streams of privacy noise that the release was made with."""
+    """The streams of privacy noise that the release used."""
 
 
 _MADE: dict[type[MethodContract], _Conversion] = {}
 
 
 def _first(checks: MethodContract) -> _Conversion:
-    """The conversion of seed 0 that the checks look at, made once for all of a class."""
+    """Return the conversion with seed 0 for the checks, made once per class."""
     contract = type(checks)
     if contract not in _MADE:
         teacher = checks.teacher()

@@ -17,7 +17,7 @@ from bench.testing.toys import toy_reconstructions
 
 
 class MetricContract:
-    """What everything relies on in a metric of reconstructed images."""
+    """Checks of a metric of reconstructed images that the rest of the bench relies on."""
 
     metric: ClassVar[Metric]
 

@@ -19,17 +19,17 @@ from bench.testing.toys import CLASSES, CPU, SHAPE, same_tensors, toy_private, w
 
 @lru_cache(maxsize=1)
 def _read(name: str, root: Path) -> data.ImageData:
-    """Large sets take seconds to read; the checks of one set follow one another."""
+    """Read a data set once: large sets take seconds to read, and the checks of one set follow one another."""
     return data.load(name, root)
 
 
 class DatasetContract:
-    """What everything relies on in a data set."""
+    """Checks of a data set that the rest of the bench relies on."""
 
     name: ClassVar[str]
-    """What it is called on the command line; with an argument, NAME:ARGUMENT, where it takes one."""
+    """Its name on the command line; NAME:ARGUMENT if it takes an argument."""
     root: ClassVar[Path]
-    """The folder below which its files lie."""
+    """The folder below which its files are."""
 
     def test_name_and_line_are_fit_for_the_command_line(self) -> None:
         data.check(self.name)
@@ -47,7 +47,7 @@ class DatasetContract:
         facts = data.facts(name)
         found, expected = data.base_name(read.name), data.base_name(name)
         expect(found == expected, f"the data that were read are called '{found}'; expected '{expected}'")
-        known = data.facts(read.name)  # at another size than its own, settings made for that do not hold
+        known = data.facts(read.name)  # settings for its own size do not apply at another size
         same = dataclasses.replace(known, shape=facts.shape, mmd_bandwidth=facts.mmd_bandwidth) == facts
         expect(same, f"facts of '{read.name}' and of '{name}' differ in more than size: {known} and {facts}")
         expect(known.shape in (None, read.shape), f"images are of shape {read.shape}; the facts say {known.shape}")
@@ -77,12 +77,12 @@ class DatasetContract:
 
 
 class NetworkContract:
-    """What everything relies on in a network that is named on the command line."""
+    """Checks of a network on the command line that the rest of the bench relies on."""
 
     name: ClassVar[str]
-    """What it is called there."""
+    """Its name on the command line."""
     shapes: ClassVar[tuple[tuple[int, int, int], ...]] = ((1, 16, 16), (1, 28, 28), (3, 32, 32))
-    """(c, h, w) of images that it takes."""
+    """(c, h, w) of its input images."""
 
     def test_logits_are_the_head_of_the_features(self) -> None:
         for shape in self.shapes:
@@ -151,19 +151,19 @@ class NetworkContract:
 
 
 class PriorContract:
-    """What everything relies on in a prior over images."""
+    """Checks of a prior over images that the rest of the bench relies on."""
 
     name: ClassVar[str]
-    """What it is called on the command line."""
+    """Its name on the command line."""
     shapes: ClassVar[tuple[tuple[int, int, int], ...]] = (
         *((channels, side, side) for channels in (1, 3) for side in (8, 16, 28, 32, 64)),
         (1, 9, 20),
         (3, 33, 16),
     )
-    """(c, h, w) of images that it draws."""
+    """(c, h, w) of the images that it draws."""
 
     def draw(self, count: int, shape: tuple[int, int, int] = (1, 28, 28), seed: int = 0) -> Tensor:
-        """Images of a seed."""
+        """Draw images with a seed."""
         return priors.load(self.name).draw(count, shape, torch.Generator().manual_seed(seed))
 
     def test_draws_images_of_any_shape_in_range(self) -> None:
@@ -211,12 +211,12 @@ class PriorContract:
 
 
 class TeacherRecipeContract:
-    """What everything relies on in a teacher recipe."""
+    """Checks of a teacher recipe that the rest of the bench relies on."""
 
     recipe: ClassVar[type[teachers.Recipe]]
 
     def trained(self, seed: int) -> nets.Classifier:
-        """A network trained on toy images at tier smoke."""
+        """Train a network on toy images at tier smoke."""
         torch.manual_seed(0)
         network = nets.build("datalens", SHAPE, CLASSES)
         teachers.fit(network, *toy_private(), configure(self.recipe, "smoke", {}, "teacher"), CPU, seed)
@@ -247,7 +247,7 @@ class TeacherRecipeContract:
         network = nets.build("datalens", SHAPE, CLASSES)
         recipe = configure(self.recipe, "quick", {}, "teacher")
         (images, labels), (unseen, known) = toy_private(0, 160), toy_private(1, 80)
-        if recipe.flip:  # a mirrored image of one toy class shows another; upper and lower half stay what they are
+        if recipe.flip:  # mirroring turns one toy class into another; upper and lower half are unchanged
             labels, known = labels // 2, known // 2
         teachers.fit(network, images, labels, recipe, CPU, 0)
         accuracy = teachers.accuracy(network, unseen, known, CPU)

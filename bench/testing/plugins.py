@@ -1,4 +1,4 @@
-"""What every method and every attack must be, whatever it does."""
+"""Checks that apply to every method and every attack."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def expect(condition: object, message: str) -> None:
     """Fail the test unless a condition holds; unlike `assert`, also under `python -O`.
 
     Args:
-        condition: true where the plug-in keeps the contract.
+        condition: true if the plug-in meets the contract.
         message: the fault and the expected behaviour, for the plug-in's author.
 
     Raises:
@@ -39,14 +39,14 @@ def expect_known_tiers(tiers: Collection[str]) -> None:
 
 
 class PluginContract:
-    """What holds for methods and for attacks."""
+    """Checks of both methods and attacks."""
 
     plugin: ClassVar[type[Any]]
     variant: ClassVar[Variant | None] = None
-    """Of the plug-in; None = its default one."""
+    """The variant of the plug-in; None = its default one."""
 
     def smoke(self) -> Any:
-        """The plug-in at tier smoke."""
+        """Return the plug-in at tier smoke."""
         return configure(self.plugin, "smoke", {}, "plugin", self.variant)
 
     def test_is_frozen_with_documented_flat_fields(self) -> None:

@@ -1,4 +1,4 @@
-"""Small stand-ins for what a run has: a context, a teacher, private images, an attacker's knowledge."""
+"""Small substitutes for the inputs of a run: a context, a teacher, private images, an attacker's knowledge."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ CPU = torch.device("cpu")
 
 
 class MemoryArtifacts:
-    """Artifacts kept in a dictionary, counting how often each kind was made."""
+    """Artifacts stored in a dictionary, with a count of how often each kind was made."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, Tensor]] = {}
         self.made: list[str] = []
 
     def get(self, kind: str, key: dict[str, Any], make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """What `make` returned the first time this key was asked for."""
+        """Return the tensors of a key; the first request makes them."""
         name = f"{kind}/{sorted(key.items())}"
         if name not in self.kept:
             self.made.append(kind)
@@ -54,36 +54,36 @@ def silent(stage: str, total: int) -> Iterator[Callable[[int], None]]:
 
 
 def context(seed: int = 0) -> Context:
-    """A context on the CPU with seeded noise and nothing kept on disk."""
+    """Build a context on the CPU with seeded noise and no storage on disk."""
     return Context(torch.device("cpu"), seed, silent, MemoryArtifacts())
 
 
 @dataclass(frozen=True)
 class AskingContext(Context):
-    """A context that remembers the (seed, name) of every stream of privacy noise that it was asked for."""
+    """A context that records the (seed, name) of every requested stream of privacy noise."""
 
     asked: list[tuple[int, str]] = field(default_factory=list)
 
     def privacy_noise(self, name: str) -> Noise:
-        """As that of a context."""
+        """Record the request and return the noise."""
         self.asked.append((self.seed, name))
         return super().privacy_noise(name)
 
 
 def asking_context(seed: int = 0) -> AskingContext:
-    """`context`, remembering."""
+    """Build a `context` that records requests for noise."""
     return AskingContext(**vars(context(seed)))
 
 
 def toy_teacher(seed: int = 0, arch: str = "datalens") -> Teacher:
-    """An untrained small network instead of a teacher."""
+    """Build an untrained small network as teacher."""
     torch.manual_seed(seed)
     model = nets.build(arch, SHAPE, CLASSES).eval().requires_grad_(False)
     return Teacher(model, arch, SHAPE, CLASSES, "toy")
 
 
 def sure_network() -> nn.Module:
-    """The toy teacher's network with large logits, so that its probabilities differ from image to image."""
+    """Build the toy teacher's network with large logits, so that its probabilities differ between images."""
     model = toy_teacher().model
     with torch.no_grad():
         for parameter in list(model.parameters())[-2:]:
@@ -92,7 +92,7 @@ def sure_network() -> nn.Module:
 
 
 def toy_private(seed: int = 0, n: int = 80) -> tuple[Tensor, Tensor]:
-    """Private images (n, c, h, w) uint8 and labels (n,) in which each class is bright in a corner of its own."""
+    """Return private images (n, c, h, w) uint8 and labels (n,); each class has one bright corner."""
     rng = torch.Generator().manual_seed(seed)
     labels = torch.arange(n) % CLASSES
     images = torch.randint(0, 60, (n, *SHAPE), generator=rng)
@@ -102,24 +102,24 @@ def toy_private(seed: int = 0, n: int = 80) -> tuple[Tensor, Tensor]:
 
 
 def toy_sampler(seed: int = 0) -> Sampler:
-    """An untrained generator of 8 latents and no labels."""
+    """Build an untrained generator with 8 latents and no labels."""
     torch.manual_seed(seed)
     layers = nn.Sequential(nn.Linear(8, math.prod(SHAPE)), nn.Sigmoid(), nn.Unflatten(1, SHAPE))
     return Sampler(layers.eval().requires_grad_(False), gaussian_latents(8))
 
 
 def toy_images(n: int, seed: int = 0) -> Tensor:
-    """(n, c, h, w) float32 of `toy_private`, in [0, 1]."""
+    """Return the images of `toy_private` as (n, c, h, w) float32 in [0, 1]."""
     return toy_private(seed, n)[0].float() / 255
 
 
 def toy_aux() -> Tensor:
-    """(64, c, h, w) float32 in [0, 1], an attacker's images: noise."""
+    """Return an attacker's images: (64, c, h, w) float32 noise in [0, 1]."""
     return torch.rand(64, *SHAPE, generator=torch.Generator().manual_seed(1))
 
 
 def toy_knowledge(access: Access) -> AttackerKnowledge:
-    """40 suspects, a population of 24, and untrained networks as references."""
+    """Return 40 suspects, a population of 24, and untrained networks as references."""
     images, labels = toy_private(5, 40)
     others, classes = toy_private(6, 24)
 
@@ -134,7 +134,7 @@ def toy_knowledge(access: Access) -> AttackerKnowledge:
 
 
 def weights(module: nn.Module) -> list[Tensor]:
-    """All parameters and buffers of a module."""
+    """Return all parameters and buffers of a module."""
     return list(module.state_dict().values())
 
 
@@ -145,7 +145,7 @@ def same_tensors(some: Iterable[Tensor], others: Iterable[Tensor]) -> bool:
 
 
 def toy_reconstructions(seed: int = 0) -> Reconstructions:
-    """Noisy private images as reconstructions, with features and logits of a network that learned nothing."""
+    """Return noisy private images as reconstructions, with features and logits of an untrained network."""
     evaluator = instance(toy_teacher(seed).model, nets.Classifier, "toy teacher")
     private, held_out = (_labelled(evaluator, *toy_private(number)) for number in (seed, seed + 1))
     noise = torch.randint(-20, 20, private.images.shape, generator=torch.Generator().manual_seed(seed))

@@ -1,5 +1,5 @@
-"""The rows of `benchmarks/peers.py`: what we do, beside what others' libraries or a plain loop do for the same result.
+"""The rows of `benchmarks/peers.py`: our code compared with other libraries or a plain loop for the same result.
 
-- `_pair`: two functions that must give the same, taken turns with; the ratio of their times.
-- `private_training`, `accounting`, `image_metrics`, `latent_search`, `loading`: pairs of the rooms that they are of.
+- `_pair`: two functions with the same result, timed alternately; the ratio of their times.
+- `private_training`, `accounting`, `image_metrics`, `latent_search`, `loading`: pairs by subject.
 """

@@ -1,4 +1,4 @@
-"""Two ways to the same result, timed in turn; the ratio of their times, and what makes a pair no comparison."""
+"""Two ways to the same result, timed alternately; the ratio of their times, and errors for incomparable pairs."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class Different(Exception):
 
 
 class Absent(Exception):
-    """The peer is not installed; the message says how it would be."""
+    """The peer is not installed; the message says how to install it."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Our way and a peer's.
+    """Our implementation and a peer's.
 
     Attributes:
-        name: what is done.
-        peer: who else does it.
-        ours, theirs: do it, and return what came of it; called again and again, so they leave nothing behind.
+        name: the task.
+        peer: the other implementation.
+        ours, theirs: run the task and return its result; called repeatedly, so they must not leave state behind.
         check: takes both results; raises Different.
-        bar: the largest ratio that is good enough.
-        first: done before every measurement of ours, untimed.
+        bar: the largest acceptable ratio.
+        first: untimed preparation before every measurement of ours.
     """
 
     name: str
@@ -43,27 +43,27 @@ class Pair:
 
 @dataclass(frozen=True)
 class Times:
-    """Processor seconds of a pair, one of each kind a repeat."""
+    """Processor seconds of a pair, one of each per repeat."""
 
     ours: tuple[float, ...]
     theirs: tuple[float, ...]
 
     @property
     def ratios(self) -> list[float]:
-        """Ours over the peer's, of every repeat: above 1 ours is slower."""
+        """Ours over the peer's, for every repeat: above 1 ours is slower."""
         return [mine / other for mine, other in zip(self.ours, self.theirs, strict=True)]
 
     @property
     def ratio(self) -> float:
-        """The median."""
+        """The median ratio."""
         return statistics.median(self.ratios)
 
 
 def measure(pair: Pair, repeats: int) -> Times:
-    """Both once, to check and to warm up, then in turn, who is first changing every time.
+    """Run both once, to check and to warm up, then time them alternately, with changing order.
 
     Raises:
-        Different: they do not compute the same thing.
+        Different: the results differ.
     """
     pair.first()
     pair.check(pair.ours(), pair.theirs())
@@ -76,7 +76,7 @@ def measure(pair: Pair, repeats: int) -> Times:
 
 
 def _seconds(do: Callable[[], Any]) -> float:
-    """Processor time, of the kernel's work too: other programs on the machine do not count."""
+    """Return processor time, including the kernel's: other programs on the machine do not count."""
     gc.collect()
     start = time.process_time()
     do()
@@ -84,7 +84,7 @@ def _seconds(do: Callable[[], Any]) -> float:
 
 
 def near(name: str, ours: float, theirs: float, relative: float, absolute: float = 0.0) -> None:
-    """Raises Different unless two numbers agree."""
+    """Raise Different unless two numbers agree."""
     if not abs(ours - theirs) <= absolute + relative * abs(theirs):
         raise Different(
             f"{name}: ours is {ours!r}, the peer's {theirs!r}; expected them within {relative:g} of each other"
@@ -93,5 +93,5 @@ def near(name: str, ours: float, theirs: float, relative: float, absolute: float
 
 @contextmanager
 def untracked(stage: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A context's `track` without a progress bar: the peers show none."""
+    """Track without a progress bar: the peers show none."""
     yield lambda steps: None

@@ -1,7 +1,7 @@
-"""Privacy accounting: `bench.privacy` beside dp_accounting called directly, for the same epsilon and the same noise.
+"""Privacy accounting: `bench.privacy` compared with direct use of dp_accounting, for the same epsilon and noise.
 
-The peer composes losses with its default grid of 1e-4; ours chooses a grid by what is composed, and tries bounds that
-are cheaper to come by first. Epsilons may differ by both grids, calibrated noise by the width at which ours stops.
+The peer composes losses with its default grid of 1e-4; ours chooses a grid by the mechanisms, and tries cheaper bounds
+first. Epsilons may differ by both grids, calibrated noise by the tolerance of our search.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EPSILON = 2.0
 
 
 def pairs() -> Iterator[Pair]:
-    """The epsilon of DP-SGD, and the noise for an epsilon, where dp_accounting composes losses or Renyi divergences."""
+    """Yield the epsilon of DP-SGD, and the noise for an epsilon, with privacy losses and with Renyi divergences."""
     yield Pair(
         "epsilon of DP-SGD",
         "dp_accounting, PLDAccountant",
@@ -44,19 +44,19 @@ def pairs() -> Iterator[Pair]:
 
 
 def event(multiplier: float) -> dp_accounting.DpEvent:
-    """The same T steps."""
+    """Return the event of the same T steps."""
     step = PoissonSampledDpEvent(SETTINGS.sampling, GaussianDpEvent(multiplier))
     return SelfComposedDpEvent(step, SETTINGS.steps)
 
 
 def our_noise() -> float:
-    """The least multiplier that meets the budget."""
+    """Return the least multiplier that meets the budget."""
     budget = Budget(EPSILON, DELTA, "accounted", "sigma", Unit.EXAMPLE)
     return calibrate(replace(SETTINGS), budget).multiplier
 
 
 def their_noise() -> float:
-    """Likewise, to the same relative width of 1e-3."""
+    """Return the peer's multiplier, to the same relative width of 1e-3."""
     found = dp_accounting.calibrate_dp_mechanism(
         PLDAccountant,
         event,

@@ -1,4 +1,4 @@
-"""Metrics of images: `bench.metrics` beside torchmetrics, scikit-learn and prdc."""
+"""Metrics of images: `bench.metrics` compared with torchmetrics, scikit-learn and prdc."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAIRS, SIDE = 200, 32
 
 
 def pairs() -> Iterator[Pair | Absent]:
-    """The Fréchet distance, SSIM, the distance to the nearest neighbour, and PRDC."""
+    """Yield the Fréchet distance, SSIM, the distance to the nearest neighbour, and PRDC."""
     ours, theirs = features(0, 0.3), features(1, 0.0)
     yield Pair(
         "Fréchet distance",
@@ -38,7 +38,7 @@ def pairs() -> Iterator[Pair | Absent]:
 
 
 def features(seed: int, shift: float) -> Tensor:
-    """(IMAGES, FEATURES) float32, correlated as a network's are."""
+    """Return (IMAGES, FEATURES) float32, correlated like a network's features."""
     rng = torch.Generator().manual_seed(seed)
     mixing = torch.randn(FEATURES, FEATURES, generator=torch.Generator().manual_seed(9)) / FEATURES**0.5
     return torch.randn(IMAGES, FEATURES, generator=rng) @ mixing + shift
@@ -50,12 +50,12 @@ class Same(nn.Module):
     num_features = FEATURES
 
     def forward(self, x: Tensor) -> Tensor:
-        """As given."""
+        """Return the input."""
         return x
 
 
 def their_frechet(features: Tensor, private_features: Tensor) -> float:
-    """As torchmetrics has it, in float64."""
+    """Compute the distance with torchmetrics, in float64."""
     from torchmetrics.image.fid import FrechetInceptionDistance
 
     metric = FrechetInceptionDistance(Same()).set_dtype(torch.float64)
@@ -83,7 +83,7 @@ def _ssim() -> Pair:
 
 
 def _neighbours(ours: Tensor, theirs: Tensor) -> Pair:
-    """The mean squared distance to the nearest private image of the class."""
+    """Compare the mean squared distance to the nearest private image of the class."""
     from sklearn.neighbors import NearestNeighbors
 
     labels = torch.arange(IMAGES) % CLASSES
@@ -147,7 +147,7 @@ def _prdc(ours: Tensor, theirs: Tensor) -> Pair | Absent:
     fake, real = ours.numpy().astype(np.float64), theirs.numpy().astype(np.float64)
 
     def by_prdc() -> dict[str, float]:
-        with contextlib.redirect_stdout(io.StringIO()):  # it says how many images it has
+        with contextlib.redirect_stdout(io.StringIO()):  # prdc prints its number of images
             return compute_prdc(real, fake, NEIGHBOURS)
 
     return Pair("PRDC", "prdc", lambda: _our_prdc(ours, theirs), by_prdc, _check_prdc, bar=1.2)

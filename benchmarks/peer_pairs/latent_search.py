@@ -1,4 +1,4 @@
-"""GMI's search of a generator's latent space, beside the same in a plain loop of torch.optim's Nesterov SGD."""
+"""GMI's search of a generator's latent space, compared with a plain loop of torch.optim's Nesterov SGD."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CPU = torch.device("cpu")
 
 
 def pairs() -> Iterator[Pair]:
-    """One batch of the attack at tier quick."""
+    """Yield one batch of the attack at tier quick."""
     torch.manual_seed(0)
     target = nets.build("datalens", SHAPE, CLASSES).eval().requires_grad_(False)
     generator, critic = (net.eval().requires_grad_(False) for net in build_gan(SHAPE, LATENT, WIDTH, 0, CPU))

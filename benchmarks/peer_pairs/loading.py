@@ -1,4 +1,4 @@
-"""A folder of JPEG files to one tensor: `imagefolder:PATH`, first and later runs, beside torchvision's ImageFolder."""
+"""A folder of JPEG files to one tensor: `imagefolder:PATH`, first and later runs, and torchvision's ImageFolder."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES, CLASSES, SIDE, WANTED, BATCH = 1200, 6, 96, 64, 64
 
 
 def pairs(work: Path) -> Iterator[Pair]:
-    """A first run, which decodes, and a later one, which maps what the first one kept. `work` is an empty folder."""
+    """Yield a first run, which decodes, and a later one, which maps the stored images. `work` is an empty folder."""
     folder, out = work / "images", work / "runs"
     write(folder)
 
@@ -46,7 +46,7 @@ def pairs(work: Path) -> Iterator[Pair]:
 
 
 def write(folder: Path) -> None:
-    """Random JPEG files in class folders, square, a tenth of the training ones again as test images."""
+    """Write random square JPEG files in class folders, and a tenth of the training files again as test images."""
     rng = np.random.default_rng(0)
     for number in range(FILES + FILES // 10):
         part = "train" if number < FILES else "test"

@@ -1,7 +1,7 @@
-"""DP-SGD of a classifier: `bench.dp_training.dp_sgd.train` beside opacus, as its users call it and without its loader.
+"""DP-SGD of a classifier: `bench.dp_training.dp_sgd.train` compared with opacus, with and without opacus' loader.
 
-All clip to C and divide by q N; before the timing all train three steps on all records and without noise, and must end
-at the same weights. There the peer clips to C (1 - 2^-7), as ours does to leave room for rounding.
+All clip to C and divide by q N; before the timing all train three steps on all records without noise, and must reach
+the same weights. In this check the peer clips to C (1 - 2^-7), as ours does to leave room for rounding.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SHAPE, CLASSES, NETWORK = (1, 28, 28), 10, "tanh-cnn"
 Weights = list[Tensor]
 Gradients = Literal["opacus", "func"]
 Train = Callable[[Classifier, tuple[Tensor, Tensor], int, int, float, float], None]
-"""(network, records, batch, steps, noise multiplier, clip): trains the network in place."""
+"""(network, records, batch, steps, noise multiplier, clip): train the network in place."""
 
 
 def pairs() -> Iterator[Pair]:
-    """Hooks and torch.func, each beside opacus' own loop and beside the same loop without opacus' loader."""
+    """Yield hooks and torch.func, each against opacus' own loop and against the same loop without opacus' loader."""
     for loop, peer in ((opacus_loop, "opacus, PrivacyEngine"), (bare_loop, "opacus, without its loader")):
         for route, name in (("opacus", "hooks"), ("func", "torch.func")):
             yield _pair(f"DP-SGD, {name}", peer, our_loop(route), loop)
@@ -58,7 +58,7 @@ def _pair(name: str, peer: str, ours: Train, theirs: Train) -> Pair:
 
 
 def same_weights(start: Classifier, private: tuple[Tensor, Tensor], ours: Train, theirs: Train) -> None:
-    """Raises Different unless both train the same without noise, of batches of all records."""
+    """Raise Different unless both reach the same weights without noise, on batches of all records."""
     few = private[0][:CHECKED_RECORDS], private[1][:CHECKED_RECORDS]
     mine, other = copy.deepcopy(start), copy.deepcopy(start)
     ours(mine, few, CHECKED_RECORDS, CHECKED_STEPS, 0.0, CLIP)
@@ -70,25 +70,25 @@ def same_weights(start: Classifier, private: tuple[Tensor, Tensor], ours: Train,
 
 
 def network(arch: str = NETWORK) -> Classifier:
-    """The small CNN of DP-SGD on MNIST, 26,010 weights."""
+    """Return the small CNN of DP-SGD on MNIST, 26,010 weights."""
     torch.manual_seed(0)
     return nets.build(arch, SHAPE, CLASSES)
 
 
 def records(count: int = RECORDS) -> tuple[Tensor, Tensor]:
-    """Random uint8 images: what is in them does not change the work."""
+    """Return random uint8 images: their content does not change the work."""
     drawn = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (count, *SHAPE), dtype=torch.uint8, generator=drawn)
     return images, torch.arange(count) % CLASSES
 
 
 def weights(model: nn.Module) -> Weights:
-    """Copies."""
+    """Return copies of the weights."""
     return [parameter.detach().clone() for parameter in model.parameters()]
 
 
 def our_loop(gradients: Gradients) -> Train:
-    """The bench's, by one way to per-sample gradients."""
+    """Train with the bench, by one way to per-sample gradients."""
 
     def run(model: Classifier, private: tuple[Tensor, Tensor], batch: int, steps: int, z: float, clip: float) -> None:
         settings = DpSgdSettings(batch, steps, z, clip, "flat", RATE, MOMENTUM, gradients=gradients)
@@ -101,7 +101,8 @@ def our_loop(gradients: Gradients) -> Train:
 def opacus_loop(
     model: Classifier, private: tuple[Tensor, Tensor], batch: int, steps: int, z: float, clip: float
 ) -> None:
-    """As opacus' tutorials: `make_private` of model, optimiser and loader, and a plain loop over Poisson batches."""
+    """Train as opacus' tutorials: `make_private` of model, optimiser and loader, and a plain loop over Poisson
+    batches."""
     from opacus import PrivacyEngine
 
     images, labels = as_floats(private)
@@ -122,7 +123,7 @@ def opacus_loop(
 
 
 def bare_loop(model: Classifier, private: tuple[Tensor, Tensor], batch: int, steps: int, z: float, clip: float) -> None:
-    """GradSampleModule and DPOptimizer alone; batches are rows of one tensor, sampled as ours are."""
+    """Train with only GradSampleModule and DPOptimizer; batches are rows of one tensor, sampled as ours."""
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
 
@@ -144,5 +145,5 @@ def _step(model: nn.Module, optimizer: Any, x: Tensor, y: Tensor) -> None:
 
 
 def as_floats(private: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Images as a user of opacus holds them: floating point, once and for all."""
+    """Return images as users of opacus hold them: floating point, converted once."""
     return private[0].float() / 255, private[1]

@@ -1,4 +1,4 @@
-"""Models that are tables of answers, and worlds of references with known members."""
+"""Models with fixed tables of outputs, and sets of references with known members."""
 
 from __future__ import annotations
 

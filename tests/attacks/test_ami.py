@@ -133,7 +133,8 @@ def train(decoder: nn.Module, held: tuple[Tensor, Tensor], epochs: int, seed: in
 
 
 def test_the_best_epoch_on_the_held_out_images_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step size far too large makes the errors jump; what is kept has the smallest of them, its own clone."""
+    """A much too large step size makes the errors jump; the kept state is a clone of the one with the smallest
+    error."""
     errors: list[float] = []
     decode = decoder.decode
     held = (encode(Quadrants()(VICTIMS).softmax(1), 4, -1000.0, 50.0), VICTIMS)
@@ -214,7 +215,7 @@ def test_the_attack_sees_the_answers_and_not_the_victims() -> None:
 
 
 def test_nothing_is_learnt_from_the_victims_answers() -> None:
-    """The decoder is the same whoever else is watched: no choice of an epoch on them."""
+    """The decoder does not depend on the other victims: no epoch is selected on them."""
     others = torch.cat([VICTIMS[:2], torch.rand(20, *SHAPE)])
     torch.testing.assert_close(attack(victims=others)[0].images[:2], attack()[0].images[:2], rtol=0, atol=1e-5)
 
@@ -233,7 +234,7 @@ def test_truncation_hides_the_small_confidences() -> None:
 
 @pytest.mark.thorough
 def test_decoder_learns_to_invert() -> None:
-    """On a target of which the answers tell the quadrant, reconstructions are nearer to their victims than the mean."""
+    """On a target whose outputs show the quadrant, reconstructions are nearer to their victims than the mean."""
     victims = toy_images(20, 9)
     found, _ = attack(victims=victims, aux=toy_images(160, 4), epochs=60, decoder_batch=16, lr=5e-3, width=8)
     error = (found.images - victims).square().mean()

@@ -59,7 +59,7 @@ def stub(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Asked:
-    """An `ask` that counts and keeps what it is asked; `answer` gives the labels of (..., latent) points."""
+    """A query function that counts and stores its inputs; `answer` returns the labels of (..., latent) points."""
 
     def __init__(self, answer: Callable[[Tensor], Tensor]) -> None:
         self.answer = answer

@@ -199,7 +199,7 @@ def test_the_most_confident_images_of_each_class_come_first() -> None:
 
 @pytest.mark.thorough
 def test_training_makes_answers_sure_and_classes_even() -> None:
-    """An untrained generator's images are grey: no quadrant stands out."""
+    """An untrained generator's images are grey: no quadrant is brighter."""
     settings: dict[str, Any] = {"draws": 1, "pool": 200, "images_per_class": 20, "gen_batch": 32, "width": 4}
     before, target = attack(Quadrants(8.0), **settings, steps=1, lr=1e-9)
     after, _ = attack(Quadrants(8.0), **settings, steps=90)
@@ -210,7 +210,7 @@ def test_training_makes_answers_sure_and_classes_even() -> None:
 
 @pytest.mark.thorough
 def test_without_balance_a_class_is_forgotten() -> None:
-    """What L_ie is for: sure answers alone are had from one class."""
+    """The purpose of L_ie: confident responses can also be reached with only one class."""
     settings: dict[str, Any] = {
         "draws": 1,
         "pool": 200,

@@ -1,4 +1,4 @@
-"""The GAN beside principal components: its generator by hand, its losses, and the search against that of `pca-mi`."""
+"""The GAN compared with principal components: its generator by hand, its losses, and its search against `pca-mi`."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_gan_is_trained_once_for_all_targets_and_seeds_and_depends_on_no_oth
 
 
 def test_the_search_asks_for_the_critics_liking() -> None:
-    """A target that does not care: what moves the code is D alone, uphill."""
+    """With a constant target only D moves the code, uphill."""
     attack = EigenGan(**{**TINY, "steps": 30}, **STILL, weight=0.0, realism=1.0)
     shelf = MemoryArtifacts()
     decoder = attack.decoder(AUX, on_shelf(shelf))

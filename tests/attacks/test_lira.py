@@ -1,4 +1,4 @@
-"""LiRA: the same as a slow one, the likelihood ratio of a known world, and its edges."""
+"""LiRA: equal to a slow implementation, the likelihood ratio with known distributions, and edge cases."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_fixed_variance_takes_out_from_out() -> None:
 
 
 def test_offline_cdf_and_pdf_differ_below_the_mean() -> None:
-    """Card 4.12. A confidence far below OUT's mean is no sign of membership, but the density takes it for one."""
+    """Card 4.12. A confidence far below OUT's mean does not indicate membership, but the density treats it so."""
     members = split_in_half(6, 3)
     known = draw(6, 3).clamp(-1, 1)
     target, knowledge = table(binary(torch.tensor([-9.0, 0.0, 9.0]))), world(known, members)

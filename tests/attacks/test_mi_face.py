@@ -163,7 +163,7 @@ def test_brings_back_the_best_image_and_not_the_last() -> None:
 
 
 def test_best_image_is_a_clone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps that change the image in place leave what was kept alone."""
+    """Steps that change the image in place do not change the stored one."""
     store = torch.zeros(4, *SHAPE)
 
     def in_place(x: Tensor, how: str) -> Tensor:

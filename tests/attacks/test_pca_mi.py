@@ -1,4 +1,4 @@
-"""Eigenface inversion: its decoder against linear algebra, its search where the answer is known."""
+"""Eigenface inversion: its decoder against linear algebra, its search with a known optimum."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ def test_what_it_brings_back() -> None:
 
 
 class Palette(nn.Module):
-    """A generator of one image for each class, whatever the latent."""
+    """A generator of one image per class, for every latent."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,7 +300,7 @@ def trained_pixels(liking: float, margin_weight: float) -> Tensor:
 
 
 def test_the_generator_lowers_the_margin_of_the_class_of_an_image() -> None:
-    """Told by L_MM alone, it makes the quadrant of the class brighter, the brightest of the others darker."""
+    """With only L_MM, it makes the class's quadrant brighter and the brightest other quadrant darker."""
     moved = trained_pixels(0.0, 0.2).view(4, 2, 4, 2, 4).mean((2, 4)).flatten(1)
     assert moved.diagonal().tolist() == pytest.approx([0.1] * 4, rel=1e-3)
     assert (moved - moved.diagonal().diag()).max() < 1e-4 and (moved.amin(1) < -0.05).all()

@@ -1,4 +1,4 @@
-"""The floor: what is scored by knowing the distribution of the data and nothing of the target."""
+"""The baseline attack without queries: its score comes from the distribution of the data only."""
 
 from __future__ import annotations
 
@@ -91,14 +91,14 @@ def test_a_run_is_inconclusive_and_asks_nothing(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Deaf(RandomGuess):
-    """Says that it attacks, and never asks."""
+    """Declares queries, but sends none."""
 
     is_null: ClassVar[bool] = False
 
 
 @dataclass(frozen=True)
 class Curious(RandomGuess):
-    """Says that it asks nothing, and asks."""
+    """Declares no queries, but sends some."""
 
     def run(self, target: Target, aux: torch.Tensor, ctx: Context) -> AttackResult:
         target.labels(aux)

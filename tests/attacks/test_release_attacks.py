@@ -196,8 +196,8 @@ def test_the_nearest_image_of_a_linear_generator_is_the_projection() -> None:
 
 @pytest.mark.parametrize(("penalty", "lr", "kept"), [(0.0, 0.1, 1), (1000.0, 0.001, 0)])
 def test_the_white_box_by_hand(penalty: float, lr: float, kept: int) -> None:
-    """A linear generator draws the projection, or the middle where latents cost much, which is no part of the error.
-    The attacker's own components are 2 of 16 numbers."""
+    """A linear generator draws the projection, or the centre if latents are costly; their cost is not part of the
+    error. The attacker's own components are 2 of 16 numbers."""
     generator = Linear()
     x, aux = (torch.rand(n, 1, 4, 4, generator=torch.Generator().manual_seed(n)) for n in (8, 40))
     seen = ReleasedImages("generator", None, Sampler(generator, gaussian_latents(4)))

@@ -160,7 +160,7 @@ def test_agents_learn_from_their_own_transitions_only() -> None:
 
 
 def test_one_update_by_hand() -> None:
-    """The gradient of the critics' loss, in Adam's first step the sign alone; and the slow critics' move."""
+    """The gradient of the critics' loss, in Adam's first step only its sign; and the slow critics' update."""
     several = agents(1, 3, lr=1e-3)
     states, actions, rewards = transitions(1)
     rewards = rewards + 5

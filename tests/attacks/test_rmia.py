@@ -1,4 +1,4 @@
-"""RMIA: by hand, the same as a slow one, its population, and how a is tuned."""
+"""RMIA: by hand, equal to a slow implementation, its population, and how a is tuned."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_of_zero_is_zero() -> None:
 
 
 def test_suspects_are_not_their_own_population() -> None:
-    """Card 4.13. Population records that are suspects do not count, whatever the models say of them."""
+    """Card 4.13. Population records that are suspects do not count, for any outputs of the models."""
     n, m = 8, 20
     members, known, own = split_in_half(4, n), 2 * draw(4, n + m), 2 * draw(n + m, seed=1)
     knowledge = world(known, members, m)

@@ -1,4 +1,4 @@
-"""The shadow attack: its statistics, its classifier, and one a class."""
+"""The shadow attack: its statistics, its classifier, and one classifier per class."""
 
 from __future__ import annotations
 

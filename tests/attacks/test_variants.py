@@ -37,7 +37,7 @@ WORKING: dict[str, dict[str, Any]] = {
     "shadow": {**TEACHERS, "features": "statistics", "per_class": False, "hidden": 0},
     "vmi": {**GAN, "family": "diagonal", "optimiser": "adam", "lr": 0.05},
 }
-"""What the departures set."""
+"""The options that departures set."""
 QUICK: dict[str, dict[str, Any]] = {
     "ami": {"width": 32, "epochs": 200, "max_steps": 2000, "decoder_batch": 32},
     "brep-mi": {**SHORT, "sphere_points": 16, "patience": 15, "query_cap": 600, "start_cap": 2560}
@@ -67,7 +67,7 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 """The sizes of tier quick."""
 PRINTED = {"episode_steps", "first_bn", "holdout", "jitter", "n_critic", "ref_batch", "truncate"}
-"""Numbers that are no sizes, though whole or small: another value is another algorithm."""
+"""Numbers that are not sizes although they are whole or small: another value is another algorithm."""
 
 
 @pytest.mark.parametrize("name", registry.entries("attack"))

@@ -118,7 +118,7 @@ def test_refuses_impossible_options(name: str, text: str) -> None:
 
 
 def test_gaussian_by_hand() -> None:
-    """d = 2, m = (1, -2), L = [[2, 0], [3, 0.5]]; what is above the diagonal of `below` does not count."""
+    """d = 2, m = (1, -2), L = [[2, 0], [3, 0.5]]; entries of `below` above the diagonal do not count."""
     q = {
         "mean": torch.tensor([[1.0, -2.0]]),
         "log_scale": torch.tensor([[2.0, 0.5]]).log(),
@@ -154,7 +154,7 @@ def test_flow_starts_as_the_prior(latent: int) -> None:
 
 @pytest.mark.parametrize("latent", [2, 5])
 def test_flow_changes_volume_as_its_kl_says(latent: int) -> None:
-    """log q(z) by the determinant of the Jacobian, sample by sample; each flow has parameters of its own."""
+    """log q(z) by the determinant of the Jacobian, sample by sample; each flow has separate parameters."""
     q = {name: value.double() for name, value in random_flow(2, latent, 4, 6).items()}
     eps = torch.randn(2, 3, latent, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     z, kl = flow(q, eps)

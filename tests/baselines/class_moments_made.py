@@ -1,4 +1,4 @@
-"""Budgets of class moments, how one is spent, and what a ledger has of it."""
+"""Budgets of class moments, helpers that spend one, and the resulting ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VOTES = Spending(teachers=50, queries=200, sigma=100.0, share=0.5, multiplier=1.
 
 
 def mu_squared(ledger: Ledger, unit: Unit = Unit.EXAMPLE) -> list[float]:
-    """Of every entry: count / multiplier^2."""
+    """Return count / multiplier^2 of every entry."""
     found = []
     for entry in ledger.entries(unit):
         assert isinstance(entry.event, GaussianDpEvent)

@@ -1,4 +1,4 @@
-"""Small networks and records that DP-SGD is tried on."""
+"""Small networks and records for tests of DP-SGD."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.nets import Classifier
 SHAPE, CLASSES = (1, 16, 16), 4
 PLAIN = DpSgdSettings(batch=8, steps=3, multiplier=0.0, clip=1.0, clipping="flat", rate=1.0, momentum=0.0)
 ROOM = 127 / 128
-"""Of the clipping norm: what rounding errors are left."""
+"""Share of the clipping norm that is left after the margin for rounding errors."""
 
 
 def records(n: int, shape: tuple[int, int, int] = SHAPE, classes: int = CLASSES) -> tuple[Tensor, Tensor]:

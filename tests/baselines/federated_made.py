@@ -21,7 +21,7 @@ NET = "shard-cnn"
 
 
 class Untouchable(nn.Module):
-    """A network that must not be asked."""
+    """A network that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

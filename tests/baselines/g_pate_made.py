@@ -1,4 +1,4 @@
-"""G-PATE as its tests make and run it."""
+"""Helpers that build and run G-PATE."""
 
 from __future__ import annotations
 

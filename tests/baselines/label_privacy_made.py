@@ -1,4 +1,4 @@
-"""Label-private baselines as their tests make and run them, and what their mechanisms were asked and answered."""
+"""Helpers that build and run label-private baselines, and record the inputs and outputs of their mechanisms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METHODS = [Rr, RrDebiased, Lp2st, Alibi]
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -58,7 +58,7 @@ def law(noise: str, scale: float) -> Any:
 
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], list[float], list[Tensor]]:
-    """The labels that every mechanism is asked about, the epsilon or scale it is given, and its answers."""
+    """Records the labels that every mechanism receives, its epsilon or scale, and its outputs."""
     asked: list[Tensor] = []
     noise: list[float] = []
     answers: list[Tensor] = []

@@ -1,4 +1,4 @@
-"""Ensembles that count what they are asked, and PATE as its tests make and run it."""
+"""Ensembles that count their queries, and helpers that build and run PATE."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SpyEnsemble(nets.Ensemble):
 
 
 class Untouchable(nn.Module):
-    """A network that must not be asked."""
+    """A network that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

@@ -22,11 +22,11 @@ from bench.testing import CLASSES, SHAPE, context, toy_private
 FREE = Budget(None, solve="none")
 NO_NOISE = Budget(math.inf)
 ROUNDING = 2.0**-9
-"""Of the clipping norm: what is left for float32 kernels that round a record by its place in a batch."""
+"""Share of the clipping norm: tolerance for float32 kernels that round a record by its position in a batch."""
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -65,7 +65,7 @@ def moved(release: Release, seed: int = 0) -> Tensor:
 
 
 def empty_batches(monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
-    """No record is ever sampled: what is released is noise."""
+    """No record is ever sampled, so that the release is only noise."""
     for module in modules or (dp_sgd,):
         monkeypatch.setattr(module, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
 

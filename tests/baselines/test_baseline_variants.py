@@ -1,4 +1,4 @@
-"""What tier quick of the variant working is, which the boards were made with, and that the algorithms do not move."""
+"""Settings of tier quick of the variant working, used for the boards, and golden values of the algorithms."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_no_learning_rate_or_loss_is_a_size(name: str) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_values_are_of_this_version(name: str) -> None:
-    """Without it a bumped version fails in the thorough tests alone."""
+    """Without this test, only the thorough tests would notice a new version."""
     assert load("method", name).version == GOLDEN[name][0]
 
 

@@ -1,4 +1,4 @@
-"""Class moments with or without votes: what is released, how votes are read, and the control."""
+"""Class moments with and without votes: released values, how votes are read, and the baseline without teacher."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WITH_AND_WITHOUT = pytest.mark.parametrize("teachers", [0, TEACHERS])
 
 
 class Forbidden(nn.Module):
-    """The undefended teacher: no one may ask it."""
+    """The undefended teacher, which must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -85,7 +85,7 @@ def convert(
 
 
 def count_images(ensemble: Ensemble) -> list[list[int]]:
-    """How many images every member is asked about, call by call."""
+    """Return the number of images in every member's queries, call by call."""
     asked: list[list[int]] = [[] for _ in ensemble.members]
 
     def noting(into: list[int]) -> Callable[..., None]:
@@ -114,7 +114,7 @@ def test_the_ledger_counts_what_every_teacher_was_asked(queries: int, images: in
 def test_student_and_control_learn_from_as_many_images(
     queries: int, images: int, learnt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that are asked about are among them, or all of them where more are asked about."""
+    """The queried images are among them, or include all of them if more are queried."""
     sizes: list[tuple[int, int]] = []
 
     def learn(self: ClassMoments, phi: nn.Module, x: Tensor, targets: Tensor, *rest: Any) -> None:
@@ -151,7 +151,7 @@ def releases(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 
 def test_the_moments_are_released_with_the_noise_that_the_ledger_names(releases: list[dict[str, Any]]) -> None:
-    """And the control's with what all of the budget buys; from a basis that knows nothing of the private images."""
+    """The baseline without teacher uses the whole budget for moments; its basis does not depend on private images."""
     private = toy_private()
     release = convert(of=toy(private=private), moments_share=0.3)
     squares = mu_squared(release.ledger)
@@ -166,7 +166,7 @@ def test_the_moments_are_released_with_the_noise_that_the_ledger_names(releases:
 
 
 def test_the_control_draws_noise_of_its_own(releases: list[dict[str, Any]]) -> None:
-    """The same draws in two scales would give the sums away: S + a z and S + b z, both known but for S and z."""
+    """Equal draws at two scales would reveal the sums: S + a z and S + b z have only S and z unknown."""
     private = toy_private()
     convert(of=toy(private=private), moments_share=0.5)
     convert(of=toy(private=private), budget=FREE, moments_share=0.5)
@@ -234,7 +234,7 @@ def test_what_is_missing_is_said() -> None:
 
 
 def test_images_of_moments_look_like_their_class_without_noise() -> None:
-    """Each toy class is bright in a corner of its own."""
+    """Each toy class is bright in its own corner."""
     made = smoke(dimension=100).class_images(toy(), 0.0, torch.Generator().manual_seed(0), context())
     images, classes = made.draw(80, torch.Generator().manual_seed(1))
     corners = images.unflatten(2, (2, 8)).unflatten(4, (2, 8)).mean((1, 3, 5)).flatten(1)

@@ -1,4 +1,4 @@
-"""What class moments and votes cost: ledger, budgets, what is refused, and what an audit finds."""
+"""Cost of class moments and votes: ledger, budgets, refused settings, and the result of an audit."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_accountant_agrees_with_the_closed_form(share: float, sigma: float) 
 def test_the_accounted_budget_is_met_and_used_whatever_the_account(
     fields: Spending, target: float, account: Any
 ) -> None:
-    """There is no claim that a budget could be held against."""
+    """There is no claim to compare a budget with."""
     spending = calibrated(fields, Budget(target, account=account))
     assert target * (1 - 1e-3) <= spending.epsilon(Unit.EXAMPLE, DELTA) <= target
     assert spending.queries == fields.queries
@@ -163,7 +163,7 @@ def test_it_is_an_algorithm_of_ours_that_asks_for_no_more_private_things_than_it
 
 
 def games(target: float = 1.0) -> list[DistinguishingGame]:
-    """One answer, or the moments, at what the whole budget of a release with one query leaves it."""
+    """One response, or the moments, with the part of a budget that a release with one query has for it."""
     budget = Budget(target)
     many = ClassMoments(teachers=5, query_count=1, moments_share=0.01)
     return [method.game(budget, "x", 3) for method in (many, ClassMoments())]

@@ -1,4 +1,4 @@
-"""ClusterRR: the law of an answer, exactly and in draws; the floor under the histograms; what a label costs."""
+"""ClusterRR: the distribution of a response, exact and sampled; the lower limit of the histograms; a label's cost."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ LOSSES = pytest.mark.parametrize("loss", ["debiased", "posterior"])
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -197,7 +197,7 @@ def test_a_label_is_counted_once_and_answered_once(monkeypatch: pytest.MonkeyPat
 def test_labels_are_drawn_again_from_their_own_clusters_shares_and_read_by_them(
     monkeypatch: pytest.MonkeyPatch, loss: str
 ) -> None:
-    """Of epsilon 2, shared evenly: epsilon2 = 1 determines lambda, and the loss is of the same lambda and shares."""
+    """Epsilon 2 is shared evenly: epsilon2 = 1 determines lambda, and the loss uses the same lambda and shares."""
     given: list[Any] = []
     shares: list[Tensor] = []
     losses: list[RowLoss] = []

@@ -1,4 +1,4 @@
-"""DataLens: who sees which record, how far one reaches, what is asked and charged, and what the generator learns."""
+"""DataLens: which record reaches which teacher, its influence, queries and their cost, and the generator's training."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def of_each(panel: nn.Module, count: int) -> list[Tensor]:
     ("sigma", "k", "epsilon", "steps"), [(5000, 200, 1, 86), (800, 300, 10, 109), (1000, 350, 10, 146)]
 )
 def test_the_published_settings_allow_the_published_steps(sigma: float, k: int, epsilon: float, steps: int) -> None:
-    """Of 15 images: 60,000 records, 4,000 teachers, a batch of all that a teacher has."""
+    """Each teacher has 15 images (60,000 records, 4,000 teachers), which are all in its batch."""
     assert published_epsilon(sigma, k, 15 * steps, 1e-5) <= epsilon < published_epsilon(sigma, k, 15 * steps + 15, 1e-5)
 
 
@@ -143,7 +143,7 @@ def test_noise_on_the_votes_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPa
 
 
 def test_noise_is_on_every_pixel_and_of_the_right_size() -> None:
-    """Teachers that vote for nothing leave N(0, sigma^2) / n on all pixels; half and twice of it are told apart."""
+    """Teachers without votes leave N(0, sigma^2) / n on all pixels; half and twice of it are distinguished."""
     played = training(smoke(batch=8, aggregate="mean"), sigma=50.0)
     u = played.directions(torch.full((3, 8, PIXELS), math.nan))
     assert is_normal(u.flatten().double(), 50 / 3) and (u != 0).all() and played.images == 8
@@ -161,7 +161,8 @@ def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -
 
 
 def test_no_record_lies_in_two_parts_where_classes_are_unequal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The released code begins a class anew when it is used up, so that 1,138 of MNIST's places repeat a record."""
+    """The released code starts a class again after its last record, so that 1,138 of MNIST's positions repeat a
+    record."""
     given: list[list[np.ndarray]] = []
 
     def spy(images: Tensor, labels: Tensor, classes: int, parts: list[np.ndarray]) -> TeacherBatches:
@@ -249,7 +250,7 @@ def test_coordinates_beyond_the_clip_vote_by_their_sign() -> None:
 
 @PANELS
 def test_teachers_are_told_apart_and_hear_the_label(panel: type[nn.Module]) -> None:
-    """Teacher i alone, with its weights, answers as it does among others."""
+    """Teacher i by itself, with its weights, has the same outputs as among others."""
     torch.manual_seed(0)
     many, x = panel(3, SHAPE, CLASSES, 4), torch.rand(3, 5, PIXELS)
     y = F.one_hot(torch.randint(CLASSES, (3, 5)), CLASSES).float()
@@ -356,7 +357,7 @@ def test_directions_by_hand() -> None:
 
 @pytest.mark.thorough
 def test_classes_are_learnt_without_noise() -> None:
-    """Each toy class is bright in a corner of its own: generated ones are too, in most."""
+    """Each toy class is bright in its own corner: most generated ones are too."""
     images, labels = toy_private()
     method = smoke(teacher="perceptron", generator="mlp", gamma=0.1, loss="entropy", teachers=4, steps=150, batch=16,
                    width=16, rate=0.005, beta=0, warm=10, teacher_steps=2)  # fmt: skip

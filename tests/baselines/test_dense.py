@@ -1,4 +1,4 @@
-"""DENSE: the ensemble, the three terms of the generator's loss, the pool, and that nothing is promised."""
+"""DENSE: the ensemble, the three terms of the generator's loss, the pool, and that there is no guarantee."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH_NORM = "evaluator-cnn"
 
 
 class Untouchable(nn.Module):
-    """A network that must not be asked."""
+    """A network that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

@@ -1,4 +1,4 @@
-"""DP-BLSGD: the line search by hand, what one record moves, and Gaussians that dominate purely private searches."""
+"""DP-BLSGD: the line search by hand, one record's influence, and Gaussians that dominate purely private searches."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_threshold_and_answers_have_the_noise_of_the_sparse_vector_technique() -
 
 
 class Told(Noise):
-    """Its answers are given beforehand, whatever it is asked."""
+    """Returns fixed responses to all queries."""
 
     def __init__(self, *given: float) -> None:
         super().__init__("cpu", 0)

@@ -1,4 +1,4 @@
-"""DP-GAN: what the critic takes from the records, what it does not, and that the ledger says so."""
+"""DP-GAN: the critic's use of the records, and that the ledger accounts for it."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_records_that_are_not_sampled_leave_no_trace(monkeypatch: pytest.MonkeyP
 
 
 def test_samples_and_noise_come_from_the_generators_for_privacy_noise() -> None:
-    """On the system's entropy two runs differ, with noise and by their samples alone."""
+    """With the system's generator two runs differ, both with noise and by their samples only."""
     images, labels = toy_private()
     for z in (0.0, 1.0):
         ends = []
@@ -350,7 +350,7 @@ def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.thorough
 def test_it_learns_the_classes_without_noise_and_not_with_much() -> None:
-    """Toy classes are bright in a corner of their own; counted is how often the right corner is the brightest."""
+    """Each toy class is bright in its own corner; counts how often that corner is the brightest."""
 
     def right(z: float, steps: int) -> float:
         method = replace(

@@ -1,4 +1,4 @@
-"""DP-MERF: the embedding and how far a record moves it, the noise that is added, what is said of it, and the fit."""
+"""DP-MERF: the embedding and its sensitivity, the added noise, claims, and the fit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FREE = Budget(None, solve="none")
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

@@ -1,4 +1,4 @@
-"""DP-SGD: what noise is added how often, that sampling is Poisson, what a step is, and that it learns."""
+"""DP-SGD: amount and frequency of noise, Poisson sampling, a step by hand, and that it learns."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_noise_has_the_deviation_of_its_group(scale: float) -> None:
 
 
 def moved_without_data(monkeypatch: pytest.MonkeyPatch, z: float, steps: int, seed: int = 0, views: int = 1) -> Tensor:
-    """What `steps` steps of rate 1 do to the weights when every batch is empty: noise alone."""
+    """Return the change of the weights after `steps` steps of rate 1 with empty batches: only noise."""
     monkeypatch.setattr(dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
     model = network()
     before = torch.cat([p.detach().flatten() for p in model.parameters()])

@@ -1,4 +1,4 @@
-"""DP-SGD: gradients of single records, how they are clipped, and how far one of them moves their sum."""
+"""DP-SGD: gradients of single records, their clipping, and the influence of one of them on their sum."""
 
 from __future__ import annotations
 
@@ -118,8 +118,8 @@ def test_without_a_record_all_others_count_the_same_but_for_the_room_left(way: s
 @pytest.mark.data
 @pytest.mark.thorough
 def test_units_of_a_trained_network_that_rounding_switches_stay_within_the_room(data_root: Path) -> None:
-    """What is within rounding of 0 before a ReLU is now on and now off: 7e-5 C at most in 20 batches like these, of
-    the 2e-3 C that are left."""
+    """Values within rounding of 0 before a ReLU are sometimes on and sometimes off: an effect of at most 7e-5 C in 20
+    such batches, within the tolerance of 2e-3 C."""
     torch.manual_seed(0)
     found, model = data.load("mnist", data_root), nets.build("relu-cnn", (1, 28, 28), 10)
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
@@ -153,7 +153,7 @@ def without_the_first(model: Classifier, images: Tensor, labels: Tensor, way: st
 
 
 def test_rows_are_added_in_float32_only_a_few_at_a_time() -> None:
-    """2^24 + 1 is no number of float32: of 32,768 records, which are added in float64, none is lost."""
+    """float32 cannot represent 2^24 + 1: of 32,768 records, which are added in float64, none is lost."""
     rows = torch.ones(256, 1)
     rows[0] = 2.0**24
     for batch, lost in ((32_768, 0), (256, 7)):

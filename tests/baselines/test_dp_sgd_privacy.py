@@ -1,4 +1,4 @@
-"""What DP-SGD costs: its ledger against other accountants, and what a budget determines."""
+"""Cost of DP-SGD: its ledger against other accountants, and the parameters that a budget determines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DP-Sinkhorn: transport against linear programmes and closed forms, what is clipped, noised and charged."""
+"""DP-Sinkhorn: transport against linear programmes and closed forms, clipping, noise and cost."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_an_empty_batch_gives_noise_alone() -> None:
 
 
 def test_labels_decide_where_records_go() -> None:
-    """With a large weight a record pulls only images of its own label."""
+    """With a large weight a record attracts only images with its label."""
     made, labels = some(4, 0)
     images = torch.full((4, *SHAPE), -1.0)
     images[1] = 1.0
@@ -312,7 +312,7 @@ def test_single_images_claim_less_than_is_proved_and_the_claim_is_disputed() -> 
 
 
 def test_without_sampling_both_countings_of_single_images_agree() -> None:
-    """n T Gaussians of multiplier sigma are T of sigma / sqrt(n); what is disputed is their amplification."""
+    """n T Gaussians of multiplier sigma equal T of sigma / sqrt(n); only their amplification is disputed."""
     fields = SinkhornParameters(1.0, 9, 20, 30.0, "image")
     assert fields.claim(1e-5).epsilon == pytest.approx(account(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
 
@@ -377,7 +377,7 @@ def test_the_generator_of_the_paper_by_hand() -> None:
 
 @pytest.mark.thorough
 def test_without_noise_images_come_to_look_like_their_class() -> None:
-    """Each toy class is bright in a corner of its own."""
+    """Each toy class is bright in its own corner."""
     images, labels = toy_private()
     method = smoke(steps="60", rate="0.01", batch="20", width="8", iterations="3")
     made = method.synthesise(images, labels, toy_teacher(), Budget(math.inf), context())

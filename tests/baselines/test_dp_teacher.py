@@ -1,4 +1,4 @@
-"""The privately trained teacher: what it uses, what it pays for, and that the conversion is free."""
+"""The privately trained teacher: its use of data and its cost, and that the conversion is free."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FREE = Budget(None, solve="none")
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

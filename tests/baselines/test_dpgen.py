@@ -1,4 +1,4 @@
-"""DPGEN: pairs and levels by hand, the response's probabilities, and the ways in which private records get out."""
+"""DPGEN: pairs and levels by hand, the response's probabilities, and the ways in which private records leak."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_loss_by_hand() -> None:
 
 
 def test_the_loss_adds_up_pixels_and_is_the_mean_of_images() -> None:
-    """As above, of one image with three pixels: 3 * 8; with an image beside it that costs nothing, half of it."""
+    """As above, for one image with three pixels: 3 * 8; with a second image that costs nothing, half of it."""
     noisy, answers, score = torch.ones(1, 1, 1, 3), torch.full((1, 1, 1, 3), 5.0), torch.full((1, 1, 1, 3), 3.0)
     assert float(score_loss(score, noisy, answers, torch.tensor([2.0]))) == 24
     beside = torch.cat([score, torch.ones(1, 1, 1, 3)])
@@ -82,7 +82,7 @@ def test_the_loss_adds_up_pixels_and_is_the_mean_of_images() -> None:
 
 
 def test_langevin_dynamics_by_hand_and_in_distribution() -> None:
-    """Of N(2, 1/4) the score is -(x - 2) / (1/4 + sigma^2): samples have its mean and deviation."""
+    """The score of N(2, 1/4) is -(x - 2) / (1/4 + sigma^2): samples have its mean and deviation."""
 
     def score(x: Tensor, sigma: Tensor) -> Tensor:
         return (2 - x) / (0.25 + sigma[:, None, None, None].square())
@@ -141,7 +141,7 @@ def test_a_dense_score_by_hand() -> None:
 
 
 def test_levels_grow_with_the_distance_of_the_answer_and_not_of_the_truth() -> None:
-    """Black images but for one, white: at a level of 0.01 an answer is 0 or 1 away, and 1 needs the level of 0.5."""
+    """All images are black except one: at level 0.01 a response is 0 or 1 away, and 1 needs level 0.5."""
     x = torch.zeros(40, 1, 3, 3)
     x[0] = 1.0
     made = responses(x, 40, 1.0, torch.tensor([0.5, 0.01]), rng(), rng(1))
@@ -181,7 +181,7 @@ def test_records_themselves_are_in_the_buffer_and_without_one_it_is_not() -> Non
 
 
 def test_what_is_asked_about_is_trained_on_nearly_as_it_is() -> None:
-    """At epsilon 0 an answer says nothing of the record; x~ at a level of 0.01 is it, to a hundredth."""
+    """At epsilon 0 a response does not depend on the record; x~ at a level of 0.01 equals it, to a hundredth."""
     images, _ = toy_private(n=30)
     x = images.float() / 255
     made = responses(x, 20, 0.0, torch.tensor([0.01]), rng(), rng(1))

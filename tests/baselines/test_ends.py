@@ -1,4 +1,4 @@
-"""The two ends without noise: training with smoothed labels, and distillation that asks the teacher freely."""
+"""The two extremes without noise: training with smoothed labels, and distillation with unlimited queries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BOTH = pytest.mark.parametrize("cls", [LabelSmoothing, NonPrivateKd])
 
 
 class Untouchable(nn.Module):
-    """A network that must not be asked."""
+    """A network that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

@@ -1,4 +1,4 @@
-"""Fed-ADI: the loss of the searched pixels, what is kept of a search, the student's steps, no promise."""
+"""Fed-ADI: the loss of the searched pixels, the kept result of a search, the student's steps, no guarantee."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 
 class Untouchable(nn.Module):
-    """A network that must not be asked."""
+    """A network that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -103,7 +103,7 @@ def test_the_first_loss_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_x_of_lowest_loss_is_kept_and_is_no_alias(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Losses 3, 1, 2 in turn: what is kept is the x of the second step, though x moves on in place."""
+    """The losses are 3, 1, 2: the kept x is that of the second step, although x changes in place."""
     method, teacher, student = trained(jitter="0")
     shown: list[Tensor] = []
     pixels, losses = FedAdi._pixels, iter([3.0, 1.0, 2.0])

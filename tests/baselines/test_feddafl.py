@@ -1,4 +1,4 @@
-"""Fed-DAFL: the generator's loss, what each step sees, and that nothing is promised."""
+"""Fed-DAFL: the generator's loss, the inputs of each step, and that there is no guarantee."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.testing import SHAPE, context, toy_private, toy_teacher
 
 
 class Untouchable(nn.Module):
-    """A network that must not be asked."""
+    """A network that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

@@ -1,4 +1,4 @@
-"""FedDF: the ensemble's answer, the distillation and its images."""
+"""FedDF: the ensemble's output, the distillation and its images."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_loud_client_decides_by_logits_and_has_one_voice_of_many_by_probabilit
 
 
 class Says(nn.Module):
-    """Gives one answer, whatever it is asked."""
+    """Returns one response to all queries."""
 
     def __init__(self, said: Tensor) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Says(nn.Module):
 
 @pytest.mark.parametrize("cls", [FedDf, Dense, FedDafl, FedAdi])
 def test_the_student_learns_the_mean_that_was_asked_for(cls: type[Any]) -> None:
-    """As published that of logits, by the variant `working` that of probabilities."""
+    """The mean of logits as published, that of probabilities in the variant `working`."""
     assert cls().mean == "logits"
     usual, same, other = (
         list(convert(cls, **given).student.parameters())

@@ -1,4 +1,4 @@
-"""FedAvg: what a client computes, the average, and that nothing is promised."""
+"""FedAvg: a client's computation, the average, and that there is no privacy guarantee."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""G-PATE: votes by hand, how the generator learns from them, and what is refused."""
+"""G-PATE: votes by hand, the generator's training on them, and refused settings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.testing import CLASSES, SHAPE, toy_private
 
 
 def test_bins_and_midpoints_by_hand() -> None:
-    """Five bins of [-1, 1] are 0.4 wide; both ends and what lies beyond belong to the outer ones."""
+    """Five bins of [-1, 1] are 0.4 wide; both ends and values beyond belong to the outer ones."""
     given = torch.tensor([-9.0, -1.0, -0.61, -0.59, 0.0, 0.59, 0.61, 1.0, 9.0, math.inf, -math.inf, math.nan])
     assert binned(given, 1.0, 5).tolist() == [0, 0, 0, 1, 2, 3, 4, 4, 4, 4, 0, 2]
     assert midpoints(1.0, 5).tolist() == pytest.approx([-0.8, -0.4, 0.0, 0.4, 0.8])
@@ -85,7 +85,7 @@ def test_one_teachers_change_moves_two_counts_of_each_histogram_by_one() -> None
 
 
 def test_without_votes_the_generator_is_the_same_for_all_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With an answer that no teacher had a part in, nothing of the records is in what is released."""
+    """With a response that depends on no teacher, the release does not depend on the records."""
 
     def constant(self: Aggregator, directions: Any, projection: Tensor) -> Tensor:
         list(directions)

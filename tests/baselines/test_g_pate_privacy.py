@@ -1,4 +1,4 @@
-"""What the votes of G-PATE cost: ledger, budgets, noise, and the game of an audit."""
+"""Cost of the votes of G-PATE: ledger, budgets, noise, and the audit game."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_step_answers_no_more_than_its_share_however_much_the_run_is_allowed()
 
 
 def test_one_steps_votes_by_hand() -> None:
-    """Of 3 coordinates of 5 images each 0.3 are answered, at most 4; 24 of 48 teachers must agree; noise 6 times 9."""
+    """0.3 of the 3 coordinates of 5 images pass, at most 4; 24 of 48 teachers must agree; noise 6 times 9."""
     by = smoke(teachers="0", answers="0.3", batch="5", projected="3", threshold="0.5", threshold_noise="6")
     once = by.once(Aggregation("gaussian", 9.0), 48)
     assert (once.queries, once.candidates, once.per_image) == (4, 15, 3)
@@ -73,7 +73,7 @@ def test_one_steps_votes_by_hand() -> None:
 
 
 def test_the_ledger_has_every_coordinate_of_every_image() -> None:
-    """T k B thresholds of multiplier sigma_1, and as many answers of sigma_2 / sqrt(2), answered or not."""
+    """T k B thresholds of multiplier sigma_1, and as many releases of sigma_2 / sqrt(2), above the threshold or not."""
     by = smoke(projected="5", scale="9", threshold="0.9", threshold_noise="3")
     made = synthesise(by)
     answer, threshold = made.ledger.entries(Unit.EXAMPLE)
@@ -169,7 +169,8 @@ def test_the_data_dependent_epsilon_is_asked_for_and_decides_nothing() -> None:
 
 
 def test_the_data_dependent_epsilon_adds_up_answers_and_thresholds() -> None:
-    """Of 90 teachers 90 and 45 agree: only the first coordinate passes 80 of them; both are put to the threshold."""
+    """90 and 45 of 90 teachers agree: only the first coordinate exceeds 80 of them; both are tested by the
+    threshold."""
     directions = torch.tensor([[[0.95, 0.95]], [[0.95, -0.95]]]).repeat(45, 1, 1)
     made = Aggregator(plan(5, 80, 4, 2, 2, 90), 1.0, 2, "argmax", torch.Generator().manual_seed(0), True)
     made([directions], torch.eye(2)[None])

@@ -1,4 +1,4 @@
-"""G-PATE: which record reaches which teacher, and what a teacher learns and leaves alone."""
+"""G-PATE: which record reaches which teacher, and which weights a teacher trains."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_part_without_a_record_teaches_from_generated_images_alone() -> None:
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
 def test_not_even_an_infinite_record_reaches_an_empty_parts_teacher(value: float) -> None:
-    """The records drawn for an empty part are another teacher's, and infinity times 0 is no number."""
+    """The records drawn for an empty part belong to another teacher, and infinity times 0 is NaN."""
 
     class Infinite(TeacherBatches):
         def records(self, chosen: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,7 +137,7 @@ def test_not_even_an_infinite_record_reaches_an_empty_parts_teacher(value: float
 
 @pytest.fixture
 def divided(monkeypatch: pytest.MonkeyPatch) -> list[list[list[bytes]]]:
-    """Of each run, the pixels of every teacher's records."""
+    """Return the pixels of every teacher's records, for each run."""
     seen: list[list[list[bytes]]] = []
 
     class Spy(TeacherBatches):

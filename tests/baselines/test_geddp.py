@@ -1,4 +1,4 @@
-"""GEDDP: codes by hand, what one record moves, the noise on a code, and what denoising takes away."""
+"""GEDDP: codes by hand, one record's influence, the noise on a code, and the effect of denoising."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_gradients_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_code_jumps_where_two_directions_are_equally_near() -> None:
-    """Two gradients that differ by 1e-6 have codes that differ by a tenth of a step and more: why they are alone."""
+    """Two gradients that differ by 1e-6 have codes that differ by a tenth of a step or more: hence a separate test."""
     made = Codes(Geddp(block=2, codes=2), nn.Linear(2, 1, bias=False), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), 0.0)
     one, other = (made.code(torch.tensor([[0.6, 0.6 + tiny]])) for tiny in (-1e-6, 1e-6))
     assert float((one - other).norm()) > made.step / 10
@@ -173,7 +173,7 @@ def test_denoising_comes_nearer_to_the_truth_and_most_of_mere_noise_goes(how: st
 
 
 def test_the_noise_that_is_taken_away_is_that_which_was_added(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of noise alone next to nothing is left; if tau were half of it, three quarters would be."""
+    """Almost nothing of pure noise passes; if tau were half as large, three quarters would."""
     empty_batches(monkeypatch)
     given = {"steps": 1, "batch": 8, "rate": 1.0, "momentum": 0, "clip": 0.6, "multiplier": 1.5}
     energy = {how: float(moved(convert(Geddp, denoise=how, **given)).square().sum()) for how in ("layers", "off")}

@@ -1,4 +1,4 @@
-"""GEP: the embedding and the residual, what noise each gets, and what two releases of one sample cost."""
+"""GEP: the embedding and the residual, the noise on each, and the cost of two releases of one sample."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Numbers(nn.Module):
 
 
 def by_hand(anchors: list[list[float]], **given: Any) -> Embedding:
-    """Of four parameters and these anchor gradients, after step 1."""
+    """Build the embedding of four parameters from these anchor gradients, after step 1."""
     rows = torch.tensor(anchors)
 
     def gradients(images: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -86,7 +86,7 @@ def test_one_power_iteration_is_orth_of_a_t_a_times_a_gaussian() -> None:
 
 
 def test_groups_are_equal_shares_with_subspaces_of_their_own() -> None:
-    """Two groups of two parameters: what an anchor has in one group says nothing of the other."""
+    """Two groups of two parameters: an anchor in one group does not affect the other."""
     coding = by_hand([[0.0, 2.0, 3.0, 0.0]], parts=2, bases=2)
     assert coding.sizes == [2, 2] and coding.dimensions == [1, 1]
     assert [basis.abs().flatten().tolist() for basis in coding.bases] == [[0.0, 1.0], [1.0, 0.0]]
@@ -130,7 +130,7 @@ def test_a_subspace_serves_for_as_many_steps_as_asked(monkeypatch: pytest.Monkey
 
 
 def noise_alone(monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[Tensor, Tensor, float]:
-    """What one step of rate 1 with an empty batch moves in the anchor subspace and outside: C0 0.6, C1 0.3, sigma 2."""
+    """Return the moves of one step of rate 1 with an empty batch, in and outside the anchor subspace."""
     made: list[Embedding] = []
     begin = Embedding.begin
 
@@ -150,7 +150,7 @@ def noise_alone(monkeypatch: pytest.MonkeyPatch, **given: Any) -> tuple[Tensor, 
 
 
 def test_each_release_has_the_noise_of_its_own_norm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the subspace both noises, sigma (C0^2 + C1^2)^(1/2); outside of it sigma C1."""
+    """In the subspace both noises add up, sigma (C0^2 + C1^2)^(1/2); outside of it there is only sigma C1."""
     inside, outside, unit = noise_alone(monkeypatch)
     assert is_normal(inside, unit * math.hypot(0.6, 0.3))
     assert is_normal(outside, unit * 0.3)
@@ -212,7 +212,7 @@ def test_the_ledger_is_two_gaussians_on_one_sample() -> None:
 def test_the_published_accounting_doubles_what_shares_a_sample(
     q: float, sigma: float, steps: int, doubled: float, true: float
 ) -> None:
-    """Both by the published conversion; the published number is below what is proved by any."""
+    """Both by the published conversion; the published number is below all valid bounds."""
     published = published_epsilon(q, sigma, steps, 1e-5)
     assert published == pytest.approx(doubled, rel=0.03)
     one = PoissonSampledDpEvent(q, GaussianDpEvent(sigma))

@@ -1,4 +1,4 @@
-"""GS-WGAN: the published number, what a record faces, and that nothing but sanitised gradients leaves a critic."""
+"""GS-WGAN: the published number, the critic of a record, and that only sanitised gradients leave a critic."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def test_what_is_added_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_schedule_does_not_depend_on_the_data() -> None:
-    """In the paper's mode too it is drawn from a generator that nothing else uses."""
+    """Also in the paper's mode it is drawn from a separate generator."""
     first, again = (replace(SMALL, mode="published").parameters(context()).schedule for _ in range(2))
     assert torch.equal(first, again)
     assert not torch.equal(first, replace(SMALL, mode="published").parameters(context(1)).schedule)
@@ -327,7 +327,7 @@ def test_a_critic_learns_as_often_before_each_step_as_asked(monkeypatch: pytest.
 
 @pytest.mark.thorough
 def test_a_warm_critics_own_generator_goes_up_its_score(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a critic that stands still, 20 steps of the generator alone."""
+    """Return 20 steps of the generator with a constant critic."""
     critic = critic_of(*toy_private(), warm=20, critic_steps=2)
     calls: list[int] = []
     monkeypatch.setattr(critic, "learn", lambda generator: calls.append(1))

@@ -1,4 +1,4 @@
-"""GS-WGAN step by step: what a critic descends, what the generator follows, what is averaged, the networks by hand."""
+"""GS-WGAN step by step: the critic's loss, the generator's gradient, averages, the networks by hand."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shades(z: Tensor, y: Tensor) -> Tensor:
 def learning(
     monkeypatch: pytest.MonkeyPatch, records: int, steps: int, batch: int
 ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
-    """Losses of a critic of single-shade records, number i of shade i / 100, and the batches that it told apart."""
+    """Losses of a critic on single-shade records, number i of shade i / 100, and the batches that it distinguished."""
     losses: list[Tensor] = []
     between: list[tuple[Tensor, Tensor]] = []
 
@@ -139,7 +139,7 @@ def test_the_generator_descends_the_sanitised_gradients_of_images_of_all_labels(
 
 
 def test_the_average_begins_after_the_first_step() -> None:
-    """Of one step it is that step's weights, of two steps no longer those of the last."""
+    """After one step the average is that step's weights, after two steps it differs from the last ones."""
     for steps, same in ((1, True), (2, False)):
         averaged, last = (weights(synthesise(replace(SMALL, steps=steps, average=decay))) for decay in (0.5, 0.0))
         assert torch.allclose(averaged, last, atol=1e-6) == same

@@ -1,4 +1,4 @@
-"""Losses that read randomised labels: unbiased, by Bayes, by the noise that answers have, each record by its own."""
+"""Losses on randomised labels: unbiased, by Bayes, by the noise of the labels, each record by its own label."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.testing import CLASSES
 
 
 def test_the_debiased_loss_is_unbiased_for_every_label() -> None:
-    """Sum over all answers of P[answer | label] times the loss is the cross-entropy to the label."""
+    """The sum over all randomised labels of P[response | label] times the loss is the cross-entropy to the label."""
     torch.manual_seed(0)
     logits = 3 * torch.randn(5, 6, dtype=torch.float64)
     for eps in (0.1, 1.0, 4.0, 20.0):

@@ -1,4 +1,4 @@
-"""What a label's randomisation does, exactly: chances, candidates, noise, and that labels stay within epsilon."""
+"""Exact distributions of label randomisation: probabilities, candidates, noise, and that labels stay within epsilon."""
 
 from __future__ import annotations
 

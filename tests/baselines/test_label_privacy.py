@@ -1,4 +1,4 @@
-"""Label privacy: what a label costs, that its randomisation is all that is seen of it, and the game of an audit."""
+"""Label privacy: the cost of a label, that only its randomised value is used, and the audit game."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Label-only DP-SGD: the two parts of a gradient, what a label can change of them, and what that costs."""
+"""Label-only DP-SGD: the two parts of a gradient, the influence of a label on them, and its cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HUGE = 1e9
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -164,7 +164,7 @@ def test_without_noise_a_pass_is_that_of_sgd_with_momentum() -> None:
 
 
 def exact_sigma(eps: float, delta: float) -> float:
-    """Of one Gaussian mechanism: delta = Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), Balle and Wang (2018)."""
+    """delta of one Gaussian mechanism: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu), Balle and Wang (2018)."""
 
     def gap(mu: float) -> float:
         return stats.norm.cdf(mu / 2 - eps / mu) - math.exp(eps) * stats.norm.cdf(-mu / 2 - eps / mu) - delta
@@ -220,7 +220,7 @@ def test_training_sees_the_noisy_sums_and_nothing_else_of_a_label(monkeypatch: p
 def test_an_audit_plays_two_worlds_as_far_apart_as_the_ledger_says(
     monkeypatch: pytest.MonkeyPatch, network: str
 ) -> None:
-    """A label moves one pass by C = 1/2, but for the room for rounding, under noise of sigma C, sigma = 2."""
+    """A label moves one pass by C = 1/2, except for the rounding margin, under noise of sigma C, sigma = 2."""
     monkeypatch.setattr(LabelProtocol, "_sigma", lambda self, budget: 2.0)
     game = LabelProtocol(epochs=3, clip=0.5, network=network).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
     one, other = (game.play(world, 40_000, torch.Generator().manual_seed(int(world))) for world in (False, True))

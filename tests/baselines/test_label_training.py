@@ -128,6 +128,6 @@ def test_labels_that_are_wrong_one_time_in_three_are_learnt_from(
 @pytest.mark.thorough
 @pytest.mark.parametrize("cls", METHODS)
 def test_labels_that_are_all_noise_teach_nothing(cls: type[LabelPrivate]) -> None:
-    """Of two seeds, as the images of a class fall together; the same training reaches 0.9 at epsilon 2."""
+    """Two seeds, as the images of a class are similar; the same training reaches 0.9 at epsilon 2."""
     found = [accuracy(convert(cls, Budget(0.01), private=toy_private(n=400), seed=s, **LEARNING)) for s in range(2)]
     assert sum(found) / 2 < 0.6

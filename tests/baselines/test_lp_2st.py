@@ -1,4 +1,4 @@
-"""LP-2ST: disjoint stages, what the second one asks and learns from, and the paper's settings."""
+"""LP-2ST: disjoint stages, queries and training data of the second one, and the paper's settings."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def corners(model: Any, images: Tensor) -> Tensor:
 def test_the_second_stage_learns_from_both_parts_but_for_unlikely_answers(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
 ) -> None:
-    """Of the first part, records whose noisy label is among as many of the likeliest classes as k* is on average."""
+    """Return records of the first part whose noisy label is among as many of the likeliest classes as the mean k*."""
     asked, _, answers = watched(monkeypatch)
     trained: list[tuple[Any, Tensor, float]] = []
     monkeypatch.setattr(lp_2st, "ask", corners)

@@ -1,4 +1,4 @@
-"""P3GM: sensitivities and noise of every release, the gradients, the mixture's algebra, and what is said of it all."""
+"""P3GM: sensitivities and noise of every release, the gradients, the mixture's algebra, and claims."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ AUTHORS = P3gmParameters(None, 5.0, 100.0, 1.4, 1, 20, 300 / 63_000, 840)
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -155,7 +155,7 @@ def test_the_mixtures_noise_is_drawn_as_often_as_the_ledger_says(kinds: int, mon
     assert entry.count == len(drawn) and entry.event.noise_multiplier == 7.0
 
 
-# What the phases find where there is no noise.
+# Results of the phases without noise.
 
 
 def test_components_are_those_of_the_matrix_by_falling_eigenvalue() -> None:

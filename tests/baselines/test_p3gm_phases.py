@@ -1,4 +1,4 @@
-"""P3GM's phases one by one: where the mixture starts, what the warm-up aims at, whose draw belongs to which record."""
+"""P3GM's phases one by one: the mixture's start, the warm-up's target, and the draw of each record."""
 
 from __future__ import annotations
 

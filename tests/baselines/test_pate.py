@@ -1,4 +1,4 @@
-"""PATE: what is asked about which images, what the student learns from, and what is refused."""
+"""PATE: which images are queried, the student's training data, and refused settings."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rows(images: Tensor) -> set[bytes]:
 
 @BOTH
 def test_public_images_are_the_papers_and_the_default(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The teachers are asked about public images, the student learns from nothing else, and no image is asked twice."""
+    """Only public images are queried, each once, and the student is trained on nothing else."""
     assert cls().images == "public" and cls().needs == {"teacher_ensemble", "public_data"}
     learnt: list[Tensor] = []
     learn = NoisyVotes._learn
@@ -130,7 +130,7 @@ def test_an_answer_stays_with_its_image_where_some_are_not_answered(monkeypatch:
 
 
 def test_refused_images_are_not_among_those_without_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 40 images put to the threshold some are refused; the eight further ones are learnt from as well, no others."""
+    """Some of 40 images fail the threshold; the student also learns from the eight further ones, and from no others."""
     got: list[Any] = []
 
     def learn(self: Any, student: str, teacher: Teacher, asked: Tensor, targets: Tensor, rest: Tensor, ctx: Any) -> Any:
@@ -301,7 +301,7 @@ GOLDEN: list[Any] = [
      7.99984067809311, math.inf,
      [[1.1573278, -1.2705559, -0.2711231, -0.1422350], [1.0827701, -1.9268242, 0.1623490, 0.2969910]]),
 ]  # fmt: skip
-"""Of version 1, tiers paper and quick: noise, claim, accounted epsilon and two rows of the student's logits."""
+"""Golden values of version 1, tiers paper and quick: noise, claim, accounted epsilon and two rows of logits."""
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""PATE-GAN: who sees which record, what a query takes, what is asked and charged, losses by hand."""
+"""PATE-GAN: which records teachers see, inputs of a query, cost of queries, losses by hand."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_teachers_are_told_apart_and_their_votes_counted() -> None:
 
 
 def test_the_gradient_at_an_image_depends_on_its_label() -> None:
-    """Of thousands of pixels, too, where a label that is one input more moves it by nothing."""
+    """Also with thousands of pixels, where one more input for the label has almost no weight."""
     torch.manual_seed(0)
     pixels, student = torch.rand(8, 12_288, requires_grad=True), Perceptrons(1, 12_288, 2, 16)
     of_label = []

@@ -1,4 +1,4 @@
-"""What the votes of PATE cost: claims, the noise that a budget needs, ledger, and the game of an audit."""
+"""Cost of the votes of PATE: claims, the noise for a budget, ledger, and the audit game."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_claim_holds_at_the_delta_asked_for(cls: type[Any]) -> None:
 
 
 def test_the_ledger_of_laplace_votes() -> None:
-    """12 answers at scale 20, one vote of which moves: L1 sensitivity 2."""
+    """12 responses at scale 20, of which one vote changes: L1 sensitivity 2."""
     method = smoke(Pate, scale="20", query_count="12")
     (votes,) = method.ledger(method.plan(FIELDS, "toy")).entries(Unit.EXAMPLE)
     assert (votes.event, votes.count) == (LaplaceDpEvent(10.0), 12)
@@ -117,7 +117,7 @@ def test_the_threshold_is_charged_for_every_image_asked_about() -> None:
 @pytest.mark.parametrize("given", [{}, {"threshold": "0"}, {"threshold": "0.9"}, {"answers": "1"}])
 def test_votes_are_asked_exactly_as_often_as_charged(given: dict[str, str]) -> None:
     of = toy()
-    answers = {} if given.get("threshold") == "0" else {"answers": "8"}  # plain GNMax answers whatever it is asked
+    answers = {} if given.get("threshold") == "0" else {"answers": "8"}  # plain GNMax answers all queries
     release = convert(PateGnmax, of=of, **({"query_count": "16"} | answers | given))
     entries = {e.why.split(" of ")[0]: e.count for e in release.ledger.entries(Unit.EXAMPLE)}
     threshold = entries.get("the noisy largest count, against the threshold")

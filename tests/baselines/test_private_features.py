@@ -1,4 +1,4 @@
-"""Private features: one account, the noise that it stands for, what is kept, and what is released."""
+"""Private features: one account, its noise, stored values, and the release."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from bench.testing import CLASSES, SHAPE, MemoryArtifacts, asking_context, conte
 
 DELTA = 1e-5
 MU = {1.0: 0.26805, 3.0: 0.71912, 8.0: 1.66603}
-"""Of Gaussian mechanisms at delta 1e-5, by epsilon."""
+"""Golden mu of Gaussian mechanisms at delta 1e-5, by epsilon."""
 FIELDS = Spending(steps=60, multiplier=1.0, share=0.2, neighbours="add-or-remove")
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -139,7 +139,7 @@ def test_the_whitening_and_the_gradients_have_streams_of_their_own() -> None:
 def test_a_solved_number_of_steps_is_the_number_taken(
     cls: type[Any], epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At z = 30 they are fewer than the field's 120, all of which were once taken, whatever was charged."""
+    """At z = 30 they are fewer than the field's 120, which a former version used at any cost."""
     given = {"steps": "120"}
     if cls is DpTeacher:
         given |= {"teacher": "private-features", "conversion": "none"}
@@ -207,7 +207,7 @@ def test_the_rate_follows_from_the_noise_on_a_logit() -> None:
 def test_an_audit_refutes_half_of_the_noise_and_a_third_of_the_epsilon_but_not_the_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of one step that the whole budget goes to."""
+    """The game is a single step that uses the whole budget."""
     game = PrivateFeatures(steps=1, whitening="none").game(Budget(3.0), "mnist", CLASSES)
     assert game.claimed == game.accounted == pytest.approx(3.0, rel=0.01)
     assert audit(game, plays=40_000, seed=0).verdict == "not refuted"

@@ -1,4 +1,4 @@
-"""dp-sgd, ts-adp, gm-dp and zcdp: what is clipped, what noise is added when, what is claimed, and what is released."""
+"""dp-sgd, ts-adp, gm-dp and zcdp: clipping, noise by step, claims, and the release."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ every_method = pytest.mark.parametrize("name", METHODS)
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -403,7 +403,7 @@ def test_ts_adp_trains_with_its_constants_and_releases_the_same_function(monkeyp
 def test_a_falling_rate_begins_where_noise_allows(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, str], rate: float
 ) -> None:
-    """0.02 B / sigma, by hand, and of 2048 records where B is more; a constant rate is what was asked for."""
+    """0.02 B / sigma, by hand, and with 2048 records if B is larger; a constant rate is the given one."""
     seen: list[float] = []
 
     def spy(network: nets.Classifier, name: str, private: Any, settings: Any, *rest: Any) -> None:

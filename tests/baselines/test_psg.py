@@ -1,4 +1,4 @@
-"""psg: what is matched, what is spent, what depends on private data, and how a student is trained on a tiny set."""
+"""psg: the matched gradients, the spent budget, dependence on private data, and training of a student on a tiny set."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def rng(seed: int = 0) -> torch.Generator:
 
 
 class Spy:
-    """Counts the mechanism's uses, notes the weights it was used at, and gives what it is told to."""
+    """Counts the mechanism's uses, records the weights, and returns given values."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, constant: bool = False) -> None:
         self.at: list[Tensor] = []
@@ -355,7 +355,7 @@ def test_moved_images_are_shifted_scaled_or_turned() -> None:
 
 
 def test_turned_images_keep_their_shape_where_sides_differ() -> None:
-    """A disc in a 12x36 image stays a disc, whatever the angle."""
+    """A disc in a 12x36 image stays a disc at every angle."""
     rows, columns = torch.meshgrid(torch.arange(12) - 5.5, torch.arange(36) - 17.5, indexing="ij")
     disc = (rows.square() + columns.square() <= 16).float().expand(600, 1, 12, 36)
     found = moved(disc, rng())

@@ -1,4 +1,4 @@
-"""PSG step by step: where the set starts, how it moves, how often a gradient is used, passes over the set."""
+"""PSG step by step: the set's start, its moves, the uses of a gradient, passes over the set."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def synthesise(plugin: Psg) -> None:
 
 @pytest.mark.parametrize(("start", "mean", "deviation"), [("noise", 0.2, 0.7), ("black", 0.0, 0.07)])
 def test_the_set_starts_around_the_mean_or_nearly_black(start: Any, mean: float, deviation: float) -> None:
-    """In pixels, 0.2 + 0.7 x of what a network sees."""
+    """In pixels: 0.2 + 0.7 x the network's input."""
     drawn = method(start=start, mean=0.2, std=0.7)._start((40, *SHAPE), torch.Generator().manual_seed(0))
     pixels = 0.2 + 0.7 * drawn.detach()
     assert float(pixels.mean()) == pytest.approx(mean, abs=0.03)
@@ -40,7 +40,7 @@ def test_the_set_starts_around_the_mean_or_nearly_black(start: Any, mean: float,
 
 
 def test_clamping_keeps_pixels_between_black_and_white(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ends are reached, wherever the mean lies."""
+    """Both ends are reached for every mean."""
     plugin = method(clamp=True, mean=0.2, std=0.7, rate=100.0)
     synthetic = torch.zeros(2, *SHAPE, requires_grad=True)
     ways = torch.tensor([1.0, -1.0])[:, None, None, None]

@@ -1,4 +1,4 @@
-"""RGP: the carriers, the gradient that is made of theirs, its noise, and what one record moves."""
+"""RGP: the carriers, the gradient from theirs, its noise, and one record's influence."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_the_update_is_the_projection_on_the_carriers_span() -> None:
 
 @pytest.mark.parametrize("carried", ["both", "left"])
 def test_carriers_come_from_the_weight_and_then_from_how_it_moved(carried: str) -> None:
-    """Left carriers alone come from the weight in all steps, as in the code."""
+    """The left carriers are computed only from the weight, in all steps, as in the code."""
     made = carriers(warm_up=2, carriers=carried)
     with torch.no_grad():
         made.weights["hidden.weight"].add_(torch.outer(torch.tensor([0.0, 1, 0]), torch.tensor([0.0, 0, 0, 9.0])))

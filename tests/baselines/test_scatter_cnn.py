@@ -1,4 +1,4 @@
-"""ScatterNet CNN: DP-SGD on kept features is DP-SGD on the images, and what is released takes raw images."""
+"""ScatterNet CNN: DP-SGD on stored features equals DP-SGD on the images, and the release takes raw images."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_private
 
 
 class Untouchable(nn.Module):
-    """A teacher that must not be asked."""
+    """A teacher that must not be queried."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         raise AssertionError("the undefended teacher was asked")

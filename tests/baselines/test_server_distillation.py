@@ -1,4 +1,4 @@
-"""What federations' servers do between clients and student: starts, steps, images that are moved, kept and drawn."""
+"""Server steps of federations between clients and student: starts, steps, images that move, are kept or drawn."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_feddafls_student_sees_moved_images_if_asked(augment: str, monkeypatch: 
 
 
 def test_dense_asks_whether_student_and_ensemble_differ_and_not_whether_the_student_is_right() -> None:
-    """The ensemble says 1, the student 0, which is what was asked for: still they differ."""
+    """The ensemble predicts 1, the student the wanted class 0: they still differ."""
     t, s = torch.tensor([[0.0, 1.0, 0.0]]), torch.tensor([[3.0, 0.0, 0.0]])
     p, q = t[0].softmax(0), s[0].softmax(0)
     divergence = float((p * (p / q).log()).sum())
@@ -205,7 +205,7 @@ def test_dense_asks_whether_student_and_ensemble_differ_and_not_whether_the_stud
 
 
 def synthesised(monkeypatch: pytest.MonkeyPatch, **given: str) -> tuple[Tensor, list[Any], list[Any]]:
-    """A batch of DENSE, whose images are halved instead of moved; what Adam moves, and the distances in the loss."""
+    """A batch of DENSE with halved instead of moved images; the parameters of Adam, and the distances in the loss."""
     method, clients, models = trained(Dense, BATCH_NORM, generator_steps="1", **given)
     moved: list[Any] = []
     distances: list[Any] = []

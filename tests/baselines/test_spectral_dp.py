@@ -1,4 +1,4 @@
-"""Spectral-DP: frequencies by hand, what is clipped and noised, and the faults of the published code."""
+"""Spectral-DP: frequencies by hand, clipping and noise, and the faults of the published code."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def spectrum(model: Any, **given: Any) -> Spectrum:
 
 
 def test_frequencies_by_hand() -> None:
-    """Of four numbers: the mean, one cosine and one sine; and with ratio 1 the alternating one too."""
+    """Basis for four numbers: the mean, one cosine and one sine; with ratio 1 also the alternating one."""
     s = math.sqrt(0.5)
     expected = [[0.5, 0.5, 0.5, 0.5], [s, 0, -s, 0], [0, s, 0, -s], [0.5, -0.5, 0.5, -0.5]]
     torch.testing.assert_close(low_frequencies(4, 1.0), torch.tensor(expected).double())
@@ -161,7 +161,7 @@ def test_every_kept_coefficient_has_the_whole_noise(monkeypatch: pytest.MonkeyPa
 
 
 def test_noise_falls_with_the_share_of_frequencies() -> None:
-    """Of kernels on maps of 12 x 12, 7 x 7 of 12 x 12 frequencies are left, and so much of the noise's energy."""
+    """Kernels on maps of 12 x 12 keep 7 x 7 of 12 x 12 frequencies, and that share of the noise's energy."""
     made = spectrum(network())
     energy = made.matrices["body.trunk.3.weight"].square().sum(0)
     assert energy.tolist() == pytest.approx([49 / 144] * 16)

@@ -1,4 +1,4 @@
-"""TopAgg in private training: whose votes are whose, how far a record reaches, what noise there is, what is learnt."""
+"""TopAgg in private training: the vote of each record, its influence, the noise, and that it learns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, asking_context, toy_private
 
 PARAMETERS = 26_010 - 198
-"""Of relu-cnn for the toy images: the last layer has 4 outputs instead of 10."""
+"""Number of parameters of relu-cnn for the toy images: the last layer has 4 outputs instead of 10."""
 
 
 def network() -> nets.Classifier:
@@ -47,7 +47,7 @@ def trained() -> nets.Classifier:
 
 
 def of_each(coding: Votes, gradients: Any, chosen: Tensor, chunk: int = 1) -> Tensor:
-    """(n, d): the votes of these toy records, so many computed together."""
+    """Return the (n, d) votes of these toy records, computed in groups of `at_once`."""
     images, labels = toy_private(n=250)
     found = []
     for part in chosen.split(chunk):
@@ -68,7 +68,7 @@ def total_of(coding: Votes, rows: Tensor) -> Tensor:
 @pytest.mark.parametrize("clip", [1e-5, 1e9])
 @pytest.mark.parametrize("make", [network, trained])
 def test_a_record_reaches_sqrt_k_and_no_other_ones_vote(clip: float, make: Any) -> None:
-    """Whichever record goes, all others vote as before, to the last vote, with signs of their own."""
+    """If any record is removed, all others have exactly the same votes, each with its own signs."""
     model = make()
     gradients, coding = GRADIENTS["opacus"](model, 1), votes(model, clip=clip)
     whole = of_each(coding, gradients, torch.arange(24))
@@ -101,7 +101,7 @@ def test_gradients_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_stochastic_signs_belong_to_the_record() -> None:
-    """In whatever order records come."""
+    """The order of records does not matter."""
     model = network()
     gradients = GRADIENTS["opacus"](model, 1)
     coding = votes(model, clip=1e9)
@@ -130,7 +130,7 @@ def test_training_tells_the_coding_whose_gradients_come(monkeypatch: pytest.Monk
 
 
 def test_every_coordinate_has_the_noise_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty batch: what is released is N(0, z^2 k) over B on all d coordinates, also where nobody votes."""
+    """With an empty batch the release is N(0, z^2 k) over B on all d coordinates, also without votes."""
     empty_batches(monkeypatch)
     release = convert(TopAgg, steps=1, batch=8, rate=1.0, aggregate="mean", multiplier=1.5)
     found = moved(release)
@@ -169,7 +169,7 @@ def test_claim_and_account_are_one_number() -> None:
 
 @pytest.mark.thorough
 def test_the_epsilon_does_not_depend_on_the_votes() -> None:
-    """The released code's does: it takes the smaller of the Gaussian's cost and a function of the noisy votes."""
+    """The released code does: it takes the minimum of the Gaussian's cost and a function of the noisy votes."""
     one, other = toy(64), replace(toy(64), private=toy_private(seed=5, n=64))
     releases = [
         convert(TopAgg, multiplier=1.5, teacher=of, kept=kept) for of, kept in ((one, 0.01), (other, 0.01), (one, 0.3))

@@ -1,4 +1,4 @@
-"""The students of DGD's Fig. 4: losses of their generators by hand, what they are told, what the ledger says."""
+"""The students of DGD's Fig. 4: losses of their generators by hand, their inputs, the ledger."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FREE = Budget(math.inf)
 
 
 class Untouchable(nn.Module):
-    """A network that must not be asked."""
+    """A network that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")

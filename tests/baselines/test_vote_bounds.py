@@ -109,7 +109,7 @@ def test_the_thresholds_bound_holds(largest: float, sigma: float) -> None:
 
 
 def test_a_bound_from_a_larger_lead_than_there_is_would_be_wrong() -> None:
-    """What the tests above would notice: with q of a lead of 16 instead of 7 the true divergence is larger."""
+    """The tests above would notice this fault: with q of a lead of 16 instead of 7 the true divergence is larger."""
     orders, votes = FEW_WHOLE_ORDERS[:40], np.array([9.0, 2.0, 2.0])
     false = np.array([[18.0, 2.0, 2.0]])
     law = worst_neighbour(votes, stats.laplace(scale=1.5), orders)

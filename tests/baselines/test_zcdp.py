@@ -1,4 +1,4 @@
-"""zCDP: its schedules of noise, what its theorem claims and where that is disputed, and budgets solved for."""
+"""zCDP: its schedules of noise, its theorem's claim and where that is disputed, and solved budgets."""
 
 from __future__ import annotations
 
@@ -163,13 +163,13 @@ def test_without_noise_nothing_is_claimed(z: float) -> None:
     [(0.01, 6.0, 2000, True), (0.1, 6.0, 500, True), (0.02, 1.0, 500, True), (0.01, 0.6, 10_000, False)],
 )
 def test_the_claim_is_above_the_account_but_for_small_noise(q: float, sigma: float, steps: int, holds: bool) -> None:
-    """Why the ledger, and not the theorem, is what is proved."""
+    """The reason why the accounted epsilon is from the ledger, not from the theorem."""
     accounted = account(DpSgdParameters(q, steps, sigma).ledger(), Unit.EXAMPLE, 1e-5).epsilon
     assert (sampled_zcdp_epsilon([sigma] * steps, q, 1e-5) >= accounted) == holds
 
 
 def planned(budget: Budget, **given: Any) -> DpSgdParameters:
-    """With full batches where the account is asked for: Gaussians alone are accounted in closed form, fast."""
+    """Full batches for tests of the account: Gaussians only are accounted in closed form, which is fast."""
     batch = 10_000 if budget.account == "accounted" else 100
     method = Zcdp(**{"batch": batch, "steps": 200, "epochs": 4, "k": 0.3, **given})
     return method._calibrate(method.settings("mnist"), 10_000, budget)

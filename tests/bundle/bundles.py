@@ -33,7 +33,7 @@ SEED = 73104295
 ALONE = ["--method.committee", "1"]
 """A committee would train four students more, of whom a bundle knows nothing."""
 ATTACKED = ["--attack", "loss-threshold"]
-"""So that the record of a method that asks no teacher has one's accuracy to be kept back."""
+"""Adds a teacher's accuracy to the record of a method without teacher, which a bundle must withhold."""
 KINDS: dict[str, list[str]] = {
     "dpsd data": ["dpsd", "--attack", "gmi", *ALONE],
     "dpsd label": ["dpsd", "--method.mode", "label", *ALONE],

@@ -1,4 +1,4 @@
-"""A bundle that is made to fill the memory or to take for ever ends in one line, within 1 GiB and 30 s.
+"""A bundle that would exhaust memory or time is refused in one line, within 1 GiB and 30 s.
 
 `PYTHONPATH=tests:. python tests/bundle/test_bundle_bombs.py` prints the table of docs/releasing.md.
 """

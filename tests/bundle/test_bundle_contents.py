@@ -1,4 +1,4 @@
-"""What leaves: only files and keys that are on a list, and nothing that was measured on private data."""
+"""Contents of a bundle: only listed files and keys, and no measurement on private data."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ DATA_DEPENDENT = ("answered", "data_dependent_epsilon_diagnostic", "mean_candida
 
 
 def laboratory(record: Record) -> dict[str, str]:
-    """What stands in a record and may not leave, by name; but for what equals the student's own accuracy."""
+    """Return a record's withheld values by name, without those equal to the student's own accuracy."""
     public = {value for name, value in record.metrics.items() if name in ("accuracy", "accuracy.lo", "accuracy.hi")}
     numbers = {name: value for name, value in record.metrics.items() if value is not None and value not in public}
     solved = record.privacy["solved"]

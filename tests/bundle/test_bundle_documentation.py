@@ -1,4 +1,4 @@
-"""docs/releasing.md speaks of every field of a record, and of every metric that runs have written."""
+"""docs/releasing.md documents every field of a record, and every metric of runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAGE = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
 
 
 def named() -> list[str]:
-    """What the first column of the table names."""
+    """Return the names in the first column of the table."""
     rows = re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
 
@@ -38,6 +38,6 @@ def test_every_metric_is_in_the_table() -> None:
 
 
 def test_only_accuracy_is_read_of_the_metrics() -> None:
-    """The allow-list is in the code: whoever reads another metric must change this test and the table."""
+    """The allow-list is in the code: exporting another metric requires changing this test and the table."""
     sources = [Path(module.__file__ or "").read_text(encoding="utf-8") for module in (account, network)]
     assert set(re.findall(r"metrics\[f?\"([a-z_.{}]+)\"\]", "".join(sources))) == {"accuracy{end}"}

@@ -78,7 +78,7 @@ def test_load_gives_the_released_student() -> None:
 GREY, COLOUR = (1, 16, 16), (3, 32, 32)
 LONG = {("wavelet-cnn", GREY), ("wavelet-linear-mirrored", GREY)}
 SHORT = {("datalens", COLOUR)}
-"""Networks that do more of what `wavelet-linear` does are tried among the slow tests; so is colour, but for one."""
+"""Larger variants of `wavelet-linear` are tested among the slow tests; so is colour, with one exception."""
 PROGRAMS = [
     pytest.param(arch, shape, marks=pytest.mark.slow if case in LONG or (shape == COLOUR and case not in SHORT) else ())
     for case in itertools.product(nets.own_names(), (GREY, COLOUR))

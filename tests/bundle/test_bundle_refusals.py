@@ -1,4 +1,4 @@
-"""What is not exported, what the user is told, and that nothing is left behind."""
+"""Refused exports: their messages, and that they leave no files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Prepare = Callable[[Path], list[str]]
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Two finished runs in an output directory of one's own."""
+    """Two finished runs in a separate output directory."""
     for kind in ("rr", "no-defence"):
         source = record_of(kind)
         shutil.copytree(source, tmp_path / "runs" / "records" / source.name)
@@ -133,7 +133,7 @@ def test_a_record_of_another_ledger(tmp_path: Path, runs: Path, capsys: pytest.C
 def test_a_record_of_other_noise(
     tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str], change: dict[str, object], words: str
 ) -> None:
-    """Its hash is of the spec, where the noise stands too; what is exported is the account's word. None: lacks it."""
+    """The hash covers the spec, which states the noise too; the export uses the account's statement. None: missing."""
     run = runs / "records" / record_of("rr").name
     record = Record.read(run / "record.json")
     changed = record.privacy | change

@@ -1,4 +1,4 @@
-"""`bench verify`: what it accepts, and that it finds every way in which a bundle is not what it says."""
+"""`bench verify`: it accepts valid bundles, and finds every kind of invalid one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ IMPORT = "import torch, os; os.system('touch /tmp/run')"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A bundle of one's own: randomised labels, finite per label and infinite per example."""
+    """A separate bundle: randomised labels, finite per label and infinite per example."""
     return shutil.copytree(untrained_bundle(), tmp_path / "bundle")
 
 

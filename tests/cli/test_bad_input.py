@@ -279,7 +279,7 @@ def test_a_damaged_board_is_one_line(
 
 
 def test_images_that_are_not_finite_fail_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """As black images they would be judged, and a target whose search diverges would look protected."""
+    """They would be scored as black images, and a target whose search diverges would look protected."""
     write_toy(tmp_path, 160)
     given = [*RUN, "--dataset", f"npz:{tmp_path}/toy.npz", "--attack", "gmi", "--attack.lr", "1e300"]
     assert main([*given, "--out", str(tmp_path / "runs")]) == 1

@@ -1,4 +1,4 @@
-"""`bench choose` on boards made for the purpose."""
+"""`bench choose` on constructed boards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_student_that_was_taught_wrong_labels_is_no_candidate() -> None:
 
 
 def test_a_teacher_that_is_not_asked_makes_no_other_release() -> None:
-    """It was there for the attack's control. Of the two rows the one of more seeds stands; votes are another matter."""
+    """The teacher only served the attack's baseline: the row with more seeds remains. Votes differ in substance."""
     taught = {"options": '{"teacher": {"epochs": 12}}', "teacher": "datalens", "attack": "loss-threshold", "auc": 0.5}
     rows = [proved("dp-sgd", 8.0, 0.97, dataset="mnist", seeds="0", **taught)]
     rows += [proved("dp-sgd", 8.0, 0.96, dataset="mnist", teacher="resnet18", seeds="0 1 2")]

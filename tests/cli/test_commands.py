@@ -297,7 +297,7 @@ def test_noise_from_the_system_differs_and_seeded_does_not(
     (before,) = (finished[0] / "runs" / "steps" / "release").glob("[!.]*/model.safetensors")
 
     def student(noise: str, out: str) -> bytes:
-        """Of the finished run's teacher, which is not trained again."""
+        """Convert the finished run's teacher, which is not trained again."""
         shutil.copytree(finished[0] / "runs" / "steps" / "teacher", here / out / "steps" / "teacher")
         run = ["run", "--method", "dpsd", "--tier", "smoke", "--teacher", "datalens", "--noise", noise, "--out", out]
         assert main(run) == 0

@@ -1,4 +1,4 @@
-"""What tensors free is kept for the next ones."""
+"""Memory freed by tensors is kept for later ones."""
 
 from __future__ import annotations
 

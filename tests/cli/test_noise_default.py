@@ -1,4 +1,4 @@
-"""Where the privacy noise comes from when no option says so."""
+"""The default source of privacy noise."""
 
 from __future__ import annotations
 

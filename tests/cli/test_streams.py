@@ -1,4 +1,4 @@
-"""Terminals and names: a lost output, another encoding or an odd name of a folder never loses a finished run."""
+"""Terminals and names: a lost output, another encoding or an unusual folder name never loses a finished run."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def closed_pipe() -> Iterator[int]:
 
 
 def run_with(stdout: int, *words: str, stderr: int | None = None) -> tuple[int, str]:
-    """The exit status of `bench` with a standard output, and what it says on standard error."""
+    """Return the exit status of `bench` with the given standard output, and its standard error."""
     done = subprocess.run(
         [*BENCH, *words], stdout=stdout, stderr=subprocess.PIPE if stderr is None else stderr, timeout=120
     )

@@ -1,4 +1,4 @@
-"""A user's own teacher on the command line: its file, and the normalisation that is found beside it."""
+"""A user's own teacher on the command line: its file, and the normalisation in a file next to it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def write(folder: Path, name: str, content: Any) -> Path:
-    """Weights of no bytes with that file beside them."""
+    """Empty weights with that file next to them."""
     text = content if isinstance(content, str) else json.dumps(content)
     (folder / name).write_text(text, encoding="utf-8")
     (folder / "model.safetensors").touch()

@@ -1,4 +1,4 @@
-"""What several releases of the same private records promise together: the end of a run, and `bench account`."""
+"""Joint guarantee of several releases of the same private records: the end of a run, and `bench account`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def composed(*records: Record, delta: float | None = None) -> list[releases.Comp
 
 
 def test_ledgers_of_all_releases_compose_for_a_record_alone(tmp_path: Path) -> None:
-    """Multipliers of 3 and 4 are one of 12 / 5; of an answer nothing is said."""
+    """Multipliers of 3 and 4 equal one of 12 / 5; no line is about single responses."""
     (line,) = together([released(0, 3.0), released(1, 4.0)], tmp_path)
     assert f"epsilon of {gaussian_epsilon(5 / 12, 1e-5):.4g} per example at delta 1e-05" in line
     assert "2 releases" in line

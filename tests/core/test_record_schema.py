@@ -1,4 +1,4 @@
-"""The JSON Schema of records: current, and met by published records and audits."""
+"""The JSON Schema of records: it is current, and published records and audits satisfy it."""
 
 from __future__ import annotations
 

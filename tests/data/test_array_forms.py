@@ -1,4 +1,4 @@
-"""A user's arrays in every form whose meaning is certain, and refusals where it is not."""
+"""A user's arrays in every unambiguous form, and refusals of ambiguous ones."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from bench.data.class_counts import class_lines
 
 
 def images(name: str, train: list[int], test: list[int]) -> ImageData:
-    """As many training and test images of each class as are said."""
+    """A data set with the given numbers of training and test images per class."""
     parts = []
     for counts in (train, test):
         labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))

@@ -1,4 +1,4 @@
-"""Image files decoded once: shared, whole or not at all, never believed when they are broken."""
+"""Image files decoded once: shared, complete or absent, and verified before use."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_large_parts_are_named_by_their_file_and_not_read(tmp_path: Path, monkey
 
 
 def test_two_folders_of_equal_names_sizes_and_times_are_two(tmp_path: Path) -> None:
-    """As archives are unpacked whose times were made equal."""
+    """Archives may be unpacked with equal modification times."""
     for seed, name in enumerate(("one", "two")):
         for file in noise(tmp_path / name, 40, seed=seed).rglob("*.png"):
             with Image.open(file) as image:

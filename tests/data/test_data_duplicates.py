@@ -79,7 +79,7 @@ def with_record(of: str, name: str) -> tuple[data.ImageData, data.Split, int]:
 
 
 def without_record(given: data.ImageData, shared: data.Split, row: int) -> Parted:
-    """What is left of copies where the record is not there; all others keep their places."""
+    """Return the remaining duplicates without the record; all others keep their positions."""
     return without_copies(given, replace(shared, private=shared.private[shared.private != row]))
 
 
@@ -148,7 +148,7 @@ def test_copies_in_another_data_set_leave_the_private_part() -> None:
 
 
 def test_material_test_set_is_fixed_and_spec_differs(tmp_path: Path) -> None:
-    """What a run prints of its test set, and measures on it, is the same whichever private record is a copy."""
+    """Counts and measurements of the test set are the same for every private record that is a duplicate."""
     found = {}
     for of in ("test", "no"):
         given, _, _ = with_record(of, "iid")

@@ -75,7 +75,7 @@ def test_one_tree_holds_out_a_sixth_of_each_class_by_hash(tmp_path: Path) -> Non
 
 
 def test_names_of_another_encoding_than_utf8_are_read(tmp_path: Path) -> None:
-    """As a zip archive with names in Latin 1 leaves them."""
+    """A zip archive with names in Latin 1 unpacks to such names."""
     for name in ("a", "b"):
         for index in range(8):
             put(tmp_path / name / f"{index}.png", 20 * index).rename(tmp_path / name / f"caf\udce9-{index}.png")

@@ -1,4 +1,4 @@
-"""Disjoint parts: golden client sizes of the literature, and parts that no other record can move."""
+"""Disjoint parts: published client sizes as golden values, and parts that do not depend on other records."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_plain_dirichlet_shares_have_the_mean_and_spread_of_their_law() -> None:
 
 
 def test_a_client_with_its_equal_share_gets_no_more_however_small_alpha() -> None:
-    """Of ten classes over five clients: at most an equal part, but for the last record, and one class more."""
+    """Ten classes over five clients: at most an equal part, up to its last record, and one class more."""
     labels = np.repeat(np.arange(10), 100)
     sizes = [len(part) for seed in range(60) for part in by_dirichlet(labels, 5, 1e-3, seed, balanced=True)]
     assert max(sizes) <= 200 - 1 + 100 and sum(sizes) == 60 * 1000

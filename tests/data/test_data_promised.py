@@ -31,7 +31,7 @@ class Bare(Odd):
     facts = None
 """
 CALLED = iter(f"odd{number}" for number in range(100))
-"""Modules stay imported, so each has a name of its own."""
+"""Modules stay imported, so that each needs another name."""
 
 
 def odd(folder: Path, monkeypatch: pytest.MonkeyPatch, fault: str = "pass", of: str = "Odd") -> str:

@@ -1,4 +1,4 @@
-"""Published sets that cannot be had here, read from small files in their exact formats; and the real ones that can."""
+"""Published sets that are not available here, read from small files in their exact formats; and real ones."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_canaries_are_private_records_of_iid_with_another_label() -> None:
     clean_images, clean = data.private_part(of, iid)
     assert torch.equal(images, clean_images) and (labels != clean).nonzero().flatten().tolist() == rows.tolist()
     assert labels.min() >= 0 and labels.max() < of.classes
-    # The label of a canary is a matter of its index alone
+    # The label of a canary depends only on its index
     moved = (labels - clean)[rows] % of.classes
     relabelled = dataclasses.replace(of, train_labels=of.train_labels.flip(0))
     others = data.private_part(relabelled, found)[1] - data.private_part(relabelled, iid)[1]
@@ -158,7 +158,7 @@ def test_disjoint_needs_two_private_classes(classes: int, name: str) -> None:
 
 @pytest.mark.parametrize("total", [12, 61, 200])
 def test_a_public_part_is_half_of_the_attackers_and_takes_nothing_else(total: int) -> None:
-    """The teachers' records stay, the attacker keeps the smaller hashes, and the test set (all 255) is no one's."""
+    """The teachers' records stay, the attacker keeps the smaller hashes, and the test set (all 255) is in no part."""
     of = make("toy", total)
     without, found = data.split(of, "iid"), data.split(of, "iid", public=True)
     assert without.public is None and data.public_part(of, without) is None

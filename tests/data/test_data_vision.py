@@ -30,7 +30,7 @@ def idx(array: np.ndarray) -> bytes:
 
 
 def write_idx(raw: Path, train: int = 12, test: int = 6) -> None:
-    """A tiny MNIST: image i is filled with i, but for one corner pixel; label i mod 10."""
+    """A tiny MNIST: image i is filled with i, except one corner pixel; label i mod 10."""
     raw.mkdir(parents=True)
     for count, (images, labels) in ((train, FILES[:2]), (test, FILES[2:])):
         pixels = np.tile(np.arange(count, dtype=np.uint8)[:, None, None], (1, 28, 28))

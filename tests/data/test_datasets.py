@@ -14,7 +14,7 @@ UNPACKED = Path(__file__).resolve().parents[2] / "build" / "data"
 """Where tests/data/test_data_published.py unpacks archives."""
 NAMES = list(plugins.entries("data set"))
 TYPED = [*(set(NAMES) - {"medmnist"}), "medmnist:breastmnist", "usps@28", "lfw:60", "celeba-id:25"]
-"""As on the command line: medmnist asks for an argument."""
+"""Names as on the command line: medmnist requires an argument."""
 
 
 @pytest.mark.parametrize("check", [name for name in dir(testing.DatasetContract) if name.startswith("test_")])

@@ -32,7 +32,7 @@ def encoded(pixels: np.ndarray) -> bytes:
 
 
 def table(rows: slice, features: dict[str, Any] | None = FEATURES, **columns: Any) -> Any:
-    """Some of the rows, with what `datasets` says of their columns."""
+    """Some of the rows, with the features that `datasets` stores about their columns."""
     images = [{"bytes": encoded(one), "path": f"{k}.png"} for k, one in enumerate(IMAGES[rows])]
     made = pa.table({"image": pa.array(images, IMAGE), "label": pa.array(LABELS[rows]), **columns})
     said = {} if features is None else {"huggingface": json.dumps({"info": {"features": features}})}
@@ -50,7 +50,7 @@ def write(file: Path, content: Any) -> None:
 
 
 def hub(path: Path, **splits: Any) -> Path:
-    """As on the hub."""
+    """File names as on the hub."""
     for split, content in (splits or {"train": table(slice(24)), "test": table(slice(24, 30))}).items():
         write(path / "data" / f"{split}-00000-of-00001.parquet", content)
     return path

@@ -1,4 +1,4 @@
-"""What is run on a device that is no CPU: every method, every attack, a method of each kind in bfloat16, audits."""
+"""Runs for a device other than the CPU: every method, every attack, a method of each kind in bfloat16, audits."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
 FEW = 100
-"""Waits at one line that are too few for a loop: weights are written tensor by tensor, every model is asked once."""
+"""Number of waits at one line below which it is not in a loop: weights are stored tensor by tensor, for example."""
 LOOPS = {
     "bench/nets/generators.py": "attacks/dafl.py averages the statistics of batch normalisation, once, before it draws",
     "attacks/rmia.py": "one number is chosen by the areas under curves of the references, once",
 }
 """Files whose lines wait more often, and why they may."""
 AUDITED = ("dpsd", "dp-dfd", "class-moments", "pate", "no-defence")
-"""Methods of each kind that an audit asks: noisy answers, moments, an ensemble, none."""
+"""Methods for audits by kind of queries: noisy responses, moments, an ensemble, none."""
 EVERY = [(method, None, "fp32") for method in registry.entries("method")]
 EVERY += [("no-defence", attack, "fp32") for attack in registry.entries("attack")]
 EVERY += [(method, None, "bf16") for method in ("dgd", "dp-gan", "dp-teacher", "fed-dpsd", "fedavg", "rr")]
@@ -32,7 +32,7 @@ TAUGHT = (("teacher", "private-features"), ("conversion", "transcribe"), ("typic
 
 
 def steps_logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """A list that every progress bar adds to, from now on: the steps that it is told of."""
+    """Return a list to which every progress bar adds its steps from now on."""
     steps: list[int] = []
 
     @contextmanager

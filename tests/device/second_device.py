@@ -1,9 +1,9 @@
 """A second device for tests, made of CPU tensors: it refuses mixed arguments and counts what a GPU would wait for.
 
-A tensor on the device is a `DeviceTensor`, a wrapper around a CPU tensor that nobody else sees; torch takes its device
-for `standin:0`. `SecondDevice` is the dispatch mode under which operators are carried out: on the hidden CPU tensors,
-if all tensors with a shape are on the device. As on CUDA, a tensor without dimensions may come from the CPU, an index
-may too, and a generator has to be of the device on which numbers are drawn.
+A tensor on the device is a `DeviceTensor`, a wrapper around a hidden CPU tensor; torch sees its device as `standin:0`.
+`SecondDevice` is the dispatch mode that executes operators on the hidden CPU tensors, if all tensors with a shape are
+on the device. As on CUDA, a tensor without dimensions may come from the CPU, an index may too, and a generator must
+be on the device on which numbers are drawn.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ INDEXED = {aten.index, aten.index_put, aten.index_put_, aten._index_put_impl_, a
 
 
 class _Backend:
-    """What torch asks of the module of a device."""
+    """The interface that torch requires of a device's module."""
 
     def is_initialized(self) -> bool:
         return True
@@ -144,7 +144,7 @@ class DeviceTensor(Tensor):
         raise RuntimeError(f"{func} on the second device outside of SecondDevice")
 
     def tolist(self) -> Any:
-        """By way of the host, as torch does it for a device of its own."""
+        """Copy through the host, as torch does for a private-use device."""
         return self.cpu().tolist()
 
     def __repr__(self, *, tensor_contents: Any = None) -> str:
@@ -165,11 +165,11 @@ class _OwnGenerators(TorchFunctionMode):
 
 
 class SecondDevice(TorchDispatchMode):
-    """Carries out what is asked of tensors on the device.
+    """Executes operations on tensors of the device.
 
     Attributes:
         inside: the project's folder.
-        transfers: copies from the host to the device, by the line of the project that asked for them.
+        transfers: copies from the host to the device, by the line of the project that caused them.
         waits: reads of the device by the host, by that line.
     """
 

@@ -1,9 +1,9 @@
-"""Every method, attack and audit on a CUDA device, where there is one: torch itself says where the host waits for it.
+"""Every method, attack and audit on a CUDA device, if there is one: torch itself reports where the host waits.
 
     pytest -n 8 --dist load tests/device/test_plugins_on_cuda.py
 
-CI has no such device and runs the same on one made of CPU tensors (`test_plugins_on_second_device.py`), to which moving
-numbers to the device is no wait, as it is here unless the memory is pinned.
+CI has no such device and runs the same on one made of CPU tensors (`test_plugins_on_second_device.py`), where moving
+numbers to the device is not a wait; here it is one unless the memory is pinned.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps that progress bars were told of."""
+    """The steps that progress bars reported."""
     return steps_logged(monkeypatch)
 
 

@@ -1,7 +1,7 @@
-"""Every method, attack and audit on the second device, from data to record: nothing of the host among its tensors.
+"""Every method, attack and audit on the second device, from data to record: no tensor is left on the host.
 
-The host may wait for the device about once per logged step at any one line, and at lines that are no loop: then nothing
-is hidden that would keep a GPU idle. `make device` runs all of them.
+The host may wait for the device about once per logged step at each line, and outside of loops: then no wait is hidden
+that would keep a GPU idle. `make device` runs all of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps that progress bars were told of."""
+    """The steps that progress bars reported."""
     monkeypatch.setattr(torch, "Generator", Generator)
     return steps_logged(monkeypatch)
 

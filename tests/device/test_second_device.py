@@ -1,4 +1,4 @@
-"""The second device itself: what it refuses and counts, and that numbers on it are those of the CPU."""
+"""The second device itself: its refusals and counts, and that its results equal those of the CPU."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ pytestmark = [
 
 
 def told(arguments: Sequence[str]) -> int:
-    """The command; then says what its process holds of the device, in MiB."""
+    """Run the command; then print the memory of its process on the device, in MiB."""
     import sys
 
     status = main(arguments)

@@ -1,4 +1,4 @@
-"""Distillation without noise: what the student learns, what is left alone, and which options do what."""
+"""Distillation without noise: the student's training, unchanged weights, and the effect of options."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Quarters(SmallNet):
 
 
 class Watched(Classifier):
-    """Counts what it is asked, and whether with gradients."""
+    """Counts its queries, with and without gradients."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__(body)

@@ -1,4 +1,4 @@
-"""What a generator that the student judges learns from it, by hand."""
+"""A generator's gradient from the student's loss, by hand."""
 
 from __future__ import annotations
 

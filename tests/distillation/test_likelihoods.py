@@ -1,4 +1,4 @@
-"""What a noisy answer says of the teacher's class."""
+"""Likelihood of the teacher's class given a noisy response."""
 
 from __future__ import annotations
 

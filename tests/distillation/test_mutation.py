@@ -1,4 +1,4 @@
-"""Children of images."""
+"""Mutated copies of images."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_strokes_of_a_share_become_thinner_or_thicker_and_black_stays_black() ->
 
 
 def test_crossing_puts_over_halves_or_averages() -> None:
-    """Of white and black parents: over each other stays white or black, a mean is grey, halves are both."""
+    """White and black parents: an overlay stays white or black, a mean is grey, halves are both."""
     parents = torch.cat([torch.ones(500, 1, 16, 16), torch.zeros(500, 1, 16, 16)])
     crossed = crossover(parents, torch.Generator().manual_seed(5))
     grey = (crossed == 0.5).flatten(1).all(1)
@@ -62,7 +62,7 @@ def test_crossing_puts_over_halves_or_averages() -> None:
 
 
 def test_a_share_of_children_has_two_parents() -> None:
-    """Of one white parent among black ones, without the rest of the mutation."""
+    """One white parent among black ones, without other mutations."""
     parents = torch.zeros(2000, 1, 8, 8)
     parents[::2] = 1
     born = children(parents, torch.Generator().manual_seed(6))

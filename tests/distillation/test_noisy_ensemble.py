@@ -1,4 +1,4 @@
-"""Votes with a release's noise, measured on the test set: how often they are right, by the noise's own law."""
+"""Votes with a release's noise, measured on the test set: their accuracy, by the noise's own distribution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ IMAGES = torch.zeros(N, 1, 2, 2)
 
 
 class Always(nn.Module):
-    """A member that names one class, whatever it sees."""
+    """A member that predicts one class for every image."""
 
     def __init__(self, answer: int) -> None:
         super().__init__()
@@ -88,7 +88,7 @@ def test_measuring_the_votes_changes_nothing_that_is_released(
 
 
 def replaced(model: nn.Module) -> nn.Module:
-    """Another network where the votes were to be asked, so that they draw nothing."""
+    """Queries another network instead of the votes, so that no noise is drawn."""
     return Always(0) if isinstance(model, NoisyEnsemble) else model
 
 

@@ -1,4 +1,4 @@
-"""The private release of class moments: sums by loops, sensitivity, noise in both directions, what is read off it."""
+"""The private release of class moments: sums by loops, sensitivity, noise in both directions, derived values."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_the_noise_of_different_coordinates_has_nothing_in_common() -> None:
 
 
 def test_the_noise_along_the_worst_difference_is_multiplier_times_sensitivity() -> None:
-    """What an attacker who knows all but one record sees: one Gaussian, shifted by at most the sensitivity."""
+    """The view of an attacker who knows all records but one: one Gaussian, shifted by at most the sensitivity."""
     data, u = records(9), torch.eye(PIXELS)
     one = with_first(data, pixel(0), 0)
     silent = isometric(made(*one, u))

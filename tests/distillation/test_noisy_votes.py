@@ -1,4 +1,4 @@
-"""Noisy votes: the noise's law and scale, how often an answer flips, what the ledger is told, calibration."""
+"""Noisy votes: the noise's distribution and scale, how often a response flips, the ledger, calibration."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_the_ledger_of_gaussian_votes_charges_every_candidate_for_the_threshold(
 
 
 def test_every_question_about_an_image_is_put_to_the_threshold_and_all_votes_of_it_may_move() -> None:
-    """The largest of 50 votes moves by up to 50, in each of the three questions that one image stands behind."""
+    """The largest of 50 votes moves by up to 50, in each of the three queries that depend on one image."""
     plan = VotePlan(Aggregation("gaussian", 5.0, 10.0, 20.0), 100, 300, 50, per_image=3)
     answers, asked = plan.ledger().entries(Unit.QUERY)
     assert (answers.event, answers.count) == (GaussianDpEvent(5 / (math.sqrt(2) * 50)), 3)
@@ -223,7 +223,7 @@ def test_the_posterior_by_hand() -> None:
 
 @pytest.mark.parametrize("noise", [LAPLACE, GAUSSIAN])
 def test_the_posterior_is_calibrated_and_flat_where_noise_drowns_the_votes(noise: Aggregation) -> None:
-    """Of 180 teachers every share leaves a whole number of votes for each of the nine other classes."""
+    """With 180 teachers every share leaves a whole number of votes for each of the nine other classes."""
     noise = replace(noise, scale=45.0)
     meant = torch.randint(0, 10, (6000,), generator=rng(7))
     share = torch.tensor(AGREEMENTS)[torch.arange(6000) % 6, None]

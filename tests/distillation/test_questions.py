@@ -1,4 +1,4 @@
-"""Which images a teacher is asked about."""
+"""Choice of the images with which a teacher is queried."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_parents_are_balanced_over_what_they_are_taken_to_show() -> None:
 
 
 def logits(shares: list[int], sure: float) -> Tensor:
-    """Rows of which so many are of each class, with this logit for it."""
+    """Return rows of logits with the given number of rows per class, each with this logit for its class."""
     return torch.cat([sure * torch.eye(CLASSES)[c].expand(count, -1) for c, count in enumerate(shares)])
 
 

@@ -1,4 +1,4 @@
-"""Answers that are kept, and images that are chosen for the balance of their classes."""
+"""Stored responses, and images chosen to balance their classes."""
 
 from __future__ import annotations
 

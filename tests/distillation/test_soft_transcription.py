@@ -1,4 +1,4 @@
-"""A student of soft answers: the temperature, the loss, and that it learns what a free classifier knows."""
+"""A student of soft responses: the temperature, the loss, and that it learns as well as a free classifier."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Corners:
 def test_the_student_is_given_softened_answers_and_what_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, balanced: bool
 ) -> None:
-    """Answers have the entropy asked for, half of the drawings are of the other source, and few are released."""
+    """Responses have the requested entropy, half of the images come from the other source, and few are released."""
     seen: list[Any] = []
 
     def spy(

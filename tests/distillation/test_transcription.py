@@ -1,4 +1,4 @@
-"""The loop of the working variants: who is asked what, and what the student learns from."""
+"""The loop of the working variants: queries to each network, and the student's training data."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SMALL = Transcription(
 
 
 class Numbered:
-    """Images of one grey value, the number of the image; counts what it was asked for."""
+    """Images of one grey value, the number of the image; counts the requested images."""
 
     def __init__(self) -> None:
         self.drawn: list[int] = []
@@ -44,7 +44,7 @@ class Numbered:
 
 @dataclass
 class Asked:
-    """What was asked, and whether the student was in evaluation mode."""
+    """Records the queries, and whether the student was in evaluation mode."""
 
     images: list[Tensor]
     logits: list[Tensor]
@@ -197,7 +197,8 @@ def test_the_teacher_is_asked_what_the_student_chose_beside_the_students_own_vie
 
 
 def test_children_are_balanced_over_what_answer_and_student_say_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers that leave no doubt stand whatever the students think, in the loop and before the committee's lessons."""
+    """Certain responses are kept for all predictions of the students, in the loop and before the committee's
+    training."""
     counts: list[int] = []
 
     def watched(answered: Answered, classes: Tensor, count: int, rng: torch.Generator) -> Tensor:
@@ -315,7 +316,7 @@ def test_sizes_follow_the_images_where_each_is_asked_about_by_copies() -> None:
 
 @pytest.mark.parametrize("copies", [6, 3000])
 def test_no_more_copies_are_asked_about_than_there_are_answers(copies: int) -> None:
-    """Otherwise the teacher would answer oftener than the ledger is told."""
+    """Otherwise the teacher would answer more queries than the ledger contains."""
     with pytest.raises(BenchError, match=f"--method.copies {copies}: expected at most 5"):
         Transcription.of(Given(copies=copies), 5)
     assert Transcription.of(Given(copies=5), 5).images == 1

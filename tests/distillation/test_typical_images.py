@@ -1,4 +1,4 @@
-"""Images that descend the private second moment: the length against a matrix by hand, what moves and what stays."""
+"""Images that descend the private second moment: the length against a matrix by hand, and which parts move."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 
 def typical(records: Tensor) -> TypicalImages:
-    """Of fixed wavelet features of uint8 records, without noise."""
+    """The moment of fixed wavelet features of uint8 records, without noise."""
     network = nets.build("wavelet-linear", SHAPE, CLASSES).eval().requires_grad_(False)
     return TypicalImages(Typicality(network, whitening(network, records), context()))
 

@@ -1,4 +1,4 @@
-"""Clipped sums: a record whose gradient is broken adds nothing, and nobody's gradients are written to."""
+"""Clipped sums: a record with a broken gradient adds nothing, and stored gradients are not modified."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The private head and the whitening of its rows: what one record can move, the noise, and what is folded together."""
+"""The private head and the whitening of its rows: one record's influence, the noise, and folded layers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from bench.testing import context
 
 RECORDS, D, CLASSES, CLIP = 20_000, 64, 10, 0.3
 LEVEL = 1e-4
-"""Of the statistical tests, whose seeds are fixed."""
+"""Significance of the statistical tests, which have fixed seeds."""
 
 
 def unit(n: int, d: int, seed: int) -> Tensor:
@@ -119,7 +119,7 @@ def test_a_replaced_record_moves_the_second_moment_by_root_two_at_most() -> None
 
 
 def is_normal(values: Tensor, std: float) -> bool:
-    """Whether the variance of so many draws of mean 0 is that of N(0, std^2), by a chi-square test of both sides."""
+    """Whether the variance of draws with mean 0 is that of N(0, std^2), by a two-sided chi-square test."""
     total, freedom = float(values.double().square().sum()) / std**2, values.numel()
     return bool(LEVEL / 2 < stats.chi2.cdf(total, freedom) < 1 - LEVEL / 2)
 
@@ -137,7 +137,7 @@ def test_noise_of_the_second_moment_is_symmetric_and_smaller_off_the_diagonal() 
 
 
 def test_noise_of_a_step_is_what_was_asked_for() -> None:
-    """Of empty records nothing but noise is left: W = -rate noise / n after one step."""
+    """With empty records only noise remains: W = -rate noise / n after one step."""
     rows, labels, settings = torch.zeros(50, 2000), torch.full((50,), -1), HeadSettings(1, CLIP, 2.0, 0.9)
     noise = torch.Generator().manual_seed(0)
     weight = noisy_descent(rows, labels, CLASSES, settings, 7.0, noise, context(), "test")

@@ -1,4 +1,4 @@
-"""A record's gradient is its own, beside another one too, and how a record is moved is nobody's to know."""
+"""A record's gradient does not depend on other records, and neither does its augmentation."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_views_from_the_source_of_the_noise_are_spread_as_others_are() -> None:
 def test_how_a_record_is_moved_does_not_follow_from_the_seed_of_the_run(
     name: str, given: dict[str, str], secret: bool
 ) -> None:
-    """Without noise, and with every record in every batch, moves and codes alone are left to tell two runs apart."""
+    """Without noise, and with every record in every batch, only augmentation and codes distinguish two runs."""
     method = configure(load("method", name, "printed"), "smoke", given, "method", "printed")
     teacher = replace(toy_teacher(), private=toy_private(n=64))
 

@@ -1,4 +1,4 @@
-"""Top-k votes: by hand, their probabilities in both directions, who draws what, and how far a voter reaches."""
+"""Top-k votes: by hand, their probabilities in both directions, the draws, and the influence of a voter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays, folders and data sets of torch and Hugging Face become data sets that read as the same files do."""
+"""Arrays, folders and data sets of torch and Hugging Face give the same data sets as equal files."""
 
 from __future__ import annotations
 

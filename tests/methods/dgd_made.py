@@ -1,4 +1,4 @@
-"""The variants of DGD as its tests make and run them, and an ensemble that counts what it is asked."""
+"""Helpers that build and run the variants of DGD, and an ensemble that counts its queries."""
 
 from __future__ import annotations
 

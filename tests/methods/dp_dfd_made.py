@@ -1,4 +1,4 @@
-"""The variants of DP-DFD as its tests make and run them."""
+"""Helpers that build and run the variants of DP-DFD."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Either = DpDfd | DpDfdWorking
 
 
 def printed(**given: str) -> DpDfd:
-    """Without the norm term unless it is asked for: the toy teacher has no BatchNorm."""
+    """Build the method without the norm term by default: the toy teacher has no BatchNorm."""
     return configure(DpDfd, "smoke", {"beta": "0"} | given, "method")
 
 
@@ -49,7 +49,7 @@ class TwoNorms(nn.Module):
 
 
 class Spy(nn.Module):
-    """Counts with how many images, with and without gradients, a network is asked."""
+    """Counts the images of a network's queries, with and without gradients."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize("variant", ["printed", "working"])
 
 
 class Watched(Ensemble):
-    """Counts the images each client is asked about, and whether with gradients."""
+    """Counts the images of each client's queries, with and without gradients."""
 
     def watch(self) -> Watched:
         self.asked: list[int] = []
@@ -37,7 +37,7 @@ class Watched(Ensemble):
 
 
 class Forbidden(nn.Module):
-    """Must not be asked."""
+    """Must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the server has no teacher of its own")

@@ -1,5 +1,5 @@
-"""What a printed loop hands to its optimisers, beside what it should; how a working one is trained, without training;
-whether two loops made the same student."""
+"""Losses of a printed loop's optimisers compared with values by hand; checks of a working one's training without
+training it; whether two loops made the same student."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from bench.distillation.transcription.loop import Transcription
 
 @dataclass
 class Step:
-    """One optimiser step, and the images and answers that came before it.
+    """One optimiser step, with the images and responses before it.
 
     Attributes:
         who: "student" or "generator".
-        loss: what the optimiser was given.
-        by_hand: L_S of the last images and answers for the student; L_S + L_G for the generator.
-        shapes: of what the optimiser moves.
-        rate: the optimiser's.
-        dropout: whether a layer of the student drops out.
+        loss: the loss of the optimiser's step.
+        by_hand: L_S of the last images and responses for the student; L_S + L_G for the generator.
+        shapes: shapes of the optimiser's parameters.
+        rate: the optimiser's learning rate.
+        dropout: whether a layer of the student uses dropout.
     """
 
     who: str
@@ -44,8 +44,8 @@ class Step:
 
 
 def watched_losses(monkeypatch: pytest.MonkeyPatch, module: ModuleType, cls: type[Any]) -> list[Step]:
-    """Every optimiser step of the conversions to come, whose losses by hand are those of students without dropout, and
-    L_G as the text argues. The student must be in evaluation mode where it says what it sees in the images."""
+    """Record every optimiser step of later conversions. Losses by hand assume students without dropout, and L_G as in
+    the paper's text. The student must be in evaluation mode when it evaluates the images."""
     annotated, stepped, steps = cls._annotate, module.descend, []
     last: dict[str, Any] = {}
 

@@ -1,4 +1,4 @@
-"""What annotation costs, against privacy.md's golden values, and its calibration."""
+"""Cost of annotation, against privacy.md's golden values, and its calibration."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_gradients_without_noise_protect_neither_a_record_nor_an_answer(
     assert math.isinf(account(mechanism.ledger(replace(PARAMETERS, sigma=0.0)), unit, 1e-5).epsilon)
 
 
-# Questions that are batches of their own
+# Queries in separate batches
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_another_number_of_questions_costs_and_claims_more() -> None:
 
 
 def asked(mechanism: AnnotationMechanism, target: float | None, given: int, **budget: Any) -> AnnotationParameters:
-    """What `few_enough` leaves of `given` questions."""
+    """Return the number of queries that `few_enough` keeps of `given`."""
     fields, summed = replace(PARAMETERS, iterations=given), max(mechanism.teachers, mechanism.clients, 1)
     budgeted = Budget(target, **({"account": "accounted"} | budget))
     return few_enough(mechanism, fields, budgeted, READABLE * summed)
@@ -229,7 +229,7 @@ def test_the_claim_has_its_own_number_of_questions() -> None:
 
 
 def test_answers_that_are_each_paid_for_by_themselves_are_all_asked() -> None:
-    """Of unit `query` many answers cost what one does: at little budget, too, none is left out."""
+    """For unit `query` many responses cost as much as one: even a small budget removes none."""
     for target in (1.0, 10.0):
         budget = Budget(target, account="accounted", unit=Unit.QUERY)
         found = asked(ONES, target, 10_000, unit=Unit.QUERY)

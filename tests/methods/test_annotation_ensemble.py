@@ -1,4 +1,4 @@
-"""What many teachers' summed gradients cost, against a closed form written down here."""
+"""Cost of the summed gradients of many teachers, against a closed form in this file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def gaussian_epsilon(mu: float) -> float:
 
 
 def mu_squared(ledger: Ledger, unit: Unit = Unit.EXAMPLE) -> list[float]:
-    """Of every entry: count / multiplier^2."""
+    """Return count / multiplier^2 of every entry."""
     found = []
     for entry in ledger.entries(unit):
         assert isinstance(entry.event, GaussianDpEvent)

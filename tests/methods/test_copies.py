@@ -1,4 +1,4 @@
-"""Answers about copies of an image: never more of them than the ledger is told."""
+"""Responses to copies of an image: never more of them than the ledger contains."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from bench.privacy import Budget
 def test_more_copies_than_answers_are_refused_before_anything_is_trained(
     name: str, given: dict[str, str], budget: Budget
 ) -> None:
-    """A budget may allow far fewer answers than were asked for: one image's copies would be more than all of them."""
+    """A budget may permit far fewer responses than requested: one image's copies would exceed all of them."""
 
     def method(copies: int) -> Any:
         return configure(

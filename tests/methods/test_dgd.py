@@ -48,7 +48,7 @@ GOLDEN = [
 def test_golden_students(
     cls: type[Any], dataset: str, given: dict[str, str], logits: list[float], scale: float
 ) -> None:
-    """As made by the first version of the method."""
+    """Golden values of the first version of the method."""
     release = convert(configure(cls, "smoke", given, "method"), teacher(dataset=dataset))
     with torch.no_grad():
         found = release.student(torch.linspace(0, 1, 256).view(1, 1, 16, 16))
@@ -115,7 +115,7 @@ def test_equation_5_by_hand() -> None:
 
 @pytest.mark.thorough
 def test_a_student_learns_what_the_votes_say_of_two_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A prior of black and white images, all votes for class 2 and class 1: the student tells them apart."""
+    """A prior of black and white images, all votes for class 2 and class 1: the student separates them."""
 
     class Votes(SpyEnsemble):
         def votes(self, images: Tensor) -> Tensor:

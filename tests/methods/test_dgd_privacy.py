@@ -1,4 +1,4 @@
-"""What the votes of DGD cost: how often they are asked, claims, budgets, and the game of an audit."""
+"""Cost of the votes of DGD: number of queries, claims, budgets, and the audit game."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DGD's own training: rates, which images are answered and which are not, and triples by a decoder that is known."""
+"""DGD's own training: rates, which images get responses, and triples by a known decoder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from methods.dgd.working import DgdWorking
 
 
 def nothing(_: int) -> None:
-    """Progress that nobody sees."""
+    """Progress without output."""
 
 
 # Rates
@@ -135,7 +135,7 @@ def triples(vae: Known, pixels: Tensor, **given: str) -> Tensor:
 
 
 def test_nine_tenths_of_the_squared_jacobian_are_tangent() -> None:
-    """Of 16, 4 and 1 the first two are 95 % and the first alone 76 %: the third direction is the normal one."""
+    """Of 16, 4 and 1 the first two are 95 % and the first one is 76 %: the third direction is the normal one."""
     pixels = torch.rand(30, 3, generator=rng(1))
     code, across, along = triples(Known(), pixels, step_size="0.5")
     assert torch.allclose(code, pixels, atol=1e-5)
@@ -219,7 +219,7 @@ def test_a_large_budget_buys_no_more_queries_than_there_are() -> None:
 def test_votes_are_read_by_the_number_of_teachers_that_there_are(
     method: Dgd | DgdWorking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three of the seven that were asked for had data."""
+    """Three of the seven requested ones had data."""
     told: list[int] = []
     label = type(method).label
 

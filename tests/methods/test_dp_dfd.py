@@ -1,4 +1,4 @@
-"""DP-DFD: its answers and how they are read, its options, and golden students."""
+"""DP-DFD: its responses and their reading, its options, and golden students."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ GOLDEN = [
 def test_golden_students(
     cls: type[Any], dataset: str, target: float, given: dict[str, str], logits: list[float]
 ) -> None:
-    """As printed, of the method's first version; the working variant's, of its second."""
+    """Golden values: of the printed variant's first version, and of the working variant's second one."""
     torch.manual_seed(0)
     resnet = nets.build("resnet10t", SHAPE, CLASSES).eval().requires_grad_(False)
     teacher = Teacher(resnet, "resnet10t", SHAPE, CLASSES, "toy") if cls is DpDfd else toy_teacher()
@@ -138,7 +138,7 @@ class Same(nn.Module):
 
 
 def readings(method: DpDfdWorking, ours: Tensor, theirs: Tensor, epsilon: float, threshold: float) -> Tensor:
-    """What the working variant reads of one answer for each row of logits."""
+    """Return the working variant's reading of one response for each row of logits."""
     asked, noise = ResponsePlan(threshold, len(ours), 1, epsilon), torch.Generator().manual_seed(0)
     return method.answers(torch.zeros(len(ours), *SHAPE), ours, Same(theirs), asked, noise)
 
@@ -239,7 +239,7 @@ def test_every_other_option_runs(method: Either) -> None:
 
 
 def silent(**given: str) -> Release:
-    """Without a committee unless it is asked for: that takes six times as long, and options act before it."""
+    """Build it without a committee by default: that takes six times as long, and options act before it."""
     return convert(learning(**ALONE | given), budget=Budget(math.inf))
 
 

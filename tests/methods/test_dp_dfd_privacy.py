@@ -1,4 +1,4 @@
-"""What DP-DFD's answers cost: ledger, budgets, and the game of an audit."""
+"""Cost of DP-DFD's responses: ledger, budgets, and the audit game."""
 
 from __future__ import annotations
 

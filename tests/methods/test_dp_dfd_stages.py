@@ -1,4 +1,4 @@
-"""The stages of DP-DFD's Algorithm 1: who learns from whom in which order, and what is asked of whom."""
+"""The stages of DP-DFD's Algorithm 1: order and direction of training, and queries to each network."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Same(nn.Module):
 
 @pytest.mark.parametrize(("sees", "answered"), [(0, 0), (2, 2), (3, None)])
 def test_the_students_classes_are_the_candidates_and_the_teachers_is_answered(sees: int, answered: int | None) -> None:
-    """Above t = 1/8 are the student's first three; a teacher's class among them is told, the fourth is hidden."""
+    """The student's first three are above t = 1/8; a teacher's class among them is revealed, the fourth is hidden."""
     teacher = Same(*[0.97 if c == sees else 0.01 for c in range(CLASSES)])
     plan, images = ResponsePlan(1 / 8, 1, 90, math.inf), torch.zeros(90, *SHAPE)
     rng = torch.Generator().manual_seed(0)
@@ -77,7 +77,7 @@ def test_the_students_classes_are_the_candidates_and_the_teachers_is_answered(se
 def test_a_committee_learns_from_answers_that_are_more_often_wrong(
     epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1."""
+    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1."""
     told = planned(monkeypatch)
     convert(learning(amount="5000", answer_epsilon=str(epsilon)), budget=Budget(None, solve="none"))
     assert (told[0][0].members, told[0][0].questions) == (members, 5000)

@@ -1,4 +1,4 @@
-"""Algorithm 1 of DPDFD as printed: each line by hand, who asks the teacher what, and that the ledger tells."""
+"""Algorithm 1 of DPDFD as printed: each line by hand, queries to the teacher, and the ledger."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FREE = Budget(None, solve="none")
 
 
 class Spy(nn.Module):
-    """Counts how often, with how many images and with or without gradients a network is asked."""
+    """Counts a network's queries, their images, and whether they have gradients."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -169,7 +169,8 @@ VARIANTS = pytest.mark.parametrize("variant", [Dpdfd, WorkingDpdfd], ids=["print
 def test_the_ledger_has_sigma_over_what_a_record_may_move(
     variant: Any, given: dict[str, str], multiplier: float, count: int
 ) -> None:
-    """All 16 images of a batch share one draw as printed; in the working variant a record moves every answer alone."""
+    """All 16 images of a batch share one draw as printed; in the working variant a record moves each response by
+    itself."""
     method = configure(registry.load("method", "dpdfd", variant), "smoke", given, "method", variant)
     ledger = method.convert(toy_teacher(), "datalens", FREE, context()).ledger
     (example,), (query,) = ledger.entries(Unit.EXAMPLE), ledger.entries(Unit.QUERY)
@@ -207,7 +208,7 @@ def test_a_release_says_what_it_solved_and_stays_within_its_claim() -> None:
 @pytest.mark.thorough
 @VARIANTS
 def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant: Any) -> None:
-    """At sigma = 2 and C = 1e-3, Theorem 3 says that one image's answer costs 0.1; the noise is 2 C, not 2."""
+    """At sigma = 2 and C = 1e-3, Theorem 3 claims a cost of 0.1 per image; the noise is 2 C, not 2."""
     method = Dpdfd(batch=2, norm_bound=1e-3, sigma=2.0) if variant is Dpdfd else variant(norm_bound=1e-3, sigma=2.0)
     found = audit(method.game(FREE, "toy", 3), 6_000)
     assert found.claimed < 0.1 < 1 < found.lower_bound <= found.accounted and found.verdict == "refuted"

@@ -41,7 +41,7 @@ VARIANTS = pytest.mark.parametrize("variant", ["printed", "working"])
 
 
 class Forbidden(nn.Module):
-    """No one may ask it."""
+    """A network that must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
         raise AssertionError("the undefended teacher was asked")
@@ -151,7 +151,7 @@ def test_the_noise_on_a_sum_of_gradients_has_standard_deviation_sigma_c() -> Non
 
 
 def test_many_agreeing_teachers_are_heard_through_the_noise() -> None:
-    """300 teachers sure of a class, sigma 40: the sum stands out, and that class is the likeliest."""
+    """300 teachers are sure of a class at sigma 40: the sum exceeds the noise, and that class is the most likely."""
     theirs = [torch.full((200, CLASSES), 0.0).index_fill(1, torch.tensor([1]), 5.0)] * 300
     got = answer(WorkingDpdfd(teachers=300), torch.zeros(200, CLASSES), theirs, replace(PARAMETERS, sigma=40.0))
     assert (got.argmax(1) == 1).float().mean() > 0.99
@@ -165,7 +165,7 @@ def test_student_and_generator_are_updated_as_in_algorithm_1(monkeypatch: pytest
 
 
 def played(variant: Variant, target: float = 1.0) -> DistinguishingGame:
-    """One answer, at what the whole budget of a release with one answer leaves it."""
+    """One response, with the part of the budget that a release with one response has for it."""
     one = {"batch": "1", "iterations": "1"} if variant == "printed" else {"questions": "1"}
     return smoke(variant, teachers="5", **one).game(Budget(target, account="accounted"), "x", 3)
 

@@ -1,4 +1,4 @@
-"""DPDFD's working variant: who asks the teacher what, how answers are read, and that the ledger tells."""
+"""DPDFD's working variant: queries to the teacher, reading of responses, and the ledger."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ALONE = {"committee": "1"}
 
 
 class Members(nn.Module):
-    """Many teachers, each of which answers every batch with the same logits."""
+    """Many teachers, each of which has the same logits for every batch."""
 
     def __init__(self, logits: list[Tensor]) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ def test_the_audit_of_a_shared_mean_comes_close_to_what_is_accounted_and_not_abo
 
 
 def towards(r: int) -> Tensor:
-    """Of a flat output, the direction in which a teacher sure of class r pulls: p - 1 there, 1/4 from all others."""
+    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
     return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
 
 

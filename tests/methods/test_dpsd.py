@@ -1,4 +1,4 @@
-"""Algorithm 1 of DPSD as printed: who asks the teacher what, what an answer is, and that the ledger tells."""
+"""Algorithm 1 of DPSD as printed: queries to the teacher, form of a response, and the ledger."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilo
 
 
 class Spy(nn.Module):
-    """Counts how often, with how many images and with or without gradients a network is asked."""
+    """Counts a network's queries, their images, and whether they have gradients."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()

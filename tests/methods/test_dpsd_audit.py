@@ -1,4 +1,4 @@
-"""The audit of DPSD's own answers: the ledger holds, Theorem 1 does not, and Eq. 5 as printed is caught."""
+"""The audit of DPSD's own responses: the ledger holds, Theorem 1 does not, and Eq. 5 as printed is refuted."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_audit_measures_the_noise_that_the_method_adds(variant: Variant) -> 
 
 @pytest.mark.thorough
 def test_theorem_1_is_refuted_at_the_papers_settings() -> None:
-    """epsilon 10 for 200 batches: one batch costs 0.51 by the theorem, one row alone 2.1 by the ledger."""
+    """epsilon 10 for 200 batches: one batch costs 0.51 by the theorem, one row by itself 2.1 by the ledger."""
     found = audit(game(Budget(10.0)), PLAYS)
     assert found.claimed == pytest.approx(0.513, abs=1e-3) and found.accounted == pytest.approx(2.117, abs=1e-3)
     assert found.claimed < found.lower_bound <= found.accounted and found.verdict == "refuted"

@@ -1,4 +1,4 @@
-"""DPSD's working variant: who asks the teacher what, how answers are read, and that the ledger tells."""
+"""DPSD's working variant: queries to the teacher, reading of responses, and the ledger."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def answers(method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: Annot
     return method._answers(images, ours, Fixed(theirs), parameters, noise)
 
 
-# Who is asked
+# Queried networks
 
 
 @pytest.mark.thorough
@@ -87,7 +87,7 @@ def test_the_release_says_how_many_questions_there_were_and_shows_the_last(mode:
 
 
 def towards(r: int) -> Tensor:
-    """Of a flat output, the direction in which a teacher sure of class r pulls: p - 1 there, 1/4 from all others."""
+    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
     return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
 
 
@@ -204,7 +204,8 @@ def test_the_loss_fits_the_reading(given: dict[str, str], loss: Any) -> None:
 def test_a_committee_learns_from_responses_that_are_more_often_wrong(
     mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such epsilon."""
+    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such
+    epsilon."""
     told = planned(monkeypatch)
     convert(budget=OWN, mode=mode, questions="5000", answer_epsilon=str(epsilon))
     assert [schedule.members for schedule, _ in told] == [members]
@@ -236,7 +237,7 @@ def test_as_many_questions_cost_and_claim_what_batches_of_them_do(mode: Any) -> 
 
 @pytest.mark.parametrize(("target", "asked"), [(0.5, FEWEST), (1e6, 2000)])
 def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, asked: int) -> None:
-    """One record moves all of a teacher's answers, so that a usual budget pays for the least number alone."""
+    """One record moves all of a teacher's responses, so that a usual budget pays only for the least number."""
     method, budget = WorkingDpsd(questions=2000), Budget(target, account="accounted")
     found = method.parameters(budget, "mnist", 10)
     assert found.iterations == asked

@@ -1,4 +1,4 @@
-"""Algorithm 2 of DPSD, both variants: answers and their mean by hand, and whose noise it is."""
+"""Algorithm 2 of DPSD, both variants: responses and their mean by hand, and which client draws the noise."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_image_gets_its_own_answer(noise: str, variant: Variant) -> None:
 
 
 def test_label_mode_without_noise_by_hand() -> None:
-    """Lines 29 to 33: a class among the student's top 3 is told, another answered by any of the 3; then the mean."""
+    """Lines 29 to 33: a class among the student's top 3 is revealed, another becomes any of the 3; then the mean."""
     method = smoke(mode="label")
     told = annotate(method, log(P_S), torch.stack([log(FIRST), log([0.1, 0.1, 0.7, 0.1])]), PARAMETERS)
     assert torch.equal(told, torch.tensor([[0.0, 0.5, 0.5, 0.0]]))
@@ -144,7 +144,7 @@ def test_the_likeliest_class_is_the_one_that_all_clients_are_sure_of(noise: str,
 
 
 def towards(r: int) -> Tensor:
-    """Of a flat output, the direction in which a teacher sure of class r pulls: p - 1 there, 1/4 from all others."""
+    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
     return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
 
 
@@ -270,7 +270,8 @@ def test_the_loss_of_the_working_variant_fits_the_reading(
 def test_a_committee_learns_from_responses_that_are_more_often_wrong(
     mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such epsilon."""
+    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such
+    epsilon."""
     told, given = planned(monkeypatch), {"questions": "5000", "answer_epsilon": str(epsilon)}
     convert(Budget(None, solve="none"), "working", mode=mode, **given)
     assert told[0][0].members == members

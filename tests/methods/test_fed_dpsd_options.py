@@ -78,7 +78,7 @@ def test_a_method_without_its_clients_says_so() -> None:
 
 
 def free(**given: str) -> Release:
-    """Without a committee unless it is asked for: that takes six times as long, and options act before it."""
+    """Build it without a committee by default: that takes six times as long, and options act before it."""
     return convert(Budget(math.inf, solve="none"), "working", **{"committee": "1"} | given)[0]
 
 

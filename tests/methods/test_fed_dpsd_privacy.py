@@ -1,4 +1,4 @@
-"""What the answers of a federation cost: ledger, claims, budgets, and the game of an audit."""
+"""Cost of the responses of a federation: ledger, claims, budgets, and the audit game."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_an_audit_holds_one_clients_answer_to_the_cost_of_one_however_many_there
 def test_the_audit_plays_one_clients_answer_and_holds_it_to_its_own_cost(
     mode: Any, tight: float, clients: int, variant: Any
 ) -> None:
-    """It is a fifth of what the ledger says of all 5 clients' answers to an image."""
+    """It is a fifth of the ledger's cost of all 5 clients' responses to an image."""
     method = variant(mode=mode, clients=clients, sigma=4.0, answer_epsilon=2.0)
     game = replace(method.game(FREE, "mnist", 10), claimed=math.inf)
     found = audit(game, 20_000)

@@ -1,11 +1,11 @@
-"""Golden values: the algorithms of the papers' methods have not moved since their results were published.
+"""Golden values: the algorithms of the papers' methods have not changed since their results were published.
 
-Those of the printed variants were the same, bit for bit, before the working ones had files of their own. Those of the
+Those of the printed variants were the same, bit for bit, before the working ones were in separate files. Those of the
 working variants hold the whole loop of `bench/distillation/transcription/loop.py` at 64 questions in 3 rounds: the
 prior's images (shapes on toy, the pen on mnist), their children, the choice among them, the readings and the student's
 steps.
 All are in double precision, in which they do not depend on the processor.
-Whoever moves an algorithm on purpose bumps its `version` and writes down the new values.
+A deliberate change of an algorithm requires a new `version` and new values here.
 """
 
 from __future__ import annotations

@@ -32,12 +32,12 @@ class HostSync(Exception):
 
 
 class NoHostSync(TorchDispatchMode):
-    """Raises where an operation would make the host wait for an accelerator; a stand-in for CUDA's own check.
+    """Raises if an operation would make the host wait for an accelerator; a substitute for CUDA's own check.
 
-    Not seen by it: copies between host and device, `tolist`, and what an operation does inside itself. Let through:
-    `one_hot`, whose range check runs on the CPU alone, the check of candidates in `_located`, which does so too, and
-    priors, which are asked once a round and may draw each picture with as many strokes or parts as it has, and the
-    trial of a network that is built, on the CPU.
+    It does not see copies between host and device, `tolist`, and waits inside an operation. Exceptions are `one_hot`,
+    whose range check runs only on the CPU, the check of candidates in `_located`, which does so too, priors, which are
+    called once a round and may draw a different number of strokes or parts per picture, and the trial of a newly built
+    network on the CPU.
     """
 
     always = (aten._local_scalar_dense, aten.nonzero, aten.masked_select, aten.equal, aten.is_nonzero, aten.unique_dim)
@@ -101,7 +101,7 @@ def _in_methods(wait: Callable[[Tensor], Any], x: Tensor) -> Any:
 
 @contextmanager
 def watched(stage: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar under which nothing may wait: what is made once before the loop is not watched."""
+    """A progress bar under which nothing may wait: work before the loop is not watched."""
     with no_host_sync():
         yield lambda n: None
 

@@ -1,4 +1,4 @@
-"""Without noise, tier quick, digits: every method's student comes within ten points of what it is taught by."""
+"""Without noise, tier quick, digits: every method's student is within ten points of its teacher."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ def test_prdc_by_hand() -> None:
 
 @pytest.mark.parametrize("k", [1, 5])
 def test_prdc_of_the_private_images_themselves_is_one(k: int) -> None:
-    """Each ball holds its centre and k - 1 others; the k-th lies on its edge, which is outside."""
+    """Each ball contains its centre and k - 1 others; the k-th is on its boundary, which is outside."""
     real, labels = gaussian(80, 300).float() + 1000, torch.arange(80) % 2
     assert prdc(real, labels, real, labels, k) == Prdc(1, 1, 1, 1)
 

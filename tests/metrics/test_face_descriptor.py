@@ -1,4 +1,4 @@
-"""dlib's descriptor: what is refused, and, where the extra is installed, what it says of drawn images."""
+"""dlib's descriptor: its refusals, and, if the extra is installed, its descriptors of drawn images."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ needs_dlib = pytest.mark.skipif(
 
 
 def drawn(*turns: float) -> torch.Tensor:
-    """(n, 3, 64, 64): a bright oval with two dark spots and a bar, the lower part shifted by so many pixels."""
+    """Return (n, 3, 64, 64): a bright oval with two dark spots and a bar, the lower part shifted by given pixels."""
     y, x = torch.meshgrid(torch.arange(64.0), torch.arange(64.0), indexing="ij")
     found = []
     for turn in turns:

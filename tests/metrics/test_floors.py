@@ -14,7 +14,7 @@ from bench.metrics.floors import GATED_FROM, above_floor, sign_flip_p
 
 
 def counts(hits: list[int], images: int) -> Tensor:
-    """(c, c): of `images` aimed at each class so many show it, the others the next class."""
+    """Return (c, c): of `images` per class the given number shows it, the others show the next class."""
     found = torch.zeros(len(hits), len(hits), dtype=torch.int64)
     for c, right in enumerate(hits):
         found[c, c], found[c, (c + 1) % len(hits)] = right, images - right

@@ -1,4 +1,4 @@
-"""Who is on an image by descriptors: every number worked by hand."""
+"""The person on an image by descriptors: every number computed by hand."""
 
 from __future__ import annotations
 

@@ -158,10 +158,10 @@ def test_rate_intervals_cover_the_rate_that_all_non_members_would_give(limit: fl
 
 
 def test_rate_interval_by_hand() -> None:
-    """Of 100 others at 10 %, fewer than 4 or more than 17 are above the true threshold once in 80 times each.
+    """Of 100 others at 10 %, fewer than 4 or more than 17 exceed the true threshold once in 80 times each.
 
-    Others are 1 to 100, so it lies between 83 (17 are above) and 97 (4 are at it or above), and the members' share is
-    counted above either.
+    Others are 1 to 100, so that the threshold is between 83 (17 are above) and 97 (4 are at it or above), and the
+    members' share is counted above either.
     """
     members = np.concatenate([np.full(6, 97.5), np.full(5, 97.0), np.full(4, 83.5), np.full(5, 83.0)])
     found = tpr_at(*together(members, np.arange(1.0, 101)), 0.1)
@@ -332,7 +332,7 @@ def test_a_gain_is_the_difference_of_two_areas_and_its_interval_that_of_delong()
 
 
 def test_the_interval_of_a_gain_takes_each_side_by_its_own_number() -> None:
-    """Three members and two others beside one and the same score, by which every placement is a half.
+    """Three members and two others against one constant score, for which every placement is a half.
 
     Placements less a half: members 1/2, 1/2 and 0, of variance 1/12; others 1/6 and 1/2, of variance 1/18.
     """
@@ -343,7 +343,7 @@ def test_the_interval_of_a_gain_takes_each_side_by_its_own_number() -> None:
 
 
 def test_a_gain_without_spread_is_not_certain() -> None:
-    """Perfect separation beside one and the same score: each area's own interval, at half of the error."""
+    """Perfect separation against one constant score: each area's own interval, at half of the error."""
     is_member = torch.arange(100) < 50
     gain, low, high = auc_gain(is_member.double(), torch.zeros(100), is_member)
     (_, ours, _), (_, _, theirs) = (

@@ -27,7 +27,7 @@ PUBLISHED = ROOT / "leaderboards"
 
 @pytest.fixture(autouse=True)
 def read_again() -> Any:
-    """What a test makes of the plug-ins is forgotten after it."""
+    """The cached table of the plug-ins is reset after a test."""
     table.metrics.cache_clear()
     yield
     table.metrics.cache_clear()
@@ -184,7 +184,7 @@ print(said.getvalue())
 
 @pytest.mark.thorough
 def test_a_third_partys_metric_is_in_record_board_page_and_terminal(tmp_path: Path) -> None:
-    """A distribution with one module and one entry point, installed beside the bench."""
+    """A distribution with one module and one entry point, installed next to the bench."""
     (tmp_path / "toy_metric.py").write_text(TOY)
     info = tmp_path / "toy_metric-1.0.dist-info"
     info.mkdir()

@@ -1,4 +1,4 @@
-"""The contract over the networks of our own."""
+"""The contract tests of this project's own networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masks are torch's to the bit, where torch draws them without MKL, and their law is Bernoulli's everywhere."""
+"""Masks equal torch's bit for bit, where torch draws them without MKL, and are Bernoulli everywhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LAYOUTS = {"usual": torch.contiguous_format, "channels-last": torch.channels_las
 
 
 def passed(layer: nn.Module, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Output, gradient and where the generator stands afterwards, of seed 3."""
+    """Return output, gradient and the generator's state afterwards, with seed 3."""
     given = x.clone(memory_format=torch.preserve_format).requires_grad_()
     torch.manual_seed(3)
     y = layer.train()(given)
@@ -49,7 +49,7 @@ def test_a_share_of_p_is_dropped_and_the_rest_scaled(p: float) -> None:
 
 
 def test_masks_are_of_the_seed_whatever_torch_draws_bernoulli_numbers_by() -> None:
-    """Of 64 bits the last 53 below (1 - p) 2^53: the first numbers that seed 1 gives."""
+    """The last 53 of 64 bits are compared with (1 - p) 2^53: the first numbers of seed 1."""
     torch.manual_seed(1)
     bits = [int(each) % 2**53 for each in torch.empty(12, dtype=torch.int64).random_()]
     torch.manual_seed(1)

@@ -1,4 +1,4 @@
-"""Finer scattering against values of Kymatio, and the features that heads are trained on."""
+"""Finer scattering against values of Kymatio, and the features that train heads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KYMATIO = {
     (24, 40): (0.027519, 0.044167, 0.032890, 0.001990, 0.001183, 0.001918, 0.001265),
     (64, 64): (0.013129, 0.021354, 0.015570, 0.000945, 0.000465, 0.000982, 0.000563),
 }
-"""Of Kymatio 0.3.0, Scattering2D(J=2, L=8) of `picture`, at `PLACES`: map, row, column."""
+"""Values of Kymatio 0.3.0, Scattering2D(J=2, L=8) of `picture`, at `PLACES`: map, row, column."""
 LARGEST_AND_SUM = {(28, 28): (0.582723, 45.20024), (32, 32): (0.575491, 56.89143), (24, 40): (0.614752, 60.13041)}
 
 

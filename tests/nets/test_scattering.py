@@ -1,4 +1,4 @@
-"""Fixed features: wavelets with the properties that make them wavelets, and a slow transform beside the fast one."""
+"""Fixed features: properties of the wavelets, and a slow transform compared with the fast one."""
 
 from __future__ import annotations
 

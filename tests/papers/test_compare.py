@@ -1,4 +1,4 @@
-"""`bench papers compare` on boards made for the purpose."""
+"""`bench papers compare` on constructed boards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a departure is worth: pairs of runs that differ in it alone, and the recipe of those that are missing."""
+"""The effect of a departure: pairs of runs that differ only in it, and the recipe of the missing ones."""
 
 from __future__ import annotations
 

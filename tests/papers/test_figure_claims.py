@@ -1,4 +1,4 @@
-"""What papers say of their figures, asked of lines that were made for it."""
+"""Papers' statements about their figures, checked on constructed lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The papers' figures drawn from runs: which points, lines and levels, and where their names stand."""
+"""The papers' figures drawn from runs: points, lines and levels, and the positions of their names."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ def overlap(a: Box, b: Box) -> bool:
 
 
 def test_names_of_printed_places_cover_neither_each_other_nor_points() -> None:
-    """Fashion-MNIST in DP-DFD's Fig. 2: a level high up, and an upright whose name once lay across it."""
+    """Fashion-MNIST in DP-DFD's Fig. 2: a horizontal level near the top, and a vertical one crossed by its name."""
     points = [Point("dp-dfd", "", x, y, None, "a") for x, y in ((2e4, 0.25), (5e4, 0.3), (8e4, 0.29), (1.2e5, 0.31))]
     sweep = Sweep("over images", ("dp-dfd",), "amount", "images", "log")
     uprights = {"where it saturates": 1.2e5, "and once more": 1.1e5}

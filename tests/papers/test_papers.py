@@ -1,4 +1,4 @@
-"""The papers' tables beside ours: every printed number, whose cell it is, and ours against print."""
+"""The papers' tables and ours: every published number, its cell, and the comparison of ours with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The papers' numbers: what is read, what belongs to which row, and what is flagged."""
+"""The papers' numbers: how they are read, their rows, and their flags."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
 @pytest.mark.parametrize(
     ("paper", "table", "state"),
     [
-        ("dpsd", "text IV-F.3", "epsilon not stated"),  # DPSD-T beside DPSD
+        ("dpsd", "text IV-F.3", "epsilon not stated"),  # DPSD-T compared with DPSD
         ("dpsd", "text IV-F.2", "protection not stated"),  # networks "trained directly"
         ("dgd", "text IV-B label query", "no data set named"),
         ("dpdfd", "Table 5", "not run"),  # no epsilon, but its sigma

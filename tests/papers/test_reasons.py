@@ -1,4 +1,4 @@
-"""Why a number of ours is behind the printed one."""
+"""Reasons why one of our numbers is below the published one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record that a run makes of its results."""
+"""The record of a run's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ledgers by what was spent, and what they cost."""
+"""Ledgers of given uses, and their cost."""
 
 from __future__ import annotations
 

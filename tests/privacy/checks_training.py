@@ -1,4 +1,4 @@
-"""How the faults of mutants_training.py are looked for; `benchmarks/mutants.py` makes the table."""
+"""Checks that look for the faults of mutants_training.py; `benchmarks/mutants.py` makes the table."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plays_of(settings: Settings) -> int:
 
 
 def by_game(settings: Settings, seed: int = 0) -> str | None:
-    """What the game finds; None where it finds nothing."""
+    """Return the fault that the game finds; None if it finds none."""
     return found_by_game(method(*settings), _budget(settings), "toy", CLASSES, seed)
 
 

@@ -1,4 +1,5 @@
-"""How the faults of mutants_votes.py and mutants_papers.py are looked for; `benchmarks/mutants.py` makes the table."""
+"""Checks that look for the faults of mutants_votes.py and mutants_papers.py; `benchmarks/mutants.py` makes the
+table."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def plays_of(settings: Settings) -> int:
 
 def by_game(settings: Settings, seed: int = 0) -> str | None:
     """The finding of the game; None where it finds nothing."""
-    classes = 6 if settings[0] == "lp-2st" else CLASSES  # half of them are candidates, and two are no hard case
+    classes = 6 if settings[0] == "lp-2st" else CLASSES  # half of them are candidates, and two would be too easy
     return found_by_game(_method(settings), _budget(settings), "toy", classes, seed, plays_of(settings))
 
 

@@ -11,5 +11,5 @@ def entropy(p: np.ndarray) -> float:
 
 
 def mutual_information(joint: np.ndarray) -> float:
-    """Of the two axes of a table of probabilities, in nats."""
+    """Return the mutual information of the two axes of a table of probabilities, in nats."""
     return entropy(joint.sum(0)) + entropy(joint.sum(1)) - entropy(joint.ravel())

@@ -1,4 +1,4 @@
-"""Faults planted into what the papers' methods learn of their teachers by; test_mutants_votes.py looks for them."""
+"""Faults planted into the mechanisms by which the papers' methods query teachers; see test_mutants_votes.py."""
 
 from __future__ import annotations
 

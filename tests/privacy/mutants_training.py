@@ -1,4 +1,4 @@
-"""Faults in what clipped gradients and noisy statistics of private records go through."""
+"""Faults in the code of clipped gradients and noisy statistics of private records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults planted into what noisy votes and randomised labels are made by; test_mutants_votes.py looks for them."""
+"""Faults planted into the code of noisy votes and randomised labels; test_mutants_votes.py looks for them."""
 
 from __future__ import annotations
 

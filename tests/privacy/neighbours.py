@@ -28,10 +28,10 @@ from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, 
 
 N, MISSING = 60, 17
 ROUNDING = 1e-6
-"""Of what may move, relative: float32's, where sums are formed in it."""
+"""Relative tolerance of a move: that of float32, where sums are formed in it."""
 MOMENTS = "class moments of the private images, from which synthetic ones are drawn"
 OF_NUMBERS = {LARGEST, MOMENTS}
-"""What the ledger says of entries whose releases have one dimension, where all others are of rows."""
+"""Beginnings of the ledger's entries with one-dimensional releases; all others are of rows."""
 OWN = Budget(None, solve="none")
 """The noise of a method's own fields: nothing to be solved for."""
 Pair = tuple[Tensor, Tensor]
@@ -89,7 +89,7 @@ def with_another_label(pair: Pair, missing: int = MISSING) -> Pair:
 
 
 def teachers(shards: Shards, private: Pair, seed: int = 9, lacking: int | None = None) -> nets.Ensemble:
-    """The ensemble as the bench trains it. `lacking` is left out of the part that it would lie in."""
+    """Train the ensemble as the bench does, with the record `lacking` left out of its part."""
     images, labels = private
     parts = parts_of(shards, private, seed)
     if lacking is not None:
@@ -126,7 +126,7 @@ def method(name: str, options: dict[str, Any], variant: Variant | None = None) -
 def two_runs(
     plugin: Any, budget: Budget, first: Teacher, second: Teacher, absent: bool, missing: int = MISSING
 ) -> tuple[Trace, Release, Release]:
-    """Both runs with the same public seed; the second one sees what the first one saw."""
+    """Both runs have the same public seed; the second one gets the inputs of the first one."""
     trace = Trace(missing, absent)
     releases = []
     for teacher in (first, second):
@@ -138,7 +138,7 @@ def two_runs(
 
 
 def held(private: Pair, ensemble: nets.Ensemble | None = None) -> Teacher:
-    """The toy teacher with these records behind it, or with these teachers, and public images beside them."""
+    """Return the toy teacher with these records or these teachers, and public images."""
     return replace(toy_teacher(), private=private, ensemble=ensemble, public=toy_private(1)[0])
 
 
@@ -159,11 +159,11 @@ def reaches(entries: Iterable[Entry]) -> Iterator[tuple[str, float, int]]:
 def violations(
     trace: Trace, ledger: Ledger, unit: Unit = Unit.EXAMPLE, twice: bool = False, rows: bool = False
 ) -> list[str]:
-    """What moved further than the ledger says.
+    """Return the values that moved further than the ledger says.
 
     Args:
-        rows: each row is an answer of its own, and a use of its own in the ledger, as is each number of a vector.
-        twice: outside of Poisson samples a record was replaced, not left out: two moves.
+        rows: each row is a separate response, and a separate use in the ledger, as is each number of a vector.
+        twice: outside of Poisson samples a record was replaced, not removed: two moves.
     """
     found = []
     entries = ledger.entries(unit)
@@ -198,7 +198,7 @@ def by_shape(trace: Trace, entries: Iterable[Entry]) -> list[tuple[list[Step], l
 
 
 def unmoved(trace: Trace, ledger: Ledger) -> set[str]:
-    """What the ledger says of entries, by shape, in none of whose steps anything moved."""
+    """Return the ledger's text of entries, by shape, in whose steps nothing moved."""
     parts = by_shape(trace, ledger.entries(Unit.EXAMPLE))
     return {entry.why for steps, written in parts for entry in written if not any(step.moved for step in steps)}
 
@@ -208,7 +208,7 @@ def _of_numbers(step: Step) -> bool:
 
 
 def _too_far(kind: str, moved: list[tuple[float, bool]], allowed: list[tuple[float, int]]) -> list[str]:
-    """What is wrong with how far uses moved, each with whether it may have; `allowed` is how far, and how often."""
+    """Return the faults of the moves, each with whether it may have moved; `allowed` is how far, and how often."""
     found = []
     uses, often = sum(count for _, count in allowed), sum(distance > ROUNDING for distance, _ in moved)
     if often > uses:
@@ -228,7 +228,7 @@ def _too_far(kind: str, moved: list[tuple[float, bool]], allowed: list[tuple[flo
 
 
 def _rows(steps: Iterable[Step]) -> list[tuple[float, bool]]:
-    """How far each row moved. What has neither rows nor numbers may not move."""
+    """Return how far each row moved. Values that are neither rows nor numbers must not move."""
     found: list[tuple[float, bool]] = []
     for step in steps:
         assert step.by_row or not step.moved, f"{step.kind} of {tuple(step.entered.shape)}: no rows"
@@ -271,5 +271,5 @@ def empty_parts(shards: Shards, private: Pair) -> int:
 
 
 def only_record(shards: Shards, private: Pair) -> int:
-    """A record without which its teacher has none, and stays untrained; where there is no such record, `MISSING`."""
+    """Return a record without which its teacher has none and stays untrained; `MISSING` if there is no such record."""
     return next((int(part[0]) for part in parts_of(shards, private) if len(part) == 1), MISSING)

@@ -110,7 +110,7 @@ def _per_row(method: Any) -> bool:
 
 
 def _behind(method: Any, world: int) -> Teacher:
-    """A teacher with one answer, or with an ensemble whose first member answers otherwise in the other world."""
+    """A teacher with one response, or with an ensemble whose first member has another response in the other world."""
     if "teacher_ensemble" not in method.needs:
         return replace(held(records()), model=_sure(world).eval().requires_grad_(False))
     count = max(method.shards("shard-cnn", "toy").count, 2)

@@ -1,7 +1,7 @@
-"""What faults planted into private mechanisms are made of, and what the correct mechanisms promise.
+"""Parts of the faults planted into private mechanisms, and the guarantees of the correct mechanisms.
 
-Worlds are neighbours for the correct mechanism, which is (`promised`, `delta`)-differentially private. `truth` says
-what the faulty one costs, and which event shows it.
+Worlds are neighbours for the correct mechanism, which is (`promised`, `delta`)-differentially private. `truth` is the
+epsilon of the faulty one, with the event that shows it.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Planted:
     Attributes:
         name: the fault in words.
         play: see `DistinguishingGame`.
-        promised, delta: what the correct mechanism guarantees of what a play shows.
-        truth: the faulty mechanism's epsilon at `delta` and the event that shows it, worked by hand.
-        plays: as many are enough at seed 0; one of 2,000, 10,000, 50,000 and 1,000,000.
+        promised, delta: the guarantee of the correct mechanism for a play.
+        truth: the faulty mechanism's epsilon at `delta` and the event that shows it, computed by hand.
+        plays: enough plays at seed 0; one of 2,000, 10,000, 50,000 and 1,000,000.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Planted:
 
     @property
     def game(self) -> DistinguishingGame:
-        """The game in which the correct mechanism's promise is both claimed and all that is proved."""
+        """Return the game in which the correct mechanism's guarantee is both the claim and the accounted epsilon."""
         return DistinguishingGame(self.play, self.promised, math.inf, self.delta, self.name)
 
 
@@ -77,7 +77,7 @@ def chance(probability: float, g: torch.Generator, n: int) -> Tensor:
 
 
 def gaussian_promise(answers: int = 1, mu: float = MU) -> float:
-    """Epsilon at DELTA of so many Gaussian answers."""
+    """Return epsilon at DELTA of that many Gaussian responses."""
     return gaussian_epsilon(mu * math.sqrt(answers), DELTA)
 
 

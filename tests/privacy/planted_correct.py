@@ -1,4 +1,4 @@
-"""Correct mechanisms, the bench's own where it has them, each with its exact epsilon."""
+"""Correct mechanisms, from the bench where it has them, each with its exact epsilon."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Correct:
 
 
 def voting(aggregation: Aggregation) -> Play:
-    """The bench's own noisy votes: 25 and 25 of 50, or 24 and 26; with a threshold zeros where there is no answer."""
+    """The bench's own noisy votes: 25 and 25 of 50, or 24 and 26; with a threshold, zeros without a response."""
 
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
         asked = (votes(24, 26) if world else votes(25, 25)).expand(n, -1)
@@ -66,7 +66,7 @@ def rounded_votes(world: bool, n: int, g: torch.Generator) -> Tensor:
 
 
 def confident_epsilon() -> float:
-    """Exact: no answer is one event; an answer, whose chance is a in one world and b in the other, is a Gaussian's."""
+    """Exact: no response is one event; a response, with probability a in one world and b in the other, is Gaussian."""
     no = [stats.norm.cdf((CONFIDENT.threshold - most) / CONFIDENT.threshold_scale) for most in (25, 26)]
     mu = math.sqrt(2) / VOTE_STD
 

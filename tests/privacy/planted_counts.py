@@ -1,4 +1,4 @@
-"""Faults in noisy votes, in randomised labels, and in what decides whether there is an answer."""
+"""Faults in noisy votes, in randomised labels, and in the decision whether there is a response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults in the noise of answered gradients."""
+"""Faults in the noise of released gradients."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def normalised_noise(world: bool, n: int, g: torch.Generator) -> Tensor:
 
 
 def centred_noise(world: bool, n: int, g: torch.Generator) -> Tensor:
-    """The gradient is of the first class alone here: a sum of coordinates that the noise leaves as it is."""
+    """The gradient depends only on the first class here: a sum of coordinates without noise."""
     noise = normal(g, n, C)
     values = torch.zeros(C, dtype=torch.float64)
     values[0] = MU if world else 0.0

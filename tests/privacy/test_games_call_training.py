@@ -23,7 +23,7 @@ from bench.testing import CLASSES, context
 
 ROOT = Path(__file__).parents[2]
 PRIMITIVES = (ROOT / "bench" / "privacy", ROOT / "bench" / "dp_training" / "clipping.py")
-"""Code that adds noise to whatever it is given: the function above it is the step of a method."""
+"""Functions that add noise to any input: their caller is the step of a method."""
 PLUG_INS = [
     (name, variant) for name in registry.entries("method") for variant in (registry.variants("method", name) or (None,))
 ]
@@ -52,7 +52,7 @@ def steps_seen(found: set[CodeType]) -> Iterator[None]:
 
 
 def teacher_of(plugin: Any) -> Any:
-    """The toy teacher with the ensemble that the method asks for."""
+    """Return the toy teacher with the ensemble that the method needs."""
     private = records()
     shards = plugin.shards("shard-cnn", "toy") if "teacher_ensemble" in plugin.needs else None
     return held(private, teachers(shards, private) if shards else None)

@@ -1,4 +1,4 @@
-"""Information: capacities against channels that are computed or simulated, and what ledgers can carry."""
+"""Information: capacities against computed or simulated channels, and bounds of ledgers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def capacity(rows: np.ndarray) -> float:
 
 
 def response_rows(epsilon: float, k: int, outside: int = 0) -> np.ndarray:
-    """Randomised response over k candidates; `outside` more labels are no candidates and answered evenly."""
+    """Randomised response over k candidates; `outside` further labels are not candidates and get uniform responses."""
     kept = 1 / (1 + (k - 1) * math.exp(-epsilon))
     other = (1 - kept) / (k - 1)
     return np.vstack([np.full((k, k), other) + (kept - other) * np.eye(k), np.full((outside, k), 1 / k)])
@@ -144,8 +144,8 @@ def test_all_votes_go_into_one_laplace_channel_of_many_coordinates():
 
 
 def test_adaptive_questions_carry_no_more_than_the_sum_of_their_capacities():
-    """A secret of four values; each question asks by randomised response whether it lies in a set; the second set may
-    depend on the first answer. Every strategy and a few priors, exactly."""
+    """A secret of four values; each query uses randomised response on whether it is in a set; the second set may
+    depend on the first response. Every strategy and a few priors, exactly."""
     kept = 1 / (1 + math.exp(-2.0))
     sets = [np.array(bits) for bits in itertools.product([0, 1], repeat=4) if bits[0] == 0 and any(bits)]
     one, best = response_capacity(2.0, 2), 0.0

@@ -38,7 +38,8 @@ def best_guess(joint: np.ndarray, c: int) -> float:
 
 
 def answers_about_names(c: int) -> list[np.ndarray]:
-    """Tables of (permutation, answer): all, one or some names told, with noise or without; and random ones."""
+    """Return tables of (permutation, response): all, one or some names revealed, with or without noise; and random
+    ones."""
     permutations, rng = list(itertools.permutations(range(c))), np.random.default_rng(0)
     size = len(permutations)
     told = [
@@ -166,14 +167,14 @@ KINDS |= dict.fromkeys(["alibi", "lp-2st", "rr", "rr-debiased", "no-defence", "f
 KINDS |= dict.fromkeys(["label-smoothing", "non-private-kd", "cluster-rr", "label-protocol"], "infinite")
 KINDS |= dict.fromkeys(["dense", "fedadi", "feddafl", "dpgen"], "infinite")
 KINDS |= dict.fromkeys(["acgan", "wgan", "infogan", "raw-images"], "infinite")
-"""What the records of a method say at finite noise; of all others nothing is known."""
+"""Return the method records' bounds at finite noise; others have no bound."""
 
 
 def test_every_published_record_is_read_and_no_student_knows_more_than_it_was_told():
     seen: dict[str, Counter[str]] = {}
     for record in boards.read_records(ROOT / "leaderboards"):
         method, found = record.spec["release"]["method"], boards.information(record)
-        # Nothing bounds what a generator tells that learns from the unprotected teacher, nor of direct training
+        # There is no bound for a generator trained on the unprotected teacher, nor for direct training
         saw_teacher = method in ("dp-dfd", "dgd") and record.spec["release"]["version"] < 2
         saw_teacher |= method in ("dp-dfd", "dgd") and record.spec["release"]["variant"] == "printed"
         saw_teacher |= record.options["method"].get("discriminator") == "teacher"

@@ -1,4 +1,4 @@
-"""Votes, responses and annotation: the game or neighbouring runs find planted faults, and accept what is correct."""
+"""Votes, responses and annotation: the game or neighbouring runs find planted faults, and accept correct code."""
 
 from __future__ import annotations
 

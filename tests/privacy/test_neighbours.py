@@ -1,7 +1,7 @@
 """Every plug-in that touches private data, run on neighbouring data sets with the same recorded seed, step by step.
 
-The second run is given the first one's answers, so that whatever differs before a mechanism is what one record did: it
-must stay within the sensitivity that the ledger is written for. Faults that are found so: test_neighbours_found.py.
+The second run gets the first one's responses, so that any difference before a mechanism is due to one record: it
+must stay within the sensitivity in the ledger. Faults that this test finds: test_neighbours_found.py.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ SAME_ACCOUNT = {"gradients", "network", "norm", "mirrored", "ratio", "block", "d
 """Options that no account reads, and with which no case sets one that it does."""
 MLP_GAN = ("dp-gan", {"batch": 20, "network": "mlp"})
 BUDGETED = [case for case in SAMPLED if case == MLP_GAN or not case[1].keys() & SAME_ACCOUNT]
-"""The budget is solved once for each account: it takes a quarter of a minute."""
+"""The budget is solved once per account: it takes a quarter of a minute."""
 
 LEFT_OUT: list[tuple[str, Options]] = [
     ("dp-merf", {}),
@@ -155,7 +155,7 @@ SEARCHES: list[tuple[str, Options]] = [
     ("dp-blsgd", {"batch": 20, **FAR}),
     ("dp-blsgd", {"batch": 40, **FAR, "turn": 1.0, "gamma": 1.0}),
 ]
-"""A record is left out of the Poisson samples; the ledger has Gaussians above what is no Gaussian."""
+"""A record is removed from the Poisson samples; the ledger contains Gaussians inside of sampled events."""
 
 PROMISE_NOTHING = {
     *("fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing", "dpgen"),
@@ -165,7 +165,7 @@ PROMISE_NOTHING = {
 
 
 ELSEWHERE = {("dgd", "printed")}
-"""Variants that have a test of their own."""
+"""Variants that have a separate test."""
 
 
 def name_of(case: Case) -> str:
@@ -173,7 +173,7 @@ def name_of(case: Case) -> str:
 
 
 def test_every_plug_in_that_touches_private_data_is_here() -> None:
-    """One teacher's answers may all change with a record, which its ledger says; nothing but they is looked at here."""
+    """One teacher's responses may all change with a record, as its ledger says; this test checks only them."""
     here = {case[0] for case in (*SAMPLED, *SEARCHES, *LEFT_OUT, *ENSEMBLES, *LABELS)} | PROMISE_NOTHING
     for name in registry.entries("method"):
         needs = configure(registry.load("method", name), "smoke", {}, "plugin").needs
@@ -204,7 +204,7 @@ def test_sampled_records(case: tuple[str, Options]) -> None:
 @pytest.mark.parametrize("solve", ["sigma", "steps"])
 @pytest.mark.parametrize("case", BUDGETED, ids=name_of)
 def test_sampled_records_within_a_budget(case: tuple[str, Options], solve: Solve) -> None:
-    """What is solved from a budget is what is done: of half as much again as the method's own settings spend."""
+    """The solved parameters are used: for a budget of 1.5 times the cost of the method's own settings."""
     if solve == "steps" and case[0] == "class-moments":
         with pytest.raises(BenchError, match="moments are taken once"):
             method(*case).convert(held(records()), "datalens", Budget(9.0, solve=solve), context())
@@ -263,7 +263,7 @@ def test_records_behind_one_of_many_teachers(case: Case) -> None:
 
 @pytest.mark.parametrize("aggregation", ["laplace", "gaussian"])
 def test_records_behind_one_of_many_teachers_of_printed_dgd(aggregation: str) -> None:
-    """Of its unprotected baseline nothing is promised: both runs have the same one, and the votes' part must hold."""
+    """Its unprotected baseline has no guarantee: both runs have the same one, and the votes' part must hold."""
     given = {"teachers": "13", "queries": "20", "aggregation": aggregation}
     plugin = configure(registry.load("method", "dgd", "printed"), "smoke", given, "method")
     shards = plugin.shards("shard-cnn", "toy")

@@ -1,4 +1,4 @@
-"""Faults that the bench once had, and would have again if no one looked: what neighbouring runs find of each."""
+"""Faults that the bench once had, kept as regression tests: the result of neighbouring runs for each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tool that plants faults does what it says."""
+"""The tool that plants faults into source code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The accountant: golden values, dp_accounting's own results where it is right, and its traps where it is not."""
+"""The accountant: golden values, dp_accounting's own results where it is right, and known faults where it is not."""
 
 from __future__ import annotations
 

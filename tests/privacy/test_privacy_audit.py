@@ -31,7 +31,7 @@ MU = 0.2680511
 SIGMA = 2 / MU
 EPSILON = 1.0
 PLAYS, FEW_PLAYS = 100_000, 20_000
-"""Few where a fault is told by nearly every play: they show an epsilon above 6, where 1 is promised."""
+"""Few plays if nearly every one shows the fault: they prove an epsilon above 6 where 1 is guaranteed."""
 
 STUDENT = torch.tensor([0.5, 0.5] + [0.0] * (C - 2))
 TEACHERS = one_hot(torch.tensor([0, 1]), C).float()
@@ -43,7 +43,7 @@ def gradients(world: bool, n: int) -> Tensor:
 
 
 def gaussian_game(play: Play, answers: int = 1) -> DistinguishingGame:
-    """Judged by what the correct mechanism promises of so many answers."""
+    """Judged by the guarantee of the correct mechanism for that many responses."""
     return DistinguishingGame(play, gaussian_epsilon(MU * math.sqrt(answers), 1e-5), math.inf, 1e-5, "planted")
 
 
@@ -95,7 +95,7 @@ def bounded_by_the_largest_entry(world: bool, n: int, g: torch.Generator) -> Ten
 
 
 def reused_noise(world: bool, n: int, g: torch.Generator) -> Tensor:
-    # Not by gaussian_rows: a release of 0 lies on a grid, and a value added to it later would show beside the grid.
+    # Not by gaussian_rows: a release of 0 is on a grid, and a value added to it later would be off the grid.
     noise = SIGMA * BETA * torch.randn(n, C, generator=g, dtype=torch.float64)
     first, second = (normalise_rows(gradients(w, n), BETA) for w in (world, not world))
     return torch.cat([first + noise, second + noise], 1)
@@ -107,12 +107,12 @@ def same_noise_every_time(world: bool, n: int, g: torch.Generator) -> Tensor:
 
 
 def noise_as_large_as_the_gradient(world: bool, n: int, g: torch.Generator) -> Tensor:
-    """Equal means, unequal noise: nothing but its size tells."""
+    """Equal means, different noise: only its size differs."""
     return gaussian_rows(torch.zeros(n, C), SIGMA * BETA * (1.3 if world else 1.0), g)
 
 
 def smaller_in_one_direction(world: bool, n: int, g: torch.Generator) -> Tensor:
-    """Each coordinate alone says next to nothing: the noise's sum is smaller in world 1."""
+    """Each coordinate by itself shows almost nothing: the noise's sum is smaller in world 1."""
     noise = torch.randn(n, 20, generator=g)
     return noise - 0.9 * world * noise.mean(1, keepdim=True)
 
@@ -125,7 +125,7 @@ def five_signs(world: bool, n: int, g: torch.Generator) -> Tensor:
 
 
 def noise_where_the_teacher_points(world: bool, n: int, g: torch.Generator) -> Tensor:
-    """Equal means and covariances; which coordinates are exactly 0 together tells the worlds apart."""
+    """Equal means and covariances; the worlds differ in which coordinates are exactly 0 together."""
     first = [[1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]] if world else [[1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 1.0]]
     return torch.randn(n, 4, generator=g) * torch.tensor(first)[torch.randint(2, (n,), generator=g)]
 
@@ -203,7 +203,7 @@ def soft_answers(r: Tensor, g: torch.Generator) -> Tensor:
 
 
 def unkept_is_told_by_size(r: Tensor, g: torch.Generator) -> Tensor:
-    """A vector that is scaled where it lies: the answer's value gives the branch away."""
+    """A vector that is scaled in place: the response's value reveals the branch."""
     responses = correct_response(r, g)
     return one_hot(responses, C) * torch.where(responses == r, 1.0, 0.999)[:, None]
 

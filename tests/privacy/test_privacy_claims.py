@@ -128,7 +128,7 @@ SAMPLED = PoissonSampledDpEvent(0.1, GaussianDpEvent(1.0))
         (RESPONSE, 1, 3.0, 0.0, Unit.QUERY, ""),
         (RESPONSE, 3, 9.0, 0.0, Unit.QUERY, ""),
         (RESPONSE, 3, 12.0, 0.0, Unit.QUERY, ""),
-        (RESPONSE, 3, 3.0, 1e-5, Unit.QUERY, ""),  # at that delta the sum is an upper bound alone
+        (RESPONSE, 3, 3.0, 1e-5, Unit.QUERY, ""),  # at that delta the sum is only an upper bound
         (RESPONSE, 3, 3.0, 0.0, Unit.EXAMPLE, ""),  # accounted for replaced records, where a claim may leave one out
         (LaplaceDpEvent(0.5), 2, 3.0, 0.0, Unit.EXAMPLE, BELOW_ACCOUNT),
         (GaussianDpEvent(1.0), 4, 2.0, 1e-5, Unit.EXAMPLE, BELOW_ACCOUNT),

@@ -1,4 +1,4 @@
-"""Integer noise: exact laws, exact sums, and the rare draws that float64 cannot decide."""
+"""Integer noise: exact distributions, exact sums, and the rare draws that float64 cannot decide."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_counts_at_the_largest_scale_have_its_deviation(kind: Law, deviation: fl
 
 
 def test_counts_are_summed_as_whole_numbers_before_the_fraction() -> None:
-    """What is released follows from the noisy whole number: two counts with the same one are the same release."""
+    """The release is a function of the noisy integer: two counts with the same one have the same release."""
     large = 2.0**40
     drawn = noisy_counts(torch.zeros(500), "gaussian", 3.0, Noise(seed=4))
     moved = noisy_counts(torch.full((500,), large), "gaussian", 3.0, Noise(seed=4))

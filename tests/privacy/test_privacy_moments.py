@@ -42,7 +42,8 @@ def test_the_table_in_the_docstring_is_what_is_computed() -> None:
 
 
 def test_what_is_said_of_the_papers_numbers() -> None:
-    """Composition gives 5.80 and 10.1; nothing gives 8.03, 10.0 and 1.00, which lie between PLD and classic moments."""
+    """Composition gives 5.80 and 10.1; no method gives 8.03, 10.0 and 1.00, which are between PLD and classic
+    moments."""
     rows = {row["queries"]: row for row in dgd_table(QUERIES)}
     assert round(rows[400]["composition"], 2) == 5.80 and round(rows[1000]["composition"], 1) == 10.1
     for n in (27, 1000, 1300):

@@ -1,4 +1,4 @@
-"""The source of privacy noise: its entropy, its laws, the grid that hides low bits, and what floating point refuses."""
+"""The source of privacy noise: its entropy, its distributions, the grid that hides low bits, and refused ranges."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.privacy.noise import Noise, require_room
 from bench.testing import MemoryArtifacts, silent
 
 LEVEL = 1e-6
-"""Of tests with fixed seeds: far from any borderline."""
+"""Significance of tests with fixed seeds: far from any borderline."""
 
 
 def of_system() -> Noise:
@@ -27,7 +27,7 @@ def of_system() -> Noise:
 
 
 def entropy(words: Iterator[int]) -> object:
-    """What the system's entropy is made of, word by word of 64 bits."""
+    """Replaces the system's entropy, in words of 64 bits."""
     return lambda count: b"".join(next(words).to_bytes(8, "little") for _ in range(-(-count // 8)))[:count]
 
 
@@ -104,7 +104,7 @@ class Furthest(Noise):
 
 
 def test_laplace_tails_have_no_gaps_that_a_grid_shows() -> None:
-    """62 log 2 and an exponential: of 62 bits alone it is one number, which no neighbour's grid reaches."""
+    """62 log 2 and an exponential: from 62 bits only it is one number, which no neighbour's grid reaches."""
     drawn = Furthest("cpu", 5)._two_sided(4000)
     assert 0.45 < float((drawn > 0).double().mean()) < 0.55
     beyond = drawn.abs() - 62 * math.log(2)
@@ -196,7 +196,8 @@ def test_scales_beyond_floating_point_are_refused(scale: float) -> None:
 
 
 def test_noise_below_what_values_at_their_bound_need_is_refused_beforehand() -> None:
-    """The least is 2^-14 of the bound, 6.1035e-5, where the values are float32: what a release itself refuses."""
+    """The smallest is 2^-14 of the bound, 6.1035e-5, if the values are float32: a release itself refuses smaller
+    ones."""
     values = torch.ones(2)
     with pytest.raises(BenchError, match=r"made-up is 6e-05 of the bound .* expected at least 6\.1e-05"):
         require_room("made-up", 6.0e-5, torch.float32)

@@ -1,4 +1,4 @@
-"""The mechanism audit refutes every planted fault, accepts what is correct, and docs/audits.md says what it did."""
+"""The mechanism audit refutes every planted fault, accepts correct code, and docs/audits.md has its results."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def test_the_worlds_lie_as_far_apart_as_epsilon_1_says() -> None:
 
 @pytest.mark.thorough
 def test_an_atom_as_rare_as_delta_proves_nothing() -> None:
-    """An answer of probability 1/100 that only one world gives is free at delta 1/100, and refutes at delta 1/1000."""
+    """A response of probability 1/100 that occurs in one world only is free at delta 1/100, and refutes at delta
+    1/1000."""
 
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
         noise = torch.randn(n, 2, generator=g, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The accountant at the ends of floating point, and how long it may take."""
+"""The accountant at the limits of floating point, and its running time."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_no_square_underflows():
 
 
 def least_total_variation(event) -> float:
-    """What one use shows at least: below it epsilon cannot be 0."""
+    """The smallest evidence of one use: below it epsilon cannot be 0."""
     match event:
         case dp.GaussianDpEvent():
             return float(mpmath.erf(mpmath.mpf(1) / event.noise_multiplier / 2 / mpmath.sqrt(2)))

@@ -1,4 +1,4 @@
-"""What no draw can keep is refused before anything is trained, and a control has draws of its own."""
+"""Settings that no draw can satisfy are refused before training, and a baseline uses separate draws."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def test_clipping_norms_at_which_squares_underflow(clip: float) -> None:
 
 @dataclass(frozen=True)
 class Naming(Context):
-    """Remembers which noise was asked for."""
+    """Records the requested noise."""
 
     names: list[str] = field(default_factory=list)
 
     def privacy_noise(self, name: str) -> Noise:
-        """As ever."""
+        """Record the name and return the noise."""
         self.names.append(name)
         return super().privacy_noise(name)
 

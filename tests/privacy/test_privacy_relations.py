@@ -1,4 +1,4 @@
-"""Neighbours of each unit: what is replaced, what is left out, and what a ledger of one says of the other."""
+"""Neighbours of each unit: replaced and removed records, and what a ledger of one relation proves for the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an account says of itself, and budgets that claims and accounts are held against."""
+"""The statements of an account, and budgets compared with claims and accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What randomised responses cost: losses by enumeration, many of them, huge ledgers."""
+"""Cost of randomised responses: losses by enumeration, many of them, huge ledgers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sampled Gaussian's privacy losses by arrays are those that dp_accounting makes point by point."""
+"""The sampled Gaussian's privacy losses by arrays equal those of dp_accounting point by point."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_composition_is_that_of_dp_accounting(probability: float, multiplier: 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.2])
 def test_a_delta_is_the_integral_of_what_exceeds_it(epsilon: float) -> None:
-    """Of max(p - e^eps q, 0), the larger of the two directions; grid points are exact."""
+    """Return the sum of max(p - e^eps q, 0), the larger of the two directions; grid points are exact."""
     q, noise = 0.3, 0.9
     ours = sampled_gaussian(q, noise, 0.1).get_delta_for_epsilon(epsilon)
     plain, moved = stats.norm(0, noise).pdf, stats.norm(1, noise).pdf

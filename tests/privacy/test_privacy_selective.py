@@ -1,4 +1,4 @@
-"""Selective randomised response: its law, enumerated and sampled, over every label and every set of candidates."""
+"""Selective randomised response: its distribution, enumerated and sampled, for every label and set of candidates."""
 
 from __future__ import annotations
 

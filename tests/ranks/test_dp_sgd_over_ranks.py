@@ -98,7 +98,7 @@ def test_the_release_has_the_ledger_the_claim_and_the_weights_of_one_process(ran
 @pytest.mark.thorough
 @pytest.mark.parametrize("noise", ["seeded", "os"])
 def test_noise_is_added_once_and_at_full_size(ranks: Ranks, monkeypatch: pytest.MonkeyPatch, noise: Any) -> None:
-    """No record is ever sampled, so that what moves the weights is noise alone: z C / (q n), not a share of it."""
+    """No record is ever sampled, so that only noise moves the weights: z C / (q n), not a share of it."""
     monkeypatch.setattr(dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
     settings = replace(PLAIN, steps=1, multiplier=2.0, rate=1.0, momentum=0.0, average=0.0)
     moved = (trained(settings, ranks, noise=noise) - flat(network())) / (2.0 * settings.clip / settings.batch)
@@ -151,7 +151,7 @@ def test_shares_of_poisson_samples_are_poisson_samples() -> None:
 
 @pytest.mark.thorough
 def test_gradients_may_be_asked_for_one_at_a_time(ranks: Ranks) -> None:
-    """As the line search does, which moves the weights as it likes in between."""
+    """The line search moves the weights freely between steps."""
     found = []
     for by in (None, ranks):
         model = network()

@@ -16,7 +16,7 @@ from bench.teachers.ensemble import How
 
 SHAPE, CLASSES = (1, 12, 12), 3
 PARTS = [np.arange(0, 40), np.arange(40, 90), np.arange(90, 90), np.arange(90, 120), np.arange(120, 125)]
-"""Five members, three for the leader; the last of its own has no records."""
+"""Five members, three for the leader; its last one has no records."""
 
 
 def trained(ranks: Ranks | None, how: How = "in turn", parts: list[np.ndarray] = PARTS, lr: float = 5e-3) -> Ensemble:

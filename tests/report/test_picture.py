@@ -1,4 +1,4 @@
-"""The picture of a board: where its marks stand, and what it cannot be made of."""
+"""The picture of a board: positions of its marks, and refused inputs."""
 
 from __future__ import annotations
 

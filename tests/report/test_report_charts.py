@@ -221,7 +221,7 @@ def test_attacks_have_a_panel_each_and_points_know_their_promise() -> None:
         record(attack="mirror"),
         record("dgd"),
     ]
-    outgrown = record("dgd", attack="gmi", claim="none")  # its day's gate asked for less than today's
+    outgrown = record("dgd", attack="gmi", claim="none")  # the gate of its time was weaker than today's
     outgrown.metrics |= {"teacher_floor_p": 0.4}
     assert runs.page(outgrown, [])["status"] == "inconclusive" and runs.page(records[0], [])["status"] == "ok"
     gmi, mirror = points.attacks([*records, outgrown])

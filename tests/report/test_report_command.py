@@ -1,4 +1,4 @@
-"""The command line that makes a record again, and how a setting is told."""
+"""The command line that makes a record again, and how a setting is displayed."""
 
 from __future__ import annotations
 

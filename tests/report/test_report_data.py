@@ -1,4 +1,4 @@
-"""What the report shows, without a browser: flags, recommendations, runs, sources."""
+"""The content of the report, without a browser: flags, recommendations, runs, sources."""
 
 from __future__ import annotations
 

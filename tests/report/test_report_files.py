@@ -1,4 +1,4 @@
-"""The files of a report: what is written, what is cleared away, and that no text from records becomes markup."""
+"""The files of a report: writing, clean-up, and that no text from records becomes markup."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def active(markup: str) -> list[str]:
 
 
 def marked(part: dict[str, Any]) -> list[str]:
-    """The markup in a part: what the page does not write as text."""
+    """Return the markup in a part: content that the page does not write as text."""
     return [part[key] for key in ("markup", "chart") if part.get(key)]
 
 

@@ -73,7 +73,7 @@ def go(page: Browser, place: str) -> None:
 
 
 def column(page: Browser, key: str) -> list[list[str]]:
-    """What a column of the board says, a list for each group of rows, top to bottom."""
+    """Return the cells of a board's column, a list for each group of rows, top to bottom."""
     script = """(key => {
     const at = [...document.querySelectorAll('thead button')].findIndex(b => b.dataset.column === key);
     return [...document.querySelectorAll('table.board tbody')].map(body =>

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(find() is None, reason="no Chromium: apt-get ins
 
 
 def some_records() -> list[Record]:
-    """Runs on MNIST beside print, attacked and not, proved and not."""
+    """Runs on MNIST with published numbers, with and without attack, with and without an accounted epsilon."""
     found = []
     for seed in (0, 1):
         for epsilon, accuracy in ((1.0, 0.6), (10.0, 0.841)):
@@ -287,7 +287,7 @@ def test_a_method_page_has_all_its_parts(page: Browser) -> None:
 
 
 def test_a_method_page_puts_every_release_under_its_place(page: Browser) -> None:
-    """Of two splits whose accuracies lie in turn, a heading each stands above its own."""
+    """With alternating accuracies of two splits, each split has one heading above its rows."""
     go(page, "#method-rgp")
     rows = page.ask("[...document.querySelector('table').rows].slice(1).map(r => r.innerText)")
     told = [text.split("\t")[1].partition(" ")[0] if "\t" in text else text for text in rows]

@@ -1,4 +1,4 @@
-"""Sweeps whose cells are audits: what is planned, what they share, and what the summary says."""
+"""Sweeps with audits as cells: the plan, shared steps, and the summary."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_two_audits_share_their_teachers_and_the_summary_has_their_numbers(
 
 
 def test_what_audits_share_is_made_before_them(tmp_path: Path) -> None:
-    """By a command of its own: afterwards no audit trains a teacher."""
+    """By a separate command: afterwards no audit trains a teacher."""
     cells = planned(
         tmp_path,
         'method = ["no-defence", "label-smoothing"]\ncanaries = 40',

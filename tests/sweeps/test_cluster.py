@@ -1,4 +1,4 @@
-"""Sweeps on a Ray cluster: what a task is given, a worker that is killed, and a head that dies."""
+"""Sweeps on a Ray cluster: a task's environment, a worker that is killed, and a head that dies."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ while time.monotonic() < until:
 
 
 def environment() -> dict[str, str]:
-    """With this checkout before all else that Python finds, and clusters that ask for no token, which ray 2.60 does."""
+    """Put this checkout first on Python's path, and start clusters without a token, which ray 2.60 requires."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return os.environ | {"PYTHONPATH": path, "RAY_AUTH_MODE": "disabled"}
 

@@ -1,4 +1,4 @@
-"""How long a sweep will take, worked by hand from made-up records."""
+"""The estimated time of a sweep, computed by hand from constructed records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of this machine: exit statuses are as they were, a failed process is replaced, none outlives its sweep."""
+"""Local processes: exit statuses are kept, a failed process is replaced, none outlives its sweep."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [9, pytest.param(100, marks=pytest.mark.slow)])
 def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_path: Path, number: int) -> None:
-    """In a process of its own, whose `__main__` the cells need not import."""
+    """Run in a separate process, whose `__main__` the cells need not import."""
     statuses = [3 if i % 7 == 0 else 0 for i in range(number)]
     environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     command = [sys.executable, "-c", MANY, json.dumps(statuses)]
@@ -93,7 +93,7 @@ def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_pat
 
 
 def gone(process: int) -> bool:
-    """Whether a process has ended; one that no one has asked about since is not there either."""
+    """Whether a process has ended; an ended process that was not waited for counts too."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:

@@ -1,4 +1,4 @@
-"""Eight processes write into one folder; one is killed, one cell is poisoned: nothing is lost, the rest ends."""
+"""Eight processes write into one folder; one is killed, one cell fails: nothing is lost, and the others finish."""
 
 from __future__ import annotations
 

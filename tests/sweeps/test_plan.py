@@ -1,4 +1,4 @@
-"""A plan remembers what its cells have in common, and says of every cell what it would say of that cell alone."""
+"""A plan caches the common parts of its cells, and plans every cell as it would by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`bench sweep --boards`: what is published is not run again, and tells how long the rest will take."""
+"""`bench sweep --boards`: published runs are not repeated, and their seconds estimate the remaining time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def planned(recipe: Path, out: Path, boards: Path | None) -> list[Cell]:
 
 
 def publish(cell: Cell, boards: Path) -> Path:
-    """What a cell has made, as boards have it."""
+    """Return a cell's result in the form of boards."""
     assert cell.record is not None
     kind, name = cell.record.parent.name, cell.record.name
     (boards / kind).mkdir(parents=True, exist_ok=True)

@@ -109,7 +109,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def state(folder: Path) -> str:
-    """Of the node, as sinfo shows it."""
+    """Return the state of the node, as sinfo shows it."""
     found = subprocess.run(["sinfo", "--noheader", "--format=%t"], capture_output=True, text=True, check=False)
     return found.stdout.strip().rstrip("*~#!%$@^-")
 
@@ -173,7 +173,7 @@ def test_interrupted_a_sweep_cancels_its_jobs_and_keeps_what_is_done(slurm: Path
 
 
 def jobs() -> str:
-    """Those that wait or run."""
+    """Return the jobs that wait or run."""
     return subprocess.run(["squeue", "--noheader"], capture_output=True, text=True, check=True).stdout
 
 

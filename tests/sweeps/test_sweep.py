@@ -231,7 +231,7 @@ def test_cores_are_shared_out_and_fewer_threads_are_taken_where_the_user_says_so
 
 
 def said(arguments: Sequence[str]) -> int:
-    """Stands for the command: says what it was given and how many threads it has."""
+    """Replaces the command: prints its arguments and its number of threads."""
     print("not this", flush=True)
     print(*arguments, os.environ["OMP_NUM_THREADS"], torch.get_num_threads(), file=sys.stderr, flush=True)
     return 5

@@ -1,4 +1,4 @@
-"""Recipes as people write them."""
+"""Recipes as users write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recipes name variants of methods and attacks as `bench run` does; they are other runs, and other times."""
+"""Recipes name variants of methods and attacks as `bench run` does; they are other runs with other estimates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ensembles: members know nothing of each other, and both ways of training them are the same training."""
+"""Ensembles: members are independent of each other, and both ways of training them are equivalent."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_fixed_features_are_shared_and_solved_by_ridge_regression(rows: int) -> 
 def test_a_record_reaches_no_other_teacher_even_where_features_depend_on_the_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As a GPU's may, whose kernels are chosen by the size of a batch."""
+    """GPUs may choose kernels by the size of a batch."""
     images, labels = toy(60)
     images = images.repeat_interleave(2, 2).repeat_interleave(2, 3)
     features = Ensemble.features

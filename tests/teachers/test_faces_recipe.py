@@ -1,4 +1,4 @@
-"""The recipe for faces: what it does to an image, and what it leaves alone."""
+"""The recipe for faces: its changes to an image, and the parts that it keeps."""
 
 from __future__ import annotations
 

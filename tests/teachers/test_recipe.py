@@ -41,7 +41,7 @@ def test_tiers_are_ordered_by_effort() -> None:
 
 
 def test_a_tier_changes_sizes_alone() -> None:
-    """Of the teacher and of the evaluator: nothing but how much is trained."""
+    """Tiers of teacher and evaluator only change the amount of training."""
     sizes = {option.name for option in options(Recipe) if option.size}
     for tiers in (Recipe.tiers, evaluator._TIERS):
         assert all(set(changed) <= sizes for changed in tiers.values())

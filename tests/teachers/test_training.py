@@ -15,7 +15,7 @@ SHORT = Recipe(epochs=4, batch=32, lr=3e-3, shift=1)
 
 
 def stripes(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Noisy 12x12 images of three classes, told apart by the row of a bright stripe."""
+    """Noisy 12x12 images of three classes, which differ in the row of a bright stripe."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(n) % 3
     images = torch.randint(0, 120, (n, 1, 12, 12), generator=generator, dtype=torch.uint8)

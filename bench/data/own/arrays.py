@@ -32,15 +32,15 @@ class ArrayDataset(OwnDataset):
     """Images and labels in memory.
 
     Attributes:
-        arrays: x_train, y_train and perhaps x_test, y_test and class_names, which cannot be written to.
-        digest: first 16 hex digits of the SHA-256 of all of them.
+        arrays: x_train, y_train and optionally x_test, y_test and class_names, all read-only.
+        digest: first 16 hex digits of the SHA-256 over all arrays.
     """
 
     arrays: Arrays
     digest: str
 
     def located(self, out: Path) -> str:
-        """Write `out/datasets/DIGEST/NAME.npz` unless it is there; return its name as a data set."""
+        """Write `out/datasets/DIGEST/NAME.npz` unless it exists; return its name as a data set."""
         import numpy as np
 
         def write(path: Path) -> None:
@@ -69,32 +69,32 @@ def from_arrays(
     channels: int | None = None,
     fit: Fit = "crop",
 ) -> OwnDataset:
-    """Make a data set of arrays or tensors, which are copied and checked as files of them are.
+    """Make a data set of arrays or tensors, which are copied and checked in the same way as files.
 
-    The values of the images never decide how they are read: a range that was found in the data would tell something
-    about every record in it.
+    The values of the images never decide how they are read: a range computed from the data would reveal information
+    about every record.
 
     Args:
         x: training images, (n, h, w), (n, h, w, c) or (n, c, h, w) with c = 1 or 3: uint8 and other integers of 0 to
             255, uint16 of 0 to 65535, bool, or floats in [0, 1]; other ranges need `value_range`.
         y: (n,) labels: whole numbers, words or booleans; or one-hot rows (n, classes).
         x_test: test images, in the same form; None = a sixth of the training images is held out, by the hash of their
-            numbers.
+            indices.
         y_test: labels of the test images.
-        name: what records call the data set: small letters, digits, - and _.
+        name: name in records: small letters, digits, - and _.
         class_names: a name for each class, in the order of the numbers; None = the labels themselves.
         value_range: the values that mean black and white.
         size: side in pixels, 8 to 256, to which images are resized; None = their own.
         channels: 1 = grey, 3 = RGB; None = those of the images.
-        fit: how images that are not square become so: "crop" keeps the central square, "pad" adds black bars,
-            "stretch" changes the ratio of the sides.
+        fit: how non-square images become square: "crop" keeps the central square, "pad" adds black bars, "stretch"
+            changes the aspect ratio.
 
     Returns:
         A value for `bench.run(dataset=...)`.
 
     Raises:
-        BadData: arrays that do not fit together, or of which it is not certain what they mean.
-        BadOption: a name, a range, a size or a fit that cannot be.
+        BadData: arrays that do not fit together, or whose meaning is ambiguous.
+        BadOption: an impossible name, range, size or fit.
     """
     from bench.data.array_files import as_data
     from bench.data.array_keys import find_keys
@@ -114,7 +114,7 @@ def from_arrays(
 
 
 def _array(value: Any, problem: str) -> np.ndarray[Any, Any]:
-    """A copy of an array or a tensor. Raises BadData for what is neither."""
+    """Copy an array or a tensor. Raises BadData for anything else."""
     import numpy as np
 
     if hasattr(value, "detach"):

@@ -1,4 +1,4 @@
-"""The value that `bench.data.from_arrays` and its like return, and how a run finds it."""
+"""The base class of the values that `bench.data.from_arrays` and similar functions return."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from bench.data.request import Fit, Reading
 from bench.errors import BadOption, unknown
 
 FOLDER = "datasets"
-"""Folder below `out` where values are kept, each in a folder named by its content."""
+"""Folder below `out` for the user's images, each in a folder named by its content."""
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,47}[a-z0-9])?")
 
 
 @dataclass(frozen=True, eq=False)
 class OwnDataset(ABC):
-    """Your own images and labels: what `bench.run(dataset=...)` takes next to a name.
+    """Your own images and labels: `bench.run(dataset=...)` takes it instead of a name.
 
     Attributes:
-        name: what records call it, behind the kind of its files.
-        reading: how images are made square, and which of their values mean black and white.
-        shape_words: the size and the channels that were asked for, such as "@64@rgb"; "" = those of the images.
+        name: name in records, after the kind of its files.
+        reading: how images are made square, and which values mean black and white.
+        shape_words: the requested size and channels, such as "@64@rgb"; "" = those of the images.
     """
 
     name: str
@@ -37,11 +37,11 @@ class OwnDataset(ABC):
 
     @abstractmethod
     def located(self, out: Path) -> str:
-        """Write the images below `out` unless they are there, and return the name of the data set in files."""
+        """Write the images below `out` unless they exist, and return the name of the data set in files."""
 
 
 def checked_name(name: str) -> str:
-    """The name of a data set. Raises BadOption for one that files cannot have."""
+    """Return the name of a data set. Raises BadOption for one that files cannot have."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadOption(
             f"name is {name!r}; expected 1 to 49 small letters, digits, - and _, no - or _ at an end, as in 'my-x-rays'"
@@ -50,7 +50,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_reading(fit: Fit, value_range: tuple[float, float] | None) -> Reading:
-    """How images are read. Raises UnknownName for an unknown fit, BadOption for an impossible range."""
+    """Return how images are read. Raises UnknownName for an unknown fit, BadOption for an impossible range."""
     if fit not in get_args(Fit):
         raise unknown("fit", fit, get_args(Fit))
     if value_range is None:
@@ -68,10 +68,10 @@ def checked_reading(fit: Fit, value_range: tuple[float, float] | None) -> Readin
 
 
 def checked_shape(size: int | None, channels: int | None, usual: int | None = None) -> str:
-    """Size and channels as names of data sets have them. Raises BadOption for values that images cannot have.
+    """Format size and channels as in names of data sets. Raises BadOption for impossible values.
 
     Args:
-        usual: the size where none is given; None = that of the images.
+        usual: the default size; None = that of the images.
     """
     words = {number: f"@{word}" for word, number in CHANNELS.items()}
     if size is not None and (isinstance(size, bool) or size not in SIZES):
@@ -83,12 +83,12 @@ def checked_shape(size: int | None, channels: int | None, usual: int | None = No
 
 
 def of_files(size: int | None, channels: int | None) -> str:
-    """As `checked_shape`, of images that are decoded from files, which have 32 pixels where no size is given."""
+    """Format the shape as `checked_shape` for images decoded from files, with a default size of 32 pixels."""
     return checked_shape(size, channels, FILE_SIDE)
 
 
 def python_words(message: str) -> str:
-    """A message about files in the words of Python.
+    """Replace command-line options in a message about files by Python arguments.
 
     >>> python_words("say which values mean black and white, such as --pixel-range -1,1")
     'say which values mean black and white, such as value_range=(-1, 1)'
@@ -97,7 +97,7 @@ def python_words(message: str) -> str:
 
 
 def write_once(path: Path, write: Callable[[Path], None]) -> None:
-    """Write a file whole or not at all, unless it is there: its folder is named by its content.
+    """Write a file atomically unless it exists: its folder is named by its content.
 
     Args:
         write: called with the path of a temporary file.

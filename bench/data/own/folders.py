@@ -14,12 +14,12 @@ from bench.errors import BadData, NotFound
 
 @dataclass(frozen=True, eq=False)
 class FolderDataset(OwnDataset):
-    """Image files in a folder a class, at an absolute `path`; they are read when a run needs them."""
+    """Image files in one folder per class, at an absolute `path`; they are read when a run needs them."""
 
     path: Path
 
     def located(self, out: Path) -> str:
-        """Return its name as a data set; nothing is written."""
+        """Return its name as a data set; writes nothing."""
         return f"imagefolder:{self.path}{self.shape_words}"
 
 
@@ -31,13 +31,13 @@ def from_folder(
     fit: Fit = "crop",
     value_range: tuple[float, float] | None = None,
 ) -> OwnDataset:
-    """Make a data set of image files that lie in a folder a class.
+    """Make a data set of image files with one folder per class.
 
     Args:
         path: a folder with train/CLASS/ and test/CLASS/, or with CLASS/, of which a sixth of the files is held out.
         size: side in pixels, 8 to 256, to which images are resized; None = 32.
         channels: 1 = grey, 3 = RGB; None = grey if all files are, else RGB.
-        fit: how images that are not square become so, as in `from_arrays`.
+        fit: how non-square images become square, as in `from_arrays`.
         value_range: the values that mean black and white in files of more than 8 bits; None = those of the format.
 
     Returns:
@@ -46,7 +46,7 @@ def from_folder(
     Raises:
         NotFound: no such folder.
         BadData: a folder without classes, or with a test part and no training part.
-        BadOption: a size, a fit or a range that cannot be.
+        BadOption: an impossible size, fit or range.
     """
     reading, shape_words = checked_reading(fit, value_range), of_files(size, channels)
     folder = Path(os.path.abspath(os.path.expanduser(path)))

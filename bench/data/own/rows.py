@@ -23,7 +23,7 @@ Label = int | str
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a split: encoded images, a label each, and the names of the classes where they are declared."""
+    """The rows of a split: encoded images, one label each, and the names of the classes if declared."""
 
     images: tuple[bytes, ...]
     labels: tuple[Label, ...]
@@ -32,13 +32,13 @@ class Rows:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RowDataset(OwnDataset):
-    """Splits of rows in memory; `digest` is of all of them."""
+    """Splits of rows in memory; `digest` covers all of them."""
 
     splits: Mapping[str, Rows]
     digest: str
 
     def located(self, out: Path) -> str:
-        """Write `out/datasets/DIGEST/NAME/SPLIT.parquet` unless it is there; return its name as a data set."""
+        """Write `out/datasets/DIGEST/NAME/SPLIT.parquet` unless it exists; return its name as a data set."""
         folder = out / FOLDER / self.digest / self.name
         for split, rows in self.splits.items():
             write_once(folder / f"{split}.parquet", lambda path, rows=rows: _write(path, rows))  # type: ignore[misc]
@@ -56,7 +56,7 @@ class TableDataset(OwnDataset):
     path: Path
 
     def located(self, out: Path) -> str:
-        """Return its name as a data set; nothing is written."""
+        """Return its name as a data set; writes nothing."""
         return f"hf:{self.path}{self.shape_words}"
 
 
@@ -71,13 +71,13 @@ def from_huggingface(
     fit: Fit = "crop",
     value_range: tuple[float, float] | None = None,
 ) -> OwnDataset:
-    """Make a data set of one of the library `datasets`, or of a folder that it wrote. Nothing is downloaded.
+    """Make a data set of a Hugging Face data set, or of a folder that the library wrote. Nothing is downloaded.
 
     Args:
         dataset_or_path: a `DatasetDict` with a split for training and one for the test or for validation; a single
             `Dataset`, of which a sixth is held out; any mapping or iterable of such rows; or a folder with parquet
             files, or one that `save_to_disk` wrote.
-        name: what records call it; needed for rows in memory, of a folder it is the folder's name.
+        name: name in records; required for rows in memory, for a folder the default is the folder's name.
         image: the column of images: of Pillow, encoded bytes, or {"bytes": ..., "path": ...}.
         label: the column of labels: a ClassLabel, whole numbers or words.
         size: side in pixels, 8 to 256, to which images are resized; None = 32.
@@ -90,7 +90,7 @@ def from_huggingface(
     Raises:
         NotFound: no such folder.
         BadData: rows without these columns, or a value in them that is not an image or a label.
-        BadOption: a name, a size, a fit or a range that cannot be.
+        BadOption: an impossible name, size, fit or range.
     """
     reading, shape_words = checked_reading(fit, value_range), of_files(size, channels)
     if isinstance(dataset_or_path, str | os.PathLike):
@@ -110,7 +110,7 @@ def from_huggingface(
 
 
 def _splits(given: Any, name: str) -> dict[str, Iterable[Any]]:
-    """Split to its rows; a single part is the split train."""
+    """Return the rows of each split; a single part is the split train."""
     if not isinstance(given, Mapping):
         if not isinstance(given, Iterable):
             raise BadData(f"data set '{name}' is a {type(given).__name__}; expected rows, a mapping of them, or a path")
@@ -142,7 +142,7 @@ def _rows(rows: Iterable[Any], image: str, label: str, problem: str) -> Rows:
 
 
 def _encoded(value: Any, problem: str) -> bytes:
-    """An image as the bytes of a file; pixels of Pillow's images become PNG, which loses nothing."""
+    """Return an image as the bytes of a file; Pillow images become PNG, which is lossless."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, Mapping):
@@ -168,7 +168,7 @@ def _digest(splits: Mapping[str, Rows]) -> str:
 
 
 def _write(path: Path, rows: Rows) -> None:
-    """Write a split as the library `datasets` does."""
+    """Write a split in the format of the library `datasets`."""
     try:
         import pyarrow as pa
         from pyarrow import parquet

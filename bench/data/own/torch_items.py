@@ -29,16 +29,16 @@ def from_torch(
     channels: int | None = None,
     fit: Fit = "crop",
 ) -> OwnDataset:
-    """Make a data set of a map-style data set of torch: every item is read once.
+    """Make a data set of a map-style torch data set: every item is read once.
 
-    Give it without random transforms: an augmented image would be fixed, and would count as a record.
+    Pass it without random transforms: an augmented image would be fixed and count as a record.
 
     Args:
         dataset: has `__len__` and `__getitem__`; items are (image, label), the image a tensor or an array, (h, w),
             (c, h, w) or (h, w, c), or an image of Pillow, grey or RGB; all of one size.
         test_dataset: the test part; None = a sixth of `dataset` is held out.
-        name: what records call it; None = the name of the data set's class.
-        class_names: a name for each class; None = `dataset.classes`, where it has this, else the labels.
+        name: name in records; None = the name of the data set's class.
+        class_names: a name for each class; None = `dataset.classes` if it exists, else the labels.
         value_range, size, channels, fit: as in `from_arrays`.
 
     Returns:
@@ -66,7 +66,7 @@ def from_torch(
 
 
 def _read(dataset: Any, problem: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """(n, ...) images and (n,) labels of all items."""
+    """Return (n, ...) images and (n,) labels of all items."""
     import numpy as np
 
     if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
@@ -89,7 +89,7 @@ def _read(dataset: Any, problem: str) -> tuple[np.ndarray[Any, Any], np.ndarray[
 
 
 def _pixels(image: Any, problem: str) -> np.ndarray[Any, Any]:
-    """The values of one image, (h, w), (c, h, w) or (h, w, c)."""
+    """Return the values of one image, (h, w), (c, h, w) or (h, w, c)."""
     import numpy as np
 
     mode = getattr(image, "mode", None)

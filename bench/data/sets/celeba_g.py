@@ -34,11 +34,11 @@ class CelebaGender(FileDataset):
     versions = ("subset",)
 
     def missing(self, root: Path) -> list[Path]:
-        """What of CelebA is not there."""
+        """Return the missing files of CelebA."""
         return missing(root, *LABELLED)
 
     def listing(self, asked: Request) -> Listing:
-        """The images whose attributes are known."""
+        """List the images with known attributes."""
         from bench.data import celeba
 
         def label(marked: set[str]) -> int | None:

@@ -32,11 +32,11 @@ class CelebaHair(FileDataset):
     versions = ("subset",)
 
     def missing(self, root: Path) -> list[Path]:
-        """What of CelebA is not there."""
+        """Return the missing files of CelebA."""
         return missing(root, *LABELLED)
 
     def listing(self, asked: Request) -> Listing:
-        """The images with exactly one of the three marks."""
+        """List the images with exactly one of the three attributes."""
         from bench.data import celeba
 
         def label(marked: set[str]) -> int | None:

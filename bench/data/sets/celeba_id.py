@@ -34,15 +34,15 @@ class CelebaIdentity(FileDataset):
     versions = ("subset",)
 
     def check_argument(self, argument: str) -> None:
-        """Raises ValueError for an N that is none."""
+        """Raise ValueError for an invalid N."""
         check_fewest(argument)
 
     def missing(self, root: Path) -> list[Path]:
-        """What of CelebA is not there."""
+        """Return the missing files of CelebA."""
         return missing(root, PEOPLE)
 
     def listing(self, asked: Request) -> Listing:
-        """The people with at least N images, and the others."""
+        """List the people with at least N images as classes, and the others as outsiders."""
         from bench.data import celeba
 
         return celeba.by_person("celeba-id", asked)

@@ -31,18 +31,18 @@ class Cifar10(Dataset):
     versions = ("jpeg",)
 
     def files(self, root: Path) -> list[Path]:
-        """The batches; [] where the images are unpacked to files instead."""
+        """Return the batches; [] if the images are unpacked to files instead."""
         return [] if self._is_unpacked(root) else [root / FOLDER / name for name in BATCHES]
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """As `read`."""
+        """Read with default options, as `read`."""
         return self.read(Request(root, download))
 
     def read(self, asked: Request) -> ImageData:
-        """From root/cifar-10-batches-py, else from root/cifar10/{train,test}/<class>/*, then named "cifar10-jpeg".
+        """Read root/cifar-10-batches-py, else root/cifar10/{train,test}/<class>/*, then named "cifar10-jpeg".
 
-        The pickled batches are unpickled only after torchvision found their published md5. Images of the tree of files
-        were encoded again, with loss, which is why they have another name.
+        The pickled batches are unpickled only if torchvision confirms their published md5. The unpacked images were
+        encoded again with loss, so that they have another name.
 
         Raises:
             BenchError: missing files, or a batch whose md5 is not the published one.

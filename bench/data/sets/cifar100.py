@@ -37,11 +37,11 @@ class Cifar100(Dataset):
     )
 
     def files(self, root: Path) -> list[Path]:
-        """The three files of root/cifar-100-python."""
+        """Return the three files of root/cifar-100-python."""
         return [root / FOLDER / name for name in ("train", "test", "meta")]
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """Unpickled only after torchvision found the published md5.
+        """Read the set; it is unpickled only if torchvision confirms the published md5.
 
         Raises:
             BenchError: missing files, or a file whose md5 is not the published one.

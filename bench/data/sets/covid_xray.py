@@ -30,11 +30,11 @@ class CovidXray(FileDataset):
     )
 
     def missing(self, root: Path) -> list[Path]:
-        """The folder, where it is not there."""
+        """Return the folder if it is missing."""
         return [] if os.path.isdir(root / FOLDER) else [root / FOLDER]
 
     def listing(self, asked: Request) -> Listing:
-        """The three folders."""
+        """List the three folders."""
         from bench.data.decoded import Look
         from bench.data.folder import part, scan
         from bench.data.listing import Listing

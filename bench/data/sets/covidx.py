@@ -28,11 +28,11 @@ class CovidX(FileDataset):
     )
 
     def missing(self, root: Path) -> list[Path]:
-        """The lists that are not there."""
+        """Return the missing lists."""
         return [path for part in PARTS if not os.path.isfile(path := root / FOLDER / f"{part}.txt")]
 
     def listing(self, asked: Request) -> Listing:
-        """Both parts, patients as people. Raises BenchError."""
+        """List both parts, with patients as people. Raises BenchError."""
         from bench.data.decoded import Look
         from bench.data.listing import Listing, Part
 
@@ -59,7 +59,7 @@ class CovidX(FileDataset):
 
 
 def _rows(file: Path) -> list[tuple[str, str, str]]:
-    """Patient, file and class of each line; a file's name may have spaces. Raises BenchError."""
+    """Return patient, file and class of each line; a file's name may contain spaces. Raises BenchError."""
     try:
         lines = [line.split() for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:

@@ -34,7 +34,7 @@ class Digits(Dataset):
     )
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """1,438 training and 359 test images.
+        """Read 1,438 training and 359 test images.
 
         The 8x8 images with values 0 to 16 are scaled to [0, 1], enlarged bilinearly and rounded to uint8; every step is
         exact in float32, so the fingerprint is the same everywhere. There is no official split: the test set is the
@@ -63,8 +63,8 @@ class Digits(Dataset):
 
 
 def _read() -> tuple[np.ndarray, np.ndarray]:
-    """(1797, 8, 8) values and (1797,) labels, as scikit-learn's `load_digits`; read from its file, if that is where it
-    was, as importing scikit-learn takes longer than all else of a run whose answer is known."""
+    """Return (1797, 8, 8) values and (1797,) labels, as scikit-learn's `load_digits`; read from its file if possible,
+    as importing scikit-learn takes longer than the rest of a cached run."""
     import numpy as np
 
     found = importlib.util.find_spec("sklearn")

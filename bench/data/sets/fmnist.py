@@ -32,11 +32,11 @@ class FashionMnist(Dataset):
     )
 
     def files(self, root: Path) -> list[Path]:
-        """The four files of root/FashionMNIST/raw."""
+        """Return the four files of root/FashionMNIST/raw."""
         return idx_files(root, "FashionMNIST")
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """Raises BenchError for missing or corrupt files."""
+        """Read the set. Raises BenchError for missing or corrupt files."""
         from bench.data.torchvision_files import load_idx
 
         return load_idx("fmnist", "FashionMNIST", self, root, download)

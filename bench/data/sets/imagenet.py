@@ -29,11 +29,11 @@ class ImageNet(FileDataset):
     versions = ("subset",)
 
     def missing(self, root: Path) -> list[Path]:
-        """The folders that are not there."""
+        """Return the missing folders."""
         return [path for part in ("train", "val") if not os.path.isdir(path := root / "imagenet" / part)]
 
     def listing(self, asked: Request) -> Listing:
-        """Both trees; "-subset" if there are fewer images than were published."""
+        """List both trees; named "-subset" if there are fewer images than were published."""
         from bench.data.decoded import Look
         from bench.data.folder import part, scan
         from bench.data.listing import Listing

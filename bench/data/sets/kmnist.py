@@ -25,11 +25,11 @@ class Kmnist(Dataset):
     )
 
     def files(self, root: Path) -> list[Path]:
-        """The four files of root/KMNIST/raw."""
+        """Return the four files of root/KMNIST/raw."""
         return idx_files(root, "KMNIST")
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """Raises BenchError for missing or corrupt files."""
+        """Read the set. Raises BenchError for missing or corrupt files."""
         from bench.data.torchvision_files import load_idx
 
         return load_idx("kmnist", "KMNIST", self, root, download)

@@ -43,15 +43,15 @@ class Lfw(FileDataset):
     versions = ("crop", "subset")
 
     def check_argument(self, argument: str) -> None:
-        """Raises ValueError for an N that is none."""
+        """Raise ValueError for an invalid N."""
         check_fewest(argument)
 
     def missing(self, root: Path) -> list[Path]:
-        """The first of the folders, where none is there."""
+        """Return the first of the folders if none exists."""
         return [] if self._tree(root) else [root / TREES[0]]
 
     def listing(self, asked: Request) -> Listing:
-        """The people with at least N images, and the others; a person's number is its place among the sorted names."""
+        """List the people with at least N images, and the others; people are numbered by their sorted names."""
         from bench.data.decoded import Look
         from bench.data.faces import identities
         from bench.data.folder import scan

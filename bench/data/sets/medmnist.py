@@ -31,21 +31,21 @@ class MedMnist(Dataset):
     takes = "which one, such as pathmnist"
 
     def check_argument(self, argument: str) -> None:
-        """Raises ValueError for a set that there is not."""
+        """Raise ValueError for an unknown set."""
         if argument not in KNOWN:
             raise ValueError(f"no set called '{argument}'; expected one of {', '.join(KNOWN)}")
 
     def missing(self, root: Path) -> list[Path]:
-        """A pattern, where none of the sets is there."""
+        """Return a pattern if none of the sets exists."""
         there = any(os.path.isfile(path) for name in KNOWN for path in _places(root, f"{name}.npz"))
         return [] if there else [root / "medmnist" / "NAME.npz"]
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """Raises BenchError: which of the sets is meant has to be said."""
+        """Always raise BenchError: the name must say which of the sets to read."""
         raise BadOption(f"data set 'medmnist' lacks its argument: write medmnist:NAME, {self.takes}")
 
     def read(self, asked: Request) -> ImageData:
-        """The archive of the size that is asked for, else the one of 28 pixels. Raises BenchError."""
+        """Read the archive of the requested size, else the one of 28 pixels. Raises BenchError."""
         from bench.data.array_files import load_npz
 
         file = f"{asked.argument}{f'_{asked.size}' if asked.size in LARGE else ''}.npz"
@@ -62,7 +62,7 @@ def _places(root: Path, file: str) -> list[Path]:
 
 
 def _fetch(asked: Request, file: Path) -> Path:
-    """The archive, fetched by the package `medmnist`. Raises BenchError."""
+    """Download the archive with the package `medmnist`. Raises BenchError."""
     try:
         import medmnist  # type: ignore[import-not-found,unused-ignore]
     except ImportError:

@@ -29,11 +29,11 @@ class Mnist(Dataset):
     )
 
     def files(self, root: Path) -> list[Path]:
-        """The four files of root/MNIST/raw."""
+        """Return the four files of root/MNIST/raw."""
         return idx_files(root, "MNIST")
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """Raises BenchError for missing or corrupt files."""
+        """Read the set. Raises BenchError for missing or corrupt files."""
         from bench.data.torchvision_files import load_idx
 
         return load_idx("mnist", "MNIST", self, root, download)

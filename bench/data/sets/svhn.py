@@ -23,11 +23,11 @@ class Svhn(Dataset):
     )
 
     def files(self, root: Path) -> list[Path]:
-        """The two archives."""
+        """Return the two archives."""
         return [root / "train_32x32.mat", root / "test_32x32.mat"]
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """Raises BenchError for missing files, or files whose md5 is not the published one."""
+        """Read the set. Raises BenchError for missing files, or files whose md5 is not the published one."""
         from bench.data.torchvision_files import load_arrays
 
         return load_arrays("svhn", "SVHN", self, root, download, train="train", test="test")

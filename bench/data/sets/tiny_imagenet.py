@@ -33,11 +33,11 @@ class TinyImageNet(FileDataset):
     versions = ("subset",)
 
     def missing(self, root: Path) -> list[Path]:
-        """The folder, where neither is there."""
+        """Return the folder if neither one exists."""
         return [] if os.path.isdir(root / FOLDER) or os.path.isdir(root / SMALL) else [root / FOLDER]
 
     def listing(self, asked: Request) -> Listing:
-        """The official tree, else the small one; "-subset" if there are fewer images than were published."""
+        """List the official tree, else the small one; named "-subset" if there are fewer images than were published."""
         from bench.data.decoded import Look
         from bench.data.folder import part, scan
         from bench.data.listing import Listing
@@ -46,7 +46,7 @@ class TinyImageNet(FileDataset):
             raise not_found("tiny-imagenet", FOLDER, asked.root, "fetch and unpack it there")
         official = os.path.isdir(asked.root / FOLDER)
         tree = asked.root / (FOLDER if official else SMALL)
-        found = scan(tree / "train", "tiny-imagenet")  # WNID_boxes.txt lies beside the images
+        found = scan(tree / "train", "tiny-imagenet")  # WNID_boxes.txt is next to the images
         classes = {wnid: [file for file in files if file.suffix != ".txt"] for wnid, files in found.items()}
         names = tuple(classes)
         train = part(classes, names)
@@ -59,7 +59,7 @@ class TinyImageNet(FileDataset):
 
 
 def _official_test(tree: Path, names: tuple[str, ...]) -> Part:
-    """The validation images with the classes that val_annotations.txt gives: file, class, box, by tabs."""
+    """List the validation images with their classes from val_annotations.txt: file, class, box, separated by tabs."""
     from bench.data.listing import Part
 
     labels = tree / "val" / LABELS

@@ -28,11 +28,11 @@ class Usps(Dataset):
     versions = ("npz",)
 
     def files(self, root: Path) -> list[Path]:
-        """The two archives of torchvision; the NumPy one where only that is there."""
+        """Return the two archives of torchvision; the NumPy one if only that exists."""
         return [root / "usps.npz"] if self._is_npz(root) else [root / "usps.bz2", root / "usps.t.bz2"]
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """From usps.bz2 and usps.t.bz2, else from usps.npz with {train,test}_{images,labels}, then named "usps-npz".
+        """Read usps.bz2 and usps.t.bz2, else usps.npz with {train,test}_{images,labels}, then named "usps-npz".
 
         Raises:
             BenchError: missing or corrupt files.
