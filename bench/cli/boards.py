@@ -68,13 +68,19 @@ def execute(given: argparse.Namespace) -> int:
         if given.check:
             return _check(given.boards or PUBLISHED)
         return _publish(given.boards or OWN, given.publish)
-    return _show(given.out / "leaderboards", given.dataset, given.attacks)
+    return _show(given.out, given.dataset, given.attacks)
 
 
-def _show(folder: Path, dataset: str | None, with_attacks: bool) -> int:
-    """Print the boards of a folder."""
+def _show(out: Path, dataset: str | None, with_attacks: bool) -> int:
+    """Print the boards of a folder of runs; boards of an older version are rebuilt from the records first."""
     from bench.boards.tables import RELEASES, read_boards
 
+    folder = out / "leaderboards"
+    for older in sorted(folder.glob("*.csv")):
+        if not (folder / RELEASES / older.name).exists():
+            from bench.boards.publish import refresh
+
+            refresh(out, older.stem)
     found = [path.stem for path in (folder / RELEASES).glob("*.csv") if dataset in (None, path.stem)]
     if not found:
         which = f"for data set '{dataset}' " if dataset else ""

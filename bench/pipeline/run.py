@@ -57,6 +57,7 @@ def run(job: Job, seed: int) -> Outcome:
     spec = run_spec(job, seed)
     final = _folder(job, spec)
     if not job.settings.fresh and (known := published(final)) is not None:
+        _rebuild_missing_board(job)
         return Outcome(known, final, cached=True)
     job.check()
     with job.following() as made:
@@ -217,6 +218,17 @@ def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
     with failing(), job.following():
         for make in wanted.values():
             make()
+
+
+def _rebuild_missing_board(job: Job) -> None:
+    """Write the board of the data set if it is missing, as in a folder of runs from an older version."""
+    from bench.boards.tables import RELEASES
+
+    name = job.material.data.name
+    if not (job.store.root / "leaderboards" / RELEASES / f"{name}.csv").exists():
+        from bench.boards.publish import refresh
+
+        refresh(job.store.root, name)
 
 
 def is_published(job: Job, seed: int) -> bool:

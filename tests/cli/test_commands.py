@@ -134,6 +134,20 @@ def test_the_board_is_written_from_the_record(finished: tuple[Path, subprocess.C
     assert set(row["flags"].split()) == expected
 
 
+@pytest.mark.parametrize("command", [["leaderboard"], SMOKE], ids=["leaderboard", "run"])
+def test_boards_of_an_older_version_are_rebuilt_from_the_records(
+    here: Path, finished: tuple[Path, subprocess.CompletedProcess[str]], command: list[str]
+) -> None:
+    shutil.copytree(finished[0] / "runs", here / "runs")
+    boards = here / "runs" / "leaderboards"
+    expected = (boards / "releases" / "digits.csv").read_bytes()
+    shutil.rmtree(boards)
+    boards.mkdir()
+    (boards / "digits.csv").write_text("tier,method\n")
+    assert main(command) == 0
+    assert (boards / "releases" / "digits.csv").read_bytes() == expected
+
+
 def test_the_second_run_is_a_cache_hit(
     here: Path, capsys: pytest.CaptureFixture[str], finished: tuple[Path, subprocess.CompletedProcess[str]]
 ) -> None:
