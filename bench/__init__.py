@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bench.interface.accounting import GaussianAccount, account, compose
     from bench.interface.attacking import attack
     from bench.interface.auditing import AuditResult, audit
-    from bench.interface.boards import Chosen, choose, leaderboard
+    from bench.interface.boards import Chosen, choose, leaderboard, reported
     from bench.interface.heap import keep_freed_memory
     from bench.interface.listing import DatasetInfo, PluginInfo, attacks, datasets, methods
     from bench.interface.result import RunResult, load
@@ -55,13 +55,14 @@ __all__ = [
     "leaderboard",
     "load",
     "methods",
+    "reported",
     "run",
     "sweep",
 ]
 _MODULES = {
     **dict.fromkeys(("GaussianAccount", "account", "compose"), "accounting"),
     **dict.fromkeys(("AuditResult", "audit"), "auditing"),
-    **dict.fromkeys(("Chosen", "choose", "leaderboard"), "boards"),
+    **dict.fromkeys(("Chosen", "choose", "leaderboard", "reported"), "boards"),
     **dict.fromkeys(("DatasetInfo", "PluginInfo", "attacks", "datasets", "methods"), "listing"),
     **dict.fromkeys(("RunResult", "load"), "result"),
     **dict.fromkeys(("CellResult", "SweepResult", "sweep"), "sweeping"),

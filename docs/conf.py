@@ -44,7 +44,7 @@ autodoc_typehints_description_target = "documented"
 default_role = "literal"
 autodoc_class_signature = "separated"
 napoleon_numpy_docstring = False
-CHECKS = "Further methods that it may have, for checks before anything is trained"
+CHECKS = "Optional methods, for checks before any training"
 napoleon_custom_sections = [("Class variables", "params_style"), (CHECKS, "params_style")]
 
 

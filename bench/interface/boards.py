@@ -48,6 +48,27 @@ def leaderboard(name: str | None = None, *, boards: Folder = None) -> pd.DataFra
     return table if name is None else table[table["dataset"] == name].reset_index(drop=True)
 
 
+def reported() -> pd.DataFrame:
+    """Read the numbers that the four papers publish.
+
+    Returns:
+        A row for each number: paper, table, data set, method, epsilon, value (a share in [0, 1]), setting, and `issue`,
+        the known doubts about it (docs/papers.md). `epsilon` and `delta` are NaN where the paper gives none.
+
+    Raises:
+        BenchError: the file of the published numbers is missing or damaged.
+    """
+    import pandas as pd
+
+    from bench import extensions
+
+    numbers = [number for load in extensions.load("published numbers").values() for number in load()]
+    table = pd.DataFrame([number.to_row() for number in numbers])
+    for column in ("epsilon", "delta", "value"):
+        table[column] = pd.to_numeric(table[column])
+    return table
+
+
 @dataclass(frozen=True, repr=False)
 class Chosen:
     """Releases of the boards that keep limits, from `choose`.

@@ -86,3 +86,11 @@ def test_choose_keeps_the_limits() -> None:
     assert list(table["accuracy"]) == sorted(table["accuracy"], reverse=True) or table["tier"].nunique() > 1
     nothing = bench.choose(0.001, dataset="mnist", min_accuracy=0.99, boards=BOARDS)
     assert nothing.to_frame().empty and "private-features" in repr(nothing), "the nearest release is shown"
+
+
+def test_reported_numbers_are_those_of_the_file() -> None:
+    table = bench.reported()
+    with (BOARDS / "papers" / "reported.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert list(table["value"]) == pytest.approx([float(row["value"]) for row in rows])
+    assert set(table["paper"]) == {row["paper"] for row in rows} and table["epsilon"].notna().any()
