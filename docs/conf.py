@@ -33,7 +33,7 @@ html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
-nb_execution_mode = "off"  # tests/test_notebooks.py runs them
+nb_execution_mode = "off"
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
@@ -44,8 +44,7 @@ autodoc_typehints_description_target = "documented"
 default_role = "literal"
 autodoc_class_signature = "separated"
 napoleon_numpy_docstring = False
-CHECKS = "Optional methods, for checks before any training"
-napoleon_custom_sections = [("Class variables", "params_style"), (CHECKS, "params_style")]
+napoleon_custom_sections = [("Class variables", "params_style"), ("Optional methods", "params_style")]
 
 
 OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:[^)]*\.md[^)]*|[^).]*)\)")

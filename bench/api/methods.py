@@ -145,8 +145,9 @@ class Method(Protocol):
             `student`; otherwise omitted.
         releases_images: False if the release has neither a generator nor images; otherwise omitted.
 
-    Optional methods, for checks before any training:
-        networks(shape, student): names of the networks that it builds, if they differ from `student`.
+    Optional methods:
+        networks(shape, student): names of the networks that it builds, if they differ from `student`. All four are
+            called before any training.
         check_data(shape, records, dataset): raises BenchError for image shapes or numbers of records that it cannot
             use.
         held_bytes(shape, classes, dataset, budget): bytes of the images that it holds at once.
