@@ -374,7 +374,6 @@ def test_check_names_a_damaged_line(
     boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
     place = folder / "records" / "digits" / "dpsd.jsonl"
     place.write_text(place.read_text().replace(*damage))
-    (folder / "runs" / "digits.csv").unlink()
     assert main(["leaderboard", "--check", "--boards", str(folder)]) == 2
     said = capsys.readouterr().err
     assert "dpsd.jsonl, line 1," in said and said.count("\n") == 1

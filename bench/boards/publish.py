@@ -208,25 +208,22 @@ def _rebuild(boards: Path) -> list[Path]:
     return [boards / RELEASES / f"{board.dataset}.csv" for board in found]
 
 
-def expected(boards: Path, *, strict: bool = True) -> list[Board]:
+def expected(boards: Path) -> list[Board]:
     """Build the boards of the committed records and audits, sorted by name of the data set.
-
-    Args:
-        strict: as in `read_records`.
 
     Raises:
         ValueError: a record or an audit is damaged; it is named.
     """
     with without_collection():  # everything read is freed before it is switched on again
-        return _expected(boards, strict)
+        return _expected(boards)
 
 
-def _expected(boards: Path, strict: bool) -> list[Board]:
+def _expected(boards: Path) -> list[Board]:
     records: dict[str, list[Record]] = defaultdict(list)
     audits: dict[str, list[Audit]] = defaultdict(list)
-    for audit in read_audits(boards, strict=strict):
+    for audit in read_audits(boards):
         audits[dataset(audit)].append(audit)
-    for record in read_records(boards, strict=strict):
+    for record in read_records(boards):
         records[dataset(record)].append(record)
     return [build(of, audits[name], noted=True) for name, of in sorted(records.items())]
 
@@ -234,24 +231,13 @@ def _expected(boards: Path, strict: bool) -> list[Board]:
 def differences(boards: Path) -> list[str]:
     """Return one line per committed table that differs from the records; empty if all are equal.
 
-    Validating every field of every record takes as long as building the tables. So records are first read without
-    validation; if a table then differs, or cannot be built, they are read strictly, and a damaged one is named.
-
     Raises:
         ValueError: as `expected`.
     """
-    try:
-        if not _compare(boards, expected(boards, strict=False)):
-            return []
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
-        pass  # the strict reader says which record it is
-    return _compare(boards, expected(boards))
-
-
-def _compare(boards: Path, found: list[Board]) -> list[str]:
-    """The lines of `differences`."""
     wanted = {
-        boards / folder / f"{board.dataset}.csv": text for board in found for folder, text in board.texts().items()
+        boards / folder / f"{board.dataset}.csv": text
+        for board in expected(boards)
+        for folder, text in board.texts().items()
     }
     there = [path for folder in (RELEASES, ATTACKS, RUNS) for path in sorted((boards / folder).glob("*.csv"))]
     lines = [f"{path} is missing" for path in wanted if path not in there]

@@ -38,21 +38,18 @@ def seed(record: Record) -> int:
     return int(record.spec["release"]["seed"])
 
 
-def read_records(folder: Path, *, strict: bool = True) -> list[Record]:
-    """Read the records of a folder of boards, sorted by hash.
-
-    Args:
-        strict: check every field and the hash of the spec; otherwise a damaged record may raise any error later.
+def read_records(folder: Path) -> list[Record]:
+    """Read the records of a folder of boards, sorted by hash, and check every field and the hash of each spec.
 
     Raises:
         ValueError: a line or a file is not a record; the message names it.
     """
-    return sorted(_by_hash(Record, folder, strict).values(), key=lambda record: record.hash)
+    return sorted(_by_hash(Record, folder).values(), key=lambda record: record.hash)
 
 
-def read_audits(folder: Path, *, strict: bool = True) -> list[Audit]:
+def read_audits(folder: Path) -> list[Audit]:
     """Read the audits of a folder of boards, sorted by hash. Raises ValueError as `read_records`."""
-    return sorted(_by_hash(Audit, folder, strict).values(), key=lambda audit: audit.hash)
+    return sorted(_by_hash(Audit, folder).values(), key=lambda audit: audit.hash)
 
 
 def readable(kind: type[Record] | type[Audit], folder: Path) -> Iterator[tuple[Path, Record | Audit]]:
@@ -144,12 +141,12 @@ def _migrate(kind: type[Kept], folder: Path) -> int:
     return len(paths)
 
 
-def _by_hash(kind: type[Kept], folder: Path, strict: bool) -> dict[str, Kept]:
+def _by_hash(kind: type[Kept], folder: Path) -> dict[str, Kept]:
     """Return records by hash; a line takes precedence over a file of the same hash."""
     digest_of, found = SpecDigest(), dict[str, Kept]()
     with without_collection():
         for _, name, text in _texts(folder / FOLDERS[kind]):
-            kept = kind.decode(text, name, digest_of) if strict else kind(**orjson.loads(text))
+            kept = kind.decode(text, name, digest_of)
             found.setdefault(kept.hash, kept)
     return found
 

@@ -167,8 +167,9 @@ def _measured(found: LowerBound | None) -> str:
     if not found.powerful:
         return "measured: the audit found nothing even in the unprotected teacher, so it cannot tell"
     if found.epsilon_lower <= 0:
-        return "measured 0: the audit found no leak, which does not prove that there is none"
-    return f"measured at least {_number(found.epsilon_lower)}, at {found.confidence:.0%} confidence, by canaries"
+        return f"measured 0 per {found.unit}: the audit found no leak, which does not prove that there is none"
+    bound = f"{_number(found.epsilon_lower)} per {found.unit} at delta {found.delta:g}"
+    return f"measured at least {bound}, with {found.confidence:.0%} confidence, by canaries"
 
 
 def _attack(record: records.RunRecord) -> Iterator[str]:

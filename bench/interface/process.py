@@ -41,7 +41,7 @@ class _Listener:
             return
         try:
             self.progress(stage, done, total)
-        except Exception as error:
+        except Exception as error:  # a callback may raise anything; the caller gets it back unchanged
             raise _Stopped(error) from error
 
     def notice(self, line: str) -> None:
