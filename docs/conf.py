@@ -33,7 +33,10 @@ html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
-nb_execution_mode = "off"
+nb_execution_mode = "cache"  # notebooks are stored without outputs; a build runs those that changed
+nb_execution_in_temp = True
+nb_execution_raise_on_error = True
+nb_execution_timeout = 900
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 4
 myst_links_external_new_tab = False
@@ -53,7 +56,8 @@ OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:[^)]*\.md[^)]*|[^).]*)\)")
 
 def unlink_outside_pages(app: Sphinx, page: str, source: list[str]) -> None:
     """Leave the words of links to pages that the site does not have; links to code become downloads."""
-    source[0] = OUTSIDE.sub(r"\1", source[0])
+    if Path(app.env.doc2path(page)).suffix != ".ipynb":
+        source[0] = OUTSIDE.sub(r"\1", source[0])
 
 
 def setup(app: Sphinx) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from bench.errors import BadOption, UnknownName, unknown
 
@@ -23,29 +23,35 @@ WHOSE = "whose"
 Folder = str | os.PathLike[str] | None
 
 
-def leaderboard(name: str | None = None, *, boards: Folder = None) -> pd.DataFrame:
+def leaderboard(
+    name: str | None = None, *, table: Literal["releases", "attacks"] = "releases", boards: Folder = None
+) -> pd.DataFrame:
     """Read a published leaderboard.
 
     Args:
         name: the data set of the board, such as "mnist"; None = all boards, one below the other.
+        table: "releases" has a row for each release, "attacks" a row for each attack on one and each metric.
         boards: a folder of boards; None = `leaderboards` here, else those of the installation.
 
     Returns:
-        The table of releases (docs/boards.md): a row for each, with a column `dataset`. Numbers are floats; infinite
-        epsilons are `math.inf`. `bench.boards.read_attacks` has the attacks on them, joined by the column `release`.
+        The table (docs/boards.md) with a column `dataset`; both tables join by the column `release`. Numbers are
+        floats; infinite epsilons are `math.inf`.
 
     Raises:
         NotFound: no board in the folder.
-        UnknownName: no board of that name.
+        UnknownName: no board or no table of that name.
     """
     from bench.boards.board_files import boards_folder
-    from bench.boards.tables import read_releases
+    from bench.boards.tables import read_attacks, read_releases
 
-    table = read_releases(boards_folder(None if boards is None else Path(boards)))
-    known = sorted(set(table["dataset"]))
+    readers = {"releases": read_releases, "attacks": read_attacks}
+    if table not in readers:
+        raise unknown("table", table, readers)
+    rows = readers[table](boards_folder(None if boards is None else Path(boards)))
+    known = sorted(set(rows["dataset"]))
     if name is not None and name not in known:
         raise unknown("leaderboard", name, known)
-    return table if name is None else table[table["dataset"] == name].reset_index(drop=True)
+    return rows if name is None else rows[rows["dataset"] == name].reset_index(drop=True)
 
 
 def reported() -> pd.DataFrame:
