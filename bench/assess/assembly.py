@@ -61,6 +61,7 @@ class Material:
         kind: "scores" or "model".
         scored: the attacks on what is assessed.
         groups: the groups of members and of others; None where records are units.
+        labels: (n,) classes of the members; None where they are not known.
         control: attack to its scores on the unprotected control; None where no control was made.
         accuracy, blind, copies, canaries: None where they could not be found out.
         not_tested: what else was not tested, and why.
@@ -72,6 +73,7 @@ class Material:
     kind: str
     scored: list[Scored]
     groups: Groups | None = None
+    labels: NDArray[np.int64] | None = None
     control: dict[str, Scored] | None = None
     accuracy: Accuracy | None = None
     blind: Blind | None = None
@@ -223,6 +225,29 @@ def exposed_lines(material: Material, options: Options) -> list[str]:
     return lines
 
 
+def exposed_lines_by_class(material: Material, options: Options) -> list[str]:
+    """List the twenty members of each class that the strongest attack ranks highest; empty where classes are unknown.
+
+    Records are listed where groups are the units, too. For the owner of the data only.
+    """
+    if material.labels is None:
+        return []
+    strongest = max(material.scored, key=lambda each: _strength(each, material, options))
+    rows = np.arange(len(strongest.members)) if strongest.rows is None else strongest.rows[0]
+    labels = material.labels[rows]
+    others = np.sort(strongest.others)
+    above = 1 - np.searchsorted(others, strongest.members, side="left") / len(others)
+    lines = ["class,rank,member,share of non-members with a score as high,attack"]
+    for label in np.unique(labels).tolist():
+        own = np.flatnonzero(labels == label)
+        order = own[np.argsort(-strongest.members[own], kind="stable")][:MOST_EXPOSED]
+        lines += [
+            f"{label},{rank},{rows[row]},{above[row]:.4f},{strongest.name}"
+            for rank, row in enumerate(order.tolist(), 1)
+        ]
+    return lines
+
+
 def _strength(scored: Scored, material: Material, options: Options) -> float:
     """The AUC of an attack on its units."""
     unit = _by_unit(scored, material.groups, options.combine)
@@ -237,13 +262,15 @@ def csv_name(name: str) -> str:
     return '"' + text.replace('"', '""') + '"' if any(letter in text for letter in ',"\n') else text
 
 
-def write(assessment: Assessment, folder: Path, exposed: list[str]) -> None:
-    """Write assessment.json, report.html, report.pdf and exposed.csv into a folder, which is made if it is missing."""
+def write(assessment: Assessment, folder: Path, exposed: list[str], exposed_by_class: list[str]) -> None:
+    """Write assessment.json, report.html, report.pdf and the exposed members into a folder; create it if needed."""
     from bench.assess.pdf import write_pdf
     from bench.assess.report import page
 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "assessment.json").write_text(assessment.model_dump_json(indent=1) + "\n", encoding="utf-8")
     (folder / "exposed.csv").write_text("\n".join(exposed) + "\n", encoding="utf-8")
+    if exposed_by_class:
+        (folder / "exposed_by_class.csv").write_text("\n".join(exposed_by_class) + "\n", encoding="utf-8")
     (folder / "report.html").write_text(page(assessment), encoding="utf-8")
     write_pdf(assessment, folder / "report.pdf")

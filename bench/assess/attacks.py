@@ -6,8 +6,10 @@ are the members and those non-members that are not the attacker's own population
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -62,6 +64,7 @@ class Scene:
             non-members where `population` is given, else those that are not reserved.
         outside: networks that were trained on none of the records; used by the calibrated loss.
         seed: of the attacks.
+        work: where finished scores of slow attacks are kept, so that an interrupted assessment resumes; None = nowhere.
     """
 
     members: Records
@@ -71,6 +74,7 @@ class Scene:
     references: list[tuple[nn.Module, NDArray[np.bool_]]] = field(default_factory=list)
     outside: list[nn.Module] = field(default_factory=list)
     seed: int = 0
+    work: Path | None = None
 
     @property
     def suspects(self) -> Rows:
@@ -180,13 +184,52 @@ def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored 
     def load_population() -> tuple[Tensor, Tensor]:
         return to_float(population.images), population.labels
 
-    knowledge = AttackerKnowledge(images, labels, load_population, references)
-    found = attack.infer(Target(module, attack.access, shape, classes), knowledge, context).scores.double().numpy()
+    def infer() -> NDArray[np.float64]:
+        knowledge = AttackerKnowledge(images, labels, load_population, references)
+        result = attack.infer(Target(module, attack.access, shape, classes), knowledge, context)
+        return result.scores.double().numpy()
+
+    networks = [module, *(model for model, _ in scene.references)]
+    inputs = [images, labels, population.images, population.labels]
+    inputs += [torch.from_numpy(trained) for _, trained in scene.references]
+    found = _once(scene.work, [name, attack.version, attack, classes, scene.seed], networks, inputs, infer)
     count = len(rows[0])
     note = "" if len(rows[0]) == len(scene.members) else f"on {count} members and {len(rows[1])} non-members"
     if scene.references and name in ("lira", "rmia"):
         note = f"{len(scene.references)} reference models" + (f", {note}" if note else "")
     return Scored(name, attack.reference, READS[attack.access], found[:count], found[count:], note, rows)
+
+
+def _once(
+    folder: Path | None,
+    settings: list[object],
+    networks: list[nn.Module],
+    inputs: list[Tensor],
+    infer: Callable[[], NDArray[np.float64]],
+) -> NDArray[np.float64]:
+    """Return the scores of an attack, from a file if it was written for the same settings, weights and records.
+
+    Scores of a network without weights that torch knows, such as a plain function, are not kept.
+    """
+    if folder is None or not all(any(True for _ in network.parameters()) for network in networks):
+        return infer()
+    digest = hashlib.sha256(repr(settings).encode())
+    for network in networks:
+        digest.update(repr(network).encode())
+        inputs = [*inputs, *network.state_dict().values()]
+    for tensor in inputs:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    path = folder / f"scores-{settings[0]}-{digest.hexdigest()[:16]}.npy"
+    if path.is_file():
+        kept: NDArray[np.float64] = np.load(path, allow_pickle=False)
+        return kept
+    scores = infer()
+    folder.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".unfinished.npy")
+    np.save(unfinished, scores)
+    unfinished.replace(path)
+    return scores
 
 
 def _attack(name: str, scene: Scene) -> tuple[Any, str]:

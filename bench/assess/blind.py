@@ -5,6 +5,9 @@ non-members come from different sources or times, a classifier that never sees t
 success says nothing about the model. Logistic regression and gradient-boosted trees are cross-validated in five folds,
 whole groups in one fold. For the p-value, membership is exchanged 200 times among the units of each fold
 while the out-of-fold scores stay, and the larger of both AUCs is compared with the larger one of each exchange.
+
+`matched` draws members and non-members that the classifier does not separate: pairs of one class with nearly the same
+propensity score (Rosenbaum and Rubin, Biometrika 1983), within a caliper (Austin, Pharmaceutical Statistics 2011).
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ MOST = 5000
 LEAST_AUC, LARGEST_P = 0.55, 0.01
 """Sets differ where the AUC is above the one and p below the other."""
 CLUES = 3
+CALIPER = 0.05
+"""Largest difference of a pair's propensity scores on the logit scale, in standard deviations. Austin's 0.2 left sets
+of 1,500 records separable (AUC 0.55 to 0.58 in five draws), 0.05 did not (0.47 to 0.53)."""
 
 
 @dataclass(frozen=True)
@@ -52,16 +58,11 @@ def compare(members: Facts, others: Facts, seed: int, step: Callable[[int], obje
         seed: of the sample, the folds and the exchanges.
         step: called with 1 after each of the `2 * FOLDS` trainings.
     """
-    names, values, is_member, groups = _table(members, others, seed)
+    names, values, is_member, groups = _table(members, others, _sample(members, others, seed))
     if not names:
         return None
     fold = _folds(groups, seed)
-    scores = np.zeros((2, len(values)))
-    for number, make in enumerate((_linear, _trees)):
-        for k in range(FOLDS):
-            model = make().fit(values[fold != k], is_member[fold != k])
-            scores[number, fold == k] = model.decision_function(values[fold == k])
-            step(1)
+    scores = _out_of_fold_scores(values, is_member, fold, step)
     areas = [_area(row, is_member) for row in scores]
     best = max(areas)
     p = _permutation_p(scores, is_member, groups, fold, best, seed)
@@ -77,13 +78,76 @@ def compare(members: Facts, others: Facts, seed: int, step: Callable[[int], obje
     )
 
 
-def _table(members: Facts, others: Facts, seed: int) -> tuple[list[str], Floats, NDArray[np.bool_], NDArray[Any]]:
-    """Names and values of all features, without constant ones; who is a member; and a number for each group."""
+def matched(members: Facts, others: Facts, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Match members and non-members of one class with nearly the same out-of-fold score, one to one.
+
+    Within a class, records are walked through in the order of their scores. This gives the largest number of pairs
+    within the caliper.
+
+    Args:
+        members, others: facts without groups; at most 5,000 records of each, drawn at random, are matched.
+        seed: as in `compare`.
+
+    Returns:
+        (p,) indices of members and (p,) of non-members, sorted; pair by pair they are not in one order.
+    """
+    rows = _sample(members, others, seed)
+    names, values, is_member, groups = _table(members, others, rows)
+    if not names:
+        return rows[0], rows[1]
+    scores = _out_of_fold_scores(values, is_member, _folds(groups, seed), lambda _: None)
+    best = scores[int(np.argmax([_area(row, is_member) for row in scores]))]
+    caliper = CALIPER * float(best.std())
+    inside, outside = best[is_member], best[~is_member]
+    labels = [
+        np.zeros(len(chosen), np.int64) if side.labels is None else side.labels[chosen]
+        for side, chosen in zip((members, others), rows, strict=True)
+    ]
+    pairs: list[tuple[int, int]] = []
+    for label in np.intersect1d(*labels):
+        own, theirs = (np.flatnonzero(each == label) for each in labels)
+        own, theirs = own[np.argsort(inside[own], kind="stable")], theirs[np.argsort(outside[theirs], kind="stable")]
+        i = j = 0
+        while i < len(own) and j < len(theirs):
+            apart = inside[own[i]] - outside[theirs[j]]
+            if abs(apart) <= caliper:
+                pairs.append((int(own[i]), int(theirs[j])))
+                i, j = i + 1, j + 1
+            elif apart < 0:
+                i += 1
+            else:
+                j += 1
+    chosen = np.array(pairs, np.int64).reshape(-1, 2)
+    return np.sort(rows[0][chosen[:, 0]]), np.sort(rows[1][chosen[:, 1]])
+
+
+def _sample(members: Facts, others: Facts, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The records of both sets that are looked at."""
     rng = np.random.default_rng(derive(seed, "blind", "sample"))
-    rows = [
+    inside, outside = (
         np.sort(rng.permutation(len(side.values))[:MOST]) if len(side.values) > MOST else np.arange(len(side.values))
         for side in (members, others)
-    ]
+    )
+    return inside, outside
+
+
+def _out_of_fold_scores(
+    values: Floats, is_member: NDArray[np.bool_], fold: NDArray[np.int64], step: Callable[[int], object]
+) -> Floats:
+    """(2, n) scores of the linear and of the tree classifier, each record's by training on the other folds."""
+    scores = np.zeros((2, len(values)))
+    for number, make in enumerate((_linear, _trees)):
+        for k in range(FOLDS):
+            model = make().fit(values[fold != k], is_member[fold != k])
+            scores[number, fold == k] = model.decision_function(values[fold == k])
+            step(1)
+    return scores
+
+
+def _table(
+    members: Facts, others: Facts, rows: tuple[NDArray[np.int64], NDArray[np.int64]]
+) -> tuple[list[str], Floats, NDArray[np.bool_], NDArray[Any]]:
+    """Names and values of all features, without constant ones; who is a member; and a number for each group."""
     sides = list(zip((members, others), rows, strict=True))
     values = np.concatenate([side.values[chosen] for side, chosen in sides])
     names = list(members.names)

@@ -7,9 +7,12 @@ everyone who trains the model.
 
 from __future__ import annotations
 
+import csv
 import math
-from dataclasses import dataclass
+import shutil
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +23,9 @@ from bench.assess.models import query
 from bench.assess.records import ReadAs, Records, read_records
 from bench.assess.schema import Canaries
 from bench.assess.scores import Layout, outputs_as_side
+from bench.data.folder import part, scan
 from bench.errors import BenchError
+from bench.escape import visible
 from bench.privacy.one_run import correct_guesses, one_run_epsilon
 from bench.privacy.one_run_curves import f_dp_epsilon
 
@@ -28,6 +33,9 @@ FEWEST = 50
 SHARE = 10
 """One guess for that many canaries, fixed before any score is seen; the auditor abstains on the others."""
 LEAST_GUESSES = 20
+AS_STORED = ReadAs()
+CANARIES, COINS = "canaries", "coins.csv"
+"""The folder of the canaries of image files, and its file of coins."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +48,14 @@ class Inserted:
 
 
 def insert(data: Path, count: int, folder: Path, seed: int | None) -> tuple[int, int]:
-    """Turn `count` records of a training set into canaries and write `train.npz` and `canaries.npz` into a new folder.
+    """Turn `count` records of a training set into canaries and write the new training set into a new folder.
 
     A canary is a record with a wrong label. It stays in the training set if its coin shows heads, else it is left out.
+    A .npz file gives `train.npz` and `canaries.npz`. A folder of images gives the folders `train` and `canaries`, which
+    has the canaries below their wrong classes and `coins.csv`.
 
     Args:
-        data: a .npz file of images and labels.
+        data: a .npz file of images and labels, or a folder with one folder of images per class.
         count: canaries, from 50 to half of the records.
         seed: of choice, labels and coins; None = from the system, as an audit of a claim needs.
 
@@ -55,19 +65,13 @@ def insert(data: Path, count: int, folder: Path, seed: int | None) -> tuple[int,
     Raises:
         BenchError: data that cannot be read, a count out of range, a single class, or a folder that exists.
     """
-    records = read_records(data, ReadAs())
-    if not FEWEST <= count <= len(records) // 2:
-        raise BenchError(f"--count {count}: expected {FEWEST} to {len(records) // 2}, half of the records of '{data}'")
-    classes = int(records.labels.max()) + 1
-    if classes < 2:
-        raise BenchError(f"'{data}' has a single class; canaries need a wrong label")
     if folder.exists():
         raise BenchError(f"'{folder}' exists; name a new folder")
-    rng = np.random.default_rng(seed)
-    chosen = rng.permutation(len(records))[:count]
-    coins = rng.random(count) < 0.5
-    wrong = (records.labels.numpy()[chosen] + rng.integers(1, classes, count)) % classes
+    if data.is_dir():
+        return _insert_files(data, count, folder, seed)
+    records = read_records(data, ReadAs())
     labels = records.labels.numpy().copy()
+    chosen, wrong, coins = _draw(labels, count, int(labels.max()) + 1, data, seed)
     labels[chosen] = wrong
     stays = np.ones(len(records), bool)
     stays[chosen[~coins]] = False
@@ -78,19 +82,72 @@ def insert(data: Path, count: int, folder: Path, seed: int | None) -> tuple[int,
     return int(stays.sum()), int(coins.sum())
 
 
-def read_canaries(path: Path, like: Records) -> Inserted:
-    """The canaries of `insert`.
+def _insert_files(data: Path, count: int, folder: Path, seed: int | None) -> tuple[int, int]:
+    """Copy the image files of a folder; canaries get the folder of a wrong class."""
+    classes = scan(data, str(data))
+    names = tuple(classes)
+    listed = part(classes, names)
+    files = [file for file in listed.files if isinstance(file, Path)]
+    chosen, wrong, coins = _draw(np.array(listed.labels, np.int64), count, len(names), data, seed)
+    for name in names:
+        (folder / "train" / name).mkdir(parents=True)
+        (folder / CANARIES / name).mkdir(parents=True)
+    is_canary = np.zeros(len(files), bool)
+    is_canary[chosen] = True
+    for row in np.flatnonzero(~is_canary):
+        copy = folder / "train" / files[row].relative_to(data)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(files[row], copy)
+    rows = []
+    for row, label, coin in zip(chosen.tolist(), wrong.tolist(), coins.tolist(), strict=True):
+        copy = _unused(folder / CANARIES / names[label] / files[row].name, folder / "train" / names[label])
+        shutil.copyfile(files[row], copy)
+        if coin:
+            shutil.copyfile(copy, folder / "train" / names[label] / copy.name)
+        rows.append((copy.relative_to(folder / CANARIES).as_posix(), int(coin)))
+    with (folder / CANARIES / COINS).open("w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([("file", "coin"), *rows])
+    return len(files) - int((~coins).sum()), int(coins.sum())
+
+
+def _unused(path: Path, other: Path) -> Path:
+    """The path, with a number before its suffix where it or its name in the folder `other` is taken."""
+    found, number = path, 2
+    while found.exists() or (other / found.name).exists():
+        found, number = path.with_stem(f"{path.stem}-{number}"), number + 1
+    return found
+
+
+def _draw(
+    labels: NDArray[np.int64], count: int, classes: int, data: Path, seed: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Draw (count,) canaries, their wrong labels and their coins. Raises BenchError as `insert`."""
+    if not FEWEST <= count <= len(labels) // 2:
+        raise BenchError(f"--count {count}: expected {FEWEST} to {len(labels) // 2}, half of the records of '{data}'")
+    if classes < 2:
+        raise BenchError(f"'{data}' has a single class; canaries need a wrong label")
+    rng = np.random.default_rng(seed)
+    chosen = rng.permutation(len(labels))[:count]
+    coins = rng.random(count) < 0.5
+    wrong = (labels[chosen] + rng.integers(1, classes, count)) % classes
+    return chosen, wrong, coins
+
+
+def read_canaries(path: Path, like: Records, how: ReadAs = AS_STORED) -> Inserted:
+    """Read the canaries of `insert`.
+
+    Args:
+        path: `canaries.npz`, the folder `canaries`, or the folder that `insert` wrote.
+        like: the members, whose shape and classes the canaries must have.
+        how: how the members' image files were read.
 
     Raises:
-        BenchError: a file of another kind, fewer than 50, or images of another shape than the members'.
+        BenchError: files of another kind, fewer than 50, or images of another shape than the members'.
     """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            images, labels, coins = (archive[name] for name in ("images", "labels", "coins"))
-    except Exception as error:  # the bytes may come from anyone, and damaged archives raise a dozen kinds
-        raise BenchError(
-            f"--canaries '{path}' cannot be read ({type(error).__name__}); give canaries.npz of `bench canaries insert`"
-        ) from error
+    if path.is_dir():
+        for name in ("canaries.npz", CANARIES):
+            path = path / name if (path / name).exists() else path
+    images, labels, coins = _read_folder(path, like, how) if path.is_dir() else _read_archive(path)
     shape = tuple(like.images.shape[1:])
     fits = images.dtype == np.uint8 and images.shape[1:] == shape and coins.dtype == np.bool_ and coins.ndim == 1
     if not fits or not len(images) == len(labels) == len(coins) or len(coins) < FEWEST:
@@ -99,6 +156,37 @@ def read_canaries(path: Path, like: Records) -> Inserted:
             f"least {FEWEST} images of {shape} and one coin each"
         )
     return Inserted(torch.from_numpy(images), torch.from_numpy(labels.astype(np.int64)), coins)
+
+
+def _read_archive(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return archive["images"], archive["labels"], archive["coins"]
+    except Exception as error:  # the bytes may come from anyone, and damaged archives raise a dozen kinds
+        raise BenchError(
+            f"--canaries '{path}' cannot be read ({type(error).__name__}); give what `bench canaries insert` wrote"
+        ) from error
+
+
+def _read_folder(path: Path, like: Records, how: ReadAs) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The images below their wrong classes, in the order of the files, each with its coin of coins.csv."""
+    try:
+        with (path / COINS).open(newline="", encoding="utf-8") as stream:
+            coins = {row["file"]: row["coin"] == "1" for row in csv.DictReader(stream)}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
+        raise BenchError(
+            f"--canaries '{path}' has no readable {COINS} ({type(error).__name__}); give what `bench canaries insert` "
+            "wrote"
+        ) from error
+    records = read_records(path, replace(how, groups=None), replace(like, groups=None))
+    names = like.class_names or ()
+    classes = scan(path, str(path))
+    files = [file.relative_to(path).as_posix() for name in names for file in classes.get(name, [])]
+    missing = [file for file in files if file not in coins]
+    if missing:
+        raise BenchError(f"--canaries '{path}': {COINS} has no coin for '{visible(missing[0])}'")
+    found = np.array([coins[file] for file in files], np.bool_)
+    return records.images.numpy(), records.labels.numpy(), found
 
 
 def audit(module: nn.Module, classes: int, inserted: Inserted, delta: float) -> Canaries:

@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from bench.assess import blind as baseline
 from bench.assess import pictures
 from bench.assess.assembly import Material, accuracies, accuracy_line, refuse_chance
 from bench.assess.attacks import Scene, confidences, play, reserve
 from bench.assess.canaries import audit, read_canaries
+from bench.assess.from_scores import compare_without_model
 from bench.assess.limits import limit_lines, limits_of
 from bench.assess.models import Loaded, ModelGiven, check_normalisation, load_model
 from bench.assess.policy import ATTACKS
@@ -28,7 +28,7 @@ from bench.assess.scores import check_groups, file_digest
 from bench.assess.training import CONTROL, Trainer
 from bench.errors import BenchError, RunFailed, unknown
 from bench.pipeline.challenge import halves
-from bench.progress import say, track
+from bench.progress import say
 
 POPULATION = 1000
 """Records that quantile regression needs."""
@@ -56,7 +56,8 @@ class ModelCase:
         epochs: passes of a reference model's training.
         attacks: the names of attacks to play.
         work: where trained models are kept; None = nowhere.
-        canaries: `canaries.npz` of `bench canaries insert`; None = without.
+        canaries: `canaries.npz` or the folder of `bench canaries insert`; None = without.
+        match: assess matched pairs of records if the sets differ without the model.
     """
 
     given: ModelGiven
@@ -70,6 +71,7 @@ class ModelCase:
     attacks: tuple[str, ...] = ATTACKS
     work: Path | None = None
     canaries: Path | None = None
+    match: bool = False
 
 
 def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
@@ -94,22 +96,27 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
     with _timed(material, "copies and baseline without the model"):
         material.copies, is_kept = pictures.find_copies(members, others)
         kept = others.take(is_kept)
-        with track("baseline without the model", 2 * baseline.FOLDS) as advance:
-            facts = pictures.facts_of(members, seed), pictures.facts_of(kept, seed)
-            material.blind = baseline.compare(*facts, seed=seed, step=advance)
-    if members.groups is not None and kept.groups is not None:
-        check_groups(members.groups, kept.groups)
-        material.groups = (members.groups, kept.groups)
+        if members.groups is not None and kept.groups is not None:
+            check_groups(members.groups, kept.groups)
+            material.groups = (members.groups, kept.groups)
+        facts = pictures.facts_of(members, seed), pictures.facts_of(kept, seed)
+        chosen = compare_without_model(material, *facts, seed, case.match)
+    columns = np.concatenate([np.ones(len(members), bool), is_kept])
+    if chosen is not None:
+        places = np.flatnonzero(columns)
+        columns = np.zeros(len(columns), bool)
+        columns[places[np.concatenate([chosen[0], len(members) + chosen[1]])]] = True
+        members, kept = members.take(chosen[0]), kept.take(chosen[1])
+    material.labels = members.labels.numpy()
     reserved = np.empty(0, np.int64) if population is not None else reserve(len(kept), POPULATION, seed)
-    scene = Scene(members, kept, population, reserved, seed=seed)
+    scene = Scene(members, kept, population, reserved, seed=seed, work=case.work)
     with _timed(material, "reference models"):
-        columns = np.concatenate([np.ones(len(members), bool), is_kept])
         _add_references(scene, case, loaded, columns, seed)
     with _timed(material, "attacks on the model"):
         material.scored, skipped = play(loaded.module, loaded.classes, scene, case.attacks)
     material.not_tested += [*skipped, *UNTESTED]
     if case.canaries is not None:
-        material.canaries = audit(loaded.module, loaded.classes, read_canaries(case.canaries, members), delta)
+        material.canaries = audit(loaded.module, loaded.classes, read_canaries(case.canaries, members, case.how), delta)
     _play_control(material, case, loaded, scene, seed)
     material.notes += [*loaded.said, f"The model was read as: {loaded.kind}."]
     material.hashes |= {"members": members.digest, "nonmembers": others.digest, **_model_digest(case.given)}

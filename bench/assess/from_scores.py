@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.assess import blind as baseline
 from bench.assess.assembly import Material, accuracies, accuracy_line, refuse_chance
@@ -13,7 +14,7 @@ from bench.assess.blind import Facts
 from bench.assess.limits import limit_lines, limits_of
 from bench.assess.numbers import Scored
 from bench.assess.schema import Copies, Skipped
-from bench.assess.scores import Side, read_pair
+from bench.assess.scores import FEWEST, Side, read_pair
 from bench.errors import BenchError
 from bench.progress import say, track
 
@@ -25,10 +26,15 @@ outputs are equal for many different records."""
 NO_CONTROL = "a scores file has no model, so that no unprotected control can be trained: no attack has shown its power"
 
 
-def material_of_scores(members: Path, others: Path, delta: float, seed: int) -> Material:
+def material_of_scores(members: Path, others: Path, delta: float, seed: int, match: bool = False) -> Material:
     """Read two scores files, look for copies, run the baseline without the model and the attacks on scores.
 
-    What can be seen with that many records, and the accuracy, are printed first.
+    Detection limits and accuracy are printed first.
+
+    Args:
+        delta: of the lower bound on epsilon.
+        seed: of samples and folds.
+        match: assess matched pairs of records if the sets differ without the model.
 
     Raises:
         BenchError: bad input, or outputs at chance level.
@@ -39,13 +45,13 @@ def material_of_scores(members: Path, others: Path, delta: float, seed: int) -> 
     for line in limit_lines(limits_of(units[0], units[1], delta), "record" if inside.groups is None else "group"):
         say(line)
     hashes = {"members": inside.digest, "nonmembers": outside.digest}
-    material = material_of_sides(inside, outside, seed)
+    material = material_of_sides(inside, outside, seed, match)
     material.hashes = hashes
     material.seconds["all"] = time.perf_counter() - start
     return material
 
 
-def material_of_sides(inside: Side, outside: Side, seed: int) -> Material:
+def material_of_sides(inside: Side, outside: Side, seed: int, match: bool = False) -> Material:
     """As `material_of_scores`, of scores that are in memory."""
     material = Material("scores", [])
     if inside.correct is not None and outside.correct is not None and inside.labels is not None:
@@ -55,8 +61,10 @@ def material_of_sides(inside: Side, outside: Side, seed: int) -> Material:
     material.copies, outside = without_copies(inside, outside)
     if inside.groups is not None and outside.groups is not None:
         material.groups = (inside.groups, outside.groups)
-    with track("baseline without the model", 2 * baseline.FOLDS) as advance:
-        material.blind = baseline.compare(_facts(inside), _facts(outside), seed, advance)
+    chosen = compare_without_model(material, _facts(inside), _facts(outside), seed, match)
+    if chosen is not None:
+        inside, outside = inside.take(chosen[0]), outside.take(chosen[1])
+    material.labels = inside.labels
     if not inside.layout.features:
         if material.blind is None:
             reason = "the scores files have neither labels nor feature_NAME columns"
@@ -78,6 +86,52 @@ def material_of_sides(inside: Side, outside: Side, seed: int) -> Material:
     ]
     material.scored = attacks_on(inside, outside)
     return material
+
+
+def compare_without_model(
+    material: Material, members: Facts, others: Facts, seed: int, match: bool
+) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+    """Run the baseline without the model; if the sets differ, look for matched pairs.
+
+    Args:
+        material: gets the result of the baseline, and a note on the pairs.
+        match: assess the pairs.
+
+    Returns:
+        The members and the non-members to assess; None = all.
+
+    Raises:
+        BenchError: `match` with groups, or with fewer than 30 pairs.
+    """
+    with track("baseline without the model", 2 * baseline.FOLDS) as advance:
+        material.blind = baseline.compare(members, others, seed, advance)
+    if material.blind is None or not material.blind.differs:
+        return None
+    if members.groups is not None:
+        if match:
+            raise BenchError("--match with groups: pairs of records would tear groups apart; give sets of one source")
+        return None
+    chosen = baseline.matched(members, others, seed)
+    pairs = f"{len(chosen[0])} members and as many non-members have the same class and similar facts"
+    if not match:
+        material.notes.append(f"{pairs}; --match assesses only these.")
+        return None
+    if len(chosen[0]) < FEWEST:
+        raise BenchError(
+            f"--match: only {pairs}; expected at least {FEWEST}; draw non-members from the members' source"
+        )
+    found = material.blind
+    material.notes.append(
+        f"The sets differ without the model (AUC {found.auc:.3f}, mostly by {', '.join(found.clues)}). {pairs}; "
+        "all numbers are of these."
+    )
+    material.blind = baseline.compare(_taken(members, chosen[0]), _taken(others, chosen[1]), seed)
+    return chosen
+
+
+def _taken(facts: Facts, rows: NDArray[np.int64]) -> Facts:
+    labels = None if facts.labels is None else facts.labels[rows]
+    return Facts(facts.names, facts.values[rows], labels)
 
 
 def attacks_on(inside: Side, outside: Side) -> list[Scored]:

@@ -7,7 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.assess.assembly import Options, assemble, exposed_lines, write
+from bench.assess.assembly import Options, assemble, exposed_lines, exposed_lines_by_class, write
 from bench.assess.claim import read_claim
 from bench.assess.from_scores import material_of_scores
 from bench.assess.policy import ATTACKS, Policy, read_policy
@@ -44,6 +44,7 @@ def assess(
     delta: float = 1e-5,
     combine: str = "mean",
     seed: int = 0,
+    match: bool = False,
     report: PathGiven | None = None,
     command: str = "",
 ) -> Assessment:
@@ -72,7 +73,8 @@ def assess(
         delta: of the empirical lower bound on epsilon, in [0, 1).
         combine: how the scores of a group become one: "mean", "sum" or "max".
         seed: of samples, folds, trainings and resampling.
-        report: a folder to write assessment.json, report.html, report.pdf and exposed.csv to.
+        match: if the sets differ without the model, assess pairs of one class with similar facts, not all records.
+        report: a folder to write assessment.json, report.html, report.pdf and the exposed members to.
         command: shown in the report as the command to repeat it.
 
     Raises:
@@ -84,7 +86,7 @@ def assess(
     if scores is not None:
         if model is not None or bundle is not None:
             raise BenchError("a model and scores were given; give one of them")
-        material = material_of_scores(Path(scores[0]), Path(scores[1]), delta, seed)
+        material = material_of_scores(Path(scores[0]), Path(scores[1]), delta, seed, match)
     else:
         source = model if bundle is None else bundle
         if source is None or members is None or nonmembers is None or (model is not None and bundle is not None):
@@ -113,9 +115,10 @@ def assess(
             ATTACKS if attacks is None else tuple(attacks),
             None if report is None else Path(report) / "work",
             None if canaries is None else Path(canaries),
+            match,
         )
         material = material_of_model(case, delta, seed)
     found = assemble(material, options)
     if report is not None:
-        write(found, Path(report), exposed_lines(material, options))
+        write(found, Path(report), exposed_lines(material, options), exposed_lines_by_class(material, options))
     return found

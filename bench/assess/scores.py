@@ -84,8 +84,8 @@ class Side:
     def __len__(self) -> int:
         return len(self.confidence)
 
-    def take(self, chosen: NDArray[np.bool_]) -> Side:
-        """The records where `chosen`, (n,), is true."""
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Side:
+        """The records that a mask or an index array chooses."""
         return self._each(lambda values: values[chosen])
 
     def joined(self, blocks: Sequence[Side]) -> Side:

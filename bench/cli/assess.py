@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.cli import paths
+from bench.cli.read_given import read_reading
 from bench.errors import BenchError
 from bench.progress import head, tell
 
@@ -50,6 +51,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="mean",
         help="how the scores of a group become one (default mean)",
     )
+    parser.add_argument(
+        "--match",
+        action="store_true",
+        help="if the sets differ without the model, assess only pairs of records of one class with similar facts",
+    )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of everything drawn (default 0)")
     parser.add_argument(
         "--report", type=paths.named, metavar="DIR", help="folder for report.html, report.pdf and assessment.json"
@@ -72,10 +78,17 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add("--size", type=number, metavar="PIXELS", help="side to which image files are resized (default 32)")
     add("--channels", type=number, choices=(1, 3), help="grey or RGB (default: as the files are)")
     add("--fit", choices=("crop", "pad", "stretch"), default="crop", help="how images become square (default crop)")
+    add(
+        "--pixel-range",
+        metavar="LOW,HIGH",
+        help="values of black and white in your arrays, as in -1,1 (default: as the type of the numbers says)",
+    )
     add("--population", type=path, metavar="PATH", help="other labelled records that attacks may learn from")
     add("--references", metavar="N|DIR", default="0", help="reference models to train, even, or a folder of weights")
     add("--epochs", type=number, default=30, metavar="N", help="passes of a reference model's training (default 30)")
-    add("--canaries", type=path, metavar="FILE", help="canaries.npz of `bench canaries insert`: bounds epsilon")
+    add(
+        "--canaries", type=path, metavar="PATH", help="canaries of `bench canaries insert`, by which epsilon is bounded"
+    )
     add("--control", metavar="NAME", help="network of the unprotected control (default dense-cnn)")
     add("--attacks", metavar="NAMES", help="names with commas between them (default: all that can be played)")
 
@@ -116,6 +129,7 @@ def execute(given: argparse.Namespace) -> int:
         size=given.size,
         channels=given.channels,
         fit=given.fit,
+        pixel_range=read_reading(given).pixel_range,
         population=given.population,
         references=int(given.references) if given.references.isdecimal() else Path(given.references),
         epochs=given.epochs,
@@ -128,12 +142,13 @@ def execute(given: argparse.Namespace) -> int:
         delta=given.delta,
         combine=given.combine,
         seed=given.seed,
+        match=given.match,
         report=given.report,
         command=command,
     )
     show(found)
     if given.report is not None:
-        tell(f"report: {given.report / 'report.html'}; exposed.csv next to it names records and is for you only")
+        tell(f"report: {given.report / 'report.html'}; exposed*.csv next to it name records and are for you only")
     return found.status
 
 

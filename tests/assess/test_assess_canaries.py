@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,15 @@ from models_made import CLASSES, SHAPE, images
 
 import bench
 from bench import nets
+from bench.assess.canaries import read_canaries
+from bench.assess.records import ReadAs, read_records
 from bench.cli import main
 from bench.errors import BenchError
 from bench.teachers.recipes.standard import Recipe
 from bench.teachers.training import fit
 from bench.teachers.weights import save
+
+SIZED = ReadAs(size=8)
 
 
 def insert(tmp_path: Path, n: int = 400, count: int = 200) -> Path:
@@ -89,3 +94,37 @@ def test_a_model_that_memorises_its_canaries_refutes_a_claim(tmp_path: Path) -> 
     assert nothing.epsilon_lower == 0
     with pytest.raises(BenchError, match="canaries insert"):
         read_canaries(others, like)
+
+
+def test_canaries_are_inserted_into_folders_of_images(tmp_path: Path) -> None:
+    data = images(200, 0).folder(tmp_path / "data")
+    words = ["canaries", "insert", "--data", str(data), "--count", "80", "--out", str(tmp_path / "c"), "--seed", "3"]
+    assert main(words) == 0
+    with (tmp_path / "c" / "canaries" / "coins.csv").open(newline="") as stream:
+        coins = {row["file"]: row["coin"] == "1" for row in csv.DictReader(stream)}
+    before = {path.read_bytes(): path.parent.name for path in data.rglob("*.png")}
+    train = {path.read_bytes(): path.parent.name for path in (tmp_path / "c" / "train").rglob("*.png")}
+    assert len(coins) == 80 and 25 <= sum(coins.values()) <= 55 and len(train) == 200 - 80 + sum(coins.values())
+    for name, coin in coins.items():
+        content = (tmp_path / "c" / "canaries" / name).read_bytes()
+        label = name.split("/")[0]
+        assert label != before[content] and train.get(content) == (label if coin else None)
+    others = {content: label for content, label in train.items() if before[content] == label}
+    assert len(others) == 120
+
+
+def test_canaries_of_a_folder_are_assessed(tmp_path: Path) -> None:
+    data = images(200, 0).folder(tmp_path / "data")
+    words = ["canaries", "insert", "--data", str(data), "--count", "80", "--out", str(tmp_path / "c"), "--seed", "3"]
+    assert main(words) == 0
+    with (tmp_path / "c" / "canaries" / "coins.csv").open(newline="") as stream:
+        coins = {row["file"]: row["coin"] == "1" for row in csv.DictReader(stream)}
+    ones = {content.read_bytes() for content in (tmp_path / "c" / "train").rglob("*.png")}
+    inserted = read_canaries(tmp_path / "c", read_records(tmp_path / "c" / "train", SIZED), SIZED)
+    assert len(inserted.coins) == 80 and int(inserted.coins.sum()) == sum(coins.values())
+    files = sorted((tmp_path / "c" / "canaries").rglob("*.png"), key=lambda path: path.relative_to(tmp_path).as_posix())
+    assert [path.read_bytes() in ones for path in files] == inserted.coins.tolist()
+    assert [int(path.parent.name[-1]) for path in files] == inserted.labels.tolist()
+    (tmp_path / "c" / "canaries" / "coins.csv").write_text("file,coin\n")
+    with pytest.raises(BenchError):
+        read_canaries(tmp_path / "c", read_records(tmp_path / "c" / "train", SIZED), SIZED)

@@ -309,3 +309,21 @@ def test_a_folder_of_reference_models(tmp_path: Path) -> None:
     np.save(folder / "trained_on.npy", np.zeros((2, 3), bool))
     with pytest.raises(BenchError, match="--population"):
         assess(tmp_path, images(150, 0), images(320, 1), references=folder)
+
+
+def test_scores_of_slow_attacks_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from attacks.label_only import LabelOnly
+
+    calls = []
+    infer = LabelOnly.infer
+    monkeypatch.setattr(LabelOnly, "infer", lambda *given: calls.append(1) or infer(*given))
+    members, others = images(60, 0).save(tmp_path / "m.npz"), images(60, 1).save(tmp_path / "n.npz")
+    given = {"attacks": ["label-only"], "report": tmp_path / "r"}
+    first = bench.assess(trained(), members, others, **given)
+    assert len(calls) == 2  # on the model and on the control
+    again = bench.assess(trained(), members, others, **given)
+    assert len(calls) == 2 and again.attacks == first.attacks
+    bench.assess(trained(seed=1), members, others, **given)
+    assert len(calls) == 3  # another model, the same control
+    bench.assess(trained(), members, images(60, 2).save(tmp_path / "o.npz"), **given)
+    assert len(calls) == 5
