@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class Material:
     """All that was found out before the numbers are computed.
 
     Attributes:
-        kind: "scores" or "model".
+        kind: "scores", "model" or "samples".
         scored: the attacks on what is assessed.
         groups: the groups of members and of others; None where records are units.
         labels: (n,) classes of the members; None where they are not known.
@@ -70,7 +71,7 @@ class Material:
         seconds: by part.
     """
 
-    kind: str
+    kind: Literal["scores", "model", "samples"]
     scored: list[Scored]
     groups: Groups | None = None
     labels: NDArray[np.int64] | None = None
@@ -100,7 +101,7 @@ def assemble(material: Material, options: Options) -> Assessment:
         version=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         command=options.command,
-        kind="scores" if material.kind == "scores" else "model",
+        kind=material.kind,
         unit=unit,
         delta=options.delta,
         seed=options.seed,

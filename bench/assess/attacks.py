@@ -37,7 +37,7 @@ CALIBRATED = "Watson et al., ICLR 2022, arXiv 2111.08440"
 Rows = NDArray[np.int64]
 
 
-class _Artifacts:
+class Artifacts:
     """Parts that attacks make for reuse, in memory."""
 
     def __init__(self) -> None:
@@ -173,7 +173,7 @@ def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored 
         return str(reason)
     images = torch.cat([to_float(each.images) for each in chosen])
     labels = torch.cat([each.labels for each in chosen])
-    context = Context(torch.device("cpu"), derive(scene.seed, name), track, _Artifacts())
+    context = Context(torch.device("cpu"), derive(scene.seed, name), track, Artifacts())
 
     def references(count: int, _kind: Literal["teacher", "student"]) -> list[Reference]:
         return [

@@ -104,7 +104,7 @@ def matched(members: Facts, others: Facts, seed: int) -> tuple[NDArray[np.int64]
         for side, chosen in zip((members, others), rows, strict=True)
     ]
     pairs: list[tuple[int, int]] = []
-    for label in np.intersect1d(*labels):
+    for label in np.intersect1d(labels[0], labels[1]):
         own, theirs = (np.flatnonzero(each == label) for each in labels)
         own, theirs = own[np.argsort(inside[own], kind="stable")], theirs[np.argsort(outside[theirs], kind="stable")]
         i = j = 0

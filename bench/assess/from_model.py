@@ -84,16 +84,16 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
         if name not in ATTACKS:
             raise unknown("attack", name, ATTACKS)
     material = Material("model", [])
-    with _timed(material, "read the data"):
+    with timed(material, "read the data"):
         members = read_records(case.members, case.how)
         others = read_records(case.others, case.how, members)
         population = None if case.population is None else read_records(case.population, case.how, members)
-    _say_limits(members, others, delta)
-    with _timed(material, "load the model"):
+    say_limits(members, others, delta)
+    with timed(material, "load the model"):
         loaded = load_model(case.given, _shape(members), members.labels)
         _check_labels(loaded, others, population)
         _measure_accuracy(material, loaded, members, others)
-    with _timed(material, "copies and baseline without the model"):
+    with timed(material, "copies and baseline without the model"):
         material.copies, is_kept = pictures.find_copies(members, others)
         kept = others.take(is_kept)
         if members.groups is not None and kept.groups is not None:
@@ -110,9 +110,9 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
     material.labels = members.labels.numpy()
     reserved = np.empty(0, np.int64) if population is not None else reserve(len(kept), POPULATION, seed)
     scene = Scene(members, kept, population, reserved, seed=seed, work=case.work)
-    with _timed(material, "reference models"):
+    with timed(material, "reference models"):
         _add_references(scene, case, loaded, columns, seed)
-    with _timed(material, "attacks on the model"):
+    with timed(material, "attacks on the model"):
         material.scored, skipped = play(loaded.module, loaded.classes, scene, case.attacks)
     material.not_tested += [*skipped, *UNTESTED]
     if case.canaries is not None:
@@ -124,13 +124,15 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
 
 
 @contextmanager
-def _timed(material: Material, part: str) -> Iterator[None]:
+def timed(material: Material, part: str) -> Iterator[None]:
+    """Record the seconds of a part."""
     start = time.perf_counter()
     yield
     material.seconds[part] = time.perf_counter() - start
 
 
-def _say_limits(members: Records, others: Records, delta: float) -> None:
+def say_limits(members: Records, others: Records, delta: float) -> None:
+    """Print which numbers can be measured with so many records or groups."""
     units = [len(each) if each.groups is None else len(np.unique(each.groups)) for each in (members, others)]
     for line in limit_lines(limits_of(units[0], units[1], delta), "record" if members.groups is None else "group"):
         say(line)
@@ -217,7 +219,7 @@ def _play_control(material: Material, case: ModelCase, loaded: Loaded, scene: Sc
     """Play the same attacks on an unprotected network that was trained on the members until it fits them."""
     names = tuple(each.name for each in material.scored)
     trainer = Trainer(_shape(scene.members), loaded.classes, case.control, case.epochs, seed, case.work)
-    with _timed(material, "unprotected control"):
+    with timed(material, "unprotected control"):
         try:
             control = trainer.control(scene.members.images, scene.members.labels)
         except (BenchError, RunFailed) as error:

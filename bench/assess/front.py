@@ -10,7 +10,7 @@ from typing import Any, Literal
 from bench.assess.assembly import Options, assemble, exposed_lines, exposed_lines_by_class, write
 from bench.assess.claim import read_claim
 from bench.assess.from_scores import material_of_scores
-from bench.assess.policy import ATTACKS, Policy, read_policy
+from bench.assess.policy import ATTACKS, SAMPLE_ATTACKS, Policy, read_policy
 from bench.assess.schema import Assessment
 from bench.errors import BenchError
 
@@ -24,6 +24,7 @@ def assess(
     *,
     scores: tuple[PathGiven, PathGiven] | None = None,
     bundle: PathGiven | None = None,
+    samples: PathGiven | None = None,
     network: str | None = None,
     classes: int | None = None,
     normalise: tuple[float | Sequence[float], float | Sequence[float]] | None = None,
@@ -56,6 +57,7 @@ def assess(
         members, nonmembers: a folder with one folder of images per class, or a .npz file of images and labels.
         scores: files of members' and of non-members' scores, instead of a model (docs/assess.md has the columns).
         bundle: a folder of `bench export`, instead of `model`.
+        samples: released synthetic images, a folder or a .npz file, instead of `model`.
         network: of timm, "tv:NAME" of torchvision, or "PACKAGE.MODULE:FUNCTION".
         classes: number of outputs; None = the largest label + 1.
         normalise: (mean, std) on pixels in [0, 1] that the model expects; None = as the weights say, else none.
@@ -84,40 +86,43 @@ def assess(
     stated = None if claim is None else read_claim(claim)
     options = Options(chosen, stated, delta, combine, seed, command)
     if scores is not None:
-        if model is not None or bundle is not None:
-            raise BenchError("a model and scores were given; give one of them")
+        if model is not None or bundle is not None or samples is not None:
+            raise BenchError("scores and something else to assess were given; give one of them")
         material = material_of_scores(Path(scores[0]), Path(scores[1]), delta, seed, match)
     else:
-        source = model if bundle is None else bundle
-        if source is None or members is None or nonmembers is None or (model is not None and bundle is not None):
+        if sum(each is not None for each in (model, bundle, samples)) != 1 or members is None or nonmembers is None:
             raise BenchError(
-                "nothing to assess: give --scores MEMBERS OTHERS, or --model or --bundle, --members and --nonmembers"
+                "nothing to assess, or several things: give --scores MEMBERS OTHERS, or --members, --nonmembers and "
+                "one of --model, --bundle and --samples"
             )
         # torch is needed from here on only
         from bench.assess.from_model import ModelCase, material_of_model
+        from bench.assess.from_samples import SamplesCase, material_of_samples
         from bench.assess.models import ModelGiven
         from bench.assess.records import ReadAs
         from bench.assess.training import CONTROL
         from bench.data.request import Reading
 
-        path = source if callable(source) else Path(source)
-        given = ModelGiven(path, network, classes, normalise, trust_code, bundle is not None)
         how = ReadAs(size, channels, Reading(fit, pixel_range), None if groups is None else Path(groups))
-        case = ModelCase(
-            given,
-            Path(members),
-            Path(nonmembers),
-            how,
-            None if population is None else Path(population),
-            references if isinstance(references, int) else Path(references),
-            control or CONTROL,
-            epochs,
-            ATTACKS if attacks is None else tuple(attacks),
-            None if report is None else Path(report) / "work",
-            None if canaries is None else Path(canaries),
-            match,
-        )
-        material = material_of_model(case, delta, seed)
+        sets = Path(members), Path(nonmembers), how, None if population is None else Path(population)
+        if samples is not None:
+            names = SAMPLE_ATTACKS if attacks is None else tuple(attacks)
+            material = material_of_samples(SamplesCase(Path(samples), *sets, names, match), delta, seed)
+        else:
+            source: Any = model if bundle is None else bundle
+            path = source if callable(source) else Path(source)
+            case = ModelCase(
+                ModelGiven(path, network, classes, normalise, trust_code, bundle is not None),
+                *sets,
+                references if isinstance(references, int) else Path(references),
+                control or CONTROL,
+                epochs,
+                ATTACKS if attacks is None else tuple(attacks),
+                None if report is None else Path(report) / "work",
+                None if canaries is None else Path(canaries),
+                match,
+            )
+            material = material_of_model(case, delta, seed)
     found = assemble(material, options)
     if report is not None:
         write(found, Path(report), exposed_lines(material, options), exposed_lines_by_class(material, options))

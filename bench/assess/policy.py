@@ -15,6 +15,8 @@ from bench.escape import visible
 SHIPPED = Path(__file__).parent / "policies"
 CHECKS = ("blind-baseline", "power", "copies")
 ATTACKS = ("loss", "modified-entropy", "gap", "label-only", "quantile", "calibrated-loss", "lira", "rmia")
+SAMPLE_ATTACKS = ("gan-leaks", "domias")
+"""Attacks on released images."""
 Number = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -84,8 +86,8 @@ def read_policy(given: str | Path) -> Policy:
         where = ".".join(map(str, first["loc"]))
         raise BenchError(f"policy '{path}', {where}: {visible(first['msg'])}; correct it") from error
     for name in found.require:
-        if name not in (*CHECKS, *ATTACKS):
-            hint = did_you_mean(name, (*CHECKS, *ATTACKS))
-            known = ", ".join((*CHECKS, *ATTACKS))
+        if name not in (*CHECKS, *ATTACKS, *SAMPLE_ATTACKS):
+            hint = did_you_mean(name, (*CHECKS, *ATTACKS, *SAMPLE_ATTACKS))
+            known = ", ".join((*CHECKS, *ATTACKS, *SAMPLE_ATTACKS))
             raise BenchError(f"policy '{path}' requires the unknown test '{visible(name)}'.{hint} Known: {known}")
     return found

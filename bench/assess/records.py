@@ -18,6 +18,7 @@ from bench.data.array_images import as_images
 from bench.data.array_keys import find_keys
 from bench.data.decoded import Look, decode
 from bench.data.folder import part, scan
+from bench.data.folder_parts import is_clutter
 from bench.data.naming import FILE_SIDE
 from bench.data.opening import BAD_IMAGE
 from bench.data.request import AS_DECLARED, Reading
@@ -106,6 +107,48 @@ def read_records(path: Path, how: ReadAs, like: Records | None = None) -> Record
     return found
 
 
+def read_images(path: Path, how: ReadAs, like: Records) -> Tensor:
+    """Read images without labels: all image files below a folder, or the array `images` of a .npz file.
+
+    Args:
+        like: records whose channels and size the images must have.
+
+    Returns:
+        (m, c, h, w) uint8.
+
+    Raises:
+        BenchError: no images, unreadable ones, or another shape than that of `like`.
+    """
+    channels, height, width = like.images.shape[1:]
+    if path.is_dir():
+        files = [file for found in scan(path, str(path)).values() for file in found]
+        files += sorted(file for file in path.iterdir() if file.is_file() and not is_clutter(file.name))
+        if not files:
+            raise BenchError(f"'{path}' has no images; give the folder of the released images")
+        look = Look(
+            how.size or FILE_SIDE, how.channels or channels, fit=how.reading.fit, pixel_range=how.reading.pixel_range
+        )
+        decoded = decode(files, path, look, None)
+        if decoded.broken:
+            row, said = next(iter(decoded.broken.items()))
+            raise BenchError(f"'{path}': {visible(str(files[row]))} {said}; {len(decoded.broken)} such files in all")
+        images = decoded.images.clone()
+    elif path.suffix.lower() == ".npz" and path.is_file():
+        arrays = _arrays_of(path)
+        names = [name for name in arrays if name.lower() in ("images", "samples", "x", "arr_0")]
+        if len(names) != 1:
+            raise BenchError(f"'{path}' has the arrays {', '.join(arrays)}; expected one named images")
+        images = as_images(arrays[names[0]], f"'{path}': {names[0]}", how.reading.pixel_range).images
+    else:
+        raise BenchError(f"no images at '{path}'; give a folder of images or a .npz file")
+    if images.shape[1:] != (channels, height, width):
+        raise BenchError(
+            f"'{path}' has images of {tuple(images.shape[1:])}, '{like.path}' of {(channels, height, width)} "
+            "(channels, height, width); give images as they were released, or --size and --channels"
+        )
+    return images
+
+
 def _read_folder(path: Path, how: ReadAs, like: Records | None) -> Records:
     classes = scan(path, str(path))
     names = tuple(classes) if like is None or like.class_names is None else like.class_names
@@ -171,14 +214,7 @@ def _groups_of_files(table: Path, files: list[Path], base: Path) -> NDArray[np.s
 
 def _read_archive(path: Path, how: ReadAs, like: Records | None) -> Records:
     problem = f"'{path}'"
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (
-        Exception
-    ) as error:  # the bytes may come from anyone; numpy and zipfile raise a dozen kinds for damaged files
-        why = "an array of Python objects, which is not read" if "pickle" in str(error) else type(error).__name__
-        raise BenchError(f"{problem} cannot be read as an archive ({why}); save arrays by numpy.savez") from error
+    arrays = _arrays_of(path)
     keys = find_keys([name for name in arrays if name not in GROUP_KEYS], problem)
     image_key, label_key = next(iter(keys.parts.values()))
     images = as_images(arrays[image_key], f"{problem}: {image_key}", how.reading.pixel_range).images
@@ -193,6 +229,16 @@ def _read_archive(path: Path, how: ReadAs, like: Records | None) -> Records:
     groups = None if group is None else group.astype(np.str_)
     facts = np.empty((len(images), 0))
     return Records(str(path), images, labels, None, groups, facts, file_digest(path))
+
+
+def _arrays_of(path: Path) -> dict[str, NDArray[np.generic]]:
+    """Read all arrays of a .npz file; arrays of Python objects are refused."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # the bytes may come from anyone; damaged files raise a dozen kinds
+        why = "an array of Python objects, which is not read" if "pickle" in str(error) else type(error).__name__
+        raise BenchError(f"'{path}' cannot be read as an archive ({why}); save arrays by numpy.savez") from error
 
 
 def _archive_labels(array: NDArray[np.generic], problem: str, like: Records | None) -> Tensor:

@@ -203,7 +203,7 @@ class Assessment(Value):
     version: str
     created: str
     command: str
-    kind: Literal["scores", "model"]
+    kind: Literal["scores", "model", "samples"]
     unit: str
     delta: float
     seed: int

@@ -68,6 +68,7 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--model", type=path, metavar="FILE", help="weights (with --network), .onnx, TorchScript or .pt2")
     add("--bundle", type=path, metavar="DIR", help="a folder of `bench export`, instead of --model")
+    add("--samples", type=path, metavar="PATH", help="released synthetic images, a folder or a .npz file, not a model")
     add("--network", metavar="NAME", help="network of the weights: of timm, tv:NAME, or PACKAGE.MODULE:FUNCTION")
     add("--classes", type=number, metavar="N", help="number of outputs (default: the largest label + 1)")
     add("--normalise", metavar="MEAN,STD", help="normalisation of pixels in [0, 1] that the model expects")
@@ -122,6 +123,7 @@ def execute(given: argparse.Namespace) -> int:
         given.nonmembers,
         scores=given.scores,
         bundle=given.bundle,
+        samples=given.samples,
         network=given.network,
         classes=given.classes,
         normalise=_normalisation(given.normalise, given.model),
