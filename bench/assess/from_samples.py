@@ -147,8 +147,8 @@ def _compare(
     def no_references(_count: int, _kind: Literal["teacher", "student"]) -> list[Reference]:
         raise BenchError("an attack on released images wants reference models; name another with --attacks")
 
-    # Changes from the papers that the plug-ins list; without them the attacks have little power on images. A member of a
-    # release that memorises has about as many near images as there are released images for each member.
+    # Changes from the papers that the plug-ins list; without them the attacks have little power on images. A member
+    # of a release that memorises has about as many near images as there are released images for each member.
     neighbours = max(1, min(MOST_NEIGHBOURS, round(len(released) / len(members))))
     settings: dict[str, dict[str, object]] = {
         "gan-leaks": {"space": "whitened", "calibration": "aux"},
