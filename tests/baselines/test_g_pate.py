@@ -41,7 +41,7 @@ def test_an_aggregation_worked_by_hand() -> None:
     assert votes([directions[:2], directions[2:]], projection, 1.0, 5).tolist() == [[0, 1, 0, 0, 2], [0, 1, 1, 1, 0]]
     strict = Aggregator(plan(0, 1.5, 0, 2, 2, 3), 1.0, 5, "argmax", torch.Generator())
     assert strict([directions], projection).tolist() == [[pytest.approx(0.8), 0.0]]
-    assert (strict.asked, strict.answered) == (2, 1)
+    assert (strict.queries, strict.answered) == (2, 1)
     mean = Aggregator(plan(0, 0, 0, 2, 2, 3), 1.0, 5, "mean", torch.Generator())
     assert mean([directions], projection)[0].tolist() == pytest.approx([(0.8 + 0.8 - 0.4) / 3, (0 + 0.4 - 0.4) / 3])
 
@@ -89,7 +89,7 @@ def test_without_votes_the_generator_is_the_same_for_all_data(monkeypatch: pytes
 
     def constant(self: Aggregator, directions: Any, projection: Tensor) -> Tensor:
         list(directions)
-        self.asked += self.plan.candidates
+        self.queries += self.plan.candidates
         return projection.sum(2)
 
     monkeypatch.setattr(Aggregator, "__call__", constant)

@@ -48,7 +48,7 @@ def test_noise_on_counts_and_threshold_is_that_of_the_plan(factor: float) -> Non
 def test_no_more_are_answered_than_are_charged() -> None:
     made = Aggregator(plan(0, 1, 0, 8, 3, 2), 1.0, 5, "argmax", torch.Generator())
     found = made([torch.ones(2, 4, 2)], torch.eye(2).expand(4, 2, 2))
-    assert (made.asked, made.answered) == (8, 3) and int((found != 0).sum()) == 3
+    assert (made.queries, made.answered) == (8, 3) and int((found != 0).sum()) == 3
 
 
 def test_a_step_answers_no_more_than_its_share_however_much_the_run_is_allowed() -> None:
@@ -58,13 +58,13 @@ def test_a_step_answers_no_more_than_its_share_however_much_the_run_is_allowed()
     made = training(by, [np.arange(80)], images, labels, steps=3)
     for step in (1, 2):
         made.step()
-        assert (made.aggregate.asked, made.aggregate.answered) == (20 * step, 10 * step)
+        assert (made.aggregate.queries, made.aggregate.answered) == (20 * step, 10 * step)
 
 
 def test_one_steps_votes_by_hand() -> None:
     """0.3 of the 3 coordinates of 5 images pass, at most 4; 24 of 48 teachers must agree; noise 6 times 9."""
     by = smoke(teachers="0", answers="0.3", batch="5", projected="3", threshold="0.5", threshold_noise="6")
-    once = by.once(Aggregation("gaussian", 9.0), 48)
+    once = by.step_plan(Aggregation("gaussian", 9.0), 48)
     assert (once.queries, once.candidates, once.per_image) == (4, 15, 3)
     assert (once.aggregation.threshold, once.aggregation.threshold_scale) == (24.0, 54.0)
 
