@@ -17,7 +17,7 @@ m = p / b blocks of b. Every step:
 Privacy. For one added or removed record. The codebook is drawn without data; c_i is a function of record i and of
 released weights, no longer than C. So a step is a sampled Gaussian of multiplier sigma, as of `dp-sgd`, and 4 is
 post-processing, as tau is public. Claim and account are the same number. The number of records is public, and choosing
-hyper-parameters is in no epsilon.
+hyper-parameters is not accounted.
 
 A code jumps where two directions are equally near, and a network's kernels round a record's gradient by its place among
 the others that are computed with it. A record that leaves a batch would move the others' codes by whole directions, so
@@ -84,7 +84,7 @@ class Geddp(PrivateTraining):
     )
 
     batch: Size[int] = 256
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 23_437
     """T; 23,437 are 100 passes over 60,000 records. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.134

@@ -17,7 +17,7 @@ Privacy. For one added or removed record. B comes from released weights and publ
 functions of record i alone, clipped to C0 and C1. A step's two Gaussians of multiplier sigma see the same Poisson
 sample: together they are one sampled Gaussian of multiplier sigma / sqrt(2), and the ledger has T of these; B-GEP has T
 of sigma. The public images are in no account: a row has the flag `public-data`. The number of records is public, and
-choosing hyper-parameters is in no epsilon.
+choosing hyper-parameters is not accounted.
 
 Published accounting: the authors' code doubles the Renyi divergence of a sampled Gaussian of multiplier sigma, as if w
 and r had each a sample of their own. That is less than the truth, hardly in the paper's regime and by half elsewhere
@@ -84,7 +84,7 @@ class Gep(PrivateTraining):
     only_with: ClassVar[dict[str, str]] = {"residual_clip": "residual=true"}
 
     batch: Size[int] = 1000
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 10_000
     """T; 10,000 are 200 passes over 50,000 records. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 2.3

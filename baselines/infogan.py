@@ -51,7 +51,7 @@ BETAS = (0.5, 0.999)
 
 @dataclass(frozen=True)
 class InfoGan(UnprotectedGenerator):
-    """Images of a GAN that tells its codes; promises nothing."""
+    """Images of a GAN that tells its codes; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen et al., InfoGAN, NeurIPS 2016, Eq. 6; Ge et al., DGD, Fig. 4"
@@ -101,7 +101,7 @@ class InfoGan(UnprotectedGenerator):
         return torch.cat([z, F.one_hot(category, self.categories).to(z.dtype), numbers], 1)
 
     def train(self, sampler: Sampler, shape: Shape, images: Tensor, labels: Tensor, ctx: Context) -> None:
-        """Steps 1 and 2; of the labels nothing is used."""
+        """Run steps 1 and 2; of the labels nothing is used."""
         rng, g = ctx.generator("InfoGAN"), sampler.generator.train()
         d = ctx.prepared(Critic(shape, self.width, 1 + self.categories + self.numbers)).train()
         of_d = torch.optim.Adam(d.parameters(), lr=self.rate, betas=BETAS)

@@ -12,13 +12,13 @@ of z_i with respect to theta, e_c a one-hot vector:
    secret part, linear in one-hot labels, is released as sum_i s_i J_i^T e_{y_i} + N(0, sigma^2 C^2 I).
 4. theta takes a step of SGD along (clear - secret) / B.
 
-The undefended teacher of the run is used for nothing.
+The undefended teacher of the run is not used.
 
 Privacy. Replacing label y_i by y' moves the secret part of the one batch of a pass that holds i by
 s_i ||J_i^T (e_{y_i} - e_{y'})|| <= C, and nothing else: one Gaussian mechanism of multiplier sigma a pass, E in all,
 for one label replaced (unit `label`). Later steps see earlier releases, which adaptive composition covers. Nothing is
 gained by drawing batches at random: the party with the images knows who is in them. The images are used unprotected
-(unit `example`: nothing is promised).
+(unit `example`: no guarantee).
 
 Differs from the paper:
 - It is a reconstruction: the protocol itself, its settings and its theorem were not at hand. The claim is what the
@@ -60,7 +60,7 @@ WHY = "noise on the labels' part of a batch's gradient; a label is in one batch 
 MOST_NUMBERS, MOST_OF_A_RECORD = 1 << 25, 1 << 27
 """Of the Jacobians that are held at once."""
 PLAYED = 64
-"""Records that are played with at once."""
+"""Plays that one release of an audit game simulates."""
 Parts = tuple[Tensor, Tensor]
 """The clear and the secret part of a gradient, (P,) float64 each."""
 Split = Callable[[Tensor], Parts]
@@ -120,17 +120,17 @@ class LabelProtocol:
         return self.network == "student"
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse what label privacy cannot promise, and an unknown network, before anything is trained."""
+        """Refuse budgets that label privacy cannot meet, and an unknown network, before anything is trained."""
         self._sigma(budget)
         if self.network != "student":
             nets.check(self.network)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
-        """The networks that are built besides the teacher's."""
+        """Return the networks that are built in addition to the teacher's."""
         return (student if self.network == "student" else self.network,)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Steps 1 to 4 on `teacher.private`; `teacher.model` is used for nothing."""
+        """Run steps 1 to 4 on `teacher.private`; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         sigma, name = self._sigma(budget), student if self.network == "student" else self.network
         model = ctx.prepared(nets.build(name, teacher.shape, teacher.classes)).eval()

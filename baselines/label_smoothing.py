@@ -43,7 +43,7 @@ from bench.privacy.unprotected import refuse_proof
 
 @dataclass(frozen=True)
 class LabelSmoothing:
-    """Trains on the private records with smoothed labels; promises nothing."""
+    """Train on the private records with smoothed labels; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Szegedy et al., CVPR 2016, section 7; Struppek et al., ICLR 2024"
@@ -92,11 +92,11 @@ class LabelSmoothing:
         return self.network == "student"
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
+        """Refuse to account a finite epsilon; any claimed epsilon is accepted, because there is no guarantee."""
         refuse_proof(budget, (Unit.EXAMPLE,), "the private records train the network without noise")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Train on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""
+        """Train on `teacher.private`; the teacher's weights are not used, and `budget` has no effect."""
         private = private_records(teacher)
         ledger = Ledger()
         ledger.spend(NonPrivateDpEvent(), why="the private records train the network that is released")

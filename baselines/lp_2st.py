@@ -15,12 +15,12 @@ member of Y, evenly.
    the noisy labels of both parts. Records of S1 whose noisy label is none of M1's k likeliest classes, k the mean k*
    rounded down, are left out (`select`).
 
-The undefended teacher of the run is used for nothing.
+The undefended teacher of the run is not used.
 
 Privacy. S1 and S2 are disjoint and every label is randomised exactly once, S2's with a prior made of S1's noisy labels
 alone: epsilon, with delta 0, for one label replaced (parallel composition; unit `label`). k* does not depend on the
 label. The candidates differ from record to record; the ledger says a response over two, than which no epsilon-private
-mechanism is worse. The images are used unprotected (unit `example`: nothing is promised).
+mechanism is worse. The images are used unprotected (unit `example`: no guarantee).
 
 Differs from the paper:
 - w_k as the paper has it. The official code takes the set size one too small in the denominator: still private, but it
@@ -119,7 +119,7 @@ class Lp2st(LabelPrivate):
             raise ValueError(f"mixup is {self.mixup}; expected at least 0, or -1")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """LP-MST with two stages on `teacher.private`; `teacher.model` is used for nothing."""
+        """LP-MST with two stages on `teacher.private`; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         epsilon, noise = self.epsilon_of(budget), ctx.privacy_noise("lp-2st")
         share, temperature, *mixups = self._settings(epsilon)

@@ -22,7 +22,7 @@ UNITS = (Unit.EXAMPLE, Unit.QUERY)
 
 @dataclass(frozen=True)
 class NoDefence:
-    """Releases the teacher; promises nothing."""
+    """Release the teacher; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     own: ClassVar[bool] = True
@@ -34,7 +34,7 @@ class NoDefence:
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
+        """Refuse to account a finite epsilon; any claimed epsilon is accepted, because there is no guarantee."""
         refuse_proof(budget, UNITS, "the teacher's weights are released")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:

@@ -35,7 +35,7 @@ UNITS = (Unit.EXAMPLE, Unit.QUERY)
 
 @dataclass(frozen=True)
 class NonPrivateKd:
-    """Distils the teacher freely; promises nothing."""
+    """Distil the teacher freely; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen et al., DAFL, ICCV 2019"
@@ -109,7 +109,7 @@ class NonPrivateKd:
         self._settings()
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
+        """Refuse to account a finite epsilon; any claimed epsilon is accepted, because there is no guarantee."""
         refuse_proof(budget, UNITS, "the teacher's answers are used without noise")
 
     def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:

@@ -96,7 +96,7 @@ class PateGnmax(NoisyVotes):
             raise ValueError(f"answers is {self.answers}; expected at most query_count, {self.query_count}")
 
     def asked(self, teachers: int) -> VotePlan:
-        """Steps 2 and 3."""
+        """Run steps 2 and 3."""
         noise = Aggregation("gaussian", self.scale, self.threshold * teachers, self.threshold_noise * self.scale)
         return vote_plan(noise, self.answers or self.query_count, self.query_count, teachers)
 

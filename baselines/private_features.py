@@ -19,7 +19,7 @@ T / z^2 + 1 / m^2, which the accountant composes exactly (`bench/dp_training/hea
 or goes moves the sum of gradients by C and S by 1; one that is replaced moves them by 2 C and sqrt(2), for which
 `neighbours replace` makes the noise (proof: `bench/dp_training/whitening.py`). The ledger is about records that come or
 go in either case, the claim about `neighbours`. Steps 1 and 4 are in no account. The number of records is public: where
-one is missing, its place is empty. Choosing hyper-parameters is in no epsilon.
+one is missing, its place is empty. The choice of hyper-parameters is not accounted.
 
 Settings. T, C, momentum, averaging, share, kappa and the noise of logits were chosen on USPS, by
 `benchmarks/untuned.py` among 128 draws from wide ranges, at the noise that 50,000 records have at epsilon 1; private

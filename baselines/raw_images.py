@@ -26,7 +26,7 @@ from bench.distillation.votes.voted_student import StudentImages, some_of
 
 @dataclass(frozen=True)
 class RawImages(UnprotectedImages):
-    """The private images, answered by noisy votes; promises nothing."""
+    """The private images, answered by noisy votes; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Ge et al., DGD, IEEE TIP 2023, Fig. 4 (RAW)"

@@ -16,7 +16,7 @@ W = L R + (W - L R), of which only L (p, r) and R (r, d) are trained. Every step
 
 Privacy. That of `dp-sgd`: L and R come from released weights and public draws, so that what is clipped is a function of
 record i alone, and a step is one Poisson-sampled Gaussian of multiplier sigma, for one added or removed record. Claim
-and account are the same number. The number of records is public, and choosing hyper-parameters is in no epsilon.
+and account are the same number. The number of records is public, and choosing hyper-parameters is not accounted.
 
 Two algorithms have the name: the paper trains both carriers (`--method.carriers both`); the released code, which is
 reported to be 5 points better, L alone, with dW = dL R (`left`), and carriers of W itself in all steps: updates of L
@@ -87,7 +87,7 @@ class Rgp(PrivateTraining):
     only_with: ClassVar[dict[str, str]] = {"warm_up": "carriers=both"}
 
     batch: Size[int] = 1000
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 20_000
     """T; 20,000 are 400 passes over 50,000 records. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.94

@@ -7,11 +7,11 @@ Learning with Label Differential Privacy", NeurIPS 2021, where it is the method 
 2. the student is trained on (x, y~) by cross-entropy. `loss forward` instead descends the cross-entropy of the noisy
    label's distribution that the student implies, sum over y of P[y~ | y] p_y (Patrini et al., CVPR 2017).
 
-The undefended teacher of the run is used for nothing.
+The undefended teacher of the run is not used.
 
 Privacy. A label is used once, by a randomised response over K classes: epsilon, with delta 0, for one label replaced
 (unit `label`); it even holds against whoever collects the noisy labels. Training is post-processing. The images are
-used unprotected, so that nothing is promised for a record (unit `example`).
+used unprotected, so that a record has no guarantee (unit `example`).
 
 Differs from the paper:
 - No one paper; the training settings are those of Ghazi et al. for CIFAR-10 in two stages. Their mixup is off by
@@ -79,7 +79,7 @@ class Rr(LabelPrivate):
         validate.at_least(self, 0, "mixup")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Randomise the labels of `teacher.private`, then train; `teacher.model` is used for nothing."""
+        """Randomise the labels of `teacher.private`, then train; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         epsilon = self.epsilon_of(budget)
         noisy = respond(labels, teacher.classes, epsilon, ctx.privacy_noise("rr"))

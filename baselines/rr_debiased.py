@@ -8,10 +8,10 @@ the baseline RR-debiased; Natarajan et al., "Learning with Noisy Labels", NeurIP
    With p = K / (e^epsilon + K - 1) this is: with probability p a uniform class, else y.
 2. the student descends l^(f, y~) = [l(f, y~) - (p / K) sum over k of l(f, k)] / (1 - p), whose mean over y~ is l(f, y).
 
-The undefended teacher of the run is used for nothing.
+The undefended teacher of the run is not used.
 
 Privacy. As in `rr.py`: a label is used once, by a randomised response over K classes, epsilon with delta 0 for one
-label replaced (unit `label`); the images are used unprotected (unit `example`: nothing is promised).
+label replaced (unit `label`); the images are used unprotected (unit `example`: no guarantee).
 
 Differs from the paper:
 - The estimate has no lower bound: it rewards probabilities near 0 for classes that were not answered, more so the more
@@ -61,7 +61,7 @@ class RrDebiased(LabelPrivate):
     augment: bool = False
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Randomise the labels of `teacher.private`, then train; `teacher.model` is used for nothing."""
+        """Randomise the labels of `teacher.private`, then train; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         epsilon = self.epsilon_of(budget)
         noisy = respond(labels, teacher.classes, epsilon, ctx.privacy_noise("rr-debiased"))

@@ -15,7 +15,7 @@ epsilon.
 Differs from the paper:
 - Features are normalised by groups of three maps, for which nothing is charged. The paper normalises those of MNIST and
   CIFAR-10 by means and variances of the private data, which it charges.
-- Batches are Poisson samples, as the analysis asks for, where the released code shuffles; accounted by privacy loss
+- Batches are Poisson samples, as the analysis requires, where the released code shuffles; accounted by privacy loss
   distributions instead of Renyi's.
 - The defaults are those for MNIST, whatever the data set. Of Fashion-MNIST the paper's are --method.batch 2048
   --method.steps 1172 --method.rate 4, of CIFAR-10 8192, 366 and 4.
@@ -63,7 +63,7 @@ class ScatterCnn:
     }
 
     batch: Size[int] = 1024
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 1465
     """T. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.35
@@ -96,11 +96,11 @@ class ScatterCnn:
         require_unit_example(budget)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
-        """The networks that are built besides the teacher's."""
+        """Return the networks that are built in addition to the teacher's."""
         return (FEATURES, NAME)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Steps 1 to 3; `teacher.model` is used for nothing."""
+        """Run steps 1 to 3; `teacher.model` is not used."""
         images, labels = private_records(teacher)
         network, trained = scatter_cnn(teacher.shape, teacher.classes)
         rows = kept_features(nets.build(FEATURES, teacher.shape, teacher.classes), FEATURES, images, ctx)  # 1

@@ -82,7 +82,7 @@ class SpectralDp(PrivateTraining):
     )
 
     batch: Size[int] = 500
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 3600
     """T; 3600 are 30 passes over 60,000 records. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.3

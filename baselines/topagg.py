@@ -19,7 +19,7 @@ Privacy. For one added or removed record: v_i is a function of record i, of the 
 norm sqrt(k) whatever g_i is (0 if it is not finite). Every v_i is shortened alike, by the 2^-7 that
 `bench/dp_training/clipping.py` leaves for rounding. A step is one Poisson-sampled Gaussian of multiplier z. All d
 coordinates have noise, those that nobody voted for too. Claim and account are the same number. The number of records is
-public, and choosing hyper-parameters is in no epsilon.
+public, and choosing hyper-parameters is not accounted.
 
 Gradients are computed one record at a time: votes jump, and float32 kernels round a gradient by its place in a batch.
 

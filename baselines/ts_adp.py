@@ -8,7 +8,7 @@ phi(x) = s/2 tanh(T x / 2) + b, so each layer before a phi is scaled by T/2, and
 W <- W s/2, bias <- bias + b sum(W). The released network is the plain tanh network, and answers the same.
 
 Privacy. That of `dp-sgd`: T Poisson-sampled Gaussians for one added or removed record, claim and account the same
-number; folding is post-processing. Choosing s, T and o is in no epsilon.
+number; folding is post-processing. Choosing s, T and o is not accounted.
 
 Differs from the paper:
 - tanh is one point of the paper's family, at or near the best of its searches; nothing is searched here.

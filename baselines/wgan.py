@@ -45,7 +45,7 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class Wgan(UnprotectedGenerator):
-    """Images of a Wasserstein GAN with clipped weights; promises nothing."""
+    """Images of a Wasserstein GAN with clipped weights; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Arjovsky et al., WGAN, ICML 2017, Algorithm 1; Ge et al., DGD, Fig. 4"

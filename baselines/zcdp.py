@@ -90,7 +90,7 @@ class Zcdp(PrivateTraining):
     }
 
     batch: Size[int] = 600
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 6000
     """T; 6000 are 60 passes over 60,000 records. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 10.0

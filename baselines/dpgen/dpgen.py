@@ -171,7 +171,7 @@ class Dpgen(PrivateGenerator):
         return budget.epsilon
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Steps 1 to 6."""
+        """Run steps 1 to 6."""
         self.check(budget, teacher.dataset, teacher.classes)
         epsilon, levels = self.epsilon(budget), self.noise_levels(ctx.device)
         pairs = self.pairs(images, epsilon, levels, ctx.generator("pairs"), ctx.privacy_noise("responses"))
@@ -186,7 +186,7 @@ class Dpgen(PrivateGenerator):
         return noise_levels(self.most, self.least, self.levels).to(device)
 
     def pairs(self, images: Tensor, epsilon: float, levels: Tensor, rng: torch.Generator, source: Source) -> Pairs:
-        """Steps 1 to 4, of (n, c, h, w) uint8 images."""
+        """Run steps 1 to 4, of (n, c, h, w) uint8 images."""
         found: list[Pairs] = []
         while sum(len(each.sigma) for each in found) < self.buffer:
             order = torch.randperm(len(images), generator=rng, device=images.device)[: self.candidates]
@@ -204,7 +204,7 @@ class Dpgen(PrivateGenerator):
         return RefineScore(shape, self.width) if self.network == "refine" else DenseScore(shape, self.width)
 
     def _fit(self, network: nn.Module, pairs: Pairs, ctx: Context) -> None:
-        """Step 5, in place; the network ends with its averaged weights."""
+        """Run steps 5, in place; the network ends with its averaged weights."""
         rng, optimizer = ctx.generator("score network"), torch.optim.Adam(network.parameters(), lr=self.rate)
         average = WeightAverage(dict(network.named_parameters()), self.average)
         with ctx.track("score network", self.steps) as advance:
@@ -222,7 +222,7 @@ class Dpgen(PrivateGenerator):
         network.eval()
 
     def _draw(self, network: nn.Module, levels: Tensor, teacher: Teacher) -> Draw:
-        """Step 6."""
+        """Run step 6."""
 
         @torch.no_grad()
         def draw(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:

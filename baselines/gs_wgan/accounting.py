@@ -73,7 +73,7 @@ def _sampled_divergence(orders: np.ndarray, sigma: float, rate: float) -> np.nda
 
 @dataclass(frozen=True)
 class GsWganParameters:
-    """What enters the mechanism.
+    """Parameters of the mechanism.
 
     Attributes:
         schedule: which critic is used when, int64, of at least `steps` entries; drawn apart from the data.

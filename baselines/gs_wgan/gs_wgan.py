@@ -133,7 +133,7 @@ class GsWgan(PrivateGenerator):
     penalty: float = 10.0
     """lambda, weight of the gradient penalty."""
     rate: float = 1e-4
-    """Learning rate of all Adams, whose beta_1 is 0.5 and beta_2 0.9."""
+    """Learning rate of all Adam optimisers, whose beta_1 is 0.5 and beta_2 0.9."""
     generator: Literal["resnet", "dcgan"] = "resnet"
     """G: residual blocks, or transposed convolutions, which are cheaper."""
     latent: Size[int] = 10
@@ -232,7 +232,7 @@ class Critic:
         self.optimiser = torch.optim.Adam(network.parameters(), lr=by.rate, betas=(0.5, 0.9))
 
     def learn(self, generator: nn.Module) -> None:
-        """Step 2, once, on a batch of its own records against generated images of the same labels."""
+        """Run steps 2, once, on a batch of its own records against generated images of the same labels."""
         if not len(self.images):
             return
         count = min(self.by.batch, len(self.images))
@@ -283,7 +283,7 @@ class Training:
         self.noise = ctx.privacy_noise("GS-WGAN/noise")
 
     def run(self) -> None:
-        """Steps 1 to 5, T times; leaves the generator with its averaged weights, in eval mode."""
+        """Run steps 1 to 5, T times; leaves the generator with its averaged weights, in eval mode."""
         batch = self.parameters.batch
         optimiser = torch.optim.Adam(self.generator.parameters(), lr=self.by.rate, betas=(0.5, 0.9))
         average = WeightAverage(dict(self.generator.named_parameters()), self.by.average)

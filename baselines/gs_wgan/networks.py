@@ -62,7 +62,7 @@ class ResnetGenerator(nn.Module):
         self.last = spectral_norm(nn.Conv2d(self.channels, shape[0], 3))
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """(n, latent), (n,) int64 to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) latents and (n,) int64 labels to (n, c, h, w) images in [0, 1]."""
         seen = torch.cat([z, F.one_hot(y, self.classes).to(z.dtype)], 1)
         x = pixel_norm(F.relu(self.start(seen).view(-1, self.channels, START, START)))
         return torch.sigmoid(self.last(self.blocks(x)))[:, :, : self.size[0], : self.size[1]]

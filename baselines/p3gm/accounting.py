@@ -20,7 +20,7 @@ ORDERS = np.arange(2, 513)
 
 @dataclass(frozen=True)
 class P3gmParameters:
-    """What enters the mechanism.
+    """Parameters of the mechanism.
 
     Attributes:
         mean, components, mixture, gradients: sigma_m (None where the mean is 1/2), sigma_p, sigma_e, sigma_s.

@@ -159,7 +159,7 @@ class P3gm(PrivateGenerator):
             raise BenchError(f"latent is {self.latent}; expected at most the {math.prod(shape)} pixels")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Steps 1 to 4."""
+        """Run steps 1 to 4."""
         self.check(budget, teacher.dataset, teacher.classes)
         self.check_data(teacher.shape, len(images), teacher.dataset)
         parameters = self.calibrate(len(images), budget)
@@ -207,7 +207,7 @@ class P3gm(PrivateGenerator):
         return calibrate(fields, budget, self.share)
 
     def _components(self, records: Tensor, parameters: P3gmParameters, ctx: Context) -> Projection:
-        """Step 1."""
+        """Run step 1."""
         width = records.shape[1]
         mean = torch.full((width,), 0.5, device=records.device)
         if parameters.mean is not None:
@@ -216,7 +216,7 @@ class P3gm(PrivateGenerator):
         return private_components(records, mean, scale, self.latent, parameters.components, noise)
 
     def _warm_up(self, vae: PhasedVae, projection: Projection, mixture: Mixture, ctx: Context) -> None:
-        """Step 3."""
+        """Run step 3."""
         rng, body = ctx.generator("warm-up"), vae.decoder.body
         optimizer = torch.optim.Adam(body.parameters(), lr=self.rate)
         with ctx.track("warming up the decoder", self.warm) as advance:
@@ -229,7 +229,7 @@ class P3gm(PrivateGenerator):
                 advance(1)
 
     def _train(self, vae: PhasedVae, records: Tensor, codes: Tensor, parameters: P3gmParameters, ctx: Context) -> None:
-        """Step 4."""
+        """Run step 4."""
         sampling, noise = ctx.privacy_noise("gradients/sampling"), ctx.privacy_noise("gradients/noise")
         secret = ctx.privacy_noise("codes")
         mechanism = PrivateGradient(parameters.sampling, parameters.gradients, self.clip)
@@ -243,7 +243,7 @@ class P3gm(PrivateGenerator):
 
 
 def _drawing(decoder: Decoder, mixture: Mixture) -> Draw:
-    """Step 5."""
+    """Run step 5."""
 
     def draw(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         return decoder(mixture.sample(count, rng))

@@ -16,7 +16,7 @@ S are `images_per_class` images of every class, labels fixed. N private records,
 Privacy. T = iterations x outer x batches Poisson-sampled Gaussians of multiplier sigma, for one private record added or
 removed; the steps on S, the training on S and the student are post-processing. Claim and account are the same number,
 so that `--account` makes no difference. The noise (`--solve sigma`) or T (`--solve steps`) is calibrated on the bench's
-accountant. N is taken as public. Choosing hyper-parameters is in no epsilon.
+accountant. N is taken as public. The choice of hyper-parameters is not accounted.
 
 Differs from the paper:
 - T gradients exactly: the published code's loop runs 1,001 iterations where 1,000 are accounted for.
@@ -68,7 +68,7 @@ PASSES = {True: 1000, False: 300}
 """With moved images or plain ones, to the paper's passes of the student over the set."""
 MOST_KEPT = 500_000_000
 PLAYED = 64
-"""Records that are played with at once."""
+"""Plays that one release of an audit game simulates."""
 NO_CLASS = -100
 """A label that cross-entropy leaves out: of it alone the mean is NaN."""
 
@@ -128,7 +128,7 @@ class Psg:
     batches: Size[int] = 10
     """Private gradients at each state of theta, each from a batch of its own."""
     batch: Size[int] = 256
-    """B = qN, records expected in a batch; a record is in it with probability B / N, at most 1."""
+    """B = qN, expected number of records in a batch; a record is in it with probability B / N, at most 1."""
     multiplier: Solved[float] = 1.0
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or none."""
     clip: float = 0.1
@@ -184,11 +184,11 @@ class Psg:
             nets.check(self.network)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
-        """The networks that are built besides the teacher's."""
+        """Return the networks that are built in addition to the teacher's."""
         return (student if self.network == "student" else self.network,)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Make the set, then train the student on it; `teacher.model` is used for nothing."""
+        """Make the set, then train the student on it; `teacher.model` is not used."""
         private = private_records(teacher, ctx.device)
         parameters = self.calibrate(len(private[0]), budget)
         images, labels = self.synthesise(private, teacher, parameters, ctx)

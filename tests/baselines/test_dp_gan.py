@@ -15,8 +15,7 @@ from scipy import stats
 from torch import Tensor, nn
 
 from baselines.dp_gan import dp_gan
-from baselines.dp_gan.dp_gan import DpGan, Training
-from baselines.dp_gan.ghost import ghost_gradient
+from baselines.dp_gan.dp_gan import DpGan, Training, ghost_gradient
 from bench.api import Teacher
 from bench.config import configure
 from bench.dp_training import clipping, dp_sgd, private_gradient

@@ -15,9 +15,17 @@ from torch import Tensor, nn
 
 from baselines.dp_sinkhorn import dp_sinkhorn
 from baselines.dp_sinkhorn.accounting import SinkhornParameters
-from baselines.dp_sinkhorn.dp_sinkhorn import DpSinkhorn, clipped, noisy, with_labels
-from baselines.dp_sinkhorn.generator import SinkhornGenerator
-from baselines.dp_sinkhorn.optimal_transport import annealing, ground_cost, plan, transport
+from baselines.dp_sinkhorn.dp_sinkhorn import (
+    DpSinkhorn,
+    SinkhornGenerator,
+    annealing,
+    clipped,
+    ground_cost,
+    noisy,
+    plan,
+    transport,
+    with_labels,
+)
 from bench.config import configure
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
