@@ -25,13 +25,14 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.api import Context, Sampler, gaussian_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.unprotected_images import DEPARTURES, QUICK, SMOKE, UnprotectedGenerator
@@ -51,7 +52,7 @@ class AcGan(UnprotectedGenerator):
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Odena et al., AC-GAN, ICML 2017, section 3; Ge et al., DGD, Fig. 4"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"gan_steps": 3, "gan_batch": 8, "latent": 8, "width": 4},
         "quick": QUICK | {"gan_steps": 2000, "width": 16},
     }

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.dp_training.label_privacy import label_claim, label_game, label_ledger, released
 from bench.dp_training.noisy_label_training import (
@@ -72,7 +73,7 @@ class Alibi(LabelPrivate):
     reference: ClassVar[str] = "Malek et al., NeurIPS 2021, ALIBI"
     responds: ClassVar[bool] = False
     seen_test_sets: ClassVar[dict[str, str]] = {"mnist": "the uniform prior of the first steps was switched off"}
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    tiers: ClassVar[Tiers] = {"smoke": SMOKE, "quick": QUICK}
     departures: ClassVar[tuple[Departure, ...]] = (ADAM, NO_WARMUP, NO_WEIGHT_DECAY)
 
     noise: Literal["laplace", "gaussian"] = "laplace"

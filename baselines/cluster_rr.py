@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,7 @@ from torch import Tensor
 
 from bench import nets, validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure
 from bench.data import to_float
 from bench.dp_training.fixed_features import features_of
@@ -87,7 +88,7 @@ class ClusterRr(LabelPrivate):
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Esfandiari et al., Label DP via Clustering, AISTATS 2022, central version"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    tiers: ClassVar[Tiers] = {"smoke": SMOKE, "quick": QUICK}
     departures: ClassVar[tuple[Departure, ...]] = (
         ADAM,
         NO_WARMUP,

@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,7 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Advance, Context
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.generator_training import BatchStatistics, fixed
@@ -65,7 +66,7 @@ class Dense(ServerDistillation):
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"epochs": 2, "generator_steps": 2, "synthesis": 16, "batch": 8, "width": 4, "latent": 8},
         "quick": QUICK | {"epochs": 10, "synthesis": 64, "batch": 64, "width": 16, "passes": 3},
     }

@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipped_sums import as_seen
@@ -174,7 +175,7 @@ class DpBlsgd(PrivateTraining):
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Chen and Lee, IEEE Big Data 2020, arXiv 2008.07978; reconstructed from its abstract"
     source: ClassVar[str] = "DP-BLSGD (Chen and Lee 2020, reconstructed)"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE,
         "quick": {**LIGHT, "network": "relu-cnn"},
     }

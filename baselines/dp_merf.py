@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +45,7 @@ from torch import Tensor, nn
 
 from bench import data, validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import gaussian_event
@@ -78,7 +79,7 @@ rounding errors: a record would move the features of others, by 2e-5 in total at
 
 @dataclass(frozen=True)
 class NoisyMeanEmbedding:
-    """What enters the mechanism: sigma, noise over Delta / n, and the neighbours that Delta is of."""
+    """Parameters of the mechanism: sigma, the noise over Delta / n, and the neighbour relation of Delta."""
 
     sigma: float
     neighbours: Neighbours
@@ -116,7 +117,7 @@ class DpMerf(PrivateGenerator):
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Harder, Adamczewski, Park, DP-MERF, AISTATS 2021"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "features": 64, "epochs": 2, "steps": 2, "batch": 16},
         "quick": {**QUICK, "features": 4000, "steps": 160, "batch": 250},
     }
@@ -231,7 +232,7 @@ class DpMerf(PrivateGenerator):
         return noise_or_steps(fields, budget, lambda release: release.cost(budget), "sigma", 1)
 
     def _fit(self, generator: MerfGenerator, phi: RandomFeatures, target: Tensor, ctx: Context) -> None:
-        """Run steps 5, in place; the generator ends in eval mode."""
+        """Run step 5 in place; the generator ends in eval mode."""
         classes, rng = len(target), ctx.generator("generator")
         optimizer = torch.optim.Adam(generator.parameters(), lr=self.rate)
         make = ctx.compiled(generator.train())

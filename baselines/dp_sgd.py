@@ -25,8 +25,9 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from bench.api.context import Tiers
 from bench.dp_training.private_classifier import QUICK, SMOKE, STANDARD, PrivateTraining
 
 
@@ -37,7 +38,7 @@ class DpSgd(PrivateTraining):
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Abadi et al., CCS 2016, Algorithm 1"
     source: ClassVar[str] = "DP-SGD (Abadi et al. 2016, Algorithm 1)"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE,
         "quick": {**QUICK, "network": "relu-cnn"},
         "standard": {**STANDARD, "network": "relu-cnn"},

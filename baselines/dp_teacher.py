@@ -44,13 +44,14 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor
 
 from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.distillation.class_moments.class_images import ClassImageSource, class_images, first_share
 from bench.distillation.class_moments.noisy_moments import played_moments
@@ -104,7 +105,7 @@ class DpTeacher:
         "fmnist": "`moments_share` (off), and the mixed prior and student of the table, were chosen",
         "usps": "settings of `teacher private-features` were chosen",
     }
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {"steps": 3, "batch": 256, "rounds": 2, "images_per_round": 16, "student_steps": 2,
                   "generator_steps": 1, "questions": 48, "taught_steps": 6},
         "quick": {"steps": 600, "batch": 1024, "rounds": 40, "images_per_round": 256, "student_steps": 30,

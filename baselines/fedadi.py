@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +45,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Advance, Context
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.generator_training import BatchStatistics, fixed
@@ -65,7 +66,7 @@ class FedAdi(ServerDistillation):
 
     version: ClassVar[int] = 4
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Fed-ADI; Yin et al., CVPR 2020"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"searches": 2, "iterations": 3, "synthesis": 16, "student_steps": 2, "batch": 8},
         "quick": QUICK | {"searches": 6, "iterations": 60, "synthesis": 64, "student_steps": 60, "batch": 64},
     }

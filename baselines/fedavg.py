@@ -28,9 +28,10 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.privacy import Budget
 from bench.teachers.federated import QUICK, SMOKE, Clients, Federation
 
@@ -42,7 +43,7 @@ class FedAvg(Federation):
     version: ClassVar[int] = 2
     releases_images: ClassVar[bool] = False
     reference: ClassVar[str] = "McMahan et al., AISTATS 2017, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    tiers: ClassVar[Tiers] = {"smoke": SMOKE, "quick": QUICK}
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Run Algorithm 1 on `teacher.private`; the teacher's weights are not used, and `budget` has no effect."""

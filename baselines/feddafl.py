@@ -33,13 +33,14 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Advance, Context
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data.affine import random_affine
 from bench.distillation.generator_training import make_generator
@@ -57,7 +58,7 @@ class FedDafl(ServerDistillation):
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Fed-DAFL; Chen et al., DAFL, ICCV 2019"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"steps": 3, "batch": 16, "latent": 8, "width": 4},
         "quick": QUICK | {"steps": 200, "batch": 64, "width": 16},
     }

@@ -46,6 +46,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Advance, Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.generator_training import make_generator
@@ -75,7 +76,7 @@ class FedDf(Federation):
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Lin et al., FedDF, NeurIPS 2020, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"unlabelled": 32, "steps": 3, "batch": 16},
         "quick": QUICK | {"unlabelled": 10000, "steps": 1000},
     }

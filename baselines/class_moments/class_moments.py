@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from baselines.class_moments.spending import Spending, calibrated, played_ledger, votes_play
 from bench import nets
 from bench.api import Context, Release, Shards, Teacher
+from bench.api.context import Tiers
 from bench.config import Size, Solved
 from bench.data.affine import random_affine
 from bench.distillation.class_moments.class_images import ClassImages, class_images, first_share
@@ -65,7 +66,7 @@ class ClassMoments:
     reference: ClassVar[str] = "this project: private class moments, with or without votes of a sharded ensemble"
     unit: ClassVar[str] = str(Unit.NONE)
     seen_test_sets: ClassVar[dict[str, str]] = {"digits": "the moments' share of the budget with teachers was chosen"}
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {"teacher_nets": "shard-cnn", "teacher_steps": 3, "teacher_batch": 8, "query_count": 12,
                   "images": 32, "dimension": 8, "steps": 3, "batch": 8},
     }  # fmt: skip

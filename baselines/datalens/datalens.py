@@ -55,7 +55,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -65,6 +65,7 @@ from baselines.datalens.accounting import DataLensParameters, calibrate
 from baselines.datalens.networks import Convolutions, Perceptrons
 from bench import data, validate
 from bench.api import Context, Sampler, Teacher, uniform_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
@@ -103,7 +104,7 @@ class DataLens(PrivateGenerator):
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Wang et al., DataLens, ACM CCS 2021"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"teachers": 3, "steps": 3, "batch": 4, "warm": 1, "teacher_steps": 1, "width": 4,
                           "teacher_width": 4, "latent": 8},
         "quick": QUICK | {"teachers": 0, "steps": 150, "batch": 8, "teacher_width": 8, "width": 64},

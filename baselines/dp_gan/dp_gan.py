@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +42,7 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate
@@ -83,7 +84,7 @@ class DpGan(PrivateGenerator):
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Bie et al., Private GANs, Revisited, TMLR 2023, Algorithm 1; Xie et al., 2018"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"steps": 4, "batch": 256, "latent": 8, "width": 8, "critic_width": 8},
         "quick": QUICK | {"steps": 2000, "batch": 512, "latent": 16, "width": 64, "critic_width": 64},
     }

@@ -50,7 +50,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -59,6 +59,7 @@ from torch import Tensor, nn
 from baselines.dp_sinkhorn.accounting import Clipping, SinkhornParameters, calibrate
 from bench import validate
 from bench.api import Context, Sampler, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, ROOM, poisson_sample
@@ -79,7 +80,7 @@ class DpSinkhorn(PrivateGenerator):
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Cao et al., NeurIPS 2021, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "steps": 3, "batch": 256, "width": 4},
         "quick": {**QUICK, "steps": 4000, "width": 16, "iterations": 5},
     }

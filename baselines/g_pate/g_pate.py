@@ -53,7 +53,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -63,6 +63,7 @@ from baselines.g_pate.aggregation import ORDERS, Aggregator, Reading, projection
 from baselines.g_pate.discriminators import Discriminators
 from bench import validate
 from bench.api import Context, Latents, Sampler, Teacher, uniform_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, calibrate
@@ -96,7 +97,7 @@ class GPate(PrivateGenerator):
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Long et al., G-PATE, NeurIPS 2021, Algorithms 1 and 2"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"teachers": 3, "steps": 3, "batch": 4, "width": 4, "critic_width": 4, "latent": 8},
         "quick": QUICK
         | {"teachers": 0, "steps": 250, "teacher_steps": 2, "batch": 32, "latent": 16, "critic_width": 32},

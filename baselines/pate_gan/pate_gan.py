@@ -41,8 +41,8 @@ Differs from the paper:
 - `explore` queries generated images with public noise added: otherwise the student knows the votes at the generator's
   few outputs and nowhere around them.
 - Students are near chance on MNIST and digits, with noise on the votes or without. The student discriminator sees
-  only generated images: all it knows of real ones is which of the generated ones the teachers took for real (that
-  share was not measured). Without noise on digits, 600 rounds at 5 to 15 times the rate end in black images; the same
+  only generated images, with the teachers' votes as its only information on real ones (the share of votes for real was
+  not measured). Without noise on digits, 600 rounds at 5 to 15 times the rate end in black images; the same
   happened on MNIST with version 1 at 20 times the rates, and with 0.3 of exploration, three student updates a round and
   a cross-entropy of pixels as the generator's loss (not available as an option).
 """
@@ -52,7 +52,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +61,7 @@ from torch import Tensor
 from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
 from bench import validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.distillation.votes.noisy_votes import Aggregation, Law, VotePlan, calibrate
@@ -91,7 +92,7 @@ class PateGan(PrivateGenerator):
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Jordon et al., PATE-GAN, ICLR 2019, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "teachers": 3, "steps": 3, "teacher_steps": 2, "batch": 8, "width": 16, "student_width": 16,
                   "teacher_width": 4, "latent": 8},
         "quick": {**QUICK, "steps": 150, "teacher_steps": 1, "batch": 32, "width": 256},
