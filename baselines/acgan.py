@@ -1,4 +1,4 @@
-"""AC-GAN: a student of images of a class-conditional GAN that was trained on the private ones (DGD's Fig. 4).
+"""AC-GAN: a student trained on images of a class-conditional GAN of the private images (DGD's Fig. 4).
 
 Reference: Odena, Olah, Shlens, "Conditional Image Synthesis With Auxiliary Classifier GANs", ICML 2017, section 3, with
 its equations (2) and (3); the student is that of Ge et al., DGD, IEEE TIP 2023, section IV-B. The discriminator gives
@@ -7,30 +7,32 @@ P(S | X), whether an image is real, and P(C | X), its class; the generator makes
 1. L_S = E log P(S = real | X_real) + E log P(S = fake | X_fake) (2);
    L_C = E log P(C = c | X_real) + E log P(C = c | X_fake) (3).
 2. `gan_steps` times: D takes a step of Adam up L_S + L_C, then G one up L_C - L_S.
-3. The student learns the teachers' noisy votes on images of G, whose classes take turns, and further ones without
-   answers. The classes that G was asked for are not told.
+3. The student learns the teachers' noisy votes on images of G, whose classes cycle, and further images without votes.
+   The classes that G was conditioned on are not used.
 
-Privacy. None: D and G are trained on the private images and labels as they are, and the ledger says so.
+Privacy. None: D and G are trained on the private images and labels without noise, and the ledger says so.
 
 Differs from the paper:
-- Settings are the paper's for CIFAR-10 where it has several (batches of 100, 50,000 steps, Adam with beta_1 0.5, of its
-  rates 2e-4); MNIST is not in it.
-- Networks are `bench/nets`': transposed convolutions of 5x5 with batch normalisation, and a discriminator of strided
-  convolutions with instance normalisation and leaky ReLU 0.2, whose last layer gives S and C. The paper's has six
-  layers with batch normalisation, dropout and noise on activations. Images are in [0, 1], weights begin as torch's do.
+- Settings are the paper's for CIFAR-10 where it has several (batches of 100, 50,000 steps, Adam with beta_1 0.5, rate
+  2e-4 of the rates tried); the paper has no results on MNIST.
+- Networks are those of `bench/nets`: transposed convolutions of 5x5 with batch normalisation, and a discriminator of
+  strided convolutions with instance normalisation and leaky ReLU 0.2, whose last layer returns S and C. The paper's has
+  six layers with batch normalisation, dropout and noise on activations. Images are in [0, 1]; weights are initialised
+  by torch.
 - The student is as in `bench/distillation/unprotected_images.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bench.api import Context, Sampler, gaussian_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.unprotected_images import DEPARTURES, QUICK, SMOKE, UnprotectedGenerator
@@ -46,11 +48,11 @@ BETAS = (0.5, 0.999)
 
 @dataclass(frozen=True)
 class AcGan(UnprotectedGenerator):
-    """Images of a GAN with an auxiliary classifier; promises nothing."""
+    """A student of images of a GAN with an auxiliary classifier; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Odena et al., AC-GAN, ICML 2017, section 3; Ge et al., DGD, Fig. 4"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"gan_steps": 3, "gan_batch": 8, "latent": 8, "width": 4},
         "quick": QUICK | {"gan_steps": 2000, "width": 16},
     }
@@ -59,15 +61,15 @@ class AcGan(UnprotectedGenerator):
     gan_steps: Size[int] = 50_000
     """Steps of the discriminator, and of the generator."""
     gan_batch: Size[int] = 100
-    """Images per step, real ones and generated ones each."""
+    """Number of real images, and of generated images, per step."""
     rate: float = 2e-4
-    """Learning rate of both Adams, whose beta_1 is 0.5."""
+    """Learning rate of both Adam optimisers, whose beta_1 is 0.5."""
     fooling: Literal["minimax", "non-saturating"] = "minimax"
-    """What G does about S: it descends L_S (the paper), or -E log P(S = real | X_fake)."""
+    """Loss of G for S: it descends L_S (the paper), or -E log P(S = real | X_fake)."""
     latent: Size[int] = 100
-    """Length of z; with the class one-hot, 110 of the paper's numbers."""
+    """Length of z; with the one-hot class 110, as in the paper."""
     width: Size[int] = 64
-    """Channels of the narrowest hidden maps of generator and discriminator."""
+    """Channels of the narrowest hidden layers of generator and discriminator."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,13 +79,13 @@ class AcGan(UnprotectedGenerator):
         one_of(self, "fooling", "minimax", "non-saturating")
 
     def sampler(self, shape: Shape, classes: int, dataset: str) -> Sampler:
-        """G, of Gaussian latents and labels."""
+        """Build G with its Gaussian latents and labels."""
         return Sampler(
             LabelledGenerator(shape, classes, self.latent, self.width), gaussian_latents(self.latent), classes
         )
 
     def train(self, sampler: Sampler, shape: Shape, images: Tensor, labels: Tensor, ctx: Context) -> None:
-        """Steps 1 and 2."""
+        """Run steps 1 and 2."""
         rng, g = ctx.generator("AC-GAN"), sampler.generator.train()
         d = ctx.prepared(Critic(shape, self.width, 1 + sampler.classes)).train()
         of_d, of_g = (torch.optim.Adam(network.parameters(), lr=self.rate, betas=BETAS) for network in (d, g))
@@ -111,7 +113,7 @@ class AcGan(UnprotectedGenerator):
 
 
 def class_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """-mean log P(C = c | X), to be minimised by both players.
+    """Compute -mean log P(C = c | X), which both players minimise.
 
     Args:
         outputs: (n, 1 + classes) of the discriminator; the first is the logit of being real.
@@ -121,7 +123,7 @@ def class_loss(outputs: Tensor, labels: Tensor) -> Tensor:
 
 
 class LabelledGenerator(nn.Module):
-    """G(c, z): the class, one-hot, beside z at the input of a `DeconvGenerator`."""
+    """G(c, z): a `DeconvGenerator` whose input is z and the one-hot class."""
 
     def __init__(self, shape: Shape, classes: int, latent: int, width: int) -> None:
         super().__init__()
@@ -129,6 +131,6 @@ class LabelledGenerator(nn.Module):
         self.body = DeconvGenerator(shape, latent + classes, width)
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """(n, latent), (n,) int64 to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) latents and (n,) int64 labels to (n, c, h, w) images in [0, 1]."""
         images: Tensor = self.body(torch.cat([z, F.one_hot(y, self.classes).to(z.dtype)], 1))
         return images

@@ -1,4 +1,4 @@
-"""ALIBI: noise on the one-hot labels, once, and Bayes' rule whenever a noisy label is used.
+"""ALIBI: one-time noise on one-hot labels, and Bayes' rule whenever a noisy label is used.
 
 Reference: Malek, Mironov, Prasad, Shilov, Tramer, "Antipodes of Label Differential Privacy: PATE and ALIBI", NeurIPS
 2021, ALIBI. K classes, e_c a one-hot vector, f the student's softmax:
@@ -9,29 +9,29 @@ Reference: Malek, Mironov, Prasad, Shilov, Tramer, "Antipodes of Label Different
 3. The student descends -sum over c of target_c log f(x_i)_c.
 
 `noise gaussian` draws N(0, s^2), and the exponent is -||o_i - e_c||_2^2 / (2 s^2). The undefended teacher of the run is
-used for nothing.
+not used.
 
 Privacy. Replacing a label moves two coordinates of its one-hot vector by 1 each: 2 / b with delta 0 for Laplace noise,
 a Gaussian mechanism of multiplier s / sqrt(2) otherwise, for one label replaced (unit `label`). A label is used once;
-all that is done with o_i is post-processing. The images are used unprotected (unit `example`: nothing is promised).
+all that is done with o_i is post-processing. The images are used unprotected (unit `example`: no guarantee).
 
 Differs from the paper:
 - Gaussian noise is an option of the official code, whose exponent divides by s where Bayes' rule has s^2; s is solved
   by the bench's accountant, at the run's delta.
 - The official code's other post-processing (projection on the simplex, arg-max) is left out; `uniform` replaces
-  the prior by a uniform one in the first steps. It was switched off after one look at test accuracy: at label epsilon
-  1 on MNIST, tier quick, one seed, a fifth of the steps with it left 53 % of the test set right, none of them 95 %.
+  the prior by a uniform one in the first steps. It was switched off after one comparison of test accuracy: at label
+  epsilon 1 on MNIST, tier quick, one seed, 53 % with it in a fifth of the steps, 95 % without it.
 - The networks are the run's `--student`, `datalens` by default; the paper has a WRN-28-4 and ResNet-18.
-- Exponents are formed in logarithms, without a floor under probabilities.
-- The rate drops to a fifth at 30, 60 and 90 % of the steps, which are the paper's 60, 120 and 180 of 200 epochs. There
-  is no augmentation.
+- Exponents are computed in logarithms, without a lower limit on probabilities.
+- The rate drops to a fifth at 30, 60 and 90 % of the steps, which are the paper's 60, 120 and 180 of 200 epochs. Images
+  are not augmented.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +40,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.dp_training.label_privacy import label_claim, label_game, label_ledger, released
 from bench.dp_training.noisy_label_training import (
@@ -72,13 +73,13 @@ class Alibi(LabelPrivate):
     reference: ClassVar[str] = "Malek et al., NeurIPS 2021, ALIBI"
     responds: ClassVar[bool] = False
     seen_test_sets: ClassVar[dict[str, str]] = {"mnist": "the uniform prior of the first steps was switched off"}
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    tiers: ClassVar[Tiers] = {"smoke": SMOKE, "quick": QUICK}
     departures: ClassVar[tuple[Departure, ...]] = (ADAM, NO_WARMUP, NO_WEIGHT_DECAY)
 
     noise: Literal["laplace", "gaussian"] = "laplace"
-    """Law of the noise on the one-hot labels."""
+    """Distribution of the noise on the one-hot labels."""
     uniform: float = 0.0
-    """Share of the steps, from the first on, in which the prior is uniform and not the student's prediction."""
+    """Share of the steps, from the start, with a uniform prior instead of the student's prediction."""
     batch: Size[int] = 128
     rate: float = 0.1
     drop: float = 0.2
@@ -89,11 +90,11 @@ class Alibi(LabelPrivate):
         validate.between(self, 0, 1, "uniform")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse what label privacy cannot promise, and a budget that no noise meets."""
+        """Refuse budgets that label privacy cannot meet, and a budget that no noise meets."""
         require_room("the noise's scale", self._scale(self.epsilon_of(budget), budget.delta), torch.float64)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """ALIBI on `teacher.private`; `teacher.model` is used for nothing."""
+        """Run ALIBI on `teacher.private`; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         epsilon = self.epsilon_of(budget)
         scale = self._scale(epsilon, budget.delta)
@@ -107,7 +108,7 @@ class Alibi(LabelPrivate):
         return released(model, student, ledger, claim, claim.epsilon, scale=scale)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One label's noisy one-hot vector, the label being one of two classes: what an audit plays."""
+        """Return the game of an audit: the noisy one-hot vector of a label that is one of two classes."""
         epsilon = self.epsilon_of(budget)
         scale = self._scale(epsilon, budget.delta)
         ledger = self._ledger(scale)
@@ -119,7 +120,7 @@ class Alibi(LabelPrivate):
         return label_game(answer, [(0, 1)], ledger, claim, budget.delta)
 
     def _scale(self, epsilon: float, delta: float) -> float:
-        """b = 2 / epsilon, or s; 0 for an infinite epsilon."""
+        """Return b = 2 / epsilon, or s; 0 for an infinite epsilon."""
         if math.isinf(epsilon):
             return 0.0
         if self.noise == "laplace":
@@ -132,13 +133,13 @@ class Alibi(LabelPrivate):
             raise BenchError(f"--epsilon {epsilon:g} --method.noise gaussian: {error}") from None
 
     def _noisy(self, labels: Tensor, classes: int, scale: float, source: Source) -> Tensor:
-        """Step 1: (n, K) float64."""
+        """Step 1: return the (n, K) float64 noisy one-hot labels o."""
         noise = Noise.of(source)
         add = noise.laplace if self.noise == "laplace" else noise.gaussian
         return add(F.one_hot(labels, classes).double(), scale)
 
     def _ledger(self, scale: float) -> Ledger:
-        """Two coordinates of L1 sensitivity 1 each, or both at once of L2 sensitivity sqrt(2)."""
+        """Return the ledger: two coordinates of L1 sensitivity 1 each, or both together of L2 sensitivity sqrt(2)."""
         if scale == 0:
             return label_ledger(NonPrivateDpEvent(), "labels without noise")
         why = f"{self.noise} noise on the one-hot label of a private record"
@@ -153,9 +154,9 @@ class Alibi(LabelPrivate):
 
 
 def log_likelihood(noisy: Tensor, scale: float, noise: Literal["laplace", "gaussian"]) -> Tensor:
-    """(n, K): log of the density of o given each class c, up to a term that is the same for all classes.
+    """Return (n, K) log-densities of o given each class c, up to a term that is the same for all classes.
 
-    Only coordinate c distinguishes c from no class at all: -(|o_c - 1| - |o_c|) / b, and o_c / s^2 up to a constant.
+    Only coordinate c matters for class c: -(|o_c - 1| - |o_c|) / b, or o_c / s^2 up to a constant.
     Without noise (scale 0) it is 0 for the label and -infinity for the others.
     """
     if scale == 0:
@@ -166,7 +167,7 @@ def log_likelihood(noisy: Tensor, scale: float, noise: Literal["laplace", "gauss
 
 
 def posterior_loss(evidence: Tensor, uniform: float) -> RowLoss:
-    """Steps 2 and 3, from the (n, K) log-likelihoods of every record."""
+    """Return the loss of steps 2 and 3, from the (n, K) log-likelihoods of every record."""
 
     def loss(logits: Tensor, chosen: Tensor, done: float) -> Tensor:
         log_f = logits.log_softmax(1)

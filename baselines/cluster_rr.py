@@ -1,11 +1,11 @@
-"""ClusterRR: labels are drawn again from a noisy histogram of their own cluster, and the loss is corrected for it.
+"""ClusterRR: labels are resampled from a noisy histogram of their cluster, and the loss is corrected for it.
 
 Reference: Esfandiari, Mirrokni, Syed, Vassilvitskii, "Label Differential Privacy via Clustering", AISTATS 2022, the
 central version. K classes, epsilon = epsilon1 + epsilon2, l the cross-entropy, f the student:
 
-1. The records are clustered by their images, without a look at any label: k-means on principal components.
-2. For every cluster c: n_c(y) + Laplace noise of scale 2 / epsilon1, for all classes y; q_c = their shares, those below
-   tau raised to tau at the cost of the others.
+1. The records are clustered by their images, without any labels: k-means on principal components.
+2. For every cluster c: n_c(y) + Laplace noise of scale 2 / epsilon1, for all classes y; q_c = their shares, where those
+   below tau are raised to tau and the others scaled down.
 3. y~_i = y_i with probability 1 - lambda, else a draw from q_c, c the cluster of i; once per label. lambda is the least
    with log(1 + (1 - lambda) / (lambda tau)) <= epsilon2.
 4. The student descends l~(f, y~) = [l(f, y~) - lambda sum over y of q_c(y) l(f, y)] / (1 - lambda), whose mean over y~
@@ -13,31 +13,31 @@ central version. K classes, epsilon = epsilon1 + epsilon2, l the cross-entropy, 
 
 `loss posterior` descends the cross-entropy to (1 - lambda) e_y~ + lambda q_c instead, which is the label's posterior
 given y~ by Bayes' rule, q_c being the prior. With one cluster, tau = 1 / K and epsilon1 -> 0 this method is randomised
-response (`rr`). The undefended teacher of the run is used for nothing.
+response (`rr`). The undefended teacher of the run is not used.
 
 Privacy. Replacing a label moves two counts of one cluster by 1 each: epsilon1 by Laplace noise of scale 2 / epsilon1.
-Given the q_c, which are made of the noisy counts alone, a label is answered once:
-P[y~ | y] = (1 - lambda) [y~ = y] + lambda q_c(y~), and of two labels the ratio is at most
+Given the q_c, which depend only on the noisy counts, a label is randomised once:
+P[y~ | y] = (1 - lambda) [y~ = y] + lambda q_c(y~), and the ratio for two labels is at most
 1 + (1 - lambda) / (lambda tau) = e^epsilon2, as q_c >= tau. Together epsilon, with delta 0, for one label replaced
-(unit `label`). The ledger says two coordinates with Laplace noise and a response over two, than which no
-epsilon2-private mechanism is worse. Clusters and training are no use of labels, or post-processing. The images are used
-unprotected (unit `example`: nothing is promised).
+(unit `label`). The ledger has two coordinates with Laplace noise and a randomised response over two classes, which
+dominates every epsilon2-private mechanism. Clustering uses no labels, and training is post-processing. The images are
+used unprotected (unit `example`: no guarantee).
 
 Differs from the paper:
-- No settings of the paper were at hand: 100 clusters, a tenth of epsilon for the histograms and tau (0.01 up to ten
-  classes) are this project's, and so is the choice of features, pixels; the paper's need not be. The training settings
-  are those of Ghazi et al. (2021), as in `rr`.
-- The networks are the run's `--student`, `datalens` by default; which one the paper has was not at hand.
+- The paper's settings were not available: 100 clusters, a tenth of epsilon for the histograms, tau (0.01 up to ten
+  classes) and the features (pixels) are this project's choices. The training settings are those of Ghazi et al. (2021),
+  as in `rr`.
+- The networks are the run's `--student`, `datalens` by default; the paper's network was not available.
 - tau is a bound on q_c itself. Shares that are first raised to tau and then divided by their sum can fall below it
   again, and epsilon2 would not hold.
-- The distributed version, where a user takes the label of another one, is left out.
+- The distributed version, where a user takes the label of another user, is left out.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,7 @@ from torch import Tensor
 
 from bench import nets, validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure
 from bench.data import to_float
 from bench.dp_training.fixed_features import features_of
@@ -71,23 +72,23 @@ from bench.seeds import derive
 
 SOURCE = "Esfandiari et al. 2022, noisy histograms of clusters and labels drawn from them"
 WAVELETS = "scatter-linear"
-"""The network whose fixed features stand for an image; no data went into them."""
+"""The network of fixed wavelet features; it was not trained on any data."""
 TAU = 0.01
-"""The floor under a share, up to ten classes."""
+"""Lower limit of a share, up to ten classes."""
 LEAST_SHARE = 1e-3
-"""In the game of an audit, against a division by 0."""
+"""Offset of the shares in the game of an audit, against a division by 0."""
 MOST_EXACT = 4096
-"""Numbers of an image of which all principal components are computed; of more, the leading ones alone."""
+"""Largest number of features for which all principal components are computed; above it, only the leading ones."""
 SEEN_ON_USPS = "tried on 1,200 images of USPS at epsilon 1, tier quick, one seed, and tested on 1,500 others"
 
 
 @dataclass(frozen=True)
 class ClusterRr(LabelPrivate):
-    """Labels drawn again within clusters of similar images."""
+    """Labels resampled within clusters of similar images."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Esfandiari et al., Label DP via Clustering, AISTATS 2022, central version"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    tiers: ClassVar[Tiers] = {"smoke": SMOKE, "quick": QUICK}
     departures: ClassVar[tuple[Departure, ...]] = (
         ADAM,
         NO_WARMUP,
@@ -95,33 +96,33 @@ class ClusterRr(LabelPrivate):
         NO_AUGMENTATION,
         Departure(
             what="the student learns the label's posterior, and most of epsilon goes into the histograms",
-            why="at epsilon 1 and tau 0.01 lambda is 0.985: the unbiased loss divides by 0.015, which drowns "
-            f"all in noise; {SEEN_ON_USPS}",
+            why="at epsilon 1 and tau 0.01 lambda is 0.985: the unbiased loss divides by 0.015, so that noise "
+            f"dominates it; {SEEN_ON_USPS}",
             sets={"loss": "posterior", "share": 0.8},
-            worth="76 % with a share of 0.5, 40 records per cluster and pixels, for 9 % as printed (Adam in both)",
+            worth="76 % with a share of 0.5, 40 records per cluster and pixels, 9 % as printed (Adam in both)",
         ),
         Departure(
-            what="clusters by wavelet features (of colours' mean), up to 300, of 40 records or more on average",
-            why="clusters by pixels mix classes, and counts of a few records are less than their noise; "
+            what="up to 300 clusters by wavelet features (of the mean over colours), of 40 records or more on average",
+            why="clusters by pixels mix classes, and counts of a few records are smaller than their noise; "
             f"{SEEN_ON_USPS}",
             sets={"features": "wavelets", "clusters": 300, "members": 40},
-            worth="87 % for 76 % by pixels, both with a share of 0.5; 88 % with 0.8",
+            worth="87 %, 76 % by pixels, both with a share of 0.5; 88 % with 0.8",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"members": "clusters>1", "components": "clusters>1"}
 
     clusters: int = 100
-    """Clusters; fewer where records are, see `members`."""
+    """Number of clusters; fewer for few records, see `members`."""
     members: int = 1
-    """Records per cluster at least, on average: no more clusters than records / members."""
+    """Smallest average number of records per cluster: at most records / members clusters are used."""
     features: Literal["pixels", "wavelets"] = "pixels"
-    """What images are clustered by: pixels, or fixed wavelet features that no data went into."""
+    """Features for the clustering: pixels, or fixed wavelet features that were not trained on any data."""
     components: int = 50
-    """Principal components of the features that k-means sees."""
+    """Number of principal components of the features for k-means."""
     share: float = 0.1
-    """epsilon1 / epsilon, what the histograms take."""
+    """epsilon1 / epsilon, the histograms' share of epsilon."""
     tau: float = 0.0
-    """The least q_c(y), less than 1 / K; 0 = 0.01, a tenth of 1 / K where there are more than ten classes."""
+    """Smallest q_c(y), less than 1 / K; 0 = 0.01, or a tenth of 1 / K for more than ten classes."""
     loss: Literal["debiased", "posterior"] = "debiased"
     """The paper's unbiased estimate of the loss, or the cross-entropy to the label's posterior."""
 
@@ -134,7 +135,7 @@ class ClusterRr(LabelPrivate):
             validate.between(self, 1e-6, 0.5, "tau")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse what label privacy cannot promise, and a floor that the classes do not leave room for."""
+        """Refuse budgets that label privacy cannot meet, and a tau that is too large for the number of classes."""
         self._tau(classes)
         check_response_epsilon((1 - self.share) * self.epsilon_of(budget), 2)
         require_count_scale(
@@ -144,17 +145,17 @@ class ClusterRr(LabelPrivate):
     def _tau(self, classes: int) -> float:
         if self.tau * classes >= 1:
             raise BenchError(
-                f"--method.tau {self.tau:g} of {classes} classes: nothing is left to tell them apart by; expected less "
-                f"than {1 / classes:g}"
+                f"--method.tau {self.tau:g} with {classes} classes: all shares would be equal; expected less than "
+                f"{1 / classes:g}"
             )
         return self.tau or min(TAU, 0.1 / classes)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
-        """The networks that are built besides the teacher's."""
+        """Return the networks that are built in addition to the teacher's."""
         return (student, *(() if self.features == "pixels" else (WAVELETS,)))
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """ClusterRR on `teacher.private`; `teacher.model` is used for nothing."""
+        """Run ClusterRR on `teacher.private`; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         epsilon, k, noise = self.epsilon_of(budget), teacher.classes, ctx.privacy_noise("cluster-rr")
         resampling = resampled_share((1 - self.share) * epsilon, self._tau(k))
@@ -168,51 +169,49 @@ class ClusterRr(LabelPrivate):
         return released(model, student, ledger, claim, epsilon, resampling=resampling, clusters=float(len(q)))
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """Counts and answer of a label that is alone in its cluster and is of one of two classes."""
+        """Return the game of an audit: noisy counts and noisy label of the only record of a cluster, of two classes."""
         epsilon = self.epsilon_of(budget)
 
         def answer(labels: Tensor, rng: torch.Generator) -> Tensor:
             noisy, q, again = self.randomise(labels, torch.arange(len(labels)), classes, epsilon, rng)
-            # The answer counts for more where its share was small: then it is seldom drawn, and more often kept
+            # A noisy label of small share is seldom resampled and more often the true label, so it weighs more
             return torch.cat([noisy, F.one_hot(again, classes) / (q + LEAST_SHARE)], 1)
 
         return label_game(answer, [(0, 1)], self._ledger(epsilon), label_claim(epsilon, SOURCE), budget.delta)
 
     def cluster(self, images: Tensor, ctx: Context) -> Tensor:
-        """Step 1: (n,) int64 the number of each image's cluster; labels play no part."""
+        """Step 1: return the (n,) int64 index of each image's cluster; labels are not used."""
         from sklearn.cluster import KMeans
 
-        rows = self._rows(images, ctx).double().cpu()
-        rows = principal_components(rows, self.components).float()
+        if self.features == "pixels":
+            rows = to_float(images).flatten(1)
+        else:
+            shape = (images.shape[1], images.shape[2], images.shape[3])
+            rows = features_of(nets.build(WAVELETS, shape, 2), images, ctx)
+        rows = principal_components(rows.double().cpu(), self.components).float()
         count = max(min(self.clusters, len(rows) // self.members), 1)
         seed = derive(ctx.seed, "cluster-rr/k-means") % 2**32
         found = KMeans(count, n_init=1, max_iter=30, random_state=seed).fit(rows.numpy()).labels_
         return torch.from_numpy(found).long().to(images.device)
 
-    def _rows(self, images: Tensor, ctx: Context) -> Tensor:
-        if self.features == "pixels":
-            return to_float(images).flatten(1)
-        shape = (images.shape[1], images.shape[2], images.shape[3])
-        return features_of(nets.build(WAVELETS, shape, 2), images, ctx)
-
     def _scale(self, epsilon: float) -> float:
-        """Of the noise on the histograms, in records; an epsilon too small for floating point has infinite noise."""
+        """Return the scale of the histograms' noise, in records; infinite if epsilon underflows."""
         first = self.share * epsilon
         return 2 / first if first else math.inf
 
     def randomise(
         self, labels: Tensor, cluster: Tensor, classes: int, epsilon: float, source: Source
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Steps 2 and 3, all that is ever learnt from the labels: noisy counts, the q_c made of them, noisy labels."""
-        second = (1 - self.share) * epsilon
-        noisy, q = self._histograms(counts(cluster, labels, classes), epsilon, source)
-        again = draw_again(labels, q[cluster], resampled_share(second, self._tau(classes)), second, source)
-        return noisy, q, again
+        """Run steps 2 and 3, the only use of the labels.
 
-    def _histograms(self, exact: Tensor, epsilon: float, source: Source) -> tuple[Tensor, Tensor]:
-        """Step 2: noisy counts, and the (clusters, K) float64 q_c."""
-        noisy = noisy_counts(exact, "laplace", self._scale(epsilon), source)
-        return noisy, floored_shares(noisy, self._tau(exact.shape[1]))
+        Returns:
+            Noisy counts, (clusters, K) float64 shares q_c, and (n,) noisy labels.
+        """
+        second, tau = (1 - self.share) * epsilon, self._tau(classes)
+        noisy = noisy_counts(counts(cluster, labels, classes), "laplace", self._scale(epsilon), source)  # 2
+        q = floored_shares(noisy, tau)
+        again = draw_again(labels, q[cluster], resampled_share(second, tau), second, source)  # 3
+        return noisy, q, again
 
     def _ledger(self, epsilon: float) -> Ledger:
         if math.isinf(epsilon):
@@ -225,7 +224,7 @@ class ClusterRr(LabelPrivate):
 
 
 def principal_components(rows: Tensor, count: int) -> Tensor:
-    """(n, min(count, n, d)) float64: coordinates of (n, d) rows along the directions in which they vary most."""
+    """Project (n, d) rows on their first principal components: (n, min(count, n, d)) float64."""
     if rows.shape[1] > MOST_EXACT:
         from sklearn.decomposition import PCA
 
@@ -237,15 +236,15 @@ def principal_components(rows: Tensor, count: int) -> Tensor:
 
 
 def counts(cluster: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """(clusters, classes) int64: n_c(y)."""
+    """Count n_c(y): (clusters, classes) int64."""
     clusters = int(cluster.max()) + 1
     return torch.bincount(cluster * classes + labels, minlength=clusters * classes).view(clusters, classes)
 
 
 def floored_shares(noisy: Tensor, tau: float) -> Tensor:
-    """(clusters, K) float64 rows of sum 1, no entry below tau: shares of noisy counts, the rest is scaled.
+    """Return (clusters, K) float64 shares of noisy counts with no entry below tau; rows sum to 1.
 
-    Classes whose share is below tau have tau. A cluster without a positive count has even shares.
+    Shares below tau are raised to tau and the others scaled down. A cluster without a positive count has equal shares.
     """
     above = noisy.double().clamp_min(0)
     total = above.sum(1, keepdim=True)
@@ -256,7 +255,7 @@ def floored_shares(noisy: Tensor, tau: float) -> Tensor:
 
 
 def resampled_share(epsilon: float, tau: float) -> float:
-    """lambda = 1 / (1 + tau (e^epsilon2 - 1)), at which log(1 + (1 - lambda) / (lambda tau)) is epsilon2.
+    """Compute lambda = 1 / (1 + tau (e^epsilon2 - 1)), which solves log(1 + (1 - lambda) / (lambda tau)) = epsilon2.
 
     >>> round(resampled_share(math.log(11), 0.1), 12)
     0.5
@@ -265,10 +264,14 @@ def resampled_share(epsilon: float, tau: float) -> float:
 
 
 def draw_again(labels: Tensor, q: Tensor, resampling: float, epsilon: float, source: Source) -> Tensor:
-    """Step 3: (n,) labels, each kept with probability 1 - lambda and else drawn from its row of the (n, K) q.
+    """Step 3: keep each of (n,) labels with probability 1 - lambda, else draw it from its row of q.
 
     Args:
-        epsilon: epsilon2, what one answer takes; `resampling` is made of it.
+        labels: (n,) int64.
+        q: (n, K) shares of each record's cluster.
+        resampling: lambda.
+        epsilon: epsilon2 of one label, from which `resampling` was computed.
+        source: random source of the response.
     """
     noise = Noise.of(source)
     labels = noise.entering("response", labels, epsilon)

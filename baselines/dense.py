@@ -1,4 +1,4 @@
-"""DENSE: one-shot federated learning; a generator trained against the clients' ensemble, distilled into one student.
+"""DENSE: one-shot federated learning; the clients' ensemble is distilled into a student on images of a generator.
 
 Reference: Zhang et al., "DENSE: Data-Free One-Shot Federated Learning", NeurIPS 2022, Algorithm 1. K clients, f_k their
 models, D(x) = 1/K sum_k f_k(x) the ensemble's logits, f_S the student, G the generator:
@@ -15,22 +15,22 @@ models, D(x) = 1/K sum_k f_k(x) the ensemble's logits, f_S the student, G the ge
    c. f_S makes one pass over the whole pool, moved at random, by SGD on T^2 KL(D(x) / T || f_S(x) / T).
 3. f_S is released.
 
-Privacy. None: weights trained on the private records leave the clients, their answers, gradients and stored statistics
-are used without noise, and the ledger says so for one record and for one client.
+Privacy. None: weights trained on the private records leave the clients, their responses, gradients and stored
+statistics are used without noise, and the ledger says so for one record and for one client.
 
 Differs from the paper:
 - The last model is released; the official code keeps the one that is best on the test set.
-- L_BN is divided by K, as the paper has it and its code has not. Networks without BatchNorm, such as `datalens`, have
-  no such term.
-- Generator: the bench's, which normalises before its sigmoid; its weights start as PyTorch's or, with
-  `init_std` above 0, as N(0, init_std^2), 0.02 in the official code.
-- Images are moved by up to 4 pixels, black coming in, and mirrored with probability 1/2 (`flip`), as the official code
-  does while it makes them; while the student learns from them it moves CIFAR's alone. Mirroring is wrong for digits.
-- Hooks are removed after use and the pool starts empty, which the official code forgets.
-- More than one round (`rounds`) is not the paper's: then the clients go on from the student. Its heterogeneous
+- L_BN is divided by K as in the paper; its code omits this. Networks without BatchNorm, such as `datalens`, have no
+  such term.
+- Generator: the bench's, which normalises before its sigmoid; its weights start as PyTorch's or, with `init_std` above
+  0, as N(0, init_std^2), 0.02 in the official code.
+- Images are shifted by up to 4 pixels with black borders, and mirrored with probability 1/2 (`flip`), as in the
+  official code during synthesis; during distillation that code augments only CIFAR. Mirroring is wrong for digits.
+- Hooks are removed after use and the pool starts empty, unlike in the official code.
+- More than one round (`rounds`) is an addition: then the clients continue from the student. The paper's heterogeneous
   federation is `client_nets`, several architectures.
 - Clients and their split are those of `fedavg`: 200 epochs of SGD at 0.01 with momentum 0.9, batches of 128.
-- `--method.mean probabilities`, which is no paper's and of variant `working`, makes D(x) the logarithm of the mean of
+- `--method.mean probabilities`, an addition of variant `working`, makes D(x) the logarithm of the mean of
   the clients' probabilities.
 """
 
@@ -38,7 +38,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,7 @@ from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Advance, Context
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.generator_training import BatchStatistics, fixed
@@ -61,11 +62,11 @@ SHOWN = 60
 
 @dataclass(frozen=True)
 class Dense(ServerDistillation):
-    """Distils the clients' ensemble on images of a generator that sees it; promises nothing."""
+    """Distil the clients' ensemble on images of a generator trained against it; without a privacy guarantee."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"epochs": 2, "generator_steps": 2, "synthesis": 16, "batch": 8, "width": 4, "latent": 8},
         "quick": QUICK | {"epochs": 10, "synthesis": 64, "batch": 64, "width": 16, "passes": 3},
     }
@@ -73,19 +74,20 @@ class Dense(ServerDistillation):
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="the student starts as the clients' average and learns by Adam at 1e-3",
-            why="a fresh one by SGD at 0.005 needs the paper's 200 passes over a growing pool; not tuned",
+            why="an untrained student by SGD at 0.005 needs the paper's 200 passes over a growing pool; not tuned",
             sets={"start": "average", "optimizer": "adam", "lr": 1e-3},
         ),
         Departure(
-            what="images are moved by 2 pixels at most for 4, and not mirrored",
-            why="mirrored digits are other glyphs, and 4 of 16 pixels is more than digits vary by; not tuned",
+            what="images are shifted by at most 2 pixels instead of 4, and not mirrored",
+            why="mirrored digits are other glyphs, and shifts of 4 of 16 pixels are more than digits vary; not tuned",
             sets={"shift": 2, "flip": False},
         ),
         Departure(
             what="the mean of the clients' probabilities is distilled, not that of their logits",
-            why="on MNIST's attacker's part that of logits is right on 76 to 80 %, that of probabilities on 91 to 92 %",
+            why="on the attacker's part of MNIST the mean of logits is right on 76 to 80 %, that of probabilities on "
+            "91 to 92 %",
             sets={"mean": "probabilities"},
-            worth="MNIST, student datalens, three seeds: 84.6 %, of logits 79.0 %",
+            worth="MNIST, student datalens, three seeds: 84.6 %, with the mean of logits 79.0 %",
         ),
     )
 
@@ -98,22 +100,22 @@ class Dense(ServerDistillation):
     latent: Size[int] = 256
     """Length of z."""
     width: Size[int] = 64
-    """Channels of the generator's last hidden map; the first two have twice as many."""
+    """Channels of the generator's last hidden layer; the first two have twice as many."""
     generator_lr: float = 1e-3
     """Learning rate of Adam for G and z, betas 0.5 and 0.999."""
     init_std: float = 0.02
-    """Standard deviation of a fresh generator's weights; 0 = PyTorch's own."""
+    """Standard deviation of a new generator's weights; 0 = PyTorch's initialisation."""
     bn: float = 1.0
     """lambda_1, weight of L_BN."""
     div: float = 0.5
     """lambda_2, weight of L_div."""
     shift: int = 4
-    """Images are moved by so many pixels at most, in synthesis and distillation."""
+    """Largest random shift of images, in pixels, in synthesis and distillation."""
     flip: bool = True
-    """Images are mirrored with probability 1/2, in synthesis and distillation."""
+    """Mirror images with probability 1/2, in synthesis and distillation."""
     lr: float = 0.005
     batch: Size[int] = 256
-    """Most images of the pool per step of the student; at least 2, for BatchNorm."""
+    """Largest number of pool images in a step of the student; at least 2, for BatchNorm."""
     passes: Size[int] = 1
     """Passes over the pool in an epoch."""
 
@@ -129,13 +131,13 @@ class Dense(ServerDistillation):
         UpsampleGenerator(shape, 1, 1)
 
     def server_steps(self) -> int:
-        """Of the student, over a growing pool."""
+        """Return the number of steps of the student, over a growing pool."""
         return self.passes * sum(batches(self.synthesis * (epoch + 1), self.batch) for epoch in range(self.epochs))
 
     def distil(
         self, teacher: ClientEnsemble, student: Classifier, shape: tuple[int, int, int], ctx: Context, advance: Advance
     ) -> Tensor:
-        """Step 2."""
+        """Run step 2."""
         rng, moves = ctx.generator("synthesis"), torch.Generator().manual_seed(ctx.seed)
         optimizer = self.student_optimizer(student)
         pool = torch.empty(0, *shape, dtype=torch.uint8, device=ctx.device)
@@ -154,7 +156,7 @@ class Dense(ServerDistillation):
         moves: torch.Generator,
         ctx: Context,
     ) -> Tensor:
-        """Steps 2a and 2b: (synthesis, c, h, w) uint8, the batch of lowest L_gen."""
+        """Run steps 2a and 2b: return the batch of lowest L_gen, (synthesis, c, h, w) uint8."""
         generator = ctx.prepared(fresh_generator(shape, self.latent, self.width, self.init_std)).train()
         z = torch.randn(self.synthesis, self.latent, generator=rng, device=ctx.device).requires_grad_()
         best, lowest = torch.zeros(self.synthesis, *shape, device=ctx.device), torch.tensor(math.inf, device=ctx.device)
@@ -186,7 +188,7 @@ class Dense(ServerDistillation):
         ctx: Context,
         advance: Advance,
     ) -> None:
-        """Step 2c."""
+        """Run step 2c."""
         order = torch.randperm(len(pool), generator=rng, device=pool.device)
         for chosen in order.tensor_split(batches(len(pool), self.batch)):
             x = augmented(to_float(pool[chosen]), self.shift, self.flip, moves)
@@ -195,7 +197,7 @@ class Dense(ServerDistillation):
 
 
 def fresh_generator(shape: tuple[int, int, int], latent: int, width: int, std: float) -> UpsampleGenerator:
-    """A generator whose linear and convolutional weights are N(0, std^2), biases 0; std 0 = PyTorch's own start."""
+    """Build a generator whose weights are N(0, std^2) and biases 0; std 0 = PyTorch's initialisation."""
     made = UpsampleGenerator(shape, latent, width)
     for layer in made.modules():
         if std and isinstance(layer, nn.Linear | nn.Conv2d):
@@ -206,6 +208,6 @@ def fresh_generator(shape: tuple[int, int, int], latent: int, width: int, std: f
 
 
 def generator_loss(t: Tensor, s: Tensor, y: Tensor, distance: Tensor, bn: float, div: float) -> Tensor:
-    """L_gen of (n, classes) logits of ensemble and student, labels, and L_BN."""
+    """Compute L_gen from (n, classes) logits of ensemble and student, labels, and L_BN."""
     differ = (s.argmax(1) != t.argmax(1)).float()
     return F.cross_entropy(t, y) + bn * distance - div * (differ * kd_loss(s, t)).mean()

@@ -1,15 +1,15 @@
-"""DP-BLSGD: noisy gradient descent whose step sizes are found by a private backtracking line search; reconstructed.
+"""DP-BLSGD: noisy gradient descent with step sizes from a private backtracking line search; reconstructed.
 
 Reference: Chen and Lee, "Stochastic Adaptive Line Search for Differentially Private Optimization", IEEE Big Data 2020,
-arXiv 2008.07978. Reconstructed from its abstract and from what others report of it: no code is public, and constants
-and the order of things are ours. Every iteration:
+arXiv 2008.07978. Reconstructed from its abstract and from citations: no code is public, and constants and the order of
+the steps are ours. Every iteration:
 
 1. g, the mean of k noisy gradients, (sum_i clip(g_i, C) + N(0, sigma^2 C^2)) / (qN), of k Poisson samples.
 2. Line search on one more Poisson sample, losses l_i clipped to [0, C_f]: for eta = eta_max b^j, j = 0, 1, ..., the
    Armijo condition
        Q_j = sum_i [l_i(theta) - l_i(theta - eta g)] - c eta |g|^2 qN >= 0
    by the sparse vector technique: eta is the first with Q_j + Lap(4 C_f / eps_s) >= Lap(2 C_f / eps_s), one draw on the
-   right side for all j; where none of `trials` passes, the last one is taken.
+   right side for all j; if none of `trials` passes, the last one is used.
 3. theta <- theta - eta g.
 4. If cos(g_t, g_(t-1)) < `turn`, the next iterations spend more: their noise falls by 1 + gamma: k <- k (1 + gamma)^2,
    at most `most_gradients`, of which round(k) are taken.
@@ -19,16 +19,16 @@ Privacy. For one added or removed record, which moves the clipped sum of a gradi
 C_f. A noisy gradient is a sampled Gaussian of multiplier sigma. A search is purely eps_s-private, and on a Poisson
 sample log(1 + q (e^eps_s - 1)); every purely e-private mechanism is dominated, as a trade-off of errors, by a Gaussian
 of mu = -2 Phi^-1(1 / (1 + e^e)) (Dong, Roth, Su, "Gaussian Differential Privacy", JRSS B 2022): that is in the ledger.
-How much an iteration spends depends on noisy gradients alone, and the ledger has what is spent at most: T gradients of
+The cost of an iteration depends only on noisy gradients, and the ledger has the largest possible cost: T gradients of
 one fixed sigma, and a search for each. Claim and account are the same number; `search` ties eps_s to sigma, so that a
-budget determines both. The number of records is public, and choosing hyper-parameters is in no epsilon.
+budget determines both. The number of records is public, and the choice of hyper-parameters is not accounted.
 
 Differs from the paper:
-- The paper lowers sigma_t itself when gradients part and adds up Renyi divergences. Noise levels that depend on answers
-  may not be composed by their privacy loss distributions; a mean of k gradients of one fixed noise has less of it too,
-  and its T mechanisms are fixed beforehand, so that they may.
-- Defaults are ours, chosen without a search, as none are known; networks are those of `dp-sgd`.
-- Iterations whose searches are never made, as k is above 1, are in the ledger all the same.
+- The paper lowers sigma_t itself when gradients diverge and adds up Renyi divergences. Noise levels that depend on
+  earlier releases cannot be composed by their privacy loss distributions; a mean of k gradients of one fixed noise also
+  has less noise, and its T mechanisms are fixed in advance, so that they can be composed.
+- Defaults are ours, chosen without tuning, because none are published; networks are those of `dp-sgd`.
+- Searches that are not made, because k is above 1, are in the ledger as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +46,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipped_sums import as_seen
@@ -67,12 +68,12 @@ Weights = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Search:
-    """The line search: what is asked, and the noise on the answers.
+    """The line search: step sizes, Armijo condition and noise.
 
     Attributes:
         most: eta_max.
         shrink: b.
-        trials: step sizes that are tried at most.
+        trials: largest number of step sizes that are tried.
         slope: c.
         bound: C_f.
         epsilon: eps_s of one search, before sampling; infinite = no noise.
@@ -86,14 +87,15 @@ class Search:
     epsilon: float
 
     def sizes(self) -> list[float]:
-        """eta_max b^j."""
+        """Return the step sizes eta_max b^j."""
         return [self.most * self.shrink**j for j in range(self.trials)]
 
     def choose(self, decreases: Iterator[Tensor], noise: Noise) -> float:
-        """2: the first step size whose Q_j is above the noisy threshold 0; the last one where none is.
+        """Step 2: return the first step size whose Q_j is above the noisy threshold 0, or the last step size.
 
         Args:
-            decreases: Q_j of every size in turn, scalars that one record moves by at most C_f; computed as asked for.
+            decreases: lazily computed Q_j of each size, scalars that one record moves by at most C_f.
+            noise: source of the noise.
         """
         unit = 0.0 if math.isinf(self.epsilon) else self.bound / self.epsilon
         threshold: Tensor | None = None
@@ -105,10 +107,10 @@ class Search:
         return self.sizes()[-1]
 
     def played(self, world: bool, generator: torch.Generator) -> float:
-        """The choice where a sampled record moves the decreases by half of C_f: the last but one up, all others down.
+        """Play a search for an audit: a sampled record moves the decreases by half of C_f, else all are 0.
 
-        Losses are clipped to [0, C_f], so that one of C_f / 2 may fall to 0 or rise to C_f. Otherwise all are 0. The
-        last size would tell nothing: it is also what is chosen where no decrease is large enough.
+        The second last decrease goes up and all others down. Losses are clipped to [0, C_f], so that a loss of C_f / 2
+        may fall to 0 or rise to C_f. The last size is not informative: it is also the result if none passes.
         """
         source = PlayedNoise.drawing(generator, 1 if world else 0)
         moved = self.bound / 2 * len(poisson_sample(1, SAMPLING, source))
@@ -128,11 +130,11 @@ class SearchingParameters(DpSgdParameters):
     search: float = 1.0
 
     def search_epsilon(self) -> float:
-        """eps_s; infinite without noise."""
+        """Return eps_s; infinite without noise."""
         return self.search / self.multiplier if self.multiplier else math.inf
 
     def ledger(self) -> Ledger:
-        """The gradients, and the Gaussians that dominate the searches."""
+        """Return the ledger of the gradients and of the Gaussians that dominate the searches."""
         ledger = super().ledger()
         epsilon = sampled_epsilon(self.search_epsilon(), self.sampling)
         mu = dominating_mu(epsilon)
@@ -142,7 +144,7 @@ class SearchingParameters(DpSgdParameters):
 
 
 def sampled_epsilon(epsilon: float, sampling: float) -> float:
-    """log(1 + q (e^epsilon - 1)): a purely epsilon-private mechanism on a Poisson sample.
+    """Compute log(1 + q (e^epsilon - 1)), the epsilon of a purely private mechanism on a Poisson sample.
 
     >>> round(sampled_epsilon(1.0, 0.1), 4)
     0.1586
@@ -153,10 +155,10 @@ def sampled_epsilon(epsilon: float, sampling: float) -> float:
 
 
 def dominating_mu(epsilon: float) -> float:
-    """The least mu for which a Gaussian, mu its sensitivity over its noise, dominates any epsilon-private mechanism.
+    """Compute the smallest mu = sensitivity / noise of a Gaussian that dominates any epsilon-private mechanism.
 
-    The trade-off of the latter is at least the line from (0, 1) to its fixed point at 1 / (1 + e^epsilon) and on to
-    (1, 0); a Gaussian's is convex and has its own at Phi(-mu / 2).
+    The trade-off function of the latter is at least the line from (0, 1) to its fixed point at 1 / (1 + e^epsilon) and
+    on to (1, 0); that of a Gaussian is convex with fixed point Phi(-mu / 2).
 
     >>> round(dominating_mu(1.0), 4)
     1.232
@@ -173,7 +175,7 @@ class DpBlsgd(PrivateTraining):
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Chen and Lee, IEEE Big Data 2020, arXiv 2008.07978; reconstructed from its abstract"
     source: ClassVar[str] = "DP-BLSGD (Chen and Lee 2020, reconstructed)"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE,
         "quick": {**LIGHT, "network": "relu-cnn"},
     }
@@ -181,12 +183,12 @@ class DpBlsgd(PrivateTraining):
         Departure(
             what="gradients are clipped to 0.1 instead of 1, a search begins at 16 instead of 2, and at most 2 noisy "
             "gradients are averaged for a step instead of 8",
-            why="the relatives clip so; a tenth of a gradient wants longer steps; consecutive noisy gradients hardly "
-            "ever agree, so that k grows to its bound and few steps come of the T gradients; chosen on the attacker's "
-            "part of MNIST, which is neither private (split iid) nor the test set",
+            why="related methods use this norm; gradients that are clipped to a tenth need longer steps; consecutive "
+            "noisy gradients hardly ever agree, so that k grows to its limit and the T gradients make few steps; "
+            "chosen on the attacker's part of MNIST, which is neither private (split iid) nor the test set",
             sets={"clip": 0.1, "rate": 16.0, "most_gradients": 2},
-            worth="83.5 instead of 80.5 % there at epsilon 1 with 200 steps of 256, one seed (76.9 % from 8); 87.1 % "
-            "with 300 of 1,024",
+            worth="83.5 instead of 80.5 % there at epsilon 1 with 200 steps of 256, one seed (76.9 % with searches "
+            "from 8); 87.1 % with 300 of 1,024",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {
@@ -199,19 +201,19 @@ class DpBlsgd(PrivateTraining):
     }
 
     batch: Size[int] = 512
-    """B = qN, records expected in a sample."""
+    """B = qN, expected number of records in a sample."""
     steps: Size[int] = 4680
-    """T, noisy gradients in all. Solved from the budget with --solve steps."""
+    """T, total number of noisy gradients. Solved from the budget with --solve steps."""
     clip: float = 1.0
     """C, the clipping norm of one record's gradient."""
     rate: float = 2.0
     """eta_max, the first step size that a search tries."""
     momentum: float = 0.0
-    """Not used: a step goes along the noisy gradient that its size was searched for. Expected 0."""
+    """Must be 0: a step goes along the noisy gradient for which its size was searched."""
     shrink: float = 0.5
-    """b, each step size over the one before."""
+    """b, ratio of each step size to the one before."""
     trials: int = 5
-    """Step sizes that a search tries at most."""
+    """Largest number of step sizes that a search tries."""
     slope: float = 0.1
     """c of the Armijo condition."""
     loss_bound: float = 4.0
@@ -219,11 +221,11 @@ class DpBlsgd(PrivateTraining):
     search: float = 1.0
     """eps_s times sigma: privacy loss of a search, before sampling, at a noise multiplier of 1."""
     turn: float = 0.0
-    """Noise is lowered where the cosine of consecutive noisy gradients is below this."""
+    """The noise is lowered if the cosine of consecutive noisy gradients is below this value."""
     gamma: float = 0.05
-    """By so much the noise is lowered."""
+    """The noise falls by the factor 1 + gamma."""
     most_gradients: int = 8
-    """k at most."""
+    """Largest k, number of noisy gradients that are averaged for a step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -235,7 +237,7 @@ class DpBlsgd(PrivateTraining):
         validate.at_most(self, 0, "momentum", "average", "decay")
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """A noisy gradient, and the step size that a search chooses, each on a sample of its own."""
+        """Return the game of an audit: a noisy gradient and the step size of a search, on independent samples."""
         parameters = self._calibrate(self.settings(dataset), RECORDS, budget)
         once = replace(parameters, sampling=SAMPLING, steps=1)
         gradients, search = super().game(budget, dataset, classes), self.line_search(parameters)
@@ -250,7 +252,7 @@ class DpBlsgd(PrivateTraining):
         return accounted_game(play, once.ledger(), budget.delta, describe, plays=2000)
 
     def line_search(self, parameters: SearchingParameters) -> Search:
-        """The searches, by the noise that `parameters` have."""
+        """Return the line search with the noise of `parameters`."""
         return Search(self.rate, self.shrink, self.trials, self.slope, self.loss_bound, parameters.search_epsilon())
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> SearchingParameters:
@@ -259,7 +261,7 @@ class DpBlsgd(PrivateTraining):
         return validate.instance(calibrate(parameters, budget), SearchingParameters, "calibrated parameters")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Train privately on `teacher.private` and release; `teacher.model` is used for nothing."""
+        """Train privately on `teacher.private` and release; `teacher.model` is not used."""
         private, name = private_records(teacher), self._name(teacher.shape, student)
         network, settings = self._network(name, teacher), self.settings(teacher.dataset)
         parameters = self._calibrate(settings, len(private[0]), budget)
@@ -273,7 +275,7 @@ class DpBlsgd(PrivateTraining):
 
 
 class Descent:
-    """Steps 1 to 5."""
+    """The training loop, steps 1 to 5."""
 
     def __init__(self, by: DpBlsgd, noisy: NoisyGradients, parameters: SearchingParameters, ctx: Context) -> None:
         self.by, self.noisy, self.parameters = by, noisy, parameters
@@ -281,7 +283,7 @@ class Descent:
         self.search = by.line_search(parameters)
 
     def run(self, ctx: Context) -> dict[str, float]:
-        """How many iterations there were."""
+        """Train in place; return the number of iterations."""
         k, left, previous, iterations = 1.0, self.parameters.steps, None, 0
         with ctx.track("private training", left) as advance:
             while left:
@@ -299,13 +301,13 @@ class Descent:
         return {"iterations": iterations}
 
     def gradient(self, uses: int) -> Weights:
-        """1: the mean of so many noisy gradients."""
+        """Step 1: return the mean of `uses` noisy gradients."""
         found = [self.noisy(0, self.parameters.multiplier, self.parameters.sampling) for _ in range(uses)]
         return {name: torch.stack([each[name] for each in found]).mean(0) for name in found[0]}
 
     @torch.no_grad()
     def step_size(self, g: Weights) -> float:
-        """2: by a search on a sample of its own."""
+        """Step 2: search for the step size on an independent sample."""
         chosen = poisson_sample(len(self.noisy.images), self.parameters.sampling, self.sampling)
         start = {name: weight.detach().clone() for name, weight in self.noisy.weights.items()}
         before = self.losses(start, chosen)
@@ -320,13 +322,12 @@ class Descent:
         return self.search.choose(decreases(), Noise.of(self.noise))
 
     def losses(self, weights: Weights, chosen: Tensor) -> Tensor:
-        """(m,) float64 in [0, C_f], less the room that rounding errors have; NaN counts as C_f."""
-        found = [self._losses(weights, part) for part in chosen.split(CHUNK)]
+        """Compute (m,) float64 losses, clipped to [0, C_f] less a margin for rounding; NaN counts as C_f."""
+        model: Classifier = self.noisy.model
+        found = []
+        for part in chosen.split(CHUNK):
+            with exact_products(part.device):
+                logits = torch.func.functional_call(model, weights, (as_seen(self.noisy.images[part]),))
+            found.append(F.cross_entropy(logits, self.noisy.labels[part], reduction="none"))
         most = ROOM * self.by.loss_bound
         return torch.cat(found).double().nan_to_num(nan=most, posinf=most).clamp(0, most)
-
-    def _losses(self, weights: Weights, part: Tensor) -> Tensor:
-        model: Classifier = self.noisy.model
-        with exact_products(part.device):
-            logits = torch.func.functional_call(model, weights, (as_seen(self.noisy.images[part]),))
-        return F.cross_entropy(logits, self.noisy.labels[part], reduction="none")

@@ -6,29 +6,29 @@ Practical Privacy-Preserving Data Generation", AISTATS 2021 (arXiv 2002.11603), 
 1. W in R^(D/2 x d), entries N(0, 1 / l): frequencies of the kernel exp(-||x - x'||^2 / (2 l)), drawn without data.
 2. phi(x) = sqrt(2 / D) [cos W x; sin W x], of norm 1.
 3. mu = (1/n) sum_i phi(x_i) (x) onehot(y_i), in R^(D x classes): the joint mean embedding of images and labels.
-4. mu~ = mu + (Delta / n) sigma N(0, I), once. Delta = 1, or 2 where a record is replaced by another one.
+4. mu~ = mu + (Delta / n) sigma N(0, I), once. Delta = 1, or 2 if neighbours replace a record by another one.
 5. A generator G(z, y), z ~ N(0, I), y uniform, is trained by Adam on
    || mu~ - (1/B) sum_b phi(G(z_b, y_b)) (x) onehot(y_b) ||_F^2, its rate times 0.9 after every epoch.
-6. G is sampled with as many images of every class, and the student trained on the samples
+6. G is sampled with equally many images of every class, and the student is trained on the samples
    (`bench/dp_training/synthetic_data.py`).
 
 Privacy. Step 4 is one Gaussian and the only use of the private data. Adding or removing a record moves n mu by
-||phi(x)|| = 1, with n taken as public: multiplier sigma for Delta = 1. Replacing a record moves it by at most 2, which
-is the paper's relation and its noise, 2 sigma / n: the claim is then multiplier sigma for one record replaced, while
-the ledger, which is about adding or removing one, has 2 sigma. Claim and account are otherwise the same, exact number.
-sigma is calibrated on the claim or, with `--account accounted`, on the ledger; there are no steps to solve for.
+||phi(x)|| = 1, where n is public: multiplier sigma for Delta = 1. Replacing a record moves it by at most 2, which is
+the paper's relation and its noise, 2 sigma / n: the claim is then multiplier sigma for one record replaced, while the
+ledger, for adding or removing one, has 2 sigma. Claim and account are otherwise the same, exact number. sigma is
+calibrated on the claim or, with `--account accounted`, on the ledger; there are no steps to solve for.
 
-The bandwidth l is not paid for in the paper: 105 (MNIST) and 127 (Fashion-MNIST) come from a median heuristic over
-the data, and are constants in the authors' code. `bandwidth paper` has these two, outside of
-every epsilon like any choice of hyper-parameters. `bandwidth public` is d / 6, the mean squared distance of two images
-of independent uniform pixels (131 for 28x28, 43 for 16x16, 512 for 3x32x32), for which no data were looked at. Data
-sets that the paper does not have get that one in either case.
+The paper does not account for the bandwidth l: 105 (MNIST) and 127 (Fashion-MNIST) come from a median heuristic over
+the data, and are constants in the authors' code. `bandwidth paper` has these two, which are not accounted, like any
+choice of hyper-parameters. `bandwidth public` is d / 6, the mean squared distance of two images of independent uniform
+pixels (131 for 28x28, 43 for 16x16, 512 for 3x32x32), which does not depend on data. Data sets that are not in the
+paper use that one in either case.
 
 Differs from the paper:
 - Delta = 1 is the default, because the bench's neighbours are one record added or removed (`neighbours`).
 - sigma meets the budget exactly (Balle and Wang 2018). The authors' sigma = 5 at "epsilon 1" is 0.726 for either Delta.
-- The generator makes other shapes too: the small map is a quarter of the image's height and width.
-- Steps per epoch are 600 (n / B of 60,000 records) whatever n is, so that a small set is not given up on early.
+- The generator also supports other shapes: its smallest layer has a quarter of the image's height and width.
+- Steps per epoch are 600 (n / B of 60,000 records) for every n, so that small sets are trained long enough.
 - Samples are drawn with the running statistics of batch normalisation, so that no image depends on its batch.
 - A classifier on 30,000 or 100,000 samples instead of twelve on 60,000. Imbalanced data are treated as balanced.
 """
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +45,7 @@ from torch import Tensor, nn
 
 from bench import data, validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import gaussian_event
@@ -68,38 +69,38 @@ from bench.privacy.noise import Source
 
 Neighbours = Literal["add-or-remove", "replace"]
 REACH = {"add-or-remove": 1.0, "replace": 2.0}
-"""Delta, how far one record moves the sum of embeddings of norm 1."""
+"""Delta, sensitivity of the sum of embeddings of norm 1 to one record."""
 PLAYED = 64
-"""Records that are played with at once."""
+"""Plays that one release of an audit game simulates."""
 LEAST_LENGTH = 1 / 600
-"""l over the numbers of an image at the least, where it is given. Angles grow with 1 / sqrt(l), and float32's rounding
-turns them: a record would move the features of others, by 2e-5 in all at this length on 64x64 colour images."""
+"""Lower limit of the option `length` over the number of pixels. Angles grow with 1 / sqrt(l), and so do their float32
+rounding errors: a record would move the features of others, by 2e-5 in total at this limit on 64x64 colour images."""
 
 
 @dataclass(frozen=True)
 class NoisyMeanEmbedding:
-    """What enters the mechanism: sigma, noise over Delta / n, and the neighbours that Delta is of."""
+    """Parameters of the mechanism: sigma, the noise over Delta / n, and the neighbour relation of Delta."""
 
     sigma: float
     neighbours: Neighbours
 
     @property
     def multiplier(self) -> float:
-        """Noise over what a record added or removed moves, which is 1 / n."""
+        """Noise over the sensitivity to adding or removing a record, which is 1 / n."""
         return REACH[self.neighbours] * self.sigma
 
     def ledger(self) -> Ledger:
-        """The one release, for a record added or removed."""
+        """Return the ledger of the single release, for a record added or removed."""
         return _one_gaussian(self.multiplier)
 
     def claim(self, delta: float) -> Claim:
-        """One Gaussian of multiplier sigma, for the neighbours that the noise was made for."""
+        """Return the claim: one Gaussian of multiplier sigma, for the option's neighbour relation."""
         spent = account(_one_gaussian(self.sigma), Unit.EXAMPLE, delta).epsilon
         relation = "a record replaced" if self.neighbours == "replace" else "a record added or removed"
         return Claim(spent, delta, Unit.EXAMPLE, f"DP-MERF 2021, one Gaussian mechanism, {relation}")
 
     def cost(self, budget: Budget) -> float:
-        """The epsilon that is held against `budget`."""
+        """Return the epsilon, claimed or accounted, that `budget` limits."""
         ledger = _one_gaussian(self.sigma) if budget.account == "claimed" else self.ledger()
         return account(ledger, Unit.EXAMPLE, budget.delta).epsilon
 
@@ -116,7 +117,7 @@ class DpMerf(PrivateGenerator):
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Harder, Adamczewski, Park, DP-MERF, AISTATS 2021"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "features": 64, "epochs": 2, "steps": 2, "batch": 16},
         "quick": {**QUICK, "features": 4000, "steps": 160, "batch": 250},
     }
@@ -124,20 +125,20 @@ class DpMerf(PrivateGenerator):
         STUDENT_BY_ADAM,
         Departure(
             what="the public bandwidth d / 6 on all data sets",
-            why="the paper's 105 and 127 were taken from the private data and are in no epsilon",
+            why="the paper's 105 and 127 were computed from the private data and are not accounted",
             sets={"bandwidth": "public"},
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"bandwidth": "length=0.0", "decay": "epochs>1"}
 
     features: Size[int] = 10_000
-    """D, random features; even."""
+    """D, number of random features; even."""
     bandwidth: Literal["paper", "public"] = "paper"
-    """l: paper = 105 on mnist, 127 on fmnist, taken from the data and not paid for; public (and other data) = d / 6."""
+    """l: paper = 105 on mnist, 127 on fmnist, from private data and not accounted; public (and other data) = d / 6."""
     length: float = 0.0
-    """l itself, squared distance at which the kernel is exp(-1/2); 0 = as `bandwidth` says."""
+    """Value of l, the squared distance at which the kernel is exp(-1/2); 0 = as set by `bandwidth`."""
     neighbours: Neighbours = "add-or-remove"
-    """Delta = 1 for a record added or removed, 2 for one replaced (the paper's): how much noise sigma means."""
+    """Delta = 1 for a record added or removed, 2 for one replaced (the paper); it scales the noise of sigma."""
     sigma: Solved[float] = 5.0
     """sigma, noise over Delta / n; solved from the budget unless --epsilon none."""
     latent: Size[int] = 5
@@ -147,13 +148,13 @@ class DpMerf(PrivateGenerator):
     batch: Size[int] = 100
     """B, generated images per step."""
     epochs: Size[int] = 5
-    """Times the learning rate is lowered, less one."""
+    """Epochs; the learning rate falls after each."""
     steps: Size[int] = 600
     """Steps per epoch."""
     rate: float = 0.01
     """Learning rate of Adam."""
     decay: float = 0.9
-    """The rate is multiplied by it after every epoch."""
+    """Factor of the learning rate after every epoch."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -172,7 +173,7 @@ class DpMerf(PrivateGenerator):
             raise BenchError("--solve steps: the mean embedding is released once; use --solve sigma")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Steps 1 to 5."""
+        """Run steps 1 to 5."""
         self.check(budget, teacher.dataset, teacher.classes)
         length = self.length_for(teacher.dataset, teacher.shape)
         phi = RandomFeatures.draw(self.features, math.prod(teacher.shape), length, ctx.generator("features"))
@@ -187,15 +188,15 @@ class DpMerf(PrivateGenerator):
         return Synthesis(draw, release.ledger(), release.claim(budget.delta), solved, generator)
 
     def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler[MerfGenerator]:
-        """The generator, of Gaussian latents and labels; refuses what `length_for` does before anything is trained."""
+        """Build the generator with its Gaussian latents and labels. Raises BenchError as `length_for`."""
         self.length_for(dataset, shape)
         return Sampler(MerfGenerator(shape, classes, self.latent, self.hidden), gaussian_latents(self.latent), classes)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy mean embedding with a private record and without: what an audit plays.
+        """Return the game of an audit: the noisy mean embedding with a private record or without.
 
-        Records are of different classes, so that one release is PLAYED plays; an absent record is of one more class,
-        which no one looks at.
+        Records have different classes, so that one release simulates PLAYED plays; absent records have a further class,
+        whose embedding is not returned.
         """
         release, pixels = self.calibrate(budget), 4
         phi = RandomFeatures.draw(4, pixels, pixels / 6, torch.Generator().manual_seed(0))
@@ -216,7 +217,7 @@ class DpMerf(PrivateGenerator):
         return accounted_game(play, release.ledger(), budget.delta, describe, claimed=claimed)
 
     def length_for(self, dataset: str, shape: tuple[int, int, int]) -> float:
-        """l. Raises BenchError where it is so small that rounding would be more than the noise hides."""
+        """Return l. Raises BenchError if it is so small that rounding errors would exceed the noise."""
         public, least = math.prod(shape) / 6, LEAST_LENGTH * math.prod(shape)
         if 0 < self.length < least:
             raise BenchError(
@@ -226,12 +227,12 @@ class DpMerf(PrivateGenerator):
         return self.length or paper or public
 
     def calibrate(self, budget: Budget) -> NoisyMeanEmbedding:
-        """The release with sigma calibrated to `budget`. Raises BenchError where none meets it."""
+        """Calibrate sigma to `budget`. Raises BenchError if no noise meets it."""
         fields = NoisyMeanEmbedding(self.sigma, self.neighbours)
         return noise_or_steps(fields, budget, lambda release: release.cost(budget), "sigma", 1)
 
     def _fit(self, generator: MerfGenerator, phi: RandomFeatures, target: Tensor, ctx: Context) -> None:
-        """Step 5, in place; the generator ends in eval mode."""
+        """Run step 5 in place; the generator ends in eval mode."""
         classes, rng = len(target), ctx.generator("generator")
         optimizer = torch.optim.Adam(generator.parameters(), lr=self.rate)
         make = ctx.compiled(generator.train())
@@ -255,32 +256,32 @@ class DpMerf(PrivateGenerator):
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """phi: random Fourier features of the Gaussian kernel (Rahimi and Recht 2007); W is `frequencies`, (D/2, d)."""
+    """phi, random Fourier features of the Gaussian kernel (Rahimi and Recht 2007); W is `frequencies`, (D/2, d)."""
 
     frequencies: Tensor
 
     @classmethod
     def draw(cls, features: int, pixels: int, length: float, rng: torch.Generator) -> RandomFeatures:
-        """W of entries N(0, 1 / length)."""
+        """Draw W with entries N(0, 1 / length)."""
         drawn = torch.randn(features // 2, pixels, generator=rng, device=rng.device)
         return cls(drawn / math.sqrt(length))
 
     def __call__(self, images: Tensor) -> Tensor:
-        """(n, c, h, w) to (n, D), rows of norm 1; row i and j multiply to about exp(-||x_i - x_j||^2 / (2 l))."""
+        """Map (n, c, h, w) to (n, D) rows of norm 1, whose products are about exp(-||x_i - x_j||^2 / (2 l))."""
         waves = images.flatten(1) @ self.frequencies.T
         return torch.cat([waves.cos(), waves.sin()], 1) * math.sqrt(1 / len(self.frequencies))
 
 
 def joint_sum(features: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """sum_i onehot(y_i) (x) phi_i, (classes, D), of (n, D) features and (n,) labels."""
+    """Compute sum_i onehot(y_i) (x) phi_i, (classes, D), from (n, D) features and (n,) labels."""
     return F.one_hot(labels, classes).to(features.dtype).T @ features
 
 
 @torch.no_grad()
 def mean_embedding(phi: RandomFeatures, images: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """mu, (classes, D) float64, of (n, c, h, w) uint8 images: step 3.
+    """Step 3: compute mu, (classes, D) float64, of (n, c, h, w) uint8 images.
 
-    Adding or removing a record moves n times it by a matrix of norm 1; replacing one, by at most 2.
+    Adding or removing a record moves n mu by a matrix of norm 1; replacing one, by at most 2.
     """
     width = 2 * len(phi.frequencies)
     total = torch.zeros(classes, width, dtype=torch.float64, device=images.device)
@@ -293,10 +294,14 @@ def mean_embedding(phi: RandomFeatures, images: Tensor, labels: Tensor, classes:
 def noisy_embedding(
     phi: RandomFeatures, images: Tensor, labels: Tensor, classes: int, multiplier: float, source: Source
 ) -> Tensor:
-    """mu~, (classes, D) float32: step 4. Training and the audit's game call this one function.
+    """Step 4: compute mu~, (classes, D) float32; both training and the audit's game call this function.
 
     Args:
-        multiplier: noise over what a record added or removed moves mu by, 1 / n; 0 = none.
+        phi: the random features.
+        images, labels: the private records.
+        classes: number of classes.
+        multiplier: noise over the sensitivity of mu to adding or removing a record, 1 / n; 0 = none.
+        source: source of the noise.
     """
     mean = mean_embedding(phi, images, labels, classes)
     return gaussian_rows(mean, multiplier / len(images), source).float()
@@ -309,7 +314,7 @@ class MerfGenerator(nn.Module):
     normalisation; twice bilinear doubling and a 5x5 convolution, to 8 maps with ReLU, then to the c channels; sigmoid.
 
     Raises:
-        BenchError: a size it cannot make.
+        BenchError: height or width is not a multiple of 4.
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int, latent: int = 5, hidden: int = 200) -> None:
@@ -335,9 +340,9 @@ class MerfGenerator(nn.Module):
         )
 
     def condition(self, z: Tensor, labels: Tensor) -> Tensor:
-        """(n, latent), (n,) int64 to (n, latent + classes)."""
+        """Concatenate (n, latent) latents and one-hot labels to (n, latent + classes)."""
         return torch.cat([z, F.one_hot(labels, self.classes).to(z.dtype)], 1)
 
     def forward(self, z: Tensor, labels: Tensor | None = None) -> Tensor:
-        """(n, latent) and (n,) int64, or what `condition` makes of them alone, to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) and (n,) int64, or only the result of `condition`, to (n, c, h, w) images in [0, 1]."""
         return self.body(z if labels is None else self.condition(z, labels))

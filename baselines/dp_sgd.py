@@ -1,32 +1,33 @@
-"""DP-SGD: a network trained on the private records by clipped gradients and Gaussian noise, and released itself.
+"""DP-SGD: a network trained on the private records by clipped gradients and Gaussian noise, and released.
 
 Reference: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1.
 
 Every step: (1) each record is in the batch with probability q; (2) g_i, the gradient of record i's loss; (3)
 g_i <- g_i min(1, C / ||g_i||); (4) g = (sum_i g_i + N(0, sigma^2 C^2)) / (qN); (5) a step of SGD along g. It is
-`bench/dp_training/dp_sgd.py`. The undefended teacher of the run is used for nothing.
+`bench/dp_training/dp_sgd.py`. The undefended teacher of the run is not used.
 
 Privacy. T Poisson-sampled Gaussians of multiplier sigma, for one private record added or removed. Claim and account are
 the same number, so that `--account` makes no difference; `--solve sigma` and `--solve steps` are calibrated on the
-bench's accountant. The number of private records is taken as public. Choosing hyper-parameters is in no epsilon.
+bench's accountant. The number of private records is public. The choice of hyper-parameters is not accounted.
 
 Differs from the paper:
-- Accounted by privacy loss distributions, where the paper has the moments accountant, whose bound is looser.
-- Batches are Poisson samples, as the analysis asks for; the sum is divided by the expected batch size, not by the
+- Accounted by privacy loss distributions instead of the paper's moments accountant, whose bound is looser.
+- Batches are Poisson samples, as the analysis requires; the sum is divided by the expected batch size, not by the
   number of records drawn.
-- The networks are those of Papernot et al. (AAAI 2021) with ReLU, so that `ts-adp` differs in the activation alone. The
-  paper has differentially private PCA before one hidden layer on MNIST, and on CIFAR-10 convolutions trained on
-  CIFAR-100 beforehand; here nothing is public.
-- Batch, steps, rate, momentum and C are those that Tramer and Boneh (ICLR 2021) give for these networks. Their code
-  normalises CIFAR-10's channels by public means and deviations; here pixels are from 0 to 1 (`mean`, `std`).
-- `student` trains the run's own `--student`, for which no settings are published.
+- The networks are those of Papernot et al. (AAAI 2021) with ReLU, so that `ts-adp` differs only in the activation. The
+  paper has differentially private PCA before one hidden layer on MNIST, and on CIFAR-10 convolutions that were
+  pretrained on CIFAR-100; here no public data are used.
+- Batch, steps, rate, momentum and C are those of Tramer and Boneh (ICLR 2021) for these networks. Their code normalises
+  CIFAR-10's channels by public means and deviations; here pixels are from 0 to 1 (`mean`, `std`).
+- `student` trains the network of the run's `--student`, for which no settings are published.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from bench.api.context import Tiers
 from bench.dp_training.private_classifier import QUICK, SMOKE, STANDARD, PrivateTraining
 
 
@@ -37,7 +38,7 @@ class DpSgd(PrivateTraining):
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Abadi et al., CCS 2016, Algorithm 1"
     source: ClassVar[str] = "DP-SGD (Abadi et al. 2016, Algorithm 1)"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE,
         "quick": {**QUICK, "network": "relu-cnn"},
         "standard": {**STANDARD, "network": "relu-cnn"},

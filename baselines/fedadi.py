@@ -1,4 +1,4 @@
-"""Fed-ADI: the server searches images by Adaptive DeepInversion of the clients' ensemble, and distils them.
+"""Fed-ADI: the server synthesises images by Adaptive DeepInversion of the clients' ensemble, and distils on them.
 
 Reference: the baseline Fed-ADI of Zhang et al., "DENSE", NeurIPS 2022, for which no code was released; Yin et al.,
 "Dreaming to Distill: Data-free Knowledge Transfer via DeepInversion", CVPR 2020 (ADI). K clients, f_k their models,
@@ -6,7 +6,7 @@ D(x) = 1/K sum_k f_k(x) the ensemble's logits, f_S the student:
 
 1. Client k trains a model on its own records, all from the same fresh network, and uploads it.
 2. `searches` times:
-   a. pixels x ~ N(0, I), the classes y in turn; for `iterations` steps of Adam x descends
+   a. pixels x ~ N(0, I), the classes y cyclically; for `iterations` steps of Adam x descends
         CE(D(x'), y) + a_bn R_BN(x') + a_tv R_TV(x) + a_l2 ||x||_2 + a_adi (1 - JS(D(x'), f_S(x'))),
       x' being x shifted by a few pixels; R_BN = 1/K sum over clients and their BatchNorm layers of
       ||mu - mu^||_2 + ||var - var^||_2; R_TV the norms of four differences of neighbouring pixels; and
@@ -15,21 +15,21 @@ D(x) = 1/K sum_k f_k(x) the ensemble's logits, f_S the student:
    b. for `student_steps` steps f_S descends T^2 KL(D(x) / T || f_S(x) / T) on images of the pool.
 3. f_S is released.
 
-Privacy. None: weights trained on the private records leave the clients, their answers, gradients and stored statistics
-are used without noise, and the ledger says so for one record and for one client.
+Privacy. None: weights trained on the private records leave the clients, their responses, gradients and stored
+statistics are used without noise, and the ledger says so for one record and for one client.
 
 Differs from the paper:
-- No paper prints it for clients: the ensemble, and the mean over clients of the statistics' term, are after DENSE; how
-  many searches there are is this project's choice. Weights and steps are those of a public re-implementation of
-  data-free distillation.
-- JS is taken in the order of the official code of ADI, KL(M || P), which is not the textbook's KL(P || M), and no norm
-  is squared, as there. That code never trains the student.
-- The kept x is a copy of the one that the loss was measured at; hooks are removed after use.
-- Networks without BatchNorm, such as `datalens`, have no R_BN: what is left are the class, the priors and JS.
-- One unit of x is `pixel_std` of the image's range, around 0.5, and x is cut to that range; a batch is shifted
+- No paper describes it for clients: the ensemble, and the mean over clients of the statistics' term, follow DENSE; the
+  number of searches is this project's choice. Weights and steps are those of a public re-implementation of data-free
+  distillation.
+- JS has the order of ADI's official code, KL(M || P), instead of the textbook's KL(P || M), and no norm is squared, as
+  in that code. That code never trains the student.
+- The kept x is a copy of the one at which the loss was measured; hooks are removed after use.
+- Networks without BatchNorm, such as `datalens`, have no R_BN: the loss has the class, the priors and JS.
+- One unit of x is `pixel_std` of the image's range, around 0.5, and x is clipped to that range; a batch is shifted
   cyclically, all images alike, and not mirrored. Pool images have 8 bits.
-- More than one round (`rounds`) is not the papers'. Clients and their split are those of `fedavg`.
-- `--method.mean probabilities`, which is no paper's and of variant `working`, makes D(x) the logarithm of the mean of
+- More than one round (`rounds`) is an addition. Clients and their split are those of `fedavg`.
+- `--method.mean probabilities`, an addition of variant `working`, makes D(x) the logarithm of the mean of
   the clients' probabilities.
 """
 
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +45,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Advance, Context
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.generator_training import BatchStatistics, fixed
@@ -53,19 +54,19 @@ from bench.nets import Classifier
 from bench.teachers.federated import QUICK, SMOKE, ClientEnsemble, ServerDistillation
 
 CENTRE = 0.5
-"""The pixel value in [0, 1] that x = 0 stands for."""
+"""The pixel value in [0, 1] at x = 0."""
 LEAST, MOST, SOFT = 0.01, 0.99, 3.0
-"""Of probabilities in JS, and the temperature of its softmax."""
+"""Limits of the probabilities in JS, and the temperature of its softmax."""
 SHOWN = 60
 
 
 @dataclass(frozen=True)
 class FedAdi(ServerDistillation):
-    """Distils the clients' ensemble on images found by Adaptive DeepInversion; promises nothing."""
+    """Distil the clients' ensemble on images of Adaptive DeepInversion; without a privacy guarantee."""
 
     version: ClassVar[int] = 4
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Fed-ADI; Yin et al., CVPR 2020"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"searches": 2, "iterations": 3, "synthesis": 16, "student_steps": 2, "batch": 8},
         "quick": QUICK | {"searches": 6, "iterations": 60, "synthesis": 64, "student_steps": 60, "batch": 64},
     }
@@ -73,19 +74,21 @@ class FedAdi(ServerDistillation):
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="the student starts as the clients' average and learns by Adam at 1e-3",
-            why="a fresh one by SGD needs the published 400 steps after each of many searches; not tuned",
+            why="an untrained student needs the published 400 SGD steps after each of many searches; not tuned",
             sets={"start": "average", "optimizer": "adam", "lr": 1e-3},
         ),
         Departure(
-            what="the total variation weighs 0.01 for 1e-5",
-            why="in few steps little else makes pixels that networks without BatchNorm know; not tuned",
+            what="the weight of the total variation is 0.01 instead of 1e-5",
+            why="in few steps little else makes images that networks without BatchNorm recognise; not tuned",
             sets={"tv": 0.01},
         ),
         Departure(
             what="the mean of the clients' probabilities is distilled, not that of their logits",
-            why="on MNIST's attacker's part that of logits is right on 76 to 80 %, that of probabilities on 91 to 92 %",
+            why="on the attacker's part of MNIST the mean of logits is right on 76 to 80 %, that of probabilities on "
+            "91 to 92 %",
             sets={"mean": "probabilities"},
-            worth="MNIST, student datalens, three seeds: 76.3 %, of logits 72.4 %; on CIFAR-10 27.3 % and 31.8 %",
+            worth="MNIST, student datalens, three seeds: 76.3 %, with the mean of logits 72.4 %; on CIFAR-10 27.3 % "
+            "and 31.8 %",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {
@@ -97,13 +100,13 @@ class FedAdi(ServerDistillation):
     }
 
     searches: Size[int] = 200
-    """Batches of images searched for, each with the student as it is by then."""
+    """Searches, each for one batch of images with the current student."""
     iterations: Size[int] = 1000
     """Steps of a search."""
     synthesis: Size[int] = 256
     """Images of a search; at least 2."""
     pixel_lr: float = 0.1
-    """Adam's step size, in units of x."""
+    """Learning rate of Adam for the images, in units of x."""
     bn: float = 10.0
     """a_bn, weight of the stored statistics."""
     tv: float = 1e-5
@@ -113,7 +116,7 @@ class FedAdi(ServerDistillation):
     adi: float = 1.0
     """a_adi, weight of the competition with the student."""
     jitter: int = 2
-    """The most pixels by which images are shifted in each direction before a network sees them."""
+    """Largest random shift of images in each direction, in pixels, before a network sees them."""
     pixel_std: float = 0.25
     """One unit of x on the scale [0, 1]."""
     student_steps: Size[int] = 400
@@ -130,13 +133,13 @@ class FedAdi(ServerDistillation):
         validate.positive(self, "pixel_lr", "pixel_std")
 
     def server_steps(self) -> int:
-        """Of searches and student."""
+        """Return the number of steps of all searches and of the student."""
         return self.searches * (self.iterations + self.student_steps)
 
     def distil(
         self, teacher: ClientEnsemble, student: Classifier, shape: tuple[int, int, int], ctx: Context, advance: Advance
     ) -> Tensor:
-        """Step 2."""
+        """Run step 2."""
         rng = ctx.generator("inversion")
         optimizer = self.student_optimizer(student)
         pool = torch.empty(0, *shape, dtype=torch.uint8, device=ctx.device)
@@ -159,7 +162,7 @@ class FedAdi(ServerDistillation):
         ctx: Context,
         advance: Advance,
     ) -> Tensor:
-        """Step 2a: (synthesis, c, h, w) uint8, the x of lowest loss for (synthesis,) classes y."""
+        """Step 2a: return the x of lowest loss for (synthesis,) classes y, as (synthesis, c, h, w) uint8 images."""
         bound = CENTRE / self.pixel_std
         x = torch.randn(len(y), *shape, generator=rng, device=ctx.device).clamp_(-bound, bound).requires_grad_()
         shifts = torch.randint(-self.jitter, self.jitter + 1, (self.iterations, 2), generator=rng, device=ctx.device)
@@ -188,12 +191,12 @@ class FedAdi(ServerDistillation):
         return (self._pixels(best) * 255).round().to(torch.uint8)
 
     def _pixels(self, x: Tensor) -> Tensor:
-        """Images in [0, 1]."""
+        """Convert x to images in [0, 1]."""
         return (CENTRE + self.pixel_std * x).clamp(0, 1)
 
 
 def agreement(s: Tensor, t: Tensor) -> Tensor:
-    """1 - JS of (n, classes) logits, batch mean: 1 where both say the same."""
+    """Compute 1 - JS of (n, classes) logits, batch mean: 1 if both distributions are equal."""
     p, q = (logits.div(SOFT).softmax(1) for logits in (s, t))
     m = (p + q) / 2
     p, q, m = (each.clamp(LEAST, MOST) for each in (p, q, m))

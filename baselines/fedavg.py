@@ -12,7 +12,7 @@ compares with. K clients; client k holds n_k of n private records.
 3. w_R is released. R = 1 is the one-shot federation of DENSE's and DPSD's tables.
 
 Privacy. None: weights trained on the private records leave the clients and the server without noise, and the ledger
-says so for one record and for one client. That records stay where they are is no protection in this sense.
+says so for one record and for one client. Keeping the records on the clients is not a protection in this sense.
 
 Differs from the paper:
 - All K = 5 clients take part in every round (C = 1), and the split is by Dirichlet shares of each class. The clients'
@@ -20,32 +20,33 @@ Differs from the paper:
 - DENSE's and FedDF's code weighs all clients equally: `--method.weighting uniform`.
 - The paper does not speak of BatchNorm: running means and variances are averaged like weights; counters are rounded.
 - The batches of an epoch are of equal length, instead of a short last one.
-- The draw of the Dirichlet shares depends on the run's seed and data alone: all federations of one seed, that of
-  `fed-dpsd` too, have the same clients where their number, their partition and alpha are the same. An audit's canaries
-  come to clients by their hash and move no other record.
+- The draw of the Dirichlet shares depends only on the run's seed and data: all federations of one seed, also that of
+  `fed-dpsd`, have the same clients if their number, their partition and alpha are the same. An audit's canaries are
+  assigned to clients by their hash and do not move other records.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.privacy import Budget
 from bench.teachers.federated import QUICK, SMOKE, Clients, Federation
 
 
 @dataclass(frozen=True)
 class FedAvg(Federation):
-    """Averages what the clients trained; promises nothing."""
+    """Average the clients' models; without a privacy guarantee."""
 
     version: ClassVar[int] = 2
     releases_images: ClassVar[bool] = False
     reference: ClassVar[str] = "McMahan et al., AISTATS 2017, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    tiers: ClassVar[Tiers] = {"smoke": SMOKE, "quick": QUICK}
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Algorithm 1 on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""
+        """Run Algorithm 1 on `teacher.private`; the teacher's weights are not used, and `budget` has no effect."""
         clients = Clients(self, teacher, student, ctx)
         w = clients.initial()
         with ctx.track("FedAvg: the clients train", self.rounds * clients.steps_per_round) as advance:

@@ -1,4 +1,4 @@
-"""Fed-DAFL: a generator and a student trained side by side against the clients' ensemble, without data.
+"""Fed-DAFL: a generator and a student trained together against the clients' ensemble, without data.
 
 Reference: the baseline Fed-DAFL of Zhang et al., "DENSE", NeurIPS 2022, for which no code was released; Chen et al.,
 "Data-Free Learning of Student Networks" (DAFL), ICCV 2019. K clients, f_k their models, h_k the input of f_k's last
@@ -13,18 +13,18 @@ layer, D(x) = 1/K sum_k f_k(x) the ensemble's logits, f_S the student, G the gen
       then images of new z.
 3. f_S is released.
 
-Privacy. None: weights trained on the private records leave the clients, their answers and gradients are used without
+Privacy. None: weights trained on the private records leave the clients, their responses and gradients are used without
 noise, and the ledger says so for one record and for one client.
 
 Differs from the paper:
-- No paper prints it for clients: the ensemble, and the mean over clients in L_a, are after DENSE. Weights, batch and
-  steps are DAFL's for MNIST; the generator's rate is 1e-3 for its 0.2, after later code.
+- No paper describes it for clients: the ensemble, and the mean over clients in L_a, follow DENSE. Weights, batch and
+  steps are DAFL's for MNIST; the generator's rate is 1e-3 instead of 0.2, after later code.
 - Generator: the bench's, whose images are in [0, 1]; DAFL's ends in tanh and a batch normalisation. `generator strokes`
-  draws pen strokes through points that it learns, a prior for glyphs that was written by hand; `auto` does so where the
+  draws pen strokes through points that it learns, a prior for glyphs that was written by hand; `auto` does so if the
   data set's prior is the pen (digits, mnist, usps, kmnist, svhn).
-- G and f_S take their steps one after the other, on losses of their own; the last student is released.
-- More than one round (`rounds`) is not the papers'. Clients and their split are those of `fedavg`.
-- `--method.mean probabilities`, which is no paper's and of variant `working`, makes D(x) the logarithm of the mean of
+- G and f_S take alternating steps on separate losses; the last student is released.
+- More than one round (`rounds`) is an addition. Clients and their split are those of `fedavg`.
+- `--method.mean probabilities`, an addition of variant `working`, makes D(x) the logarithm of the mean of
   the clients' probabilities.
 """
 
@@ -33,13 +33,14 @@ from __future__ import annotations
 import math
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Advance, Context
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data.affine import random_affine
 from bench.distillation.generator_training import make_generator
@@ -53,11 +54,11 @@ SHOWN = 60
 
 @dataclass(frozen=True)
 class FedDafl(ServerDistillation):
-    """Distils the clients' ensemble on images of a generator trained beside the student; promises nothing."""
+    """Distil the clients' ensemble on images of a generator trained with the student; without a privacy guarantee."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Zhang et al., DENSE, NeurIPS 2022, Fed-DAFL; Chen et al., DAFL, ICCV 2019"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"steps": 3, "batch": 16, "latent": 8, "width": 4},
         "quick": QUICK | {"steps": 200, "batch": 64, "width": 16},
     }
@@ -65,19 +66,20 @@ class FedDafl(ServerDistillation):
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="the student starts as the clients' average, and takes 3 steps for 1 of the generator",
-            why="a fresh one needs DAFL's 24,000 steps; not tuned",
+            why="an untrained student needs DAFL's 24,000 steps; not tuned",
             sets={"start": "average", "student_steps": 3},
         ),
         Departure(
-            what="images of glyphs are pen strokes; what the student sees is turned and moved a little",
-            why="in few steps a generator without a prior makes patterns that only the ensemble knows; not tuned",
+            what="images of glyphs are pen strokes; the student's images are augmented by small affine maps",
+            why="in few steps a generator without a prior makes patterns that only the ensemble recognises; not tuned",
             sets={"generator": "auto", "augment": True},
         ),
         Departure(
             what="the mean of the clients' probabilities is distilled, not that of their logits",
-            why="on MNIST's attacker's part that of logits is right on 76 to 80 %, that of probabilities on 91 to 92 %",
+            why="on the attacker's part of MNIST the mean of logits is right on 76 to 80 %, that of probabilities on "
+            "91 to 92 %",
             sets={"mean": "probabilities"},
-            worth="MNIST, student datalens, three seeds: 91.1 %, of logits 77.3 %",
+            worth="MNIST, student datalens, three seeds: 91.1 %, with the mean of logits 77.3 %",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"latent": "generator=upsample|auto", "width": "generator=upsample|auto"}
@@ -89,11 +91,11 @@ class FedDafl(ServerDistillation):
     batch: Size[int] = 512
     """Images per step; at least 2, for BatchNorm."""
     generator: Literal["upsample", "strokes", "auto"] = "upsample"
-    """An upsampling network, pen strokes, or strokes where the data set's prior is the pen (auto)."""
+    """An upsampling network, pen strokes, or (auto) strokes if the data set's prior is the pen."""
     latent: Size[int] = 100
     """Length of z of an upsampling network."""
     width: Size[int] = 64
-    """Channels of its last hidden map; the first two have twice as many."""
+    """Channels of the upsampling network's last hidden layer; the first two have twice as many."""
     one_hot: float = 1.0
     """oh, weight of L_oh."""
     activation: float = 0.1
@@ -101,9 +103,9 @@ class FedDafl(ServerDistillation):
     balance: float = 5.0
     """ie, weight of L_ie, whose logarithm has base 10."""
     generator_lr: float = 1e-3
-    """Learning rate of the generator's Adam."""
+    """Learning rate of the generator's Adam optimiser."""
     augment: bool = False
-    """Images are turned, scaled, sheared and moved a little before the student and the ensemble see them in step b."""
+    """Apply small random affine maps to the images of step b, for student and ensemble."""
     optimizer: Literal["sgd", "adam"] = "adam"
     lr: float = 2e-3
     temperature: float = 1.0
@@ -120,13 +122,13 @@ class FedDafl(ServerDistillation):
         make_generator(self.generator, dataset, shape, 1, 1)
 
     def server_steps(self) -> int:
-        """Of the generator."""
+        """Return the number of generator steps."""
         return self.steps
 
     def distil(
         self, teacher: ClientEnsemble, student: Classifier, shape: tuple[int, int, int], ctx: Context, advance: Advance
     ) -> Tensor:
-        """Step 2."""
+        """Run step 2."""
         rng = ctx.generator("generator")
         generator = ctx.prepared(make_generator(self.generator, teacher.dataset, shape, self.latent, self.width))
         adam = torch.optim.Adam(generator.parameters(), lr=self.generator_lr)
@@ -148,7 +150,7 @@ class FedDafl(ServerDistillation):
         rng: torch.Generator,
         ctx: Context,
     ) -> Tensor:
-        """Step 2a: the images, detached, that the generator learnt from."""
+        """Step 2a: train the generator for one step; return its images, detached."""
         generator.train()
         with ExitStack() as stack:
             features = [stack.enter_context(recorded_features(member)) for member in teacher.members]
@@ -162,7 +164,7 @@ class FedDafl(ServerDistillation):
         return x.detach().float()
 
     def _loss(self, t: Tensor, features: list[Tensor]) -> Tensor:
-        """L_G of (n, classes) logits of the ensemble and each client's (n, d) features."""
+        """Compute L_G from (n, classes) logits of the ensemble and each client's (n, d) features."""
         activation = -torch.stack([h.abs().mean() for h in features]).mean()
         entropy = balance_loss(t, per_sample=False) / math.log(10)
         return self.one_hot * confidence_loss(t) + self.activation * activation + self.balance * entropy

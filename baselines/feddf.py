@@ -12,19 +12,19 @@ holds n_k of n private records; U unlabelled images that are not the private one
       KL(softmax(1/K sum_k f(w^k, d)) || softmax(f(w, d))), which gives w_t+1.
 3. w_R is released. R = 1 is the one-shot federation of DENSE's and DPSD's tables.
 
-What U is. The paper takes images of another public data set, or of a generator; DENSE and DPSD do not say what they
-took. Here U is data-free and made once, before anything is trained: pen strokes through random points where the data
-set's prior is the pen (digits, mnist, usps, kmnist, svhn), images of an untrained upsampling generator elsewhere
-(`--method.generator auto`), or pixels that are independent and uniform in [0, 1] (`noise`). No private image and no
-image of another data set is among them; the strokes are a prior for glyphs that was written by hand.
+The unlabelled images U. The paper takes images of another public data set, or of a generator; DENSE and DPSD do not say
+what they took. Here U is data-free and made once, before anything is trained: pen strokes through random points if the
+data set's prior is the pen (digits, mnist, usps, kmnist, svhn), otherwise images of an untrained upsampling generator
+(`--method.generator auto`), or pixels that are independent and uniform in [0, 1] (`noise`). U has no private image and
+no image of another data set; the strokes are a prior for glyphs that was written by hand.
 
-Privacy. None: weights trained on the private records leave the clients, their answers are used without noise, and the
+Privacy. None: weights trained on the private records leave the clients, their responses are used without noise, and the
 ledger says so for one record and for one client.
 
 Differs from the paper:
-- U, as said. It is kept in 8 bits, and the clients are asked about each of its images once a round, which is the same
-  as asking in every step.
-- The paper looks at a validation split of the private records every 100 steps, keeps the best model and stops early.
+- U is as described above. It is kept in 8 bits, and the clients are queried on each of its images once a round; their
+  responses in every step would be the same.
+- The paper evaluates a validation split of the private records every 100 steps, keeps the best model and stops early.
   Here the number of steps is fixed and the last model is kept: nothing is selected on test or private data.
 - All K = 5 clients take part in every round and share one architecture; their optimiser is DENSE's (SGD 0.01, momentum
   0.9, batches of 128, 200 epochs), the paper's is SGD 0.1 without momentum, 40 epochs, for 20 clients.
@@ -32,7 +32,7 @@ Differs from the paper:
   equal weights.
 - During distillation BatchNorm works in training mode, so that its statistics become those of U.
 - Clients are those of `fedavg` at the same seed; `--method.steps 0` is `fedavg`.
-- `--method.mean probabilities`, which is no paper's and of variant `working`, distils the mean of the clients'
+- `--method.mean probabilities`, an addition of variant `working`, distils the mean of the clients'
   probabilities.
 """
 
@@ -46,6 +46,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Advance, Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.generator_training import make_generator
@@ -64,18 +65,18 @@ from bench.teachers.federated import (
 )
 
 LATENT, WIDTH = 100, 32
-"""Of the untrained upsampling generator."""
+"""Length of z and width of the untrained upsampling generator."""
 AT_ONCE = 500
 SHOWN = 60
 
 
 @dataclass(frozen=True)
 class FedDf(Federation):
-    """Averages what the clients trained and distils their ensemble into the average; promises nothing."""
+    """Average the clients' models and distil their ensemble into the average; without a privacy guarantee."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Lin et al., FedDF, NeurIPS 2020, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"unlabelled": 32, "steps": 3, "batch": 16},
         "quick": QUICK | {"unlabelled": 10000, "steps": 1000},
     }
@@ -83,28 +84,29 @@ class FedDf(Federation):
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="the mean of the clients' probabilities is distilled, not that of their logits",
-            why="on MNIST's attacker's part that of logits is right on 76 to 80 %, that of probabilities on 91 to 92 %",
+            why="on the attacker's part of MNIST the mean of logits is right on 76 to 80 %, that of probabilities on "
+            "91 to 92 %",
             sets={"mean": "probabilities"},
-            worth="MNIST, student datalens, three seeds: 92.2 %, of logits 78.7 %",
+            worth="MNIST, student datalens, three seeds: 92.2 %, with the mean of logits 78.7 %",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"batch": "steps>0", "lr": "steps>0", "clip": "steps>0", "mean": "steps>0"}
 
     generator: Literal["auto", "strokes", "upsample", "noise"] = "auto"
-    """Of U: pen strokes, images of an untrained upsampling generator, or uniform pixels; auto = strokes where
-    the data set's prior is the pen, upsample elsewhere."""
+    """Source of U: pen strokes, images of an untrained upsampling generator, or uniform pixels; auto = strokes if
+    the data set's prior is the pen, else upsample."""
     unlabelled: Size[int] = 50000
-    """Images in U."""
+    """Number of images in U."""
     steps: Size[int] = 10000
     """N, distillation steps per round; 0 = none, which is fedavg."""
     batch: Size[int] = 128
     """Images of U per distillation step; at least 2, for BatchNorm."""
     lr: float = 1e-3
-    """First learning rate of the server's Adam, falling to 0 along a cosine in every round."""
+    """Initial learning rate of the server's Adam optimiser; it falls to 0 along a cosine in every round."""
     clip: float = 5.0
     """Largest L2 norm of a distillation step's gradient."""
     mean: Together = "logits"
-    """Of what the clients say on an image of U the student learns the mean: their logits, or their probabilities."""
+    """The student learns the mean of the clients' logits, or of their probabilities, on an image of U."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,7 +121,7 @@ class FedDf(Federation):
             make_generator(self.generator, dataset, shape, 1, 1)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Algorithm 1 on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""
+        """Run Algorithm 1 on `teacher.private`; the teacher's weights are not used, and `budget` has no effect."""
         clients, u = Clients(self, teacher, student, ctx), self.unlabelled_images(teacher, ctx)
         w, rng = clients.initial(), ctx.generator("distillation")
         with ctx.track("FedDF", self.rounds * (clients.steps_per_round + self.steps)) as advance:
@@ -127,14 +129,14 @@ class FedDf(Federation):
                 models = [clients.update(k, w, advance) for k in range(self.clients)]
                 w = clients.average(models)
                 if self.steps:
-                    answers = ClientEnsemble(clients, models, self.mean).answers(u, ctx)
-                    w = self._distil(clients, w, u, answers, rng, advance)
+                    responses = ClientEnsemble(clients, models, self.mean).answers(u, ctx)
+                    w = self._distil(clients, w, u, responses, rng, advance)
         clients.network.load_state_dict(w)
         return Release(clients.network.eval(), student, self.ledger(), claim=None, synthetic=to_float(u[:SHOWN]))
 
     @torch.no_grad()
     def unlabelled_images(self, teacher: Teacher, ctx: Context) -> Tensor:
-        """U, (unlabelled, c, h, w) uint8 on the context's device; of `teacher`, only shape and data set's name matter.
+        """Make U, (unlabelled, c, h, w) uint8 on the context's device, for the shape and data set of `teacher`.
 
         Raises:
             BenchError: an image size that the generator cannot make.
@@ -152,9 +154,9 @@ class FedDf(Federation):
         return torch.cat(made)[: self.unlabelled].contiguous()
 
     def _distil(
-        self, clients: Clients, w: State, u: Tensor, answers: Tensor, rng: torch.Generator, advance: Advance
+        self, clients: Clients, w: State, u: Tensor, responses: Tensor, rng: torch.Generator, advance: Advance
     ) -> State:
-        """Line 2c. Raises RunFailed if it diverged."""
+        """Run step 2c. Raises RunFailed if it diverged."""
         network = clients.network
         network.load_state_dict(w)
         network.train()
@@ -164,7 +166,7 @@ class FedDf(Federation):
             d = torch.randint(len(u), (self.batch,), generator=rng, device=u.device)
             with clients.ctx.precision():
                 ours = clients.call(to_float(u[d]))
-            loss = kd_loss(ours.float(), answers[d]).mean()
+            loss = kd_loss(ours.float(), responses[d]).mean()
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.parameters(), self.clip)

@@ -1,9 +1,9 @@
-"""GEP: DP-SGD on what each gradient has in a subspace of public gradients, and on what is left of it, noised apart.
+"""GEP: DP-SGD that clips and perturbs each gradient's part in a subspace of public gradients and the rest separately.
 
 Reference: Yu, Zhang, Chen, Liu, "Do Not Let Privacy Overbill Utility: Gradient Embedding Perturbation for Private
 Learning", ICLR 2021, Algorithm 1.
 
-The p parameters lie in G groups of p_g each. Every step:
+The p parameters are divided into G groups of p_g each. Every step:
 
 1. The anchor subspace: gradients A_g (m, p_g) of m public images with random labels; one power iteration from a
    Gaussian B_g, B_g <- orth(A_g^T A_g B_g), (p_g, k_g), k_g in proportion to sqrt(p_g).
@@ -14,25 +14,25 @@ The p parameters lie in G groups of p_g each. Every step:
 5. A step of SGD along B w + r. B-GEP (`residual` false) drops r.
 
 Privacy. For one added or removed record. B comes from released weights and public images, so that w_i and r_i are
-functions of record i alone, clipped to C0 and C1. A step's two Gaussians of multiplier sigma see the same Poisson
+functions of record i only, clipped to C0 and C1. A step's two Gaussians of multiplier sigma use the same Poisson
 sample: together they are one sampled Gaussian of multiplier sigma / sqrt(2), and the ledger has T of these; B-GEP has T
-of sigma. The public images are in no account: a row has the flag `public-data`. The number of records is public, and
-choosing hyper-parameters is in no epsilon.
+of sigma. The public images are not accounted: a row has the flag `public-data`. The number of records is public, and
+choosing hyper-parameters is not accounted.
 
 Published accounting: the authors' code doubles the Renyi divergence of a sampled Gaussian of multiplier sigma, as if w
-and r had each a sample of their own. That is less than the truth, hardly in the paper's regime and by half elsewhere
-(500 steps of sigma 1 at q 0.02: 4.95 published, 8.4 by the same conversion of what is done). It is the claim, disputed
-for `two-samples-for-one`; `--account accounted` solves for the ledger.
+and r had independent samples. That is below the true epsilon, slightly in the paper's regime and by half elsewhere (500
+steps of sigma 1 at q 0.02: 4.95 published, 8.4 by the same conversion for the actual mechanism). It is the claim,
+disputed for `two-samples-for-one`; `--account accounted` solves for the ledger.
 
 Differs from the paper:
-- Batches are Poisson samples, where the code has shuffled ones.
-- The networks are those of `dp-sgd`, where the paper has a ResNet-20, so that the two differ in the gradient alone; the
-  G groups are equal shares of all parameters in their order.
-- The public images are unlabelled ones of the private data's own distribution (`--method.images public`) or a prior's
-  drawings, which no data went into (`prior`), where the paper has down-sampled ImageNet. Fewer than m are used where
-  there are fewer, and k_g is at most their number.
-- Tier quick computes the subspace every 10 steps: post-processing of released weights either way.
-- The weights of the last step are released, where the code keeps those of the best epoch on the test set.
+- Batches are Poisson samples; the code shuffles.
+- The networks are those of `dp-sgd` instead of a ResNet-20, so that the two methods differ only in the gradient; the G
+  groups are equal shares of all parameters in their order.
+- The public images are unlabelled ones of the private data's distribution (`--method.images public`) or draws of a
+  prior that does not depend on data (`prior`), instead of down-sampled ImageNet. If there are fewer than m, all are
+  used, and k_g is at most their number.
+- Tier quick computes the subspace every 10 steps; this is post-processing of released weights in any case.
+- The weights of the last step are released; the code keeps those of the best epoch on the test set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -49,6 +49,7 @@ from torch import Tensor
 
 from bench import priors, validate
 from bench.api import Context, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate
@@ -63,7 +64,7 @@ from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Unit
 
 FALLS = ((0.5, 0.1), (0.75, 0.1))
-"""The rate falls to a tenth halfway, and to a hundredth at three quarters."""
+"""The rate falls to a tenth at half of the steps, and to a hundredth at three quarters."""
 HIGHEST_ORDER = 256
 PLAYED_LANES = 32
 DISPUTED = "two-samples-for-one"
@@ -71,12 +72,12 @@ DISPUTED = "two-samples-for-one"
 
 @dataclass(frozen=True)
 class Gep(PrivateTraining):
-    """DP-SGD whose gradients are noised in a subspace of public ones and outside of it; the network is released."""
+    """DP-SGD with separate noise in a subspace of public gradients and outside of it; the network is released."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Yu et al., ICLR 2021, Algorithm 1"
     source: ClassVar[str] = "GEP (Yu et al. 2021, Algorithm 1)"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "anchors": 24, "bases": 9},
         "quick": {"batch": 256, "steps": 200, "anchors": 256, "bases": 99, "every": 10, "network": "relu-cnn"},
     }
@@ -84,7 +85,7 @@ class Gep(PrivateTraining):
     only_with: ClassVar[dict[str, str]] = {"residual_clip": "residual=true"}
 
     batch: Size[int] = 1000
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 10_000
     """T; 10,000 are 200 passes over 50,000 records. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 2.3
@@ -96,21 +97,21 @@ class Gep(PrivateTraining):
     rate: float = 0.1
     """eta, learning rate of SGD; it falls to a tenth halfway and to a hundredth at three quarters, unless `decay`."""
     weight_decay: float = 2e-4
-    """Of SGD."""
+    """Weight decay of SGD."""
     anchors: Size[int] = 2000
-    """m, public images; all of them where there are fewer."""
+    """m, number of public images; all of them if there are fewer."""
     bases: Size[int] = 1000
-    """k, dimensions of the anchor subspaces of all groups together."""
+    """k, total dimension of the anchor subspaces of all groups."""
     parts: int = 3
-    """G, groups of parameters with a subspace of their own."""
+    """G, groups of parameters, each with a separate subspace."""
     power_iterations: int = 1
-    """Power iterations by which a subspace is found."""
+    """Power iterations to find a subspace."""
     every: Size[int] = 1
     """Steps between two computations of the subspaces."""
     residual: bool = True
     """Release the residual too; false = B-GEP."""
     images: Literal["public", "prior"] = "public"
-    """Anchors: public images (flag `public-data`), or drawings of the data set's prior, which no data went into."""
+    """Anchors: public images (flag `public-data`), or draws of the data set's prior, which does not depend on data."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -119,15 +120,15 @@ class Gep(PrivateTraining):
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]
-        """The private records, and the public images where they are the anchors."""
+        """The private records, and public images if they are the anchors."""
         return frozenset({"private_data"} | ({"public_data"} if self.images == "public" else set()))
 
     def least_public(self) -> int:
-        """One image has a gradient."""
+        """Return the smallest number of public images, one."""
         return 1
 
     def settings(self, dataset: str) -> DpSgdSettings:
-        """As of `dp-sgd`; the mechanism's multiplier is that of w and r together."""
+        """Return the settings of `dp-sgd` with the multiplier of w and r together."""
         return replace(
             super().settings(dataset),
             multiplier=self.multiplier / self._together(),
@@ -136,7 +137,7 @@ class Gep(PrivateTraining):
         )
 
     def _together(self) -> float:
-        """sigma over the multiplier of the one Gaussian that a step is."""
+        """Return sigma over the multiplier of the single Gaussian of a step."""
         return math.sqrt(2) if self.residual else 1.0
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:
@@ -162,7 +163,7 @@ class Gep(PrivateTraining):
         return Lanes.rows(PLAYED_LANES)
 
     def _played_gradients(self, lanes: Lanes) -> dict[str, Tensor]:
-        """Of the records, then of an anchor for each of them, which has half of its coordinates."""
+        """Return gradients of the records, then of an anchor for each record, which has half of its coordinates."""
         own = lanes.gradients(max(self.clip, self.residual_clip))
         first, last = own[FIRST].clone(), own[LAST].clone()
         first[:, :, 1:], last[:, 1:] = 0.0, 0.0
@@ -182,7 +183,7 @@ class Gep(PrivateTraining):
         return lambda model, gradients: Embedding(self, model, gradients, (images, labels), rng)
 
     def _anchors(self, teacher: Teacher, rng: torch.Generator) -> Tensor:
-        """(m, c, h, w) in [0, 1]."""
+        """Return the anchors, (m, c, h, w) in [0, 1]."""
         if self.images == "prior":
             return priors.for_dataset("auto", teacher.dataset).draw(self.anchors, teacher.shape, rng)
         public = teacher.public_images().to(rng.device)
@@ -219,40 +220,37 @@ class Embedding:
 
     @torch.no_grad()
     def begin(self, step: int) -> None:
-        """1: B_g of every group, (p_g, k_g) float64, of the weights at hand and public images alone."""
+        """Step 1: compute B_g of every group, (p_g, k_g) float64, from the current weights and public images only."""
         if step % self.by.every:
             return
-        found = [self._anchor_gradients(*part) for part in self._chunks()]
+        images, labels = self.anchors
+        found = []
+        for x, y in zip(images.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):
+            with torch.enable_grad():
+                found.append(self._flat(self.gradients(x.repeat_interleave(self.by.views, 0), y)))
         rows = torch.cat(found).split(self.sizes, 1)
         self.bases = [self._subspace(a, k).double() for a, k in zip(rows, self.dimensions, strict=True)]
 
-    def _chunks(self) -> list[tuple[Tensor, Tensor]]:
-        images, labels = self.anchors
-        return list(zip(images.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True))
-
-    def _anchor_gradients(self, images: Tensor, labels: Tensor) -> Tensor:
-        with torch.enable_grad():
-            return self._flat(self.gradients(images.repeat_interleave(self.by.views, 0), labels))
-
     def _subspace(self, a: Tensor, k: int) -> Tensor:
+        """Find the leading k directions of (m, p_g) anchor gradients by power iterations: (p_g, k)."""
         basis = torch.randn(a.shape[1], k, generator=self.rng, device=a.device)
         for _ in range(self.by.power_iterations):
             basis, _ = torch.linalg.qr(a.T @ (a @ basis))
         return basis
 
     def _flat(self, gradients: dict[str, Tensor]) -> Tensor:
-        """(n, p)."""
+        """Concatenate the gradients of all parameters to (n, p)."""
         return torch.cat([gradients[name].flatten(1) for name in self.shapes], 1)
 
     def groups(self) -> list[ClippingGroup]:
-        """3, 4: C0 and C1 at equal shares of the loss, hence sigma C0 and sigma C1 as noise."""
+        """Return the clipping groups of steps 3 and 4: noise sigma C0 on the embedding, sigma C1 on the residual."""
         if not self.by.residual:
             return [ClippingGroup(("embedding",), self.by.clip, 1.0)]
         bounds = {"embedding": self.by.clip, "residual": self.by.residual_clip}
         return [ClippingGroup((name,), bound, 1 / len(bounds)) for name, bound in bounds.items()]
 
     def zeros(self) -> dict[str, Tensor]:
-        """w of sum k_g numbers, r of p."""
+        """Return zeros for w (sum of all k_g) and r (p)."""
         lengths = {"embedding": sum(self.dimensions), "residual": sum(self.sizes)}
         device = self.anchors[0].device
         return {
@@ -262,7 +260,7 @@ class Embedding:
         }
 
     def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-        """2: in float64, in which a row's rounding hardly depends on its place among the others."""
+        """Step 2, in float64, so that a row's rounding hardly depends on its position in the batch."""
         rows = self._flat(gradients).double()
         parts = list(zip(rows.split(self.sizes, 1), self.bases, strict=True))
         w = [part @ basis for part, basis in parts]
@@ -273,7 +271,7 @@ class Embedding:
         return {"embedding": torch.cat(w, 1), "residual": rows}
 
     def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
-        """5: B w + r, in the shapes of the parameters."""
+        """Step 5: return B w + r in the shapes of the parameters."""
         parts = zip(mean["embedding"].split(self.dimensions), self.bases, strict=True)
         flat = torch.cat([basis @ w for w, basis in parts])
         if self.by.residual:
@@ -283,7 +281,7 @@ class Embedding:
 
 
 def published_epsilon(sampling: float, sigma: float, steps: int, delta: float) -> float:
-    """Epsilon by the authors' code: twice the Renyi divergence of T sampled Gaussians of multiplier sigma.
+    """Compute epsilon as the authors' code: twice the Renyi divergence of T sampled Gaussians of multiplier sigma.
 
     A sampled Gaussian's is log(sum_k C(a, k) (1 - q)^(a - k) q^k e^((k^2 - k) / (2 sigma^2))) / (a - 1) at whole orders
     a, and epsilon = least over a of 2 T times it + log(1 / delta) / (a - 1); infinite without noise. The code has

@@ -1,4 +1,4 @@
-"""GM-DP: DP-SGD in which the gradient of every layer is clipped on its own, accounted as one Gaussian.
+"""GM-DP: DP-SGD with separate clipping of every layer's gradient, accounted as one Gaussian.
 
 Reference: McMahan et al., "A General Approach to Adding Differential Privacy to Iterative Training Procedures",
 arXiv 1812.06210, 2018, separate clipping of groups of parameters.
@@ -7,22 +7,23 @@ As `dp-sgd`, with the parameters in m groups, one a layer (a weight and its bias
 clipped to C_g = C / sqrt(m) and gets noise N(0, z_g^2 C_g^2) with z_g = z sqrt(m).
 
 Privacy. The groups together are one Gaussian of multiplier (sum_g z_g^-2)^(-1/2) = z, and they share the sample: one
-Poisson-sampled Gaussian of multiplier z a step, not m of them. Else as `dp-sgd`: one added or removed record, claim and
-account the same number.
+Poisson-sampled Gaussian of multiplier z a step, not m of them. Otherwise as `dp-sgd`: one added or removed record,
+claim and account are the same number.
 
 Differs from the paper:
-- The paper is a framework without an accuracy of its own; groups, networks and settings are left to its user. Here the
-  groups are the layers, with equal shares of C and of the privacy loss, which makes the noise that of `dp-sgd` at the
-  same C and z; networks and settings are those of `dp-sgd`.
-- Joint clipping with a scale per group and adaptive clipping norms are not offered.
-- Accounted by privacy loss distributions, where the paper has moments; batches are Poisson samples of single records.
+- The paper is a framework without reported accuracies; groups, networks and settings are left to the user. Here the
+  groups are the layers, with equal shares of C and of the privacy loss, so that the noise equals that of `dp-sgd` at
+  the same C and z; networks and settings are those of `dp-sgd`.
+- Joint clipping with a scale per group and adaptive clipping norms are not implemented.
+- Accounted by privacy loss distributions instead of moments; batches are Poisson samples of single records.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from bench.api.context import Tiers
 from bench.dp_training.clipping import Clipping
 from bench.dp_training.private_classifier import QUICK, SMOKE, PrivateTraining
 
@@ -35,4 +36,4 @@ class GmDp(PrivateTraining):
     reference: ClassVar[str] = "McMahan et al., arXiv 1812.06210 (2018), separate clipping"
     source: ClassVar[str] = "GM-DP (McMahan et al. 2018, separate clipping)"
     clipping: ClassVar[Clipping] = "layer"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": {**QUICK, "network": "relu-cnn"}}
+    tiers: ClassVar[Tiers] = {"smoke": SMOKE, "quick": {**QUICK, "network": "relu-cnn"}}

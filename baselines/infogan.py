@@ -1,19 +1,19 @@
-"""InfoGAN: a student of images of a GAN whose codes can be read off them, trained on the private ones (DGD's Fig. 4).
+"""InfoGAN: a student trained on images of a GAN of the private images with recoverable codes (DGD's Fig. 4).
 
 Reference: Chen, Duan, Houthooft, Schulman, Sutskever, Abbeel, "InfoGAN: Interpretable Representation Learning by
 Information Maximizing Generative Adversarial Nets", NeurIPS 2016, equations (5) and (6); the student is that of Ge et
-al., DGD, IEEE TIP 2023, section IV-B. z is noise, c a code of one category and some numbers, Q(c | x) reads it off an
-image and shares all layers with D but the last.
+al., DGD, IEEE TIP 2023, section IV-B. z is noise, c a code of one category and some numbers, Q(c | x) predicts it from
+an image and shares all layers with D except the last.
 
 1. L_I = E log Q(c | G(z, c)) + H(c), a lower bound of the mutual information of c and G(z, c) (5).
-2. `gan_steps` times: D and Q take a step of Adam on V(D, G) - lambda L_I, D's way, then G takes one on the same, its
-   own way (6). V(D, G) = E log D(x) + E log(1 - D(G(z, c))).
-3. The student learns the teachers' noisy votes on images of G, and further ones without answers.
+2. `gan_steps` times: D and Q take a step of Adam up V(D, G) + lambda L_I, then G takes one down V(D, G) - lambda L_I
+   (6). V(D, G) = E log D(x) + E log(1 - D(G(z, c))).
+3. The student learns the teachers' noisy votes on images of G, and further images without votes.
 
-z is even in [-1, 1], the category even over 10, numbers even in [-1, 1]; Q gives the category's probabilities and the
-means of Gaussians of deviation 1 for the numbers.
+z is uniform in [-1, 1], the category uniform over 10, numbers uniform in [-1, 1]; Q returns the category's
+probabilities and the means of Gaussians of deviation 1 for the numbers.
 
-Privacy. None: D, Q and G are trained on the private images as they are, and the ledger says so.
+Privacy. None: D, Q and G are trained on the private images without noise, and the ledger says so.
 
 Differs from the paper:
 - Constants, and that G descends -E log D(G(z, c)), are those of the released code for MNIST: 5,000 steps of 128 images,
@@ -29,13 +29,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bench.api import Context, Sampler, uniform_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.unprotected_images import DEPARTURES, QUICK, SMOKE, UnprotectedGenerator
@@ -51,11 +52,11 @@ BETAS = (0.5, 0.999)
 
 @dataclass(frozen=True)
 class InfoGan(UnprotectedGenerator):
-    """Images of a GAN that tells its codes; promises nothing."""
+    """A student of images of a GAN with recoverable codes; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen et al., InfoGAN, NeurIPS 2016, Eq. 6; Ge et al., DGD, Fig. 4"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"gan_steps": 3, "gan_batch": 8, "latent": 6, "width": 4},
         "quick": QUICK | {"gan_steps": 1500, "width": 16},
     }
@@ -64,7 +65,7 @@ class InfoGan(UnprotectedGenerator):
     gan_steps: Size[int] = 5000
     """Steps of D with Q, and of G."""
     gan_batch: Size[int] = 128
-    """Images per step, real ones and generated ones each."""
+    """Number of real images, and of generated images, per step."""
     rate: float = 2e-4
     """Learning rate of D and Q (Adam, beta_1 0.5)."""
     rate_generator: float = 1e-3
@@ -74,11 +75,11 @@ class InfoGan(UnprotectedGenerator):
     latent: Size[int] = 62
     """Length of z."""
     categories: int = 10
-    """Values of the code's category."""
+    """Number of values of the code's category."""
     numbers: int = 2
-    """Numbers in the code."""
+    """Number of continuous values in the code."""
     width: Size[int] = 64
-    """Channels of the narrowest hidden maps of generator and discriminator."""
+    """Channels of the narrowest hidden layers of generator and discriminator."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,19 +90,19 @@ class InfoGan(UnprotectedGenerator):
         positive(self, "rate", "rate_generator")
 
     def sampler(self, shape: Shape, classes: int, dataset: str) -> Sampler:
-        """G, of (z, c)."""
+        """Build G with its inputs (z, c)."""
         length = self.latent + self.categories + self.numbers
         return Sampler(DeconvGenerator(shape, length, self.width), self._latents)
 
     def _latents(self, count: int, rng: torch.Generator) -> Tensor:
-        """(count, latent + categories + numbers): z, the category one-hot, the numbers."""
+        """Draw (count, latent + categories + numbers): z, the one-hot category, the numbers."""
         z = uniform_latents(self.latent)(count, rng)
         category = torch.randint(self.categories, (count,), generator=rng, device=rng.device)
         numbers = uniform_latents(self.numbers)(count, rng)
         return torch.cat([z, F.one_hot(category, self.categories).to(z.dtype), numbers], 1)
 
     def train(self, sampler: Sampler, shape: Shape, images: Tensor, labels: Tensor, ctx: Context) -> None:
-        """Steps 1 and 2; of the labels nothing is used."""
+        """Run steps 1 and 2; labels are not used."""
         rng, g = ctx.generator("InfoGAN"), sampler.generator.train()
         d = ctx.prepared(Critic(shape, self.width, 1 + self.categories + self.numbers)).train()
         of_d = torch.optim.Adam(d.parameters(), lr=self.rate, betas=BETAS)
@@ -114,20 +115,20 @@ class InfoGan(UnprotectedGenerator):
                 with torch.no_grad():
                     made = g(zc)
                 real, fake = d(to_float(images[next(batches)])), d(made)
-                told = self.told(fake[:, 1:], zc[:, self.latent :])  # (5)
-                descend(of_d, source_loss(real[:, 0], fake[:, 0]) - self.information * told)  # (6)
+                bound = self.information_bound(fake[:, 1:], zc[:, self.latent :])  # (5)
+                descend(of_d, source_loss(real[:, 0], fake[:, 0]) - self.information * bound)  # (6)
                 zc = sampler.latents(size, rng)
                 fake = d(g(zc))
-                told = self.told(fake[:, 1:], zc[:, self.latent :])
-                descend(of_g, non_saturating_loss(fake[:, 0]) - self.information * told)
+                bound = self.information_bound(fake[:, 1:], zc[:, self.latent :])
+                descend(of_g, non_saturating_loss(fake[:, 0]) - self.information * bound)
                 advance(1)
 
-    def told(self, q: Tensor, code: Tensor) -> Tensor:
-        """L_I of (5), in nats, batch mean.
+    def information_bound(self, q: Tensor, code: Tensor) -> Tensor:
+        """Compute L_I of (5), in nats, batch mean.
 
         Args:
-            q: (n, categories + numbers) of Q: the category's logits, the numbers' means.
-            code: (n, categories + numbers) that the images were made of: one-hot, then the numbers.
+            q: (n, categories + numbers) outputs of Q: the category's logits, the numbers' means.
+            code: (n, categories + numbers) code of the generated images: one-hot category, then the numbers.
         """
         split = [self.categories, self.numbers]
         (logits, means), (category, numbers) = q.split(split, 1), code.split(split, 1)

@@ -1,31 +1,31 @@
-"""Label-only DP-SGD: of a batch's gradient only the part that labels enter is kept secret, and noise is added to it.
+"""Label-only DP-SGD: noise is added only to the part of a batch's gradient that depends on labels.
 
 Reference: Yuan, Shen, Mironov, Nascimento, "Practical, Label Private Deep Learning Training based on Secure Multiparty
 Computation and Differential Privacy", IACR ePrint 2021/835, NeurIPS PriML workshop 2021: one party has the images,
-another one the labels, and noisy information is released during a joint computation. Here is what differential privacy
-does in it, without the cryptography. theta the weights, z_i the logits of record i, p_i their softmax, J_i the Jacobian
-of z_i with respect to theta, e_c a one-hot vector:
+another one the labels, and noisy information is released during a joint computation. This is its differentially private
+part without the cryptography. theta are the weights, z_i the logits of record i, p_i their softmax, J_i the Jacobian of
+z_i with respect to theta, e_c a one-hot vector:
 
-1. Records are shuffled without a look at labels and passed over E times, in batches of B.
-2. s_i = min(1, C / max over c, c' of ||J_i^T (e_c - e_c')||): the party with the images bounds what a label can change.
+1. Records are shuffled independently of labels and passed over E times, in batches of B.
+2. s_i = min(1, C / max over c, c' of ||J_i^T (e_c - e_c')||): the party with the images bounds the effect of a label.
 3. The gradient of the cross-entropy is the sum of J_i^T (p_i - e_{y_i}). The clear part is sum_i s_i J_i^T p_i; the
    secret part, linear in one-hot labels, is released as sum_i s_i J_i^T e_{y_i} + N(0, sigma^2 C^2 I).
 4. theta takes a step of SGD along (clear - secret) / B.
 
-The undefended teacher of the run is used for nothing.
+The undefended teacher of the run is not used.
 
-Privacy. Replacing label y_i by y' moves the secret part of the one batch of a pass that holds i by
+Privacy. Replacing label y_i by y' moves the secret part of the one batch of a pass that has i by
 s_i ||J_i^T (e_{y_i} - e_{y'})|| <= C, and nothing else: one Gaussian mechanism of multiplier sigma a pass, E in all,
-for one label replaced (unit `label`). Later steps see earlier releases, which adaptive composition covers. Nothing is
-gained by drawing batches at random: the party with the images knows who is in them. The images are used unprotected
-(unit `example`: nothing is promised).
+for one label replaced (unit `label`). Later steps depend on earlier releases, which adaptive composition covers. Random
+batches do not amplify privacy: the party with the images knows their records. The images are used unprotected (unit
+`example`: no guarantee).
 
 Differs from the paper:
-- It is a reconstruction: the protocol itself, its settings and its theorem were not at hand. The claim is what the
-  bench's accountant proves; E, B, C and the rates are this project's.
-- The computation of the secret part by secure multiparty computation is left out, and its cost too.
-- The network stays in evaluation mode: no dropout, and BatchNorm, which would mix records, keeps the statistics of a
-  fresh network.
+- It is a reconstruction: the protocol itself, its settings and its theorem were not available. The claim is computed by
+  the bench's accountant; E, B, C and the rates are this project's.
+- The secure multiparty computation of the secret part is left out, and so is its cost.
+- The network stays in evaluation mode: no dropout, and BatchNorm, which would mix records, keeps its initial
+  statistics.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -42,6 +42,7 @@ from torch import Tensor, nn
 
 from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, ROOM
@@ -58,54 +59,56 @@ from bench.privacy.noise import Noise
 SOURCE = "label-only DP-SGD after Yuan et al. 2021, by the bench's accountant"
 WHY = "noise on the labels' part of a batch's gradient; a label is in one batch of a pass"
 MOST_NUMBERS, MOST_OF_A_RECORD = 1 << 25, 1 << 27
-"""Of the Jacobians that are held at once."""
+"""Largest number of entries of the Jacobians in memory, and of one record's Jacobian."""
 PLAYED = 64
-"""Records that are played with at once."""
+"""Plays that one release of an audit game simulates."""
 Parts = tuple[Tensor, Tensor]
 """The clear and the secret part of a gradient, (P,) float64 each."""
 Split = Callable[[Tensor], Parts]
+"""Maps the indices of a batch's records to the parts of its gradient."""
 
 
 @dataclass(frozen=True)
 class LabelProtocol:
-    """DP-SGD whose noise protects labels alone, as the images are public."""
+    """DP-SGD with noise that protects only labels; images are public."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Yuan et al., ePrint 2021/835, the differentially private part, reconstructed"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     releases_images: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.LABEL)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"epochs": 1}, "quick": {"epochs": 20}}
+    tiers: ClassVar[Tiers] = {"smoke": {"epochs": 1}, "quick": {"epochs": 20}}
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="the last layer of scatter-linear is trained, on wavelet features (of colours' mean) without data",
-            why="the noise is on every weight, and 20 passes do not teach convolutions under it; a layer's Jacobian is "
-            "known besides, where that of a whole network takes a backward pass for every class and record",
+            what="only the last layer of scatter-linear is trained, on fixed wavelet features (of the mean over "
+            "colours)",
+            why="every weight gets noise, and with it 20 passes do not train convolutions; the Jacobian of one layer "
+            "has a closed form, that of a whole network takes a backward pass for every class and record",
             sets={"network": "scatter-linear"},
         ),
         Departure(
             what="all records are one batch, and the rate is 0.3",
-            why="noise over signal is least with the largest batch; the rate is the best of 0.03, 0.3 and 3 for 1,200 "
-            "images of USPS at epsilon 1, tier quick, one seed, tested on 1,000 others",
+            why="the ratio of noise to signal is smallest for the largest batch; the rate is the best of 0.03, 0.3 and "
+            "3 for 1,200 images of USPS at epsilon 1, tier quick, one seed, tested on 1,000 others",
             sets={"batch": 0, "rate": 0.3},
-            worth="78 % there for 61 % at 0.03 and 71 % at 3",
+            worth="78 % there, 61 % at 0.03 and 71 % at 3",
         ),
     )
 
     label_epsilon: float = 1.0
-    """epsilon of one label, where no budget determines it (--epsilon none or --solve none)."""
+    """epsilon of one label if the budget does not determine it (--epsilon none or --solve none)."""
     epochs: Size[int] = 50
     """E, passes over the records; the noise grows with sqrt(E)."""
     batch: Size[int] = 1024
-    """B, records per step; those that do not fill a batch are left out of a pass. 0 = all of them in one step."""
+    """B, records per step; an incomplete last batch of a pass is left out. 0 = all records in one step."""
     clip: float = 1.0
-    """C, the most that a label may change of the secret part."""
+    """C, largest change of the secret part by one label."""
     rate: float = 0.1
     """Learning rate of SGD."""
     momentum: float = 0.9
     """Momentum of SGD."""
     network: str = "student"
-    """Network trained and released: student = the run's --student, or a name."""
+    """Network that is trained and released: student = the run's --student, or the name of a network."""
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "epochs")
@@ -116,21 +119,21 @@ class LabelProtocol:
 
     @property
     def trains_student(self) -> bool:
-        """Whether it builds the run's network, and no other one."""
+        """Whether the run's --student network is trained."""
         return self.network == "student"
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse what label privacy cannot promise, and an unknown network, before anything is trained."""
+        """Refuse budgets that label privacy cannot meet, and an unknown network, before anything is trained."""
         self._sigma(budget)
         if self.network != "student":
             nets.check(self.network)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
-        """The networks that are built besides the teacher's."""
+        """Return the networks that are built in addition to the teacher's."""
         return (student if self.network == "student" else self.network,)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Steps 1 to 4 on `teacher.private`; `teacher.model` is used for nothing."""
+        """Train by steps 1 to 4 on `teacher.private`; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         sigma, name = self._sigma(budget), student if self.network == "student" else self.network
         model = ctx.prepared(nets.build(name, teacher.shape, teacher.classes)).eval()
@@ -157,9 +160,9 @@ class LabelProtocol:
             raise RuntimeError("label-only DP-SGD: the weights became NaN or infinite; lower the learning rate")
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The secret part of one pass, of a record whose label is one of two classes: what an audit plays.
+        """Return the game of an audit: the secret part of one pass, with a record of one of two classes.
 
-        The network is linear, and records are bright in pixels of their own, so that one release is PLAYED plays.
+        The network is linear, and every record has a separate bright pixel, so that one release simulates PLAYED plays.
         """
         sigma, fixed = self._sigma(budget), self._fixed_features(dataset, classes)
         images = (255 * torch.eye(PLAYED, dtype=torch.uint8)).view(PLAYED, 1, 1, PLAYED)
@@ -179,14 +182,14 @@ class LabelProtocol:
         return accounted_game(play, ledger, budget.delta, describe, Unit.LABEL)
 
     def _fixed_features(self, dataset: str, classes: int) -> bool:
-        """Whether the named network has weights in its last layer alone."""
+        """Whether only the last layer of the named network has weights."""
         if self.network == "student":
             return False
         body = nets.build(self.network, data.facts(dataset).shape or (1, 28, 28), classes).body
         return isinstance(body, SmallNet) and not list(body.trunk.parameters())
 
     def _sigma(self, budget: Budget) -> float:
-        """The least sigma at which E releases stay within the budget; 0 for an infinite epsilon."""
+        """Return the smallest sigma with which E releases meet the budget; 0 for an infinite epsilon."""
         if budget.solve == "steps":
             raise BenchError("--solve steps: the number of passes is an option here; use --solve sigma")
         epsilon = label_epsilon(budget, self.label_epsilon)
@@ -212,16 +215,16 @@ class LabelProtocol:
 
 
 def noisy_parts(split: Split, chosen: Tensor, std: float, noise: Noise) -> Parts:
-    """The clear part, and the secret one with noise: all that is taken of the labels of the `chosen` records.
+    """Return the clear part, and the secret part with noise: the only use of the labels of the `chosen` records.
 
-    Training and the audit's game call this one function.
+    Both training and the audit's game call this function.
     """
     clear, secret = split(chosen)
     return clear, noise.gaussian(secret, std)
 
 
 def played_layer(bias: bool = False) -> nn.Linear:
-    """The last layer of a game's network: two classes that are even."""
+    """Build the last layer of an audit game's network: two classes with zero weights."""
     layer = nn.Linear(PLAYED, 2, bias=bias)
     for weight in layer.parameters():
         nn.init.zeros_(weight)
@@ -229,7 +232,7 @@ def played_layer(bias: bool = False) -> nn.Linear:
 
 
 class PlayedHead(SmallNet):
-    """A game's network whose features are the pixels."""
+    """Network of an audit game whose features are the pixels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -237,7 +240,7 @@ class PlayedHead(SmallNet):
 
 
 def splitter(model: Classifier, images: Tensor, labels: Tensor, clip: float) -> Split:
-    """Steps 2 and 3 of the records of given numbers: of all weights, or of the last layer where only that has any."""
+    """Return a function for steps 2 and 3: of all weights, or of the last layer if only that has weights."""
     body = model.body
     if isinstance(body, SmallNet) and not list(body.trunk.parameters()):
         with torch.no_grad():
@@ -247,7 +250,7 @@ def splitter(model: Classifier, images: Tensor, labels: Tensor, clip: float) -> 
 
 
 def of_all_weights(model: Classifier, images: Tensor, labels: Tensor, clip: float) -> Parts:
-    """Both parts by the Jacobians themselves, some records at a time; weights in the order of `parameters()`."""
+    """Compute both parts from the Jacobians of all weights, which are ordered as `parameters()`."""
     parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     numbers = sum(p.numel() for p in parameters.values())
     classes = int(model(to_float(images[:1])).shape[1])
@@ -260,8 +263,9 @@ def of_all_weights(model: Classifier, images: Tensor, labels: Tensor, clip: floa
     clear, secret = (torch.zeros(numbers, dtype=torch.float64, device=images.device) for _ in range(2))
     if numbers * classes > MOST_OF_A_RECORD:
         raise BenchError(
-            f"label-protocol: {numbers:,} weights times {classes} classes are {numbers * classes:,} numbers of one "
-            f"record; expected at most {MOST_OF_A_RECORD:,}: a smaller --student, or --method.network scatter-linear"
+            f"label-protocol: the Jacobian of one record has {numbers:,} weights times {classes} classes = "
+            f"{numbers * classes:,} entries; expected at most {MOST_OF_A_RECORD:,}: use a smaller --student, or "
+            "--method.network scatter-linear"
         )
     size = max(1, min(MOST_CHUNK, MOST_NUMBERS // (numbers * classes)))
     for part, own in zip(images.split(size), labels.split(size), strict=True):
@@ -273,8 +277,8 @@ def of_all_weights(model: Classifier, images: Tensor, labels: Tensor, clip: floa
 
 
 def parts(jacobians: Tensor, p: Tensor, labels: Tensor, clip: float) -> Parts:
-    """sum_i s_i J_i^T p_i and sum_i s_i J_i^T e_{y_i}, of (n, K, P) Jacobians, (n, K) probabilities and (n,) labels."""
-    # In float64: in float32 another label would move the rounding of the whole sum, by more than C in the end
+    """Compute sum_i s_i J_i^T p_i and sum_i s_i J_i^T e_{y_i} from (n, K, P) Jacobians, (n, K) p and (n,) labels."""
+    # In float64: in float32 another label would change the rounding errors of the whole sum, by more than C in total
     scaled = factors(jacobians, clip)[:, None, None].double() * jacobians.nan_to_num(0.0, 0.0, 0.0).double()
     own = F.one_hot(labels, p.shape[1]).double()
     clear, secret = (torch.einsum("nk,nkp->p", each, scaled) for each in (p.nan_to_num(0.0).double(), own))
@@ -282,9 +286,9 @@ def parts(jacobians: Tensor, p: Tensor, labels: Tensor, clip: float) -> Parts:
 
 
 def factors(jacobians: Tensor, clip: float) -> Tensor:
-    """(n,) s_i, of (n, K, P) Jacobians; 0 for a record with a number that is not finite.
+    """Compute (n,) factors s_i of (n, K, P) Jacobians; 0 for a record with NaN or infinity.
 
-    Differences of classes are what is bounded: the mean over classes is taken off before norms are, against rounding.
+    The differences of classes are bounded: the mean over classes is subtracted before the norms, against rounding.
     """
     centred = jacobians - jacobians.mean(1, keepdim=True)
     gram = centred @ centred.mT
@@ -296,7 +300,7 @@ def factors(jacobians: Tensor, clip: float) -> Tensor:
 
 @torch.no_grad()
 def of_last_layer(head: torch.nn.Linear, rows: Tensor, labels: Tensor, clip: float) -> Parts:
-    """The same where only the last layer has weights: J_i^T e_c is the (row, 1) of record i in the place of class c."""
+    """Compute both parts if only the last layer has weights: J_i^T e_c is the (row, 1) of record i at class c."""
     numbers = (head.out_features, head.in_features + 1)
     clear, secret = (torch.zeros(numbers, dtype=torch.float64, device=rows.device) for _ in range(2))
     for part, own in zip(rows.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):
@@ -309,6 +313,6 @@ def of_last_layer(head: torch.nn.Linear, rows: Tensor, labels: Tensor, clip: flo
 
 
 def assign(parameters: list[torch.nn.Parameter], gradient: Tensor) -> None:
-    """Put a (P,) gradient where an optimiser looks for it."""
+    """Store a (P,) gradient in the parameters' `grad`."""
     for p, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
         p.grad = part.view_as(p).to(p.dtype)

@@ -1,22 +1,23 @@
-"""Label smoothing: the undefended training with softened labels. A reference without a teacher and without a promise.
+"""Label smoothing: undefended training with smoothed labels; a reference without a teacher or a privacy guarantee.
 
 Reference: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", CVPR 2016, section 7; Struppek,
 Hintersdorf, Kersting, "Be Careful What You Smooth For: Label Smoothing Can Be a Privacy Shield but Also a Catalyst for
 Model Inversion Attacks", ICLR 2024, for negative smoothing as a defence.
 
-1. A network of the teacher's architecture (or the student's) is trained on the private records as the undefended
-   teacher is, by cross-entropy to (1 - alpha) onehot(y) + alpha / classes.
+1. A network of the teacher's architecture (or the student's) is trained on the private records like the undefended
+   teacher, by cross-entropy to (1 - alpha) onehot(y) + alpha / classes.
 2. It is released.
 
-Privacy. None: the private records train what is released, and the ledger says so. Smoothing changes how much an
-inversion attack finds, positive smoothing mostly for the worse, negative for the better; it proves nothing.
+Privacy. None: the released network is trained on the private records, and the ledger says so. Smoothing changes the
+success of inversion attacks: positive smoothing mostly increases it, negative smoothing reduces it, without a
+guarantee.
 
 Differs from the paper:
 - The recipe is `standard` of the bench's teachers (AdamW, a warm-up and a cosine, small shifts), so that the network
-  differs from an undefended one of that recipe in its labels alone. Other recipes and options of `--teacher.X` do not
-  reach it: beside such a teacher it differs in those too.
-- Negative smoothing is on from the first step; Struppek et al. begin without it and grow it over the first epochs.
-- The loss of negative smoothing has no lower bound; only the number of steps and weight decay hold it.
+  differs from an undefended one of that recipe only in its labels. Other recipes and options of `--teacher.X` are not
+  used: compared with such a teacher it differs in those too.
+- Negative smoothing starts at the first step; Struppek et al. increase it over the first epochs.
+- The loss of negative smoothing has no lower bound; only the number of steps and weight decay limit it.
 - The default alpha is Szegedy et al.'s 0.1; `--method.smoothing -0.05` is a setting of Struppek et al.'s defence.
 """
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -33,6 +34,7 @@ from torch import Tensor, nn
 
 from bench import nets, validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Size
 from bench.data import to_float
 from bench.dp_training.records import private_records
@@ -43,25 +45,25 @@ from bench.privacy.unprotected import refuse_proof
 
 @dataclass(frozen=True)
 class LabelSmoothing:
-    """Trains on the private records with smoothed labels; promises nothing."""
+    """Train on the private records with smoothed labels; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Szegedy et al., CVPR 2016, section 7; Struppek et al., ICLR 2024"
     unit: ClassVar[str] = str(Unit.NONE)
     releases_images: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {"epochs": 1, "max_steps": 8, "batch": 64, "shift": 0},
         "quick": {"epochs": 10, "max_steps": 1000, "batch": 64, "shift": 1},
     }
 
     smoothing: float = 0.1
-    """alpha, share of the target spread evenly over all classes; negative sharpens it. Above -1, below 1."""
+    """alpha, share of the target that is uniform over all classes; negative values sharpen it. Above -1, below 1."""
     network: Literal["teacher", "student"] = "teacher"
     """Train the network of --teacher, to compare with the undefended one, or that of --student."""
     epochs: Size[int] = 30
     """Passes over the private images."""
     max_steps: Size[int] = 0
-    """Steps after which training ends even if passes remain; 0 = no limit."""
+    """Largest number of steps; 0 = no limit."""
     batch: Size[int] = 256
     """Images per step; at least 2, for BatchNorm."""
     lr: float = 2e-3
@@ -71,7 +73,7 @@ class LabelSmoothing:
     weight_decay: float = 0.02
     """Decay of weight matrices and kernels; biases and normalisation parameters have none."""
     shift: Size[int] = 2
-    """s: images are moved by up to so many pixels, black at the border: each is seen as (2 s + 1)^2; 0 = none."""
+    """s, largest random shift of images in pixels, with black borders: (2 s + 1)^2 shifts of each; 0 = none."""
 
     def __post_init__(self) -> None:
         validate.inside(self, -1, 1, "smoothing")
@@ -83,20 +85,20 @@ class LabelSmoothing:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The private records, and which network the teacher is, where it trains one like it."""
+        """The private records, and the teacher's architecture if it is trained."""
         return frozenset({"private_data"} | ({"teacher_network"} if self.network == "teacher" else set()))
 
     @property
     def trains_student(self) -> bool:
-        """Whether it builds the run's network, and no other one."""
+        """Whether the run's --student network is trained."""
         return self.network == "student"
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
+        """Refuse to account a finite epsilon; any claimed epsilon is accepted, because there is no guarantee."""
         refuse_proof(budget, (Unit.EXAMPLE,), "the private records train the network without noise")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Train on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""
+        """Train on `teacher.private`; the teacher's weights are not used, and `budget` has no effect."""
         private = private_records(teacher)
         ledger = Ledger()
         ledger.spend(NonPrivateDpEvent(), why="the private records train the network that is released")
@@ -106,13 +108,19 @@ class LabelSmoothing:
         return Release(model.eval(), arch, ledger, claim=None)
 
     def _train(self, model: nn.Module, images: Tensor, labels: Tensor, ctx: Context) -> None:
-        """Step 1, in place: (n, c, h, w) uint8 images and (n,) labels. Raises RunFailed if the loss is not finite."""
+        """Run step 1 in place, on (n, c, h, w) uint8 images and (n,) labels. Raises RunFailed if the loss diverges."""
         model.train()
         rng, call, loss = ctx.generator("label smoothing"), ctx.compiled(model), torch.zeros(())
         images, labels = images.to(ctx.device), labels.to(ctx.device)
         per_epoch = -(-len(images) // self.batch)
         total = min(self.epochs * per_epoch, self.max_steps or math.inf)
-        optimizer = torch.optim.AdamW(_groups(model, self.weight_decay), lr=self.lr)
+        # Weight matrices and kernels decay, biases and normalisation parameters do not
+        weights = [p for p in model.parameters() if p.requires_grad]
+        groups = [
+            {"params": [p for p in weights if p.ndim > 1], "weight_decay": self.weight_decay},
+            {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(groups, lr=self.lr)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate(step, int(total), self.warmup))
         with ctx.track(f"label smoothing {self.smoothing:g}", int(total)) as advance:
             for step in range(int(total)):
@@ -133,13 +141,13 @@ class LabelSmoothing:
 
 
 def smoothed_loss(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
-    """Cross-entropy to (1 - alpha) onehot(y) + alpha / c, batch mean; alpha may be negative."""
+    """Compute the cross-entropy to (1 - alpha) onehot(y) + alpha / c, batch mean; alpha may be negative."""
     log_p = logits.log_softmax(1)
     return (1 - alpha) * F.nll_loss(log_p, labels) - alpha * log_p.mean()
 
 
 def rate(step: int, total: int, warmup: float) -> float:
-    """Factor on the peak learning rate at step 0..total: a linear rise, then half a cosine down to 0."""
+    """Return the factor of the peak learning rate at step 0..total: a linear warm-up, then a cosine down to 0."""
     rising = int(warmup * total)
     if step < rising:
         return (step + 1) / rising
@@ -147,7 +155,7 @@ def rate(step: int, total: int, warmup: float) -> float:
 
 
 def shifted(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
-    """Each (c, h, w) image moved by its own whole number of pixels, -most..most both ways; black comes in."""
+    """Shift each (c, h, w) image by random whole numbers of pixels in -most..most, with black borders."""
     if not most:
         return images
     n, _, h, w = images.shape
@@ -156,12 +164,3 @@ def shifted(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
     every = torch.arange(n, device=images.device)[:, None, None]
     padded = F.pad(images, (most, most, most, most))
     return padded[every, :, y[:, :, None], x[:, None, :]].permute(0, 3, 1, 2).contiguous()
-
-
-def _groups(model: nn.Module, decay: float) -> list[dict[str, Any]]:
-    """Decay for weight matrices and kernels alone."""
-    weights = [p for p in model.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in weights if p.ndim > 1], "weight_decay": decay},
-        {"params": [p for p in weights if p.ndim <= 1], "weight_decay": 0.0},
-    ]

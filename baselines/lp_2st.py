@@ -4,30 +4,30 @@ Reference: Ghazi, Golowich, Kumar, Manurangsi, Zhang, "Deep Learning with Label 
 Algorithms 1 to 3 (RRTop-k, RRWithPrior, LP-MST with two stages). K classes, epsilon, prior p over the classes:
 
 RRWithPrior(y). For k = 1..K let w_k = e^epsilon / (e^epsilon + k - 1) times the sum of the k largest p_j, which is the
-chance that y, drawn from p, is answered by itself; k* = argmax w_k; Y = the k* likeliest classes. If y is in Y, it is
-kept with probability e^epsilon / (e^epsilon + k* - 1), else another member of Y is answered, evenly; if it is not, any
-member of Y, evenly.
+probability that y, drawn from p, is kept; k* = argmax w_k; Y = the k* most likely classes. If y is in Y, it is kept
+with probability e^epsilon / (e^epsilon + k* - 1), else replaced by a uniform other member of Y; if it is not in Y, it
+is replaced by a uniform member of Y.
 
-1. The records are divided at random into S1 (`share` of them) and S2, without a look at the labels.
+1. The records are divided at random into S1 (`share` of them) and S2, independently of the labels.
 2. Stage 1: RRWithPrior with the uniform prior, which is plain randomised response, on the labels of S1; M1 is trained
    on them.
 3. Stage 2: RRWithPrior on the labels of S2, p = softmax(M1(x) / temperature); M2, which starts as M1, is trained on
-   the noisy labels of both parts. Records of S1 whose noisy label is none of M1's k likeliest classes, k the mean k*
-   rounded down, are left out (`select`).
+   the noisy labels of both parts. Records of S1 whose noisy label is not among M1's k most likely classes, k the mean
+   k* rounded down, are left out (`select`).
 
-The undefended teacher of the run is used for nothing.
+The undefended teacher of the run is not used.
 
-Privacy. S1 and S2 are disjoint and every label is randomised exactly once, S2's with a prior made of S1's noisy labels
-alone: epsilon, with delta 0, for one label replaced (parallel composition; unit `label`). k* does not depend on the
-label. The candidates differ from record to record; the ledger says a response over two, than which no epsilon-private
-mechanism is worse. The images are used unprotected (unit `example`: nothing is promised).
+Privacy. S1 and S2 are disjoint and every label is randomised exactly once, those of S2 with a prior that depends only
+on S1's noisy labels: epsilon, with delta 0, for one label replaced (parallel composition; unit `label`). k* does not
+depend on the label. The candidates differ from record to record; the ledger has a randomised response over two classes,
+which dominates every epsilon-private mechanism. The images are used unprotected (unit `example`: no guarantee).
 
 Differs from the paper:
-- w_k as the paper has it. The official code takes the set size one too small in the denominator: still private, but it
-  answers worse at small epsilon, and always the same class with a uniform prior at epsilon 0.5.
+- w_k is the paper's. The official code uses a set size that is one too small in the denominator: still private, but
+  less accurate at small epsilon, and with a uniform prior at epsilon 0.5 it always returns the same class.
 - Sharpened prior, selection and starting from M1 are in the official configuration, not in the algorithms.
-- `share`, `temperature` and `mixup` of 0, 0 and -1 are that configuration's for epsilon 1, 2, 4 and 8, the next larger
-  one for what lies between (8's above 8). It is for CIFAR-10 and was chosen by accuracy there.
+- `share`, `temperature` and `mixup` of 0, 0 and -1 are that configuration's for epsilon 1, 2, 4 and 8; epsilons in
+  between use the next larger one (above 8 that of 8). It is for CIFAR-10 and was chosen by accuracy there.
 - The networks are the run's `--student`, `datalens` by default; the paper has a ResNet-18.
 - No cutout; crops and flips are a jitter. The rate drops at 30, 60 and 90 % of a stage's steps; in the official code
   the warm-up's length shifts these points.
@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -45,6 +45,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure
 from bench.data import to_float
 from bench.dp_training.label_privacy import CHUNK, label_claim, label_game, label_ledger, released, response_event
@@ -74,7 +75,7 @@ PAPER = (
     (4.0, 0.6, 0.5, 8.0, 4.0),
     (math.inf, 0.6, 0.5, 4.0, 4.0),
 )
-"""Up to this epsilon: share, temperature, alpha of mixup in stage 1 and in stage 2."""
+"""Largest epsilon of a row, and its share, temperature, alpha of mixup in stage 1 and in stage 2."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ class Lp2st(LabelPrivate):
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Ghazi et al., NeurIPS 2021, Algorithms 1 to 3, T = 2"
     seen_test_sets: ClassVar[dict[str, str]] = {"digits": "that images are augmented, as printed"}
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE,
         "quick": {**QUICK, "epochs": 2},
     }
@@ -94,20 +95,19 @@ class Lp2st(LabelPrivate):
         NO_WEIGHT_DECAY,
         Departure(
             what="no mixup in either stage",
-            why="mixed images need the many passes of the published setting; on digits they help all the same; "
-            f"{BY_TIME}",
+            why=f"mixed images need the many passes of the published setting, although they help on digits; {BY_TIME}",
             sets={"mixup": 0.0},
         ),
     )
 
     share: float = 0.0
-    """Share of the records in stage 1; 0 = the paper's for the budget, 0.8 at epsilon 1 to 0.6 from 4 on."""
+    """Share of the records in stage 1; 0 = the paper's for the budget, from 0.8 at epsilon 1 to 0.6 above 2."""
     temperature: float = 0.0
     """The prior is softmax(logits / temperature); 0 = the paper's for the budget, 0.6 at epsilon 1, else 0.5."""
     select: bool = True
-    """Stage 2 leaves out records of stage 1 whose noisy label the first model finds unlikely."""
+    """Leave out records of stage 1 in stage 2 if their noisy label is unlikely by the first model."""
     resume: bool = True
-    """Stage 2 starts from the first model's weights, not from new ones."""
+    """Start stage 2 from the first model's weights instead of new ones."""
     mixup: float = -1.0
     """alpha of mixup in both stages; 0 = none, -1 = the paper's for the budget, 16 and 8 at epsilon 1."""
 
@@ -119,7 +119,7 @@ class Lp2st(LabelPrivate):
             raise ValueError(f"mixup is {self.mixup}; expected at least 0, or -1")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """LP-MST with two stages on `teacher.private`; `teacher.model` is used for nothing."""
+        """Run LP-MST with two stages on `teacher.private`; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         epsilon, noise = self.epsilon_of(budget), ctx.privacy_noise("lp-2st")
         share, temperature, *mixups = self._settings(epsilon)
@@ -131,10 +131,10 @@ class Lp2st(LabelPrivate):
         model = self.network(teacher, student, ctx)
         self.train(model, images, first, cross_entropy(noisy), ctx, "LP-2ST, stage 1", mixups[0])
 
-        prior = (ask(model, images[second]) / temperature).softmax(1)
+        prior = (logits_of(model, images[second]) / temperature).softmax(1)
         noisy[second] = rr_with_prior(labels[second], prior, epsilon, noise)
         mean = float(candidates(prior, epsilon).sum(1).double().mean())
-        kept = first[likely(ask(model, images[first]), noisy[first], int(mean))] if self.select else first
+        kept = first[likely(logits_of(model, images[first]), noisy[first], int(mean))] if self.select else first
         if not self.resume:
             model = self.network(teacher, student, ctx)
         records = torch.cat([kept, second])
@@ -144,14 +144,14 @@ class Lp2st(LabelPrivate):
         return released(model, student, ledger, claim, epsilon, share=share, mean_candidates=mean)
 
     def _settings(self, epsilon: float) -> tuple[float, ...]:
-        """Share, temperature and the two stages' alphas at this epsilon."""
+        """Return share, temperature and the two stages' alphas at this epsilon."""
         _, share, temperature, *mixups = next(row for row in PAPER if epsilon <= row[0])
         if self.mixup >= 0:
             mixups = [self.mixup, self.mixup]
         return self.share or share, self.temperature or temperature, *mixups
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One label's answer where half of the classes are candidates; a label may be one of them or none."""
+        """Return the game of an audit: the noisy label where half of the classes are candidates."""
         epsilon, half = self.epsilon_of(budget), max(2, classes // 2)
         prior = (torch.arange(classes) < half).double() / half
 
@@ -164,7 +164,7 @@ class Lp2st(LabelPrivate):
 
 
 def stages(records: int, share: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Two disjoint parts of 0..records - 1 that are all of them, drawn without a look at any label.
+    """Divide 0..records - 1 at random into two disjoint parts, independently of the labels.
 
     Raises:
         BenchError: fewer than 4 records.
@@ -177,7 +177,7 @@ def stages(records: int, share: float, rng: torch.Generator) -> tuple[Tensor, Te
 
 
 def candidates(prior: Tensor, epsilon: float) -> Tensor:
-    """(n, K) bool: the k* likeliest classes of each row of the (n, K) prior; all of them for an infinite epsilon."""
+    """Return (n, K) bool, the k* most likely classes of each row of the prior; all classes for an infinite epsilon."""
     if math.isinf(epsilon):
         return torch.ones_like(prior, dtype=torch.bool)
     ranked, order = prior.double().sort(dim=1, descending=True, stable=True)
@@ -187,17 +187,17 @@ def candidates(prior: Tensor, epsilon: float) -> Tensor:
 
 
 def rr_with_prior(labels: Tensor, prior: Tensor, epsilon: float, source: Source) -> Tensor:
-    """(n,) answers to (n,) labels given (n, K) priors, which must not depend on these labels."""
+    """Randomise (n,) labels given (n, K) priors, which must not depend on these labels."""
     parts = zip(labels.split(CHUNK), prior.split(CHUNK), strict=True)
     return torch.cat([selective_response(y, candidates(p, epsilon), epsilon, source) for y, p in parts])
 
 
 def likely(logits: Tensor, labels: Tensor, k: int) -> Tensor:
-    """(n,) bool: whether each label is among the k >= 1 largest of its row's (n, K) logits."""
+    """Return (n,) bool, whether each label is among the k >= 1 largest of its row's (n, K) logits."""
     return (logits.topk(k, 1).indices == labels[:, None]).any(1)
 
 
 @torch.no_grad()
-def ask(model: Classifier, images: Tensor) -> Tensor:
-    """(n, K) float32 logits of (n, c, h, w) uint8 images."""
+def logits_of(model: Classifier, images: Tensor) -> Tensor:
+    """Compute (n, K) float32 logits of (n, c, h, w) uint8 images."""
     return torch.cat([model(to_float(part)).float() for part in images.split(1024)])

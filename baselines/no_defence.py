@@ -1,19 +1,20 @@
-"""No defence: the teacher itself is released. The upper end of every board, for accuracy and for the attacker.
+"""No defence: the teacher is released; the upper limit of accuracy and of attacks on every board.
 
 Reference: none; the undefended model is the reference.
 
-Differs from the paper: there is no paper.
+Differs from the paper: this baseline has no paper.
 """
 
 from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dp_accounting import NonPrivateDpEvent
 
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.unprotected import refuse_proof
 
@@ -22,7 +23,7 @@ UNITS = (Unit.EXAMPLE, Unit.QUERY)
 
 @dataclass(frozen=True)
 class NoDefence:
-    """Releases the teacher; promises nothing."""
+    """Release the teacher; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     own: ClassVar[bool] = True
@@ -31,14 +32,14 @@ class NoDefence:
     releases_images: ClassVar[bool] = False
     trains_student: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.NONE)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {}
+    tiers: ClassVar[Tiers] = {}
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
+        """Refuse to account a finite epsilon; any claimed epsilon is accepted, because there is no guarantee."""
         refuse_proof(budget, UNITS, "the teacher's weights are released")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """A copy of the teacher; `student` and `budget` have no effect."""
+        """Release a copy of the teacher; `student` and `budget` have no effect."""
         ledger = Ledger()
         for unit in UNITS:
             ledger.spend(NonPrivateDpEvent(), unit=unit, why="the teacher's weights are released")

@@ -1,10 +1,10 @@
-"""RGP: DP-SGD on two thin gradient carriers of every weight matrix, from which the weight's gradient is made.
+"""RGP: DP-SGD on two low-rank gradient carriers of every weight matrix, which determine the weight's gradient.
 
 Reference: Yu, Zhang, Chen, Yin, Liu, "Large Scale Private Learning via Low-rank Reparametrization", ICML 2021,
 Algorithms 1 and 2.
 
-Every weight W but the classifier's is a matrix (p, d), of a convolution (outputs, inputs x kernel), and is looked at as
-W = L R + (W - L R), of which only L (p, r) and R (r, d) are trained. Every step:
+Every weight W except the classifier's is a matrix (p, d), for a convolution (outputs, inputs x kernel), and is written
+as W = L R + (W - L R), of which only L (p, r) and R (r, d) are trained. Every step:
 
 1. Carriers: a historical update D = W / |W| - W_0 / |W_0|, in the first `warm_up` steps W itself; one power iteration
    from a Gaussian R_0, L = orth(D R_0), R = orth(D^T L)^T.
@@ -14,33 +14,35 @@ W = L R + (W - L R), of which only L (p, r) and R (r, d) are trained. Every step
 4. dW = dL R + L dR - L L^T dL R, which is the gradient of W in the carriers' span.
 5. A step of SGD on W along dW.
 
-Privacy. That of `dp-sgd`: L and R come from released weights and public draws, so that what is clipped is a function of
-record i alone, and a step is one Poisson-sampled Gaussian of multiplier sigma, for one added or removed record. Claim
-and account are the same number. The number of records is public, and choosing hyper-parameters is in no epsilon.
+Privacy. That of `dp-sgd`: L and R depend on released weights and public draws, so that the clipped gradients are
+functions of record i only, and a step is one Poisson-sampled Gaussian of multiplier sigma, for one added or removed
+record. Claim and account are the same number. The number of records is public, and the choice of hyper-parameters is
+not accounted.
 
-Two algorithms have the name: the paper trains both carriers (`--method.carriers both`); the released code, which is
-reported to be 5 points better, L alone, with dW = dL R (`left`), and carriers of W itself in all steps: updates of L
-alone would keep D, and with it R, in the span that they began with.
+There are two algorithms of this name: the paper trains both carriers (`--method.carriers both`); the released code,
+which is reported to be 5 points better, trains only L, with dW = dL R (`left`), and uses carriers of W itself in all
+steps: updates of only L would keep D, and with it R, in their initial span.
 
 Differs from the paper:
-- Per-sample gradients of W are computed and multiplied by R^T and L^T, where the paper has layers of three parts so
-  that memory stays small: the numbers are the same, the memory that the paper saves is not saved.
-- The networks are those of `dp-sgd`, where the paper has wide ResNets. Their biases are trained as they are; fully
-  connected layers but the last have carriers too.
+- Per-sample gradients of W are computed and multiplied by R^T and L^T; the paper instead splits layers into three parts
+  to save memory. The numbers are the same; the memory is not saved.
+- The networks are those of `dp-sgd` instead of wide ResNets. Biases are trained without carriers; fully connected
+  layers except the last have carriers too.
 - The gradient of the classifier is scaled down before clipping by `head_scale`, as in the code; the paper does not say.
-- Batches are Poisson samples, where the code has shuffled ones; accounted by privacy loss distributions.
+- Batches are Poisson samples instead of shuffled ones; accounted by privacy loss distributions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from bench import validate
 from bench.api import Context, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.clipping import ClippingGroup
@@ -66,14 +68,14 @@ class Rgp(PrivateTraining):
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Yu et al., ICML 2021, Algorithms 1 and 2"
     source: ClassVar[str] = "RGP (Yu et al. 2021, Algorithm 1)"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "rank": 2},
         "quick": {**LIGHT, "rank": 8, "network": "relu-cnn"},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="the classifier's gradient is clipped as it is (head scale 1), instead of a hundredth of it",
-            why=f"in few steps of a small network the classifier is to learn as fast as the carriers; {CHOSEN}",
+            what="the classifier's gradient is clipped unscaled (head scale 1), instead of scaled by 0.01",
+            why=f"in few steps of a small network the classifier must learn as fast as the carriers; {CHOSEN}",
             sets={"head_scale": 1.0},
             worth="86.7 instead of 84.7 %",
         ),
@@ -81,13 +83,13 @@ class Rgp(PrivateTraining):
             what="a learning rate that begins at 2 instead of 0.5",
             why=f"tier quick has 300 steps instead of 20,000; {CHOSEN}",
             sets={"rate": 2.0},
-            worth="with the above 87.8 instead of 86.7 % (8 alone: 9.8 %)",
+            worth="with the change above 87.8 instead of 86.7 % (a rate of 8 without it: 9.8 %)",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"warm_up": "carriers=both"}
 
     batch: Size[int] = 1000
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 20_000
     """T; 20,000 are 400 passes over 50,000 records. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.94
@@ -97,17 +99,17 @@ class Rgp(PrivateTraining):
     rate: float = 0.5
     """eta, learning rate of SGD; it falls to a fifth after 30, 60 and 80 % of the steps, unless `decay`."""
     weight_decay: float = 1e-4
-    """Of SGD."""
+    """Weight decay of SGD."""
     rank: Size[int] = 16
-    """r, at most the sides of the matrix."""
+    """r, rank of the carriers, at most the sides of the matrix."""
     carriers: Literal["both", "left"] = "both"
-    """Train L and R (the paper), or L alone (the released code)."""
+    """Train L and R (the paper), or only L (the released code)."""
     warm_up: Size[int] = 1
-    """Steps whose carriers come from W instead of its historical update; at least one, as nothing has moved before."""
+    """Steps whose carriers come from W instead of its historical update; at least one, before the first update."""
     power_iterations: int = 1
-    """K, power iterations by which carriers are found."""
+    """K, power iterations to compute carriers."""
     head_scale: float = 0.01
-    """Of the classifier's gradient, before clipping; 1 = as it is."""
+    """Factor of the classifier's gradient before clipping; 1 = unscaled."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -116,19 +118,19 @@ class Rgp(PrivateTraining):
         validate.positive(self, "head_scale")
 
     def settings(self, dataset: str) -> DpSgdSettings:
-        """As of `dp-sgd`, with the rate's falls and the weight decay of the code."""
+        """Return the settings of `dp-sgd` with the code's learning-rate schedule and weight decay."""
         falls = () if self.decay else FALLS
         return replace(super().settings(dataset), falls=falls, weight_decay=self.weight_decay)
 
     def _played_lanes(self) -> Lanes:
-        """An entry of the first weight's diagonal: its row of dL and its column of dR are no other one's."""
+        """Use an entry of the first weight's diagonal for each lane, with a separate row of dL and column of dR."""
         places = torch.arange(PLAYED_LANES)
         first, last = torch.zeros(2, PLAYED_LANES, PLAYED_LANES, PLAYED_LANES)
         first[places, places, places] = last[places, places, places] = 1.0
         return Lanes(first, last)
 
     def _played_gradients(self, lanes: Lanes) -> dict[str, Tensor]:
-        """Of the first weight much longer, as little of an entry goes through its carriers."""
+        """Use longer gradients for the first weight, because its carriers keep little of an entry."""
         return {FIRST: lanes.gradients(100 * self.clip)[FIRST], LAST: lanes.gradients(10 * self.clip)[LAST]}
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
@@ -153,7 +155,7 @@ class Carriers:
         self.right: dict[str, Tensor] = {}
 
     def _matrix(self, name: str) -> Tensor:
-        """W as (p, d) float64."""
+        """Return W as (p, d) float64."""
         return self.weights[name].detach().double().flatten(1).clone()
 
     def _rank(self, name: str) -> int:
@@ -161,7 +163,7 @@ class Carriers:
 
     @torch.no_grad()
     def begin(self, step: int) -> None:
-        """1: L (p, r) and R (r, d) of every carried weight, from released weights alone."""
+        """Step 1: compute L (p, r) and R (r, d) of every weight with carriers, from released weights only."""
         for name in self.carried:
             w, w0 = self._matrix(name), self.first[name]
             early = step < self.by.warm_up or self.by.carriers == "left"
@@ -170,11 +172,11 @@ class Carriers:
             self.left[name], self.right[name] = power_iteration(target, start.double(), self.by.power_iterations)
 
     def groups(self) -> list[ClippingGroup]:
-        """3: everything jointly."""
+        """Return the clipping group of step 3, all gradients jointly."""
         return [ClippingGroup(tuple(self.zeros()), self.by.clip, 1.0)]
 
     def zeros(self) -> dict[str, Tensor]:
-        """dL and dR of carried weights, and the others as they are."""
+        """Return zeros for dL and dR of weights with carriers, and for the other weights."""
         made: dict[str, Tensor] = {}
         for name, w in self.weights.items():
             if name not in self.first:
@@ -187,7 +189,7 @@ class Carriers:
         return made
 
     def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:
-        """2: in float64, in which a row's rounding hardly depends on its place among the others."""
+        """Step 2, in float64, so that a row's rounding hardly depends on its position in the batch."""
         rows: dict[str, Tensor] = {}
         for name, given in gradients.items():
             g = given.double()
@@ -200,7 +202,7 @@ class Carriers:
         return rows
 
     def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
-        """4: dW of carried weights."""
+        """Step 4: compute dW of weights with carriers."""
         return {name: self._update(name, mean).view_as(w) for name, w in self.weights.items()}
 
     def _update(self, name: str, mean: dict[str, Tensor]) -> Tensor:
@@ -214,7 +216,7 @@ class Carriers:
 
 
 def power_iteration(target: Tensor, start: Tensor, times: int) -> tuple[Tensor, Tensor]:
-    """L (p, r) with orthonormal columns and R (r, d) with orthonormal rows, of (p, d) `target` from (d, r) `start`."""
+    """Compute L (p, r) and R (r, d), orthonormal columns and rows, of the (p, d) target from a (d, r) start."""
     right = start
     for _ in range(times):
         left, _ = torch.linalg.qr(target @ right)

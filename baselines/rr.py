@@ -1,21 +1,22 @@
-"""Randomised response on every private label, then plain training: label privacy in its simplest form (LP-1ST).
+"""Randomised response on every private label, then plain training: the simplest label-private method (LP-1ST).
 
 Reference: Warner, "Randomized Response", JASA 1965, for K classes; Ghazi, Golowich, Kumar, Manurangsi, Zhang, "Deep
 Learning with Label Differential Privacy", NeurIPS 2021, where it is the method of one stage. K classes, epsilon:
 
-1. y~ = y with probability e^epsilon / (e^epsilon + K - 1), else one of the other K - 1 classes, evenly; once per label;
+1. y~ = y with probability e^epsilon / (e^epsilon + K - 1), else a uniform one of the other K - 1 classes; once per
+   label;
 2. the student is trained on (x, y~) by cross-entropy. `loss forward` instead descends the cross-entropy of the noisy
-   label's distribution that the student implies, sum over y of P[y~ | y] p_y (Patrini et al., CVPR 2017).
+   label's distribution under the student, sum over y of P[y~ | y] p_y (Patrini et al., CVPR 2017).
 
-The undefended teacher of the run is used for nothing.
+The undefended teacher of the run is not used.
 
 Privacy. A label is used once, by a randomised response over K classes: epsilon, with delta 0, for one label replaced
-(unit `label`); it even holds against whoever collects the noisy labels. Training is post-processing. The images are
-used unprotected, so that nothing is promised for a record (unit `example`).
+(unit `label`); it even holds against the collector of the noisy labels. Training is post-processing. The images are
+used unprotected, so that a record has no guarantee (unit `example`).
 
 Differs from the paper:
-- No one paper; the training settings are those of Ghazi et al. for CIFAR-10 in two stages. Their mixup is off by
-  default (its strength in one stage was not recovered) and there is no cutout; crops and flips are a jitter.
+- The method has several papers; the training settings are those of Ghazi et al. for CIFAR-10 in two stages. Their mixup
+  is off by default (its strength for one stage is not known) and cutout is left out; crops and flips are a jitter.
 - The networks are the run's `--student`, `datalens` by default; theirs is a ResNet-18.
 - The rate drops at 30, 60 and 90 % of all steps; in their code the warm-up's length shifts these points.
 """
@@ -23,7 +24,7 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,7 @@ from torch import Tensor
 
 from bench import validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure
 from bench.dp_training.label_privacy import (
     label_claim,
@@ -66,20 +68,20 @@ class Rr(LabelPrivate):
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Warner, JASA 1965; Ghazi et al., NeurIPS 2021, LP-1ST"
     seen_test_sets: ClassVar[dict[str, str]] = {"digits": "that images are augmented, as printed"}
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    tiers: ClassVar[Tiers] = {"smoke": SMOKE, "quick": QUICK}
     departures: ClassVar[tuple[Departure, ...]] = (ADAM, NO_WARMUP, NO_WEIGHT_DECAY)
 
     loss: Literal["ce", "forward"] = "ce"
-    """Cross-entropy on the noisy label, or of the distribution of noisy labels that the student implies."""
+    """Cross-entropy to the noisy label, or of the noisy label's distribution under the student."""
     mixup: float = 0.0
-    """alpha of the Beta distribution by which pairs of images, and of their losses, are mixed; 0 = none."""
+    """alpha of the Beta distribution for mixup of images and losses; 0 = no mixup."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         validate.at_least(self, 0, "mixup")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Randomise the labels of `teacher.private`, then train; `teacher.model` is used for nothing."""
+        """Randomise the labels of `teacher.private`, then train; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         epsilon = self.epsilon_of(budget)
         noisy = respond(labels, teacher.classes, epsilon, ctx.privacy_noise("rr"))
@@ -91,7 +93,7 @@ class Rr(LabelPrivate):
         return released(model, student, ledger, label_claim(epsilon, SOURCE), epsilon)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One label's answer, the label being one of two classes: what an audit plays."""
+        """Return the game of an audit: the noisy label of a record of one of two classes."""
         epsilon = self.epsilon_of(budget)
 
         def answer(labels: Tensor, rng: torch.Generator) -> Tensor:
@@ -102,7 +104,10 @@ class Rr(LabelPrivate):
 
 
 def forward_loss(noisy: Tensor, classes: int, epsilon: float) -> RowLoss:
-    """-log of sum over y of P[y~ | y] p_y = P[y~ | another class] + (P[y~ | y~] - P[y~ | another]) p_y~."""
+    """Return the loss -log sum over y of P[y~ | y] p_y.
+
+    The sum is P[y~ | another class] + (P[y~ | y~] - P[y~ | another class]) p_y~.
+    """
     kept, other = response_probabilities(classes, epsilon)
 
     def loss(logits: Tensor, chosen: Tensor, done: float) -> Tensor:

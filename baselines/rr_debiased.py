@@ -4,34 +4,35 @@ Reference: Ghazi et al., "LabelDP-Pro: Learning with Label Differential Privacy 
 the baseline RR-debiased; Natarajan et al., "Learning with Noisy Labels", NeurIPS 2013; Patrini et al., CVPR 2017
 (backward correction). K classes, l the cross-entropy, f the student:
 
-1. y~ = y with probability e^epsilon / (e^epsilon + K - 1), else one of the other K - 1 classes, evenly; once per label.
-   With p = K / (e^epsilon + K - 1) this is: with probability p a uniform class, else y.
+1. y~ = y with probability e^epsilon / (e^epsilon + K - 1), else a uniform one of the other K - 1 classes; once per
+   label. With p = K / (e^epsilon + K - 1) this is: with probability p a uniform class, else y.
 2. the student descends l^(f, y~) = [l(f, y~) - (p / K) sum over k of l(f, k)] / (1 - p), whose mean over y~ is l(f, y).
 
-The undefended teacher of the run is used for nothing.
+The undefended teacher of the run is not used.
 
 Privacy. As in `rr.py`: a label is used once, by a randomised response over K classes, epsilon with delta 0 for one
-label replaced (unit `label`); the images are used unprotected (unit `example`: nothing is promised).
+label replaced (unit `label`); the images are used unprotected (unit `example`: no guarantee).
 
 Differs from the paper:
-- The estimate has no lower bound: it rewards probabilities near 0 for classes that were not answered, more so the more
-  noise there is. As in the paper nothing is done about it but few passes; long training overfits at small epsilon.
-- The networks are the run's `--student`, `datalens` by default; the paper's small CNNs and ResNet-18 are not offered.
+- The estimate has no lower bound: it rewards probabilities near 0 for classes other than the noisy label, and more so
+  with more noise. As in the paper, the only remedy is few passes; long training overfits at small epsilon.
+- The networks are the run's `--student`, `datalens` by default; the paper's small CNNs and ResNet-18 are left out.
 - The paper chooses rate and passes per setting from {0.01, 0.05, 0.1, 0.2} and {2, 5, 10} ({50, 100} on CIFAR-10), by
-  accuracy; here one choice stands for all. Its momentum was not recovered; 0.9.
+  accuracy; here one choice is used for all settings. Its momentum is not known; 0.9 is used.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.dp_training.label_privacy import label_claim, label_game, label_ledger, released, respond, response_event
 from bench.dp_training.noisy_label_training import ADAM, QUICK, SMOKE, LabelPrivate, RowLoss
@@ -49,7 +50,7 @@ class RrDebiased(LabelPrivate):
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Ghazi et al., LabelDP-Pro, ICLR 2024, RR-debiased; Natarajan et al., NeurIPS 2013"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": SMOKE, "quick": QUICK}
+    tiers: ClassVar[Tiers] = {"smoke": SMOKE, "quick": QUICK}
     departures: ClassVar[tuple[Departure, ...]] = (ADAM,)
 
     epochs: Size[int] = 10
@@ -61,7 +62,7 @@ class RrDebiased(LabelPrivate):
     augment: bool = False
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Randomise the labels of `teacher.private`, then train; `teacher.model` is used for nothing."""
+        """Randomise the labels of `teacher.private`, then train; `teacher.model` is not used."""
         images, labels = private_records(teacher, ctx.device)
         epsilon = self.epsilon_of(budget)
         noisy = respond(labels, teacher.classes, epsilon, ctx.privacy_noise("rr-debiased"))
@@ -73,7 +74,7 @@ class RrDebiased(LabelPrivate):
         return released(model, student, ledger, label_claim(epsilon, SOURCE), epsilon)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One label's answer, the label being one of two classes: what an audit plays."""
+        """Return the game of an audit: the noisy label of a record of one of two classes."""
         epsilon = self.epsilon_of(budget)
 
         def answer(labels: Tensor, rng: torch.Generator) -> Tensor:
@@ -84,9 +85,9 @@ class RrDebiased(LabelPrivate):
 
 
 def debiased_loss(noisy: Tensor, classes: int, epsilon: float) -> RowLoss:
-    """l^(f, y~), whose expectation over the randomised response y~ of y is the cross-entropy to y.
+    """Return the loss l^(f, y~), whose expectation over the randomised response y~ of y is the cross-entropy to y.
 
-    1 - p = (e^epsilon - 1) / (e^epsilon + K - 1) and p / K = 1 / (e^epsilon + K - 1), both over e^epsilon.
+    1 - p = (e^epsilon - 1) / (e^epsilon + K - 1) and p / K = 1 / (e^epsilon + K - 1) are computed from e^-epsilon.
     """
     odds = math.exp(-epsilon)
     per_class, rest = odds / (1 + (classes - 1) * odds), -math.expm1(-epsilon) / (1 + (classes - 1) * odds)

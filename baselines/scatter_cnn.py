@@ -1,36 +1,37 @@
-"""ScatterNet CNN: two small convolutions on fixed scattering features, trained by DP-SGD and released with them.
+"""ScatterNet CNN: two small convolutions on fixed scattering features, trained by DP-SGD.
 
 Reference: Tramer and Boneh, "Differentially Private Learning Needs Better Features (or Much More Data)", ICLR 2021,
 section 3.
 
-1. Features. Scattering maps of every record, 81 a channel, group-normalised image by image: of that record and of
-   public constants alone. They are computed once per data set and kept.
-2. DP-SGD (`bench/dp_training/dp_sgd.py`) trains two convolutions with tanh on them, whose records are the features.
-3. Release. Features and convolutions in one network, `wavelet-cnn`: raw images go in, logits come out.
+1. Features. Scattering maps of every record, 81 a channel, group-normalised image by image: they depend only on that
+   record and on public constants. They are computed once per data set and cached.
+2. DP-SGD (`bench/dp_training/dp_sgd.py`) trains two convolutions with tanh on the features.
+3. Release. Features and convolutions in one network, `wavelet-cnn`, which maps raw images to logits.
 
-Privacy. That of `dp-sgd`: T Poisson-sampled Gaussians for one added or removed record, claim and account the same
-number. Step 1 is in no account, since a record's features depend on nobody else. Choosing hyper-parameters is in no
-epsilon.
+Privacy. That of `dp-sgd`: T Poisson-sampled Gaussians for one added or removed record; claim and account are the same
+number. Step 1 is not accounted, because a record's features do not depend on other records. The choice of
+hyper-parameters is not accounted.
 
 Differs from the paper:
-- Features are normalised by groups of three maps, for which nothing is charged. The paper normalises those of MNIST and
-  CIFAR-10 by means and variances of the private data, which it charges.
-- Batches are Poisson samples, as the analysis asks for, where the released code shuffles; accounted by privacy loss
-  distributions instead of Renyi's.
-- The defaults are those for MNIST, whatever the data set. Of Fashion-MNIST the paper's are --method.batch 2048
-  --method.steps 1172 --method.rate 4, of CIFAR-10 8192, 366 and 4.
-- Features are kept in float16.
+- Features are normalised by groups of three maps, at no cost. The paper normalises those of MNIST and CIFAR-10 by
+  means and variances of the private data, which it accounts.
+- Batches are Poisson samples, as the analysis requires, while the released code shuffles; accounted by privacy loss
+  distributions instead of Renyi divergences.
+- The defaults are those for MNIST, for every data set. For Fashion-MNIST the paper has --method.batch 2048
+  --method.steps 1172 --method.rate 4, for CIFAR-10 8192, 366 and 4.
+- Features are stored in float16.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import nn
 
 from bench import nets, validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Size, Solved
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.dp_sgd import train
@@ -44,7 +45,7 @@ from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 
 NAME, FEATURES = "wavelet-cnn", "wavelet-linear"
-"""The network that is released; the one whose features, in another form, are the same, and are kept by its name."""
+"""The released network, and the network with the same features, by whose name they are cached."""
 
 
 @dataclass(frozen=True)
@@ -57,15 +58,15 @@ class ScatterCnn:
     releases_images: ClassVar[bool] = False
     trains_student: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.EXAMPLE)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {"batch": 256, "steps": 3},
         "quick": {"batch": 1024, "steps": 500},
     }
 
     batch: Size[int] = 1024
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 1465
-    """T. Solved from the budget with --solve steps."""
+    """T, number of steps. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 1.35
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 0.1
@@ -80,7 +81,7 @@ class ScatterCnn:
         self.settings()
 
     def settings(self) -> DpSgdSettings:
-        """How to train."""
+        """Return the settings of DP-SGD."""
         return DpSgdSettings(
             batch=self.batch,
             steps=self.steps,
@@ -96,11 +97,11 @@ class ScatterCnn:
         require_unit_example(budget)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
-        """The networks that are built besides the teacher's."""
+        """Return the networks that are built in addition to the teacher's."""
         return (FEATURES, NAME)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Steps 1 to 3; `teacher.model` is used for nothing."""
+        """Run steps 1 to 3; `teacher.model` is not used."""
         images, labels = private_records(teacher)
         network, trained = scatter_cnn(teacher.shape, teacher.classes)
         rows = kept_features(nets.build(FEATURES, teacher.shape, teacher.classes), FEATURES, images, ctx)  # 1
@@ -111,16 +112,16 @@ class ScatterCnn:
         return Release(network.to(ctx.device).eval(), NAME, parameters.ledger(), claim, solved=parameters.solved())  # 3
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One noisy gradient of training: what an audit plays."""
+        """Return the game of an audit: one noisy gradient of the training."""
         return gradient_game(self.settings(), self._calibrate(RECORDS, budget), None, budget.delta)
 
     def _calibrate(self, records: int, budget: Budget) -> DpSgdParameters:
-        """q, T and sigma within the budget; claim and account are one number."""
+        """Calibrate sigma or T to the budget; claim and account are the same number."""
         return calibrate(self.settings().parameters(records), budget)
 
 
 def scatter_cnn(shape: tuple[int, int, int], classes: int) -> tuple[Classifier, Classifier]:
-    """The network, and the part of it that is trained, on features (n, 81 c, h // 4, w // 4): the same modules."""
+    """Build the network, and its trained part on features (n, 81 c, h // 4, w // 4), which shares its modules."""
     network = nets.build(NAME, shape, classes)
     trunk, head = network.body.trunk, network.body.head
     return network, Classifier(nn.Sequential(*trunk[1:], head), 0.0, 1.0)  # type: ignore[index,arg-type]

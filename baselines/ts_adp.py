@@ -1,33 +1,34 @@
-"""TS-ADP: DP-SGD on a network whose activations are tempered sigmoids, which bound the gradient.
+"""TS-ADP: DP-SGD on a network with tempered sigmoids as activations, which bound the gradient.
 
 Reference: Papernot et al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy", AAAI 2021.
 
-As `dp-sgd`, with phi(x) = s sigmoid(T x) - o after every layer but the last. (s, T, o) = (2, 2, 1), the default, is
+As `dp-sgd`, with phi(x) = s sigmoid(T x) - o after every layer except the last. (s, T, o) = (2, 2, 1), the default, is
 tanh. After training with other constants they are folded into weights and biases: with shift b = s/2 - o,
-phi(x) = s/2 tanh(T x / 2) + b, so each layer before a phi is scaled by T/2, and each one behind it is given
-W <- W s/2, bias <- bias + b sum(W). The released network is the plain tanh network, and answers the same.
+phi(x) = s/2 tanh(T x / 2) + b, so each layer before a phi is scaled by T/2, and each layer after it gets
+W <- W s/2, bias <- bias + b sum(W). The released network is the equivalent plain tanh network.
 
 Privacy. That of `dp-sgd`: T Poisson-sampled Gaussians for one added or removed record, claim and account the same
-number; folding is post-processing. Choosing s, T and o is in no epsilon.
+number; folding is post-processing. Choosing s, T and o is not accounted.
 
 Differs from the paper:
-- tanh is one point of the paper's family, at or near the best of its searches; nothing is searched here.
-- Batch, steps, rate, momentum and C are those that Tramer and Boneh (ICLR 2021) give for these networks, whose code
+- tanh is one point of the paper's family, at or near the optimum of its searches; there is no search here.
+- Batch, steps, rate, momentum and C are those of Tramer and Boneh (ICLR 2021) for these networks, whose code
   normalises CIFAR-10's channels; here pixels are from 0 to 1 (`mean`, `std`).
-- Accounted by privacy loss distributions, where the paper has Renyi's; batches are Poisson samples.
-- A phi that is not 0 at 0 cannot be folded past a padded convolution: tanh-vgg needs o = s/2.
+- Accounted by privacy loss distributions instead of Renyi divergences; batches are Poisson samples.
+- A phi that is not 0 at 0 cannot be folded through a padded convolution: tanh-vgg needs o = s/2.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from bench import validate
 from bench.api import Teacher
+from bench.api.context import Tiers
 from bench.dp_training.private_classifier import QUICK, SMOKE, STANDARD, PrivateTraining
 from bench.errors import BenchError
 from bench.nets import Classifier
@@ -43,7 +44,7 @@ class TsAdp(PrivateTraining):
     reference: ClassVar[str] = "Papernot et al., AAAI 2021"
     source: ClassVar[str] = "DP-SGD with tempered sigmoids (Papernot et al. 2021)"
     activation: ClassVar[str] = "tanh"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE,
         "quick": {**QUICK, "network": "tanh-cnn"},
         "standard": {**STANDARD, "network": "tanh-cnn"},
@@ -88,7 +89,7 @@ class TsAdp(PrivateTraining):
 
 
 def temper(network: nn.Module, scale: float, temperature: float, offset: float) -> None:
-    """Give every tempered sigmoid of a network these constants, in place."""
+    """Set these constants in every tempered sigmoid of a network, in place."""
     for layer in network.modules():
         if isinstance(layer, TemperedSigmoid):
             layer.scale, layer.temperature, layer.offset = scale, temperature, offset
@@ -96,10 +97,10 @@ def temper(network: nn.Module, scale: float, temperature: float, offset: float) 
 
 @torch.no_grad()
 def fold(network: Classifier, scale: float, temperature: float, offset: float) -> None:
-    """Turn a network's tempered sigmoids of these constants into tanh, in place; it answers the same, up to rounding.
+    """Replace a network's tempered sigmoids by tanh, in place; its outputs are the same, up to rounding.
 
-    Between two layers with weights there are one tempered sigmoid and at most max-pooling and flattening, which a
-    growing affine map passes through.
+    Between two layers with weights there are one tempered sigmoid and at most max-pooling and flattening, which commute
+    with an increasing affine map.
     """
     shift = scale / 2 - offset
     layers = [layer for layer in network.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]

@@ -1,4 +1,4 @@
-"""WGAN: a student of images of a Wasserstein GAN that was trained on the private ones (DGD's Fig. 4).
+"""WGAN: a student trained on images of a Wasserstein GAN of the private images (DGD's Fig. 4).
 
 Reference: Arjovsky, Chintala, Bottou, "Wasserstein Generative Adversarial Networks", ICML 2017, Algorithm 1, whose
 numbers are in brackets; the student is that of Ge et al., DGD, IEEE TIP 2023, section IV-B. f_w is the critic, g_theta
@@ -10,28 +10,29 @@ the generator, z ~ N(0, I).
    w <- clip(w, -c, c) [7].
 3. A batch of z [9]; g_theta = - gradient of mean f_w(g_theta(z)) [10]; theta <- theta - alpha RMSProp(theta, g_theta)
    [11].
-4. The student learns the teachers' noisy votes on images of g_theta, and further ones without answers.
+4. The student learns the teachers' noisy votes on images of g_theta, and further images without votes.
 
-Privacy. None: the generator is trained on the private images as they are, and the ledger says so.
+Privacy. None: the generator is trained on the private images without noise, and the ledger says so.
 
 Differs from the paper:
-- The paper's images are of bedrooms; how long it would train on these is not printed. 20,000 generator steps are ours.
-- Its code makes 100 critic steps before each of the first 25 and every 500th generator step; Algorithm 1 has no such.
-- Networks are `bench/nets`': transposed convolutions of 5x5 with batch normalisation, and a critic with instance
-  normalisation, whose scales are clipped as all its weights are; images are in [0, 1]. The paper's are DCGAN's, of 64
-  pixels in [-1, 1], and begin with weights of N(0, 0.02).
+- The paper's images are of bedrooms; it has no number of steps for other images. 20,000 generator steps are ours.
+- Its code takes 100 critic steps before each of the first 25 and every 500th generator step; Algorithm 1 does not.
+- Networks are those of `bench/nets`: transposed convolutions of 5x5 with batch normalisation, and a critic with
+  instance normalisation, whose scales are clipped like all its weights; images are in [0, 1]. The paper's are DCGAN's,
+  of 64 pixels in [-1, 1], initialised with weights of N(0, 0.02).
 - The student is as in `bench/distillation/unprotected_images.py`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from bench.api import Context, Sampler, gaussian_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.unprotected_images import DEPARTURES, QUICK, SMOKE, UnprotectedGenerator
@@ -45,11 +46,11 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class Wgan(UnprotectedGenerator):
-    """Images of a Wasserstein GAN with clipped weights; promises nothing."""
+    """A student of images of a Wasserstein GAN with clipped weights; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Arjovsky et al., WGAN, ICML 2017, Algorithm 1; Ge et al., DGD, Fig. 4"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"gan_steps": 2, "gan_batch": 8, "latent": 8, "width": 4},
         "quick": QUICK | {"gan_steps": 500, "width": 16},
     }
@@ -60,9 +61,10 @@ class Wgan(UnprotectedGenerator):
             why="tier quick has 500 generator steps instead of 20,000; chosen by accuracy on the attacker's part of "
             "digits, which is neither private (split iid) nor the test set",
             sets={"rate": 5e-4},
-            worth="digits, 300 steps, 2,000 images, labelled by a support vector machine of the private ones, of which "
-            "another learns, the attacker's part, seed 0: 17 % with 5e-5, nearly all of them eights, 97 % with 5e-4 "
-            "and, clipped to 0.05, 97 %; students, tier quick, seed 0: 61.3 % with 5e-5, 1000 steps, and 90.3 %",
+            worth="digits, 300 steps, seed 0: 2,000 images, labelled by a support vector machine of the private ones, "
+            "train another one, tested on the attacker's part: 17 % with 5e-5 (nearly all images are eights), 97 % "
+            "with 5e-4, also when clipped to 0.05; students, tier quick, seed 0: 61.3 % with 5e-5 and 1000 steps, "
+            "90.3 % with 5e-4",
         ),
     )
 
@@ -79,7 +81,7 @@ class Wgan(UnprotectedGenerator):
     latent: Size[int] = 100
     """Length of z."""
     width: Size[int] = 64
-    """Channels of the narrowest hidden maps of generator and critic."""
+    """Channels of the narrowest hidden layers of generator and critic."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -88,11 +90,11 @@ class Wgan(UnprotectedGenerator):
         positive(self, "rate", "clip")
 
     def sampler(self, shape: Shape, classes: int, dataset: str) -> Sampler:
-        """g_theta, of Gaussian latents."""
+        """Build g_theta with its Gaussian latents."""
         return Sampler(DeconvGenerator(shape, self.latent, self.width), gaussian_latents(self.latent))
 
     def train(self, sampler: Sampler, shape: Shape, images: Tensor, labels: Tensor, ctx: Context) -> None:
-        """Algorithm 1; of the labels nothing is used."""
+        """Run Algorithm 1; labels are not used."""
         rng, g = ctx.generator("WGAN"), sampler.generator.train()
         f = ctx.prepared(Critic(shape, self.width)).train()
         of_f, of_g = (torch.optim.RMSprop(network.parameters(), lr=self.rate) for network in (f, g))
@@ -112,6 +114,6 @@ class Wgan(UnprotectedGenerator):
 
 @torch.no_grad()
 def clip_weights(network: nn.Module, bound: float) -> None:
-    """Every parameter to [-bound, bound], in place."""
+    """Clip every parameter to [-bound, bound], in place."""
     for parameter in network.parameters():
         parameter.clamp_(-bound, bound)

@@ -1,4 +1,4 @@
-"""zCDP: DP-SGD whose noise falls while training goes on, accounted by zero-concentrated differential privacy.
+"""zCDP: DP-SGD with noise that falls during training, accounted by zero-concentrated differential privacy.
 
 Reference: Yu et al., "Differentially Private Model Publishing for Deep Learning", IEEE S&P 2019.
 
@@ -11,26 +11,27 @@ As `dp-sgd`, with noise multiplier sigma_t = sigma_0 f(t) in pass t over the dat
 The budget determines sigma_0 (`--solve sigma`), or training ends when it is spent (`--solve steps`).
 
 Privacy. Poisson-sampled Gaussians of the multipliers sigma_t, for one added or removed record; the schedule is fixed
-before training and depends on no record. The claim is the paper's theorem for batches sampled at random: rho =
-sum_t q^2 / sigma_t^2, and epsilon = rho + 2 sqrt(rho log(1/delta)), or what the largest order alpha that the theorem
-covers gives (`sampled_zcdp_epsilon`); `--account accounted` solves for the bench's accountant, which allows less noise.
+before training and does not depend on records. The claim is the paper's theorem for batches sampled at random: rho =
+sum_t q^2 / sigma_t^2, and epsilon = rho + 2 sqrt(rho log(1/delta)), or the value at the largest order alpha that the
+theorem covers (`sampled_zcdp_epsilon`); `--account accounted` solves for the bench's accountant, which needs less
+noise.
 
-Known defects: the theorem rests on a lemma of Abadi et al. for sigma >= 1 and q < 1 / (16 sigma), and drops its terms
-of higher order; the authors' code evaluates it without either condition, and so does the claim, which is disputed where
-a step does not meet them (of whole batches, q = 1, none is needed). Below a sigma of about 0.8 it promises more than is
-true (10,000 steps of sigma 0.6 at q 0.01: 14.1 claimed, 23.0 accounted at delta 1e-5); above, it costs more than can be
-proved, 1.3 times as much at sigma 1 and 1.9 times at 6. The ledger has the steps as they were.
+Known defects: the theorem uses a lemma of Abadi et al. for sigma >= 1 and q < 1 / (16 sigma), and drops its terms of
+higher order; the authors' code evaluates it without either condition, and so does the claim, which is disputed if a
+step does not meet them (whole batches, q = 1, do not need the lemma). Below a sigma of about 0.8 the claim is too small
+(10,000 steps of sigma 0.6 at q 0.01: 14.1 claimed, 23.0 accounted at delta 1e-5); above, it is larger than the account,
+1.3 times at sigma 1 and 1.9 times at 6. The ledger has the actual steps.
 
 Differs from the paper:
 - Batches are Poisson samples. The paper's reshuffled epochs (rho = 1 / (2 sigma^2) an epoch, no amplification; epsilon
-  6.78 in its tables) are not offered: for a replaced record their noise would have to be twice as large.
-- The schedule that follows a validation accuracy is not offered: it would have to be paid for.
-- Constants, batch, rate, C and 60 passes over 60,000 records are those of the authors' code for MNIST; the other data
-  sets have the same, as nothing is published for them.
+  6.78 in its tables) are left out: for a replaced record their noise would have to be twice as large.
+- The schedule that follows a validation accuracy is left out: it would have to be accounted.
+- Constants, batch, rate, C and 60 passes over 60,000 records are those of the authors' code for MNIST; they are used
+  for all data sets, because none are published for others.
 - The networks are those of `dp-sgd`, instead of differentially private PCA and one hidden layer, or, on CIFAR-10, of
   convolutions trained on CIFAR-100.
-- Where q is large, the claim is plain zCDP without amplification, sum_t 1 / (2 sigma_t^2), if that is less.
-- `epochs` runs t through so many values whatever the number of steps; small data sets need it.
+- For large q, the claim is plain zCDP without amplification, sum_t 1 / (2 sigma_t^2), if that is smaller.
+- `epochs` sets the number of values of t for any number of steps; small data sets need it.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from bench import validate
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.dp_training.accounting import DpSgdParameters, NoiseSchedule, calibrate
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
@@ -50,7 +52,7 @@ from bench.privacy import Budget, Claim, Unit
 
 DISPUTED = "lemma-without-its-conditions"
 LEAST = 0.01
-"""The noise may fall to this share of sigma_0; a schedule that falls further was meant for fewer passes."""
+"""Smallest share of sigma_0 to which the noise may fall; a schedule that falls further is for fewer passes."""
 NO_NOISE = 1e-9
 AUTHORS = {"exponential": (0.0138, 0), "time": (0.0281, 0), "step": (0.7008, 10), "polynomial": (3.5277, 100),
            "constant": (0.0, 0)}  # fmt: skip
@@ -64,7 +66,7 @@ class Zcdp(PrivateTraining):
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Yu et al., IEEE S&P 2019"
     source: ClassVar[str] = "zCDP training (Yu et al. 2019)"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE,
         "quick": {**QUICK, "network": "relu-cnn"},
     }
@@ -72,13 +74,13 @@ class Zcdp(PrivateTraining):
         FALLING_RATE,
         Departure(
             what="C = 0.1 and momentum 0.9 instead of 4 and none",
-            why="they are those of dp-sgd, with which the learning rate and the batches of tier quick were chosen",
+            why="these are the values of dp-sgd, for which learning rate and batches of tier quick were chosen",
             sets={"clip": 0.1, "momentum": 0.9},
         ),
         Departure(
             what="the noise falls in 10 equal parts of the training, by exp(-0.0905 t), instead of with every pass",
-            why="600 batches of 1,024 are 12 passes over MNIST and 600 over digits; so it falls as far as in the "
-            "authors' 60 passes whatever the number of records",
+            why="600 batches of 1,024 are 12 passes over MNIST and 600 over digits; in this way the noise falls as far "
+            "as in the authors' 60 passes for any number of records",
             sets={"epochs": 10, "k": 0.0905},
         ),
     )
@@ -90,11 +92,11 @@ class Zcdp(PrivateTraining):
     }
 
     batch: Size[int] = 600
-    """B = qN, records expected in a batch."""
+    """B = qN, expected number of records in a batch."""
     steps: Size[int] = 6000
     """T; 6000 are 60 passes over 60,000 records. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 10.0
-    """sigma_0, first noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma_0, initial noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 4.0
     """C, the clipping norm of one record's gradient."""
     rate: float = 0.05
@@ -102,13 +104,13 @@ class Zcdp(PrivateTraining):
     momentum: float = 0.0
     """Momentum of SGD."""
     schedule: Literal["exponential", "time", "step", "polynomial", "constant"] = "exponential"
-    """f, how the noise falls with t."""
+    """f, the schedule by which the noise falls with t."""
     k: float = 0.0
     """k of the schedule; 0 = exponential 0.0138, time 0.0281, step 0.7008, polynomial 3.5277."""
     period: int = 0
     """Passes per step, or until the polynomial ends; 0 = 10 and 100."""
     final: float = 0.2
-    """Polynomial: the last noise over the first."""
+    """Polynomial schedule: ratio of the last noise to the first."""
     epochs: int = 0
     """t runs from 0 to epochs - 1 in equal parts of the training; 0 = t counts passes over the data, as the paper."""
 
@@ -121,7 +123,7 @@ class Zcdp(PrivateTraining):
             raise ValueError(f"k is {self.k}; expected at most 1 with schedule step, whose noise falls")
 
     def factor(self, t: int) -> float:
-        """f(t) = sigma_t / sigma_0, for pass t >= 0."""
+        """Return f(t) = sigma_t / sigma_0 for pass t >= 0."""
         k, period = self.k or AUTHORS[self.schedule][0], self.period or AUTHORS[self.schedule][1]
         if self.schedule == "exponential":
             return math.exp(-k * t)
@@ -134,7 +136,7 @@ class Zcdp(PrivateTraining):
         return 1.0
 
     def scheduled(self, sampling: float) -> NoiseSchedule:
-        """f by step: a pass is 1/q steps, rounded, or an equal part of the training (`epochs`)."""
+        """Return f by step: a pass is 1/q steps, rounded, or an equal part of the training (`epochs`)."""
         per_pass = max(1, round(1 / sampling))
 
         def at(step: int, steps: int) -> float:
@@ -167,24 +169,24 @@ class Zcdp(PrivateTraining):
 
 
 def _covered(parameters: DpSgdParameters, epsilon: float, delta: float) -> bool:
-    """Whether a claim is proved: every step meets the theorem's lemma, or plain zCDP, which needs none, gives it."""
+    """Whether a claim is proved: every step meets the conditions of the lemma, or it is at least plain zCDP's."""
     sigmas, q = parameters.multipliers(), parameters.sampling
     lemma = min(sigmas) >= 1 and q < 1 / (16 * max(sigmas))
     return lemma or epsilon >= sampled_zcdp_epsilon(sigmas, 1.0, delta)
 
 
 def claimed_epsilon(parameters: DpSgdParameters, delta: float) -> float:
-    """What the paper's theorem gives."""
+    """Compute epsilon by the paper's theorem."""
     return sampled_zcdp_epsilon(parameters.multipliers(), parameters.sampling, delta)
 
 
 def sampled_zcdp_epsilon(multipliers: Sequence[float], sampling: float, delta: float) -> float:
-    """Epsilon of batches sampled at random (Yu et al. 2019), for unit `example`.
+    """Compute epsilon of batches sampled at random (Yu et al. 2019), for unit `example`.
 
     rho = sum_t q^2 / sigma_t^2 holds for orders alpha up to u = 1 + min_t sigma_t^2 log(1 / (q sigma_t)); epsilon =
     min over 1 < alpha <= u of rho alpha + log(1/delta) / (alpha - 1), which is rho + 2 sqrt(rho log(1/delta)) unless u
-    binds. u grows with sigma up to e^(-1/2) / q; larger noise is held to that one, as it hides more. Where plain zCDP,
-    rho = sum_t 1 / (2 sigma_t^2) for every order, gives less, that is the answer.
+    is the minimum. u grows with sigma up to e^(-1/2) / q; larger noise is treated as this one, which costs more. If
+    plain zCDP, rho = sum_t 1 / (2 sigma_t^2) for every order, is smaller, that is the result.
 
     Known defects: too small a number below a sigma of about 0.8; see the module.
 
@@ -210,6 +212,6 @@ def sampled_zcdp_epsilon(multipliers: Sequence[float], sampling: float, delta: f
 
 
 def _converted(rho: float, excess: float, delta: float) -> float:
-    """min over 0 < a <= excess of rho (1 + a) + log(1/delta) / a, a = alpha - 1."""
+    """Compute min over 0 < a <= excess of rho (1 + a) + log(1/delta) / a, a = alpha - 1."""
     best = min(math.sqrt(-math.log(delta) / rho), excess)
     return rho * (1 + best) - math.log(delta) / best

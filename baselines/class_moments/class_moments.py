@@ -3,33 +3,33 @@
 1. Release the means and second moments of the private classes once, with Gaussian noise, in a basis that was chosen
    without data (`bench/distillation/class_moments/noisy_moments.py`).
 2. Draw images from a Gaussian around every class: post-processing.
-3. Votes, with `teachers` n > 0. Private records are shared out to n teachers by the hash of their own pixels; every
+3. Votes, with `teachers` n > 0. Private records are divided among n teachers by the hash of their pixels; every
    teacher votes on `query_count` of the images, and each vote count gets noise N(0, sigma^2).
-4. A target per image. Queried: the posterior mean of its class, given the noisy counts and the class that it was drawn
-   for, which is e^prior_logit times as likely beforehand as any other. Not queried: that prior alone.
-5. The student learns from all images and targets by cross-entropy, each moved about a little whenever it is drawn.
+4. A target for each image. Queried images: the posterior mean of the class, given the noisy counts and the class that
+   the image was drawn for, which is a priori e^prior_logit times as likely as any other. Other images: that prior.
+5. The student learns from all images and targets by cross-entropy; each image is augmented whenever it is drawn.
 
-The control, with teachers: the same student by steps 1, 2, 4 and 5 alone, all of the budget spent on the moments. It
-tells whether the teachers' votes added anything. On digits and MNIST they added nothing that could be measured, hence
-the default: without teachers.
+The baseline without votes (`control` of the release, only with teachers): the same student by steps 1, 2, 4 and 5, all
+of the budget spent on the moments. It shows whether the teachers' votes added anything. On digits and MNIST they added
+nothing measurable, so teachers are off by default.
 
 Privacy. A record moves the moments by 1 and one teacher's vote on every queried image, whose counts it moves by
-sqrt(2): both are Gaussian mechanisms in the ledger, `moments_share` of mu^2 = sum of 1 / multiplier^2 being the
-moments'. Neighbours leave one record out; the number of records is public. No paper states a theorem: there is no
-claim, and the budget is held against the accounted epsilon. The control is not in the ledger, as it is not released:
-its accuracy alone stands in the record, which is for the laboratory.
+sqrt(2): both are Gaussian mechanisms in the ledger, and the moments have the share `moments_share` of mu^2 = sum of
+1 / multiplier^2. Neighbours leave one record out; the number of records is public. No paper states a theorem: there is
+no claim, and the budget limits the accounted epsilon. The baseline without votes is not in the ledger, because it is
+not released: only its accuracy is recorded, for internal use.
 
-Differs from the paper: there is no paper. The moments' release and the reading of votes are this project's. Shards and
-votes are PATE's (Papernot et al. 2017, 2018); images from a noisy release, as in DP-MERF (Harder et al. 2021). On the
-digits of seeds 0 and 1, moments' shares of 50, 80 and 90 % were tried (tuned on the test set); the rest was chosen on
-the attacker's labelled part, which is not accounted.
+Differs from the paper: this method has no paper. The release of moments and the estimate of targets from votes are this
+project's. Shards and votes are those of PATE (Papernot et al. 2017, 2018); images from a noisy release as in DP-MERF
+(Harder et al. 2021). On the digits of seeds 0 and 1, moments' shares of 50, 80 and 90 % were tried (tuned on the test
+set); the rest was chosen on the attacker's labelled part, which is not accounted.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from baselines.class_moments.spending import Spending, calibrated, played_ledger, votes_play
 from bench import nets
 from bench.api import Context, Release, Shards, Teacher
+from bench.api.context import Tiers
 from bench.config import Size, Solved
 from bench.data.affine import random_affine
 from bench.distillation.class_moments.class_images import ClassImages, class_images, first_share
@@ -52,20 +53,20 @@ from bench.privacy.noise import Source
 from bench.validate import at_least, inside, positive
 
 AGREEMENT = 0.7
-"""Share of the teachers that is taken to vote for an image's class; a public constant of the posterior mean."""
+"""Assumed share of the teachers that vote for an image's class; a public constant of the posterior mean."""
 CHUNK, SHOWN = 256, 60
 
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """A student of images around the private classes; the defaults are for two CPU cores."""
+    """A student trained on images around the private classes; the defaults are for two CPU cores."""
 
     version: ClassVar[int] = 1
     own: ClassVar[bool] = True
     reference: ClassVar[str] = "this project: private class moments, with or without votes of a sharded ensemble"
     unit: ClassVar[str] = str(Unit.NONE)
-    seen_test_sets: ClassVar[dict[str, str]] = {"digits": "the moments' share beside teachers was chosen"}
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    seen_test_sets: ClassVar[dict[str, str]] = {"digits": "the moments' share of the budget with teachers was chosen"}
+    tiers: ClassVar[Tiers] = {
         "smoke": {"teacher_nets": "shard-cnn", "teacher_steps": 3, "teacher_batch": 8, "query_count": 12,
                   "images": 32, "dimension": 8, "steps": 3, "batch": 8},
     }  # fmt: skip
@@ -79,11 +80,11 @@ class ClassMoments:
     }
 
     teachers: Size[int] = 0
-    """n, teachers on disjoint parts of the private records; 0 = moments alone, no votes."""
+    """n, teachers on disjoint parts of the private records; 0 = only moments, no votes."""
     teacher_nets: Size[str] = "scatter-linear"
-    """Networks of the teachers, separated by commas and taken in turn; same = the run's --teacher."""
+    """Networks of the teachers, separated by commas and assigned cyclically; same = the run's --teacher."""
     teacher_steps: Size[int] = 3000
-    """Training steps of the teachers, all at once; networks of fixed features are solved instead."""
+    """Training steps of the teachers, trained in parallel; heads on fixed features are solved in closed form."""
     teacher_batch: Size[int] = 128
     """Images per training step of a teacher."""
     teacher_lr: float = 1e-3
@@ -97,13 +98,13 @@ class ClassMoments:
     multiplier: Solved[float] = 1.0
     """Without teachers, the moments' noise over their sensitivity; solved from the budget unless --epsilon none."""
     dimension: Size[int] = 0
-    """d, directions of the basis in which moments are released; 0 = 80, of small data sets 32."""
+    """d, directions of the basis in which moments are released; 0 = 80, or 32 for small data sets."""
     second_moments: Literal["auto", "per-class", "pooled"] = "auto"
-    """A second moment per class, or one of all classes with more weight on the first; auto = pooled if data are few."""
+    """One second moment per class, or one of all classes with more weight on the means; auto = pooled for few data."""
     images: Size[int] = 10_240
-    """Images that the student learns from; the queried ones are among them."""
+    """Training images of the student, including the queried ones."""
     prior_logit: float = 2.0
-    """Logit of the class that an image was drawn for, before any vote is read; > 0."""
+    """Logit of the class that an image was drawn for, before the votes; > 0."""
     steps: Size[int] = 800
     """Steps of the student's training."""
     batch: Size[int] = 128
@@ -111,7 +112,7 @@ class ClassMoments:
     lr: float = 2e-3
     """The student's first learning rate, Adam; falls to 0 along a cosine."""
     augment: bool = True
-    """Images are turned, scaled, sheared and moved a little at random."""
+    """Apply small random rotations, scalings, shears and shifts to the training images."""
 
     def __post_init__(self) -> None:
         at_least(self, 0, "teachers", "sigma", "multiplier", "dimension")
@@ -135,12 +136,12 @@ class ClassMoments:
         self.spending(budget)
 
     def spending(self, budget: Budget) -> Spending:
-        """What is taken from the private data within `budget`."""
+        """Return the releases from the private data, with their noise calibrated to `budget`."""
         fields = Spending(self.teachers, self.query_count, self.sigma, self.moments_share, self.multiplier)
         return calibrated(fields, budget)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy moments, with a private record and without, and with teachers one image's votes beside them."""
+        """Return the game of an audit: the noisy moments with a record and without, and one image's votes."""
         spending, pooled = self.spending(budget), self.second_moments == "pooled"
 
         def moments(world: bool, n: int, generator: torch.Generator) -> Tensor:
@@ -159,12 +160,12 @@ class ClassMoments:
         return accounted_game(play, played_ledger(spending), budget.delta, describe)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Steps 1 to 5. Here alone are private images and teachers seen."""
+        """Run steps 1 to 5; only this function uses private images and teachers."""
         spending = self.spending(budget)
         whole = spending.whole_multiplier
         if self.teachers:
             phi, shown = self._with_votes(teacher, student, spending, ctx)
-            # Noise of its own: the released moments and these, of the same noise in two scales, would give it away.
+            # An independent stream of noise: the same noise in two scales could be solved for and removed.
             control, _ = self._without_votes(teacher, student, spending, whole, "control", ctx)
             solved = {"queries": spending.queries, "sigma": spending.sigma}
         else:
@@ -182,17 +183,17 @@ class ClassMoments:
         )
 
     def _with_votes(self, teacher: Teacher, student: str, spending: Spending, ctx: Context) -> tuple[nn.Module, Tensor]:
-        """The student, and some images of what it learnt from."""
+        """Train the student on images with votes; return it with some of its training images."""
         ensemble, noise = teacher.members(), ctx.privacy_noise("ensemble")
-        # 1, 2: the only look at private images; all that is drawn from here on is post-processing
+        # 1, 2: the only use of private images; later draws are post-processing
         source = self.class_images(teacher, spending.moments_multiplier, ctx.privacy_noise("moments"), ctx)
         phi, rng = self._untrained(teacher, student, ctx), ctx.generator("transcription")
-        # 4: images that no one is asked about have their class alone
+        # 4: targets of the images that are not queried
         images, targets = [], []
         if (unqueried := self.images - spending.queries) > 0:
             drawn, drawn_for = source.draw(unqueried, rng)
             images, targets = [drawn], [self.targets(drawn_for, teacher.classes)]
-        # 3, 4: the teachers vote on the others, each image once, which is what the ledger counts
+        # 3, 4: the teachers vote once on every other image; the ledger has these queries
         for start in range(0, spending.queries, CHUNK):
             drawn, drawn_for = source.draw(min(CHUNK, spending.queries - start), rng)
             counts = self.answers(drawn, ensemble, spending, noise)
@@ -205,11 +206,11 @@ class ClassMoments:
     def _without_votes(
         self, teacher: Teacher, student: str, spending: Spending, multiplier: float, noise: str, ctx: Context
     ) -> tuple[nn.Module, Tensor]:
-        """The same where no one is asked.
+        """Train the student without votes; return it with some of its training images.
 
         Args:
-            multiplier: of the moments' noise.
-            noise: name of its stream.
+            multiplier: noise of the moments over their sensitivity.
+            noise: name of the stream of privacy noise.
         """
         source = self.class_images(teacher, multiplier, ctx.privacy_noise(noise), ctx)
         phi, rng = self._untrained(teacher, student, ctx), ctx.generator("transcription")
@@ -219,24 +220,24 @@ class ClassMoments:
         return phi.eval(), source.draw(SHOWN, rng)[0]
 
     def class_images(self, teacher: Teacher, multiplier: float, noise: Source, ctx: Context) -> ClassImages:
-        """Steps 1 and 2, with noise of that multiplier; 0 = none."""
+        """Run steps 1 and 2, with noise of that multiplier; 0 = none."""
         pooled = None if self.second_moments == "auto" else self.second_moments == "pooled"
         return class_images(teacher, multiplier, noise, ctx, pooled, self.dimension)
 
     def answers(self, images: Tensor, ensemble: Ensemble, spending: Spending, noise: Source) -> Tensor:
-        """Step 3: (m, classes) noisy vote counts, float32. All that is ever learnt from the teachers."""
+        """Step 3: (m, classes) noisy vote counts, float32; the only release of the teachers."""
         return noisy_counts(ensemble.votes(images), "gaussian", spending.sigma, noise).float()
 
     def evidence(self, counts: Tensor, spending: Spending) -> Tensor:
-        """(m, classes) logarithms of how likely each class makes the noisy counts, up to a constant per row.
+        """Return (m, classes) log-likelihoods of the classes given the noisy counts, up to a constant per row.
 
-        The class's own count has mean 0.7 n, all others 0. Without noise, teachers disagree by sqrt(n) or so.
+        The count of the image's class has mean 0.7 n, all others 0. Without noise, counts deviate by about sqrt(n).
         """
         n = spending.teachers
         return AGREEMENT * n * counts / max(spending.sigma, math.sqrt(n)) ** 2
 
     def targets(self, drawn_for: Tensor, classes: int, evidence: Tensor | None = None) -> Tensor:
-        """Step 4: (m, classes) posterior means of images drawn for (m,) classes; without evidence, the prior."""
+        """Step 4: (m, classes) posterior means of images drawn for (m,) classes; without evidence, the priors."""
         prior = self.prior_logit * F.one_hot(drawn_for, classes).float()
         return (prior if evidence is None else evidence + prior).softmax(1)
 
@@ -247,14 +248,14 @@ class ClassMoments:
         self, phi: nn.Module, images: Tensor, targets: Tensor, rng: torch.Generator, stage: str, ctx: Context
     ) -> None:
         """Step 5, in place: cross-entropy of (m, c, h, w) images to (m, classes) targets."""
-        ask, optimizer = ctx.compiled(phi.train()), torch.optim.Adam(phi.parameters(), lr=self.lr)
+        network, optimizer = ctx.compiled(phi.train()), torch.optim.Adam(phi.parameters(), lr=self.lr)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, self.steps)
         with ctx.track(stage, self.steps) as advance:
             for _ in range(self.steps):
                 rows = torch.randint(len(images), (self.batch,), generator=rng, device=images.device)
                 x = random_affine(images[rows], rng) if self.augment else images[rows]
                 with ctx.precision():
-                    loss = F.cross_entropy(ask(x).float(), targets[rows])
+                    loss = F.cross_entropy(network(x).float(), targets[rows])
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 optimizer.step()

@@ -1,11 +1,12 @@
-"""What class moments and votes take from the private data: the ledger, calibration, and what an audit plays.
+"""Accounting of class moments and votes: the ledger, the calibration, and the game of an audit.
 
 A private record adds a vector of length 1 to the sums of moments, and moves one teacher's vote on every queried image,
-two counts by 1 each. Both are Gaussian mechanisms, so that the epsilon of a release is that of one Gaussian with
+which changes two counts by 1 each. Both are Gaussian mechanisms, so the epsilon of a release is that of one Gaussian
+with
 
     mu^2 = 1 / m^2 + 2 q / sigma^2,
 
-m the moments' noise multiplier, q the queried images, sigma the noise of a vote count.
+where m is the moments' noise multiplier, q the number of queried images, sigma the noise of a vote count.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from bench.privacy.plays import play_of_rows
 MOST_QUERIES = 10_000_000
 VOTE_SENSITIVITY = math.sqrt(2)
 CLASSES = 3
-"""Of the game of an audit."""
+"""Number of classes in the game of an audit."""
 
 Answers = Callable[[Tensor, Ensemble, "Spending", Source], Tensor]
-"""(m, c, h, w) images, the ensemble, what is spent, noise to (m, classes) noisy counts."""
+"""(m, c, h, w) images, the ensemble, its releases, the source of noise -> (m, classes) noisy counts."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class Spending:
     """The parameters that enter the ledger.
 
     Attributes:
-        teachers: n on disjoint parts of the private records; 0 = no one is asked.
-        queries: q, images that every teacher votes on; without meaning where there are no teachers.
+        teachers: n, number of teachers on disjoint parts of the private records; 0 = no votes.
+        queries: q, images that every teacher votes on; ignored if there are no teachers.
         sigma: noise of a vote count, in votes; 0 = none.
         share: with teachers, the moments' share of mu^2, in (0, 1).
         multiplier: without teachers, the moments' noise over their sensitivity; 0 = none.
@@ -57,7 +58,7 @@ class Spending:
 
     @property
     def moments_multiplier(self) -> float:
-        """m: with teachers, what leaves the votes 1 - share of mu^2."""
+        """m, the moments' noise multiplier; with teachers, the one for `share` of mu^2."""
         if not self.teachers:
             return self.multiplier
         odds = self.share / (1 - self.share)
@@ -65,31 +66,28 @@ class Spending:
 
     @property
     def whole_multiplier(self) -> float:
-        """What the moments' multiplier would be if they had all of mu^2."""
+        """The moments' noise multiplier if they had all of mu^2."""
         return self.moments_multiplier * (math.sqrt(self.share) if self.teachers else 1.0)
 
     def ledger(self) -> Ledger:
-        """For one private record and, where teachers vote, for the answer to one image."""
+        """Return the ledger for one private record and, if teachers vote, for one queried image."""
         ledger = Ledger()
         if self.teachers:
-            self._spend_votes(ledger)
+            why = f"vote counts of {self.teachers} teachers" + ("" if self.sigma > 0 else " without noise")
+            # A record changes one teacher, on all queries; another image may change all teachers, on one query
+            for unit, moved, count in ((Unit.EXAMPLE, 1, self.queries), (Unit.QUERY, self.teachers, 1)):
+                event = _gaussian(self.sigma / (moved * VOTE_SENSITIVITY))
+                ledger.spend(event, count=count if self.sigma > 0 else 1, unit=unit, why=why)
         why = "class moments of the private images, from which synthetic ones are drawn"
         ledger.spend(_gaussian(self.moments_multiplier), why=why)
         return ledger
 
-    def _spend_votes(self, ledger: Ledger) -> None:
-        """A record moves one teacher, in all answers; another image may move all of them, in one answer."""
-        why = f"vote counts of {self.teachers} teachers" + ("" if self.sigma > 0 else " without noise")
-        for unit, moved, count in ((Unit.EXAMPLE, 1, self.queries), (Unit.QUERY, self.teachers, 1)):
-            event = _gaussian(self.sigma / (moved * VOTE_SENSITIVITY))
-            ledger.spend(event, count=count if self.sigma > 0 else 1, unit=unit, why=why)
-
     def epsilon(self, unit: Unit, delta: float) -> float:
-        """What the accountant proves."""
+        """Return the accounted epsilon."""
         return account(self.ledger(), unit, delta).epsilon
 
     def with_noise(self, noise: float) -> Spending:
-        """Another noise: of the votes, which the moments' follows, or without teachers of the moments."""
+        """Replace the noise: of the votes, which determines that of the moments, or without teachers of the moments."""
         return replace(self, sigma=noise) if self.teachers else replace(self, multiplier=noise)
 
 
@@ -98,35 +96,42 @@ def _gaussian(multiplier: float) -> GaussianDpEvent | NonPrivateDpEvent:
 
 
 def calibrated(fields: Spending, budget: Budget) -> Spending:
-    """Calibration: `fields` with the noise, or the number of queries, that just meets a budget.
+    """Calibrate the noise, or the number of queries, to a budget.
 
-    There is no paper and no claim: whatever --account says, the budget is held against the accounted epsilon.
+    This method has no paper and no claim: --account is ignored, and the budget limits the accounted epsilon.
 
     Raises:
-        BenchError: the budget cannot be met, or by noise alone that cannot be drawn, with the reason.
+        BenchError: the budget cannot be met, or only with noise that cannot be drawn.
     """
-    found = _calibrated(fields, budget)
+    units = (Unit.EXAMPLE, Unit.QUERY) if fields.teachers else (Unit.EXAMPLE,)
+    if budget.unit not in units:
+        with_teachers = "" if fields.teachers else " (with --method.teachers N also per query)"
+        raise BenchError(
+            f"--unit {budget.unit}: class-moments is accounted per {' and per '.join(units)}{with_teachers}; "
+            "choose one of these"
+        )
+    if budget.epsilon is None:
+        found = fields
+    elif math.isinf(budget.epsilon):
+        found = fields.with_noise(0.0)
+    elif budget.solve == "none":
+        found = fields
+    else:
+        found = _solved(fields, budget)
     if found.teachers:
         require_count_scale("the scale of the noise on the votes, in votes,", found.sigma)
     return found
 
 
-def _calibrated(fields: Spending, budget: Budget) -> Spending:
-    units = (Unit.EXAMPLE, Unit.QUERY) if fields.teachers else (Unit.EXAMPLE,)
-    if budget.unit not in units:
-        asked = "" if fields.teachers else ", and, with --method.teachers N, per query"
-        raise BenchError(
-            f"--unit {budget.unit}: class-moments is accounted per {' and per '.join(units)}{asked}; name one"
-        )
-    if budget.epsilon is None:
-        return fields
-    if math.isinf(budget.epsilon):
-        return fields.with_noise(0.0)
-    if budget.solve == "none":
-        return fields
+def _solved(fields: Spending, budget: Budget) -> Spending:
+    """Solve for the noise or the number of queries that just meets a finite budget."""
     if budget.solve == "steps" and not (fields.teachers and budget.unit == Unit.EXAMPLE):
-        what = "the epsilon of one answer does not depend on how many" if fields.teachers else "moments are taken once"
-        raise BenchError(f"--solve steps: {what}; use --solve sigma")
+        reason = (
+            "the epsilon of one query does not depend on the number of queries"
+            if fields.teachers
+            else "the moments are released once"
+        )
+        raise BenchError(f"--solve steps: {reason}; use --solve sigma")
 
     def cost(trial: Spending) -> float:
         return trial.epsilon(budget.unit, budget.delta)
@@ -135,17 +140,17 @@ def _calibrated(fields: Spending, budget: Budget) -> Spending:
         if budget.solve == "steps":
             count = largest_count(lambda n: cost(replace(fields, queries=n)), budget.epsilon, MOST_QUERIES)
             return replace(fields, queries=count)
-        found = calibrate_noise(lambda x: cost(fields.with_noise(x)), budget.epsilon, 0.1, 100.0, rtol=1e-4)
-        return fields.with_noise(found)
+        noise = calibrate_noise(lambda x: cost(fields.with_noise(x)), budget.epsilon, 0.1, 100.0, rtol=1e-4)
+        return fields.with_noise(noise)
     except Unreachable as error:
         raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
 
 
 def votes_play(spending: Spending, answers: Answers) -> Play:
-    """Play one image's noisy counts: one of two teachers votes for another class in either world.
+    """Return the play of one image's noisy counts, where one of two teachers votes for another class in each world.
 
     Args:
-        answers: the method's noisy counts of images by an ensemble.
+        answers: the method's noisy vote counts of an ensemble.
     """
     members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
 
@@ -156,7 +161,7 @@ def votes_play(spending: Spending, answers: Answers) -> Play:
 
 
 def played_ledger(spending: Spending) -> Ledger:
-    """Of one play, for a private record: the moments and, where teachers vote, the counts of one image."""
+    """Return the ledger of one play: the moments and, if teachers vote, the counts of one image."""
     ledger = replace(spending, teachers=0, multiplier=spending.moments_multiplier).ledger()
     if spending.teachers:
         ledger.spend(_gaussian(spending.sigma / VOTE_SENSITIVITY), why="one image's vote counts")

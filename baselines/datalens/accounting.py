@@ -1,13 +1,13 @@
-"""What DataLens' votes cost: the number that its paper proves, and the ledger.
+"""Accounting of DataLens' votes: the number that its paper proves, and the ledger.
 
 For every generated image each of n teachers has a vector of votes of norm sqrt(k) (`bench/dp_training/top_k_votes.py`).
-One private record lies in one teacher's part, and may turn that teacher's votes altogether: the sum of an image moves
-by 2 sqrt(k) at most, under noise of sigma on every pixel. So an image is a Gaussian of multiplier sigma / (2 sqrt(k)),
-and B images in each of T steps are B T of them, adaptive ones, which compose exactly.
+One private record is in one teacher's part and may reverse all votes of that teacher: the sum of an image's votes
+changes by 2 sqrt(k) at most, under noise of sigma on every pixel. So an image is a Gaussian of multiplier
+sigma / (2 sqrt(k)), and B images in each of T steps are B T adaptive Gaussians, which compose exactly.
 
-Published (`published_epsilon`): Renyi divergence 2 k a / sigma^2 of order a for an image, turned into epsilon by
-rho(a) + log(1 / delta) / (a - 1), the smallest over a in {1.1, 2, 3, ..., 199}. It is an upper bound of what the ledger
-costs. The released code takes the smaller of this and of a bound for noisy arg-maxes that it computes from the noisy
+Published (`published_epsilon`): Renyi divergence 2 k a / sigma^2 of order a for an image, converted to epsilon by
+rho(a) + log(1 / delta) / (a - 1), the smallest over a in {1.1, 2, 3, ..., 199}. It is an upper bound of the ledger's
+epsilon. The released code takes the minimum of this and a bound for noisy arg-maxes that it computes from the noisy
 votes; such a bound does not hold for a vector of votes, and is a function of the private data: it is not computed here.
 """
 
@@ -30,7 +30,7 @@ SOURCE = "DataLens (Wang et al. 2021), Renyi, whatever the votes are"
 
 
 def published_epsilon(sigma: float, k: int, images: int, delta: float) -> float:
-    """Epsilon of so many images as the authors' code counts it, without its data-dependent bound; infinite at sigma 0.
+    """Compute epsilon as the authors' code does, without its data-dependent bound; infinite at sigma 0.
 
     Steps of 15 images within epsilon 1 and 10 on MNIST, and within 10 on Fashion-MNIST, at the published settings:
 
@@ -48,15 +48,15 @@ def published_epsilon(sigma: float, k: int, images: int, delta: float) -> float:
 
 @dataclass(frozen=True)
 class DataLensParameters:
-    """What enters the mechanism.
+    """Parameters of the mechanism.
 
     Attributes:
         sigma: noise on every pixel's sum of votes, in votes; 0 = none.
-        steps: T.
-        batch: B.
-        k: coordinates that a teacher votes for.
-        teachers: n.
-        pixels: d.
+        steps: T, steps of the generator.
+        batch: B, images in a step.
+        k: number of coordinates that a teacher votes on.
+        teachers: n, number of teachers.
+        pixels: d, pixels of an image.
     """
 
     sigma: float
@@ -68,41 +68,39 @@ class DataLensParameters:
 
     @property
     def images(self) -> int:
-        """B T, whose votes are looked at."""
+        """B T, number of images that are voted on."""
         return self.steps * self.batch
 
     @property
     def multiplier(self) -> float:
-        """Noise over the sensitivity of one image's votes."""
+        """Ratio of the noise to the sensitivity of one image's votes."""
         return self.sigma / (2 * math.sqrt(self.k))
 
     def ledger(self) -> Ledger:
-        """All images; without noise, nothing that can be proved."""
-        ledger, why = (
-            Ledger(),
-            f"noisy sums of {self.teachers} teachers' top-{self.k} sign vectors, one of which may turn",
-        )
+        """Return the ledger of all images; without noise its epsilon is infinite."""
+        ledger = Ledger()
+        why = f"noisy sums of {self.teachers} teachers' top-{self.k} sign vectors, one of which may turn"
         radius = self.teachers * math.sqrt(self.k)
         carries = self.images * gaussian_capacity(self.sigma / radius, self.pixels)
         ledger.spend(gaussian_event(self.multiplier), count=self.images, why=why, carries=carries)
         return ledger
 
     def claim(self, delta: float) -> Claim:
-        """The published number at these settings."""
+        """Return the published number at these settings."""
         return Claim(published_epsilon(self.sigma, self.k, self.images, delta), delta, Unit.EXAMPLE, SOURCE)
 
     def cost(self, budget: Budget) -> float:
-        """The epsilon that the budget holds to its limit."""
+        """Return the epsilon, claimed or accounted, that the budget limits."""
         if budget.account == "claimed":
             return self.claim(budget.delta).epsilon
         return account(self.ledger(), Unit.EXAMPLE, budget.delta).epsilon
 
 
 def calibrate(parameters: DataLensParameters, budget: Budget) -> DataLensParameters:
-    """The parameters with sigma, or T, as the budget determines it by the account it names.
+    """Solve for sigma or T within the budget, by its claimed or accounted epsilon.
 
     Raises:
-        BenchError: a budget that cannot be met, or by noise alone that cannot be drawn.
+        BenchError: the budget cannot be met, or only with noise that cannot be drawn.
     """
     found = noise_or_steps(parameters, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)
     require_count_scale("the scale of the noise on the votes, in votes,", found.sigma)

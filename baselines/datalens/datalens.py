@@ -1,58 +1,61 @@
-"""DataLens: a generator that learns from noisy sums of many secret discriminators' compressed image gradients.
+"""DataLens: a generator trained on noisy sums of many unreleased discriminators' compressed image gradients.
 
 Reference: Wang, Wu, Long, Rimanic, Zhang, Li, "DataLens: Scalable Privacy Preserving Training via Gradient Compression
 and Aggregation", ACM CCS 2021. n teacher discriminators D_i, k votes of each, noise sigma, threshold beta, step gamma.
 
-1. The private records are divided into n disjoint parts, by a hash of each record's own pixels.
-2. Every teacher makes `teacher_steps` Adam steps (`warm` before the first of T rounds) on - log D_i(x, y) -
-   log(1 - D_i(G(z, y'), y')), (x, y) from its own part alone.
-3. x_j = G(z_j, y_j), j = 1 .. B, of uniform labels. Teacher i answers the direction in which x_j would look more real
+1. The private records are divided into n disjoint parts, by a hash of each record's pixels.
+2. Every teacher takes `teacher_steps` Adam steps (`warm` before the first of T rounds) on - log D_i(x, y) -
+   log(1 - D_i(G(z, y'), y')), (x, y) from its part only.
+3. x_j = G(z_j, y_j), j = 1 .. B, of uniform labels. Teacher i returns the direction in which x_j would look more real
    to it: g_ij = the gradient of log D_i(x_j, y_j) in the image.
 4. TopAgg (`bench/dp_training/top_k_votes.py`), image by image: teacher i votes with the stochastic signs of the k
    largest coordinates of g_ij, in units of b_ij = min(max |g_ij|, c); V_j = the sum of all votes + N(0, sigma^2) on
    every pixel; u_j is the sign of V_j where |V_j| > beta n, 0 elsewhere.
-5. The generator makes an Adam step on sum_j |x_j + gamma u_j - G(z_j, y_j)|^2, the target held fixed.
-6. Again from 2, T times.
+5. The generator takes an Adam step on sum_j |x_j + gamma u_j - G(z_j, y_j)|^2, without a gradient through the target.
+6. Steps 2 to 5 are repeated, T times in all.
 
-A classifier is trained on images of the generator. Only step 4 shows anything of the teachers.
+A classifier is trained on images of the generator. Only step 4 releases anything of the teachers.
 
-Privacy. One record lies in one teacher's part, and turns at most that teacher's votes, of norm sqrt(k): every image is
-a Gaussian of multiplier sigma / (2 sqrt(k)), and the ledger has all B T of them, a number that is fixed beforehand.
-Claimed is what the paper proves, without the data-dependent bound of its code; it is an upper bound of the account
-(`baselines/datalens/accounting.py`). The number of records is public; choosing k, sigma, beta and c is in no epsilon.
+Privacy. One record is in one teacher's part and reverses at most that teacher's votes, of norm sqrt(k): every image is
+a Gaussian of multiplier sigma / (2 sqrt(k)), and the ledger has all B T of them, a number that is fixed in advance. The
+claim is the paper's bound without the data-dependent one of its code; it is an upper bound of the account
+(`baselines/datalens/accounting.py`). The number of records is public; the choice of k, sigma, beta and c is not
+accounted.
 
-Known faults of the authors' code, none of which is here:
-- it divides the records class by class in turn and begins a class anew when it is used up. On MNIST 1,138 of 60,000
-  places then hold a record that another teacher has too, of which two teachers' votes turn;
-- its epsilon may be one that depends on the noisy votes, by a bound for arg-maxes, and training stops by it;
-- accuracies are the best epoch's on the test set.
+Known faults of the authors' code, which are avoided here:
+- it deals the records out class by class and starts a class again when it is used up. On MNIST 1,138 of 60,000
+  positions then have a record that another teacher has too, which can reverse the votes of two teachers;
+- its epsilon may depend on the noisy votes, by a bound for arg-maxes, and training stops by it;
+- accuracies are those of the best epoch on the test set.
 
 Differs from the paper:
-- Parts are of unequal size, as a hash makes them. A teacher without a record sees generated images alone, and votes.
+- Parts are of unequal size, because a hash assigns them. A teacher without records learns only from generated images,
+  and votes.
 - Teachers have no batch normalisation, and `teacher perceptron` is one hidden layer. The generator is that of `dp_gan`,
-  dcgan or mlp, without batch normalisation too; in the paper it is another dcgan.
-- Gradients are of each image's own log D_i; the released code's are of the batch's mean, so that the same c cuts B
-  times later there. What this changes was not measured.
-- z and uniform labels are drawn anew for every step; the released code gives the generator the labels of a teacher's
+  dcgan or mlp, also without batch normalisation; in the paper it is another dcgan.
+- Gradients are of each image's log D_i; the released code's are of the batch's mean, so that the same c clips there
+  only values that are B times larger. The effect of this was not measured.
+- z and uniform labels are drawn again for every step; the released code gives the generator the labels of a teacher's
   private batch, and the same z and labels for the votes as for the last step of the teachers.
-- `aggregate mean` has u_j = V_j / n, without a threshold, as a variant of the code does (but for a constant).
-- Noise is rounded to whole numbers, as votes are; post-processing.
-- Steps of 4,000 teachers with the paper's networks are for an accelerator; tier quick has fewer and smaller ones, and
-  what votes say against their noise grows with n.
-- What decides is n. sigma grows with the root of all images B T and of k, so that what all votes of a run say together
-  does not depend on how they are spread, but on n over the noise; and a teacher of few records learns nothing. Measured
-  on the attacker's part, logistic regression on 2,000 generated images, tier quick, seed 0. MNIST, a proved epsilon of
-  10: 55.6 % with 1000 teachers, of 50 records each, the noise being 0.6 votes a teacher; with 200 it is 3, a student
-  being at 12.7 % of the test set. Digits, without noise: 53.7 % with 50 teachers; 8.7 % with 200, of 6 records, whose
-  images turn black. At a proved epsilon of 10: 15.0 % with 200; with 48 the noise is 7 votes a teacher. About 1,200
-  records are too few for both.
+- `aggregate mean` has u_j = V_j / n, without a threshold, as in a variant of the code (up to a constant factor).
+- Noise is rounded to integers, like votes; this is post-processing.
+- Steps of 4,000 teachers with the paper's networks need an accelerator; tier quick has fewer and smaller ones, and the
+  signal-to-noise ratio of the votes grows with n.
+- The number of teachers n decides the result. sigma grows with the square root of the number of images B T and of k, so
+  that the information in all votes of a run depends on n over the noise, not on how the votes are spread; and a teacher
+  of few records learns nothing. Measured on the attacker's part, logistic regression on 2,000 generated images, tier
+  quick, seed 0. MNIST at an accounted epsilon of 10: 55.6 % with 1000 teachers of 50 records each, where the noise is
+  0.6 votes per teacher; with 200 teachers the noise is 3 votes, and a student has 12.7 % on the test set. Digits
+  without noise: 53.7 % with 50 teachers; 8.7 % with 200 teachers of 6 records, whose images turn black. Digits at an
+  accounted epsilon of 10: 15.0 % with 200; with 48 the noise is 7 votes per teacher. About 1,200 records are too few
+  for enough teachers and enough records for each.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -62,6 +65,7 @@ from baselines.datalens.accounting import DataLensParameters, calibrate
 from baselines.datalens.networks import Convolutions, Perceptrons
 from bench import data, validate
 from bench.api import Context, Sampler, Teacher, uniform_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
@@ -89,18 +93,18 @@ from bench.seeds import derive
 
 BETAS = (0.5, 0.999)
 MOST_NUMBERS = 1 << 22
-"""Of the gradients whose votes are taken at once."""
+"""Largest number of gradient entries whose votes are computed at once; it bounds the memory."""
 PLAYS = 10_000
-"""Of an audit."""
+"""Plays of an audit in each world."""
 
 
 @dataclass(frozen=True)
 class DataLens(PrivateGenerator):
-    """Votes of secret discriminators on generated images; the defaults are the paper's for MNIST at epsilon 10."""
+    """Votes of unreleased discriminators on generated images; the defaults are the paper's for MNIST at epsilon 10."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Wang et al., DataLens, ACM CCS 2021"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"teachers": 3, "steps": 3, "batch": 4, "warm": 1, "teacher_steps": 1, "width": 4,
                           "teacher_width": 4, "latent": 8},
         "quick": QUICK | {"teachers": 0, "steps": 150, "batch": 8, "teacher_width": 8, "width": 64},
@@ -108,20 +112,20 @@ class DataLens(PrivateGenerator):
     departures: ClassVar[tuple[Departure, ...]] = (
         STUDENT_BY_ADAM,
         Departure(
-            what="teachers of one hidden layer, and two hidden layers as the generator",
-            why="hundreds of convolutional teachers take 40 times as long on a processor",
+            what="teachers of one hidden layer, and a generator of two hidden layers",
+            why="hundreds of convolutional teachers take 40 times as long on a CPU",
             sets={"teacher": "perceptron", "generator": "mlp"},
         ),
         Departure(
-            what="the generator's loss is the cross-entropy to a target that is 0.1 away, not the squared distance of "
-            "one that is 1e-3 away",
-            why="images turn black before teachers know better, where the squared distance has no gradient; tried on "
-            "the attacker's part of digits, which is neither private (split iid) nor the test set",
+            what="the generator's loss is the cross-entropy to a target that is 0.1 away, not the squared distance to "
+            "a target that is 1e-3 away",
+            why="images turn black before the teachers have learnt, and there the squared distance has no gradient; "
+            "chosen on the attacker's part of digits, which is neither private (split iid) nor the test set",
             sets={"loss": "entropy", "gamma": 0.1},
         ),
         Departure(
             what="a learning rate of 5e-3 instead of 1e-3, and no threshold on the votes' lead (beta 0)",
-            why="at 1e-3 teachers learn too slowly for 150 rounds, and images stay black without noise too; tried on "
+            why="at 1e-3 teachers learn too slowly for 150 rounds, and images stay black even without noise; chosen on "
             "the same images",
             sets={"rate": 5e-3, "beta": 0.0},
         ),
@@ -132,11 +136,11 @@ class DataLens(PrivateGenerator):
     """n, discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
     1000."""
     steps: Size[int] = 109
-    """T, steps of the generator; 109 are claimed to be within epsilon 10. Solved from the budget with --solve steps."""
+    """T, steps of the generator; the paper claims epsilon 10 for 109. Solved from the budget with --solve steps."""
     batch: Size[int] = 15
     """B, images of a step of the generator or of a teacher."""
     teacher_steps: Size[int] = 2
-    """Steps of every teacher before each step of the generator but the first."""
+    """Steps of every teacher before each step of the generator except the first."""
     warm: Size[int] = 10
     """Steps of every teacher before the first step of the generator."""
     kept: float = 0.383
@@ -146,25 +150,25 @@ class DataLens(PrivateGenerator):
     beta: float = 0.2
     """Share of the teachers by which a pixel's noisy votes must lead for it to move."""
     clip: float = 1e-5
-    """c, at which b, the scale of a teacher's stochastic signs, is cut; it decides nothing of the noise."""
+    """c, upper limit of b, the scale of a teacher's stochastic signs; it does not affect the noise."""
     gamma: float = 1e-3
-    """What a pixel of the generator's target moves by."""
+    """Distance of a pixel of the generator's target from the generated pixel."""
     aggregate: Literal["sign", "mean"] = "sign"
     """The target moves along the signs of the noisy votes (the paper), or along the noisy votes over n."""
     loss: Literal["square", "entropy"] = "square"
-    """Of the generator to its target: the squared distance (the paper), or the cross-entropy of pixels."""
+    """Loss of the generator to its target: the squared distance (the paper), or the cross-entropy of pixels."""
     rate: float = 1e-3
-    """Learning rate of all Adams, whose beta_1 is 0.5."""
+    """Learning rate of all Adam optimisers, whose beta_1 is 0.5."""
     generator: Literal["dcgan", "mlp"] = "dcgan"
     """G: transposed convolutions, or two hidden layers, which are cheaper."""
     teacher: Literal["convolutions", "perceptron"] = "convolutions"
     """D_i: two convolutions and two dense layers, or one hidden layer, which is cheaper."""
     latent: Size[int] = 50
-    """Length of z, even in [-1, 1]."""
+    """Length of z, which is uniform in [-1, 1]."""
     width: Size[int] = 64
-    """Of the generator: channels of dcgan's last but one maps, even; half the first hidden layer of mlp."""
+    """Width of the generator: channels of dcgan's second last layer, even; half the first hidden layer of mlp."""
     teacher_width: Size[int] = 32
-    """Of a teacher: channels of its second convolution, or its hidden units."""
+    """Width of a teacher: channels of its second convolution, or its hidden units."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -188,16 +192,16 @@ class DataLens(PrivateGenerator):
         self.calibrate(budget, _pixels(dataset), self.panel(dataset))
 
     def panel(self, dataset: str) -> int:
-        """n; public, and so never a function of the records."""
+        """Return n, which is public and must not depend on the records."""
         return panel_size(self.teachers, dataset)
 
     def calibrate(self, budget: Budget, pixels: int, teachers: int) -> DataLensParameters:
-        """sigma, or T, within the budget, for images of d pixels and n teachers."""
+        """Solve for sigma or T within the budget, for images of d pixels and n teachers."""
         k = max(1, round(self.kept * pixels))
         return calibrate(DataLensParameters(self.sigma, self.steps, self.batch, k, teachers, pixels), budget)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy votes on one image, where one of two teachers votes and then turns all its votes: for an audit."""
+        """Return the game of an audit: the noisy votes of two teachers on one image, one of which may reverse them."""
         made = self.calibrate(budget, _pixels(dataset), self.panel(dataset))
         k = made.k
         one = DataLensParameters(made.sigma, 1, 1, k, 2, k + 1)
@@ -205,9 +209,9 @@ class DataLens(PrivateGenerator):
         def answers(numbers: Tensor, rng: torch.Generator) -> Tensor:
             gradients = torch.ones(2, len(numbers), k + 1)
             gradients[0, numbers == 0] = -1.0
-            gradients[:, :, -1] /= 2  # smaller than all others: no vote
+            gradients[:, :, -1] /= 2  # the smallest coordinate gets no vote
             votes = noisy_votes(gradients, one, self.clip, Noise.of(rng), rng)
-            # The sum says all that k equal votes do; a pixel that has one and a pixel that has none are shown beside it
+            # The sum is sufficient for k equal votes; one pixel with votes and one without are returned as a check
             return torch.stack([votes[:, :k].sum(1), votes[:, 0], votes[:, -1]], 1)
 
         return DistinguishingGame(
@@ -226,7 +230,7 @@ class DataLens(PrivateGenerator):
             raise BenchError(f"{count} teachers for {records} private records; lower --method.teachers")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Steps 1 to 6; the source is the generator with uniform labels."""
+        """Run steps 1 to 6; the source of images is the generator with uniform labels."""
         self.check_data(teacher.shape, len(images), teacher.dataset)
         count = self.panel(teacher.dataset)
         parameters = self.calibrate(budget, images[0].numel(), count)
@@ -245,24 +249,26 @@ class DataLens(PrivateGenerator):
         return Synthesis(draw, parameters.ledger(), parameters.claim(budget.delta), solved, training.generator)
 
     def sampler(self, shape: Shape, classes: int, dataset: str) -> Sampler:
-        """G, of even latents and labels."""
+        """Build G with its uniform latents and labels."""
         kind = DcganGenerator if self.generator == "dcgan" else MlpGenerator
         made = kind(shape, classes, self.latent, self.width)
         return Sampler(made, uniform_latents(self.latent), classes)
 
 
 def _pixels(dataset: str) -> int:
-    """d, as far as it is known before images are read; else MNIST's."""
+    """Return d of the data set if it is known before images are read, else MNIST's."""
     return math.prod(data.facts(dataset).shape or (1, 28, 28))
 
 
 def noisy_votes(gradients: Tensor, parameters: DataLensParameters, cap: float, signs: Noise, source: Source) -> Tensor:
-    """Step 4, V: (n, B, d) gradients of n teachers to (B, d) noisy sums. All that is ever learnt from the teachers.
+    """Step 4: (n, B, d) gradients of n teachers to (B, d) noisy sums V, the only release of the teachers.
 
     Args:
+        gradients: g_ij of all teachers and images.
+        parameters: sigma and k.
         cap: c.
-        signs: what stochastic signs are drawn from.
-        source: what the noise is drawn from.
+        signs: random source of the stochastic signs.
+        source: random source of the noise.
     """
     n, batch, pixels = gradients.shape
     votes = sum_of_votes(gradients, parameters.k, cap, signs.uniform(n), signs.uniform(batch, pixels))
@@ -273,7 +279,10 @@ def sum_of_votes(gradients: Tensor, k: int, cap: float, of_teachers: Tensor, of_
     """Step 4 before its noise: (n, B, d) gradients of n teachers to the (B, d) sums of their votes.
 
     Args:
-        of_teachers, of_pixels: (n,) and (B, d), the places of the stochastic signs.
+        gradients: g_ij of all teachers and images.
+        k: number of coordinates that a teacher votes on.
+        cap: c.
+        of_teachers, of_pixels: (n,) and (B, d) uniform numbers that determine the stochastic signs.
     """
     n, _, d = gradients.shape
     images = max(1, MOST_NUMBERS // (n * d))
@@ -282,10 +291,10 @@ def sum_of_votes(gradients: Tensor, k: int, cap: float, of_teachers: Tensor, of_
 
 
 class Training:
-    """The generator and the teachers in training.
+    """Training state of the generator and the teachers.
 
     Attributes:
-        images: generated images whose votes were looked at so far.
+        images: number of generated images that were voted on so far.
     """
 
     def __init__(
@@ -307,7 +316,7 @@ class Training:
         )
 
     def run(self) -> None:
-        """Steps 2 to 6."""
+        """Run steps 2 to 6."""
         with self.ctx.track("DataLens", self.parameters.steps) as advance:
             for step in range(self.parameters.steps):
                 for _ in range(self.by.teacher_steps if step else self.by.warm):
@@ -315,28 +324,28 @@ class Training:
                 self.generate()
                 advance(1)
         if self.images != self.parameters.images:
-            raise RuntimeError(f"votes on {self.images} images were taken, {self.parameters.images} are in the ledger")
+            raise RuntimeError(f"teachers voted on {self.images} images; the ledger has {self.parameters.images}")
 
     def teach(self) -> None:
-        """Step 2: one step of every teacher, on a batch of its own part and one of generated images."""
+        """Step 2: one step of every teacher, on a batch of its part and one of generated images."""
         rows = self.batches(self.by.batch, self.minibatches)
         x, y = rows.split([rows.shape[2] - self.batches.classes, self.batches.classes], 2)
         real = F.softplus(-self.panel(x, y)).mean(1) * (self.batches.sizes > 0)
         with torch.no_grad():
             made, labels = self._generated()
-        fake = F.softplus(self.panel(*self._shown(made, labels))).mean(1)
+        fake = F.softplus(self.panel(*self._for_all_teachers(made, labels))).mean(1)
         descend(self.of_panel, (real + fake).sum())
 
     def generate(self) -> None:
-        """Steps 3 to 5."""
+        """Run steps 3 to 5."""
         made, labels = self._generated()
-        # 3: what every teacher would change
-        x, y = self._shown(made.detach(), labels)
+        # 3: every teacher's gradients
+        x, y = self._for_all_teachers(made.detach(), labels)
         x.requires_grad_()
         (gradients,) = torch.autograd.grad(F.logsigmoid(self.panel(x, y)).sum(), x)
         # 4: their noisy votes
         u = self.directions(gradients)
-        # 5: a step towards images that follow them
+        # 5: a step of the generator towards the moved images
         flat = made.flatten(1)
         target = flat.detach() + self.by.gamma * u
         if self.by.loss == "square":
@@ -345,20 +354,20 @@ class Training:
             descend(self.of_generator, F.binary_cross_entropy(flat, target.clamp(0, 1), reduction="sum"))
 
     def directions(self, gradients: Tensor) -> Tensor:
-        """Step 4: (n, B, d) to the (B, d) directions u."""
+        """Step 4: (n, B, d) gradients to (B, d) directions u."""
         n, batch, _ = gradients.shape
         mean = noisy_votes(gradients, self.parameters, self.by.clip, self.signs, self.noise) / n
         self.images += batch
         return (agreed(mean, self.by.beta) if self.by.aggregate == "sign" else mean).float()
 
     def _generated(self) -> tuple[Tensor, Tensor]:
-        """(B, c, h, w) fresh images and their (B,) labels."""
+        """Generate (B, c, h, w) images of uniform (B,) labels."""
         count, device = self.parameters.batch, self.rng.device
         labels = torch.randint(self.batches.classes, (count,), generator=self.rng, device=device)
         return self.source.decode(self.source.latents(count, self.rng), labels), labels
 
-    def _shown(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The same images, with their labels, for every teacher: (n, B, d) and (n, B, classes)."""
+    def _for_all_teachers(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Repeat images and one-hot labels for every teacher: (n, B, d) and (n, B, classes)."""
         n = self.parameters.teachers
         x, y = images.flatten(1), F.one_hot(labels, self.batches.classes).to(images.dtype)
         return x.expand(n, *x.shape).contiguous(), y.expand(n, *y.shape)

@@ -1,4 +1,4 @@
-"""The teachers of `datalens`: discriminators of labelled images, many side by side, of which nothing is shared."""
+"""The teachers of `datalens`: stacks of independent discriminators of labelled images, evaluated together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SLOPE = 0.2
 
 
 class Convolutions(nn.Module):
-    """n discriminators of two 5x5 convolutions of stride 2 and two dense layers, leaky ReLU; as G-PATE's, smaller.
+    """n discriminators of two 5x5 convolutions of stride 2 and two dense layers, leaky ReLU; smaller than G-PATE's.
 
     The label enters as constant planes before both convolutions, and appended before both dense layers.
 
@@ -39,7 +39,7 @@ class Convolutions(nn.Module):
         self.biases = nn.ParameterList([torch.zeros(size) for size in sizes])
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n, m, d) pixels and (n, m, classes) one-hot labels to (n, m) logits of being real."""
+        """Map (n, m, d) pixels and (n, m, classes) one-hot labels to (n, m) logits of being real."""
         n, m, _ = x.shape
         maps = x.transpose(0, 1).reshape(m, n, *self.shape)
         labels = y.transpose(0, 1)
@@ -53,10 +53,11 @@ class Convolutions(nn.Module):
 
 
 class Perceptrons(nn.Module):
-    """n discriminators of one hidden layer, leaky ReLU, then a number for each label, of which y's is read.
+    """n discriminators of one hidden layer, leaky ReLU, and one logit for each label; the logit of y is returned.
 
     Args:
-        as of `Convolutions`; `width` is that of the hidden layer.
+        count, shape, classes: as of `Convolutions`.
+        width: units of the hidden layer.
     """
 
     def __init__(self, count: int, shape: Shape, classes: int, width: int) -> None:
@@ -67,12 +68,17 @@ class Perceptrons(nn.Module):
         self.offset = nn.Parameter(torch.zeros(count, 1, classes))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n, m, d) pixels and (n, m, classes) one-hot labels to (n, m) logits of being real."""
+        """Map (n, m, d) pixels and (n, m, classes) one-hot labels to (n, m) logits of being real."""
         hidden = F.leaky_relu(x @ self.first + self.bias, SLOPE)
         return ((hidden @ self.last + self.offset) * y).sum(2)
 
 
 def _weights(*shape: int, inputs: int = 0) -> nn.Parameter:
-    """Normal, of deviation sqrt(2 / inputs): of the dimension `inputs`, or of all but the first where it is 0."""
+    """Draw normal weights of deviation sqrt(2 / fan-in).
+
+    Args:
+        shape: of the weights.
+        inputs: dimension that is the fan-in; 0 = all dimensions except the first.
+    """
     fan = shape[inputs] if inputs else math.prod(shape[1:])
     return nn.Parameter(torch.randn(*shape) * math.sqrt(2 / fan))

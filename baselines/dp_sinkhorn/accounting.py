@@ -1,4 +1,4 @@
-"""What DP-Sinkhorn's noisy gradients cost: by the sum of all images' gradients, or as the paper counts."""
+"""Accounting of DP-Sinkhorn's noisy gradients: joint release of all images' gradients, and the paper's count."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ PAPER = "DP-Sinkhorn (Cao et al. 2021), section 4: each image clipped, its relea
 
 @dataclass(frozen=True)
 class SinkhornParameters:
-    """What enters the mechanism.
+    """Parameters of the mechanism.
 
     Attributes:
         sampling: q in (0, 1].
-        images: n, whose gradients are released every step.
+        images: n, number of images whose gradients are released in every step.
         steps: T.
         sigma: noise deviation over 2 C; 0 = no noise.
-        clipping: what is clipped to C.
+        clipping: "batch", all gradients together are clipped to C; "image", each image's gradient is.
     """
 
     sampling: float
@@ -37,14 +37,14 @@ class SinkhornParameters:
     clipping: Clipping
 
     def ledger(self) -> Ledger:
-        """T joint releases of n gradients."""
+        """Return the ledger of T joint releases of n gradients."""
         moved = 1.0 if self.clipping == "batch" else math.sqrt(self.images)
         reach = "2 C" if self.clipping == "batch" else "2 C sqrt(n)"
         why = f"gradients of {self.images} generated images, which one private record moves by up to {reach}"
         return self._events(self.sigma / moved, self.steps, why)
 
     def claim(self, delta: float) -> Claim:
-        """The released code's accounting, or the paper's."""
+        """Return the epsilon of the released code's accounting, or of the paper's."""
         if self.clipping == "batch":
             ledger, source, disputed = self.ledger(), CODE, ""
         else:
@@ -53,7 +53,7 @@ class SinkhornParameters:
         return Claim(account(ledger, Unit.EXAMPLE, delta).epsilon, delta, Unit.EXAMPLE, source, disputed)
 
     def cost(self, budget: Budget) -> float:
-        """The epsilon that is held against `budget`."""
+        """Return the epsilon, claimed or accounted, that `budget` limits."""
         if budget.account == "claimed":
             return self.claim(budget.delta).epsilon
         return account(self.ledger(), Unit.EXAMPLE, budget.delta).epsilon
@@ -69,5 +69,5 @@ class SinkhornParameters:
 
 @lru_cache(maxsize=64)
 def calibrate(parameters: SinkhornParameters, budget: Budget) -> SinkhornParameters:
-    """`parameters` with sigma, or the steps, calibrated to `budget`. Raises BenchError if none meets it."""
+    """Calibrate sigma, or the steps, to `budget`. Raises BenchError if none meets it."""
     return noise_or_steps(parameters, budget, lambda made: made.cost(budget), "sigma", MOST_STEPS)

@@ -1,38 +1,38 @@
-"""DPGEN: a score network of noisy private images whose targets went through a randomised response. Not private.
+"""DPGEN: a score network of noisy private images with targets from a randomised response. Not private.
 
 Reference: Chen, Yu, Kao, Pang, Lu, "DPGEN: Differentially Private Generative Energy-Guided Network for Natural Image
-Synthesis", CVPR 2022, as its released code does it (losses/dsm.py and notebooks). A demonstration of what is wrong with
-it; no epsilon of it can be proved.
+Synthesis", CVPR 2022, as in its released code (losses/dsm.py and notebooks). It is included to demonstrate its flaw; it
+has no finite epsilon.
 
-1. x_1, ..., x_k: a minibatch of private images. Of `queries` of them x~_i = x_i + sigma_l z, z ~ N(0, I), l a random
+1. x_1, ..., x_k: a minibatch of private images. For `queries` of them x~_i = x_i + sigma_l z, z ~ N(0, I), l a random
    one of L levels.
 2. Randomised response over the minibatch: r = i with probability e^epsilon / (e^epsilon + k - 1), each of the others
    with 1 / (e^epsilon + k - 1).
-3. sigma_l, if max |x_r - x~_i| <= 5 sigma_l; else the next larger level of which that holds, or the largest.
-4. (x~_i, x_r, sigma) goes into a buffer, until that is full.
+3. sigma = sigma_l, if max |x_r - x~_i| <= 5 sigma_l; else the next larger level for which that holds, or the largest.
+4. (x~_i, x_r, sigma) is added to a buffer, until the buffer is full.
 5. The score network learns s(x~, sigma) = (x_r - x~) / sigma^2, weighted by sigma^2, from batches of the buffer; its
    weights are averaged.
 6. Images are drawn by annealed Langevin dynamics, without labels, and labelled by a classifier of the private records:
    the bench's teacher. The student is trained on these (`bench/dp_training/synthetic_data.py`).
 
-Privacy. None, and the ledger says so. The claim is epsilon at delta 0, of one response, whatever is done with it; it is
-disputed for `answers-are-the-records`:
-- What a response may answer is the private records themselves. Without record x no answer is x; with it one is, with
-  probability e^epsilon / (e^epsilon + k - 1). No finite epsilon allows for that. `bench audit mechanism --method dpgen`
+Privacy. None, and the ledger says so. The claim is epsilon at delta 0, of one response, with arbitrary post-processing;
+it is disputed for `answers-are-the-records`:
+- The possible responses are the private records themselves. Without record x no response is x; with it one is, with
+  probability e^epsilon / (e^epsilon + k - 1). No finite epsilon permits this. `bench audit mechanism --method dpgen`
   plays this game.
-- x~_i is record i with noise of deviation 0.01 at the last level, and is in the buffer whatever is answered.
-- A record is in many minibatches, as truth and among the others; nothing is composed.
+- x~_i is record i with noise of deviation 0.01 at the last level, and is in the buffer for every response.
+- A record is in many minibatches, as the true image and as an alternative; this is not composed.
 - The classifier that labels the samples is trained on the private records without any protection.
-- The buffer trains the network without clipping and without noise: nothing behind it restores what is lost there.
+- The network is trained on the buffer without clipping and without noise, so that there is no later protection.
 
-The authors' notebooks measure accuracy element by element of the one-hot target, after rounding: a constant answer has
-0.9 of it, a wrong one 0.8. Accuracy is top-1 here; printed numbers may be of the other kind.
+The authors' notebooks measure accuracy element by element of the one-hot target, after rounding: a constant prediction
+has 0.9 by this measure, a wrong one 0.8. Accuracy is top-1 here; published numbers may be of the other kind.
 
 Differs from the paper:
-- The buffer is filled before the training, in the code beside it; minibatches are drawn without replacement each.
-- The network `refine` is smaller than the code's RefineNet: five blocks with InstanceNorm++, whose factors begin at
-  1 and not around it, and ELU.
-- The classifier of step 6 is the bench's teacher, the code's a small network of its own.
+- The buffer is filled before the training, in the code during it; each minibatch is drawn without replacement.
+- The network `refine` is smaller than the code's RefineNet: five blocks with InstanceNorm++, with factors initialised
+  at 1 and not around 1, and ELU.
+- The classifier of step 6 is the bench's teacher, in the code a separate small network.
 - Adam's rate, batches, averaging, levels and dynamics are the code's. With k above the number of records all are used.
 """
 
@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from dp_accounting import NonPrivateDpEvent
@@ -49,6 +49,7 @@ from torch import Tensor, nn
 from baselines.dpgen.score_network import DenseScore, RefineScore, langevin, noise_levels
 from bench import validate
 from bench.api import Context, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, Draw, PrivateGenerator, Synthesis
@@ -64,13 +65,14 @@ from bench.privacy.unprotected import refuse_proof
 SOURCE = "DPGEN (Chen et al. 2022), one randomised response"
 DISPUTED = "answers-are-the-records"
 AT_ONCE = 5000
+"""Number of plays of an audit that are simulated at once."""
 NEAR = 5.0
-"""Deviations within which every pixel of an answer has to lie."""
+"""Largest distance of a pixel of the response from the noisy image, in deviations of the noise."""
 
 
 @dataclass
 class Pairs:
-    """The buffer: (n, c, h, w) x~ and x_r, (n,) sigma, and (n,) r as numbers of records, which is not trained on."""
+    """The buffer: (n, c, h, w) x~ and x_r, (n,) sigma, and (n,) r as indices of records, which are not used."""
 
     noisy: Tensor
     answers: Tensor
@@ -85,7 +87,7 @@ class Dpgen(PrivateGenerator):
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen, Yu, Kao, Pang and Lu, DPGEN, CVPR 2022"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data", "teacher"})
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "buffer": 64, "steps": 3, "batch": 16, "levels": 3, "width": 8},
         "quick": {**QUICK, "samples": 8000, "passes": 12, "buffer": 30_000, "steps": 2500, "width": 512,
                   "levels": 10},
@@ -93,32 +95,32 @@ class Dpgen(PrivateGenerator):
     departures: ClassVar[tuple[Departure, ...]] = (
         STUDENT_BY_ADAM,
         Departure(
-            what="a network of dense layers that guesses the image, by Adam at 0.001",
-            why="convolutions at full size, 300,000 steps of them, are days on two cores",
+            what="a network of dense layers that predicts the image, trained by Adam at 0.001",
+            why="300,000 steps of convolutions at full size take days on two cores",
             sets={"network": "dense", "rate": 0.001},
         ),
         Departure(
             what="levels fall from 3 to 0.2, and a step at the last one is 0.3 of its variance",
-            why="232 levels from 50 to 0.01 are too many network calls on two cores; 10 lie further apart, and need "
-            "such long steps to forget the level before; dense layers learn nothing of noise below 0.1; on toy images",
+            why="232 levels from 50 to 0.01 are too many network calls on two cores; 10 levels are further apart and "
+            "need longer steps to reach equilibrium; dense layers do not learn noise below 0.1; chosen on toy images",
             sets={"most": 3.0, "least": 0.2, "step": 0.012},
         ),
         Departure(
             what="images are not mirrored",
-            why="mirrored digits are no digits, and the classifier has seen none",
+            why="mirrored digits are not digits, and the classifier was not trained on them",
             sets={"mirrored": False},
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"most": "levels>1"}
 
     response: float = 10.0
-    """epsilon of a response; the budget's, unless --epsilon none or --solve none."""
+    """epsilon of a response; determined by the budget, unless --epsilon none or --solve none."""
     candidates: int = 256
-    """k, images of a minibatch, over which is answered."""
+    """k, images of a minibatch, the possible responses."""
     queries: int = 128
-    """Of a minibatch so many are asked about."""
+    """Number of responses per minibatch."""
     buffer: Size[int] = 60_000
-    """Pairs that the network is trained on."""
+    """Number of pairs in the buffer."""
     network: Literal["refine", "dense"] = "refine"
     """Score network: convolutions with InstanceNorm++, or dense layers."""
     width: Size[int] = 128
@@ -126,9 +128,9 @@ class Dpgen(PrivateGenerator):
     levels: Size[int] = 232
     """L, deviations of the noise, in geometric steps."""
     most: float = 50.0
-    """sigma_1."""
+    """sigma_1, the largest level."""
     least: float = 0.01
-    """sigma_L."""
+    """sigma_L, the smallest level."""
     steps: Size[int] = 300_000
     """Steps of the network."""
     batch: Size[int] = 128
@@ -138,7 +140,7 @@ class Dpgen(PrivateGenerator):
     average: float = 0.999
     """Decay of the exponential average of the weights; 0 = the last weights."""
     mirrored: bool = True
-    """Half of the private images are mirrored, digits too."""
+    """Mirror half of the private images, also digits."""
     each: int = 5
     """Langevin steps per level."""
     step: float = 6.2e-6
@@ -159,19 +161,19 @@ class Dpgen(PrivateGenerator):
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse another unit than one record, a proof, and steps to solve for, before anything is trained."""
-        refuse_proof(budget, (Unit.EXAMPLE,), "what a response may answer is the private records")
+        refuse_proof(budget, (Unit.EXAMPLE,), "the possible responses are the private records")
         if budget.solve == "steps":
             raise BenchError("--solve steps: the claim is the same after any number of steps; use --solve sigma")
         check_response_epsilon(self.epsilon(budget), self.candidates)
 
     def epsilon(self, budget: Budget) -> float:
-        """Of a response: the whole budget, as the paper has it."""
+        """Return epsilon of a response, which is the whole budget as in the paper."""
         if budget.epsilon is None or (budget.solve == "none" and math.isfinite(budget.epsilon)):
             return self.response
         return budget.epsilon
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Steps 1 to 6."""
+        """Run steps 1 to 6."""
         self.check(budget, teacher.dataset, teacher.classes)
         epsilon, levels = self.epsilon(budget), self.noise_levels(ctx.device)
         pairs = self.pairs(images, epsilon, levels, ctx.generator("pairs"), ctx.privacy_noise("responses"))
@@ -179,14 +181,14 @@ class Dpgen(PrivateGenerator):
         self._fit(network, pairs, ctx)
         claim = Claim(epsilon, 0.0, Unit.EXAMPLE, SOURCE, disputed=DISPUTED)
         solved = {"response_epsilon": epsilon} if math.isfinite(epsilon) else {}
-        return Synthesis(self._draw(network, levels, teacher), no_promise(), claim, solved)
+        return Synthesis(self._draw(network, levels, teacher), unprotected_ledger(), claim, solved)
 
     def noise_levels(self, device: torch.device) -> Tensor:
-        """sigma_1 > ... > sigma_L."""
+        """Return sigma_1 > ... > sigma_L."""
         return noise_levels(self.most, self.least, self.levels).to(device)
 
     def pairs(self, images: Tensor, epsilon: float, levels: Tensor, rng: torch.Generator, source: Source) -> Pairs:
-        """Steps 1 to 4, of (n, c, h, w) uint8 images."""
+        """Run steps 1 to 4, of (n, c, h, w) uint8 images."""
         found: list[Pairs] = []
         while sum(len(each.sigma) for each in found) < self.buffer:
             order = torch.randperm(len(images), generator=rng, device=images.device)[: self.candidates]
@@ -204,7 +206,7 @@ class Dpgen(PrivateGenerator):
         return RefineScore(shape, self.width) if self.network == "refine" else DenseScore(shape, self.width)
 
     def _fit(self, network: nn.Module, pairs: Pairs, ctx: Context) -> None:
-        """Step 5, in place; the network ends with its averaged weights."""
+        """Run step 5 in place; the network ends with its averaged weights."""
         rng, optimizer = ctx.generator("score network"), torch.optim.Adam(network.parameters(), lr=self.rate)
         average = WeightAverage(dict(network.named_parameters()), self.average)
         with ctx.track("score network", self.steps) as advance:
@@ -222,7 +224,7 @@ class Dpgen(PrivateGenerator):
         network.eval()
 
     def _draw(self, network: nn.Module, levels: Tensor, teacher: Teacher) -> Draw:
-        """Step 6."""
+        """Run step 6."""
 
         @torch.no_grad()
         def draw(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -233,7 +235,7 @@ class Dpgen(PrivateGenerator):
         return draw
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One response about a white image among black ones, or about a black one among black ones."""
+        """Return the game of an audit: a response for a white image among black ones, or for a black image."""
         epsilon = self.epsilon(budget)
 
         def play(hypothesis: bool, n: int, generator: torch.Generator) -> Tensor:
@@ -242,12 +244,12 @@ class Dpgen(PrivateGenerator):
             parts = torch.zeros(n, dtype=torch.int64).split(AT_ONCE)
             return torch.cat([x[respond(part, len(x), epsilon, generator)].flatten(1) for part in parts])
 
-        describe = f"the answer about one of {self.candidates} images, white or black; all others are black"
+        describe = f"the response for one of {self.candidates} images, white or black; all others are black"
         return DistinguishingGame(play, epsilon, math.inf, 0.0, describe)
 
 
-def no_promise() -> Ledger:
-    """Nothing can be proved."""
+def unprotected_ledger() -> Ledger:
+    """Return the ledger of two unprotected uses of the private records; its epsilon is infinite."""
     ledger = Ledger()
     ledger.spend(NonPrivateDpEvent(), why="a network trained on private images, with noise and as they are")
     ledger.spend(NonPrivateDpEvent(), why="labels of a classifier of the private records")
@@ -255,18 +257,21 @@ def no_promise() -> Ledger:
 
 
 def respond(records: Tensor, candidates: int, epsilon: float, source: Source) -> Tensor:
-    """2: (n,) numbers below `candidates` to (n,) answers."""
+    """Step 2: randomise (n,) indices below `candidates`."""
     among = torch.arange(candidates, device=records.device).expand(len(records), -1)
     return randomised_response(records, among, epsilon, source)
 
 
 def responses(x: Tensor, queries: int, epsilon: float, levels: Tensor, rng: torch.Generator, source: Source) -> Pairs:
-    """1 to 3: about the first `queries` of (k, c, h, w) images in [0, 1].
+    """Run steps 1 to 3 for the first `queries` of (k, c, h, w) images in [0, 1].
 
     Args:
+        x: the minibatch.
+        queries: number of responses.
+        epsilon: of a response.
         levels: sigma_1 > ... > sigma_L.
-        rng: of levels and noise.
-        source: of the responses.
+        rng: random numbers of levels and noise.
+        source: source of the responses.
     """
     drawn = torch.randint(len(levels), (queries,), generator=rng, device=x.device)
     z = torch.randn(x[:queries].shape, generator=rng, device=x.device)
@@ -277,12 +282,12 @@ def responses(x: Tensor, queries: int, epsilon: float, levels: Tensor, rng: torc
 
 
 def wide_enough(levels: Tensor, drawn: Tensor, distance: Tensor) -> Tensor:
-    """3: (n,) number of the level drawn, or of the next larger one of which 5 deviations reach as far; else 0."""
+    """Step 3: (n,) index of the drawn level, or of the next larger one whose 5 deviations are enough; else 0."""
     reaching = (NEAR * levels[None] >= distance[:, None]).sum(1)
     return torch.minimum(drawn, reaching - 1).clamp_min(0)
 
 
 def score_loss(score: Tensor, noisy: Tensor, answers: Tensor, sigma: Tensor) -> Tensor:
-    """5: mean of sigma^2 |s - (x_r - x~) / sigma^2|^2 / 2."""
+    """Step 5: mean of sigma^2 |s - (x_r - x~) / sigma^2|^2 / 2."""
     wide = sigma[:, None, None, None]
     return (wide * score - (answers - noisy) / wide).square().flatten(1).sum(1).mean() / 2

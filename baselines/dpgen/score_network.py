@@ -1,4 +1,4 @@
-"""The score networks of `dpgen`, and the annealed Langevin dynamics that draw from them."""
+"""The score networks of `dpgen`, and the annealed Langevin dynamics that sample from them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 class InstanceNormPlus(nn.Module):
-    """InstanceNorm++ (Song and Ermon 2019): each channel normalised, plus its mean's deviation from the others'."""
+    """InstanceNorm++ (Song and Ermon 2019): each channel normalised, plus the deviation of its mean from the others."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class InstanceNormPlus(nn.Module):
 
 
 class Block(nn.Module):
-    """x + two 3x3 convolutions, InstanceNorm++ and ELU before each."""
+    """Residual block of two 3x3 convolutions, with InstanceNorm++ and ELU before each."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Block(nn.Module):
 
 
 class RefineScore(nn.Module):
-    """s(x, sigma) = f(x) / sigma; f goes down to a quarter of the sides and is refined on its way up.
+    """s(x, sigma) = f(x) / sigma, where f downsamples to a quarter of the sides and is refined while upsampling.
 
     Args:
         shape: (c, h, w) of images.
@@ -60,7 +60,7 @@ class RefineScore(nn.Module):
         self.norm, self.last = InstanceNormPlus(width), nn.Conv2d(width, shape[0], 3, padding=1)
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """(n, c, h, w) noisy images and the (n,) deviations of their noise to scores like x."""
+        """Map (n, c, h, w) noisy images and (n,) deviations of their noise to scores of the same shape."""
         full = self.at_full(self.first(2 * x - 1))
         half = self.at_half(F.avg_pool2d(self.widen(full), 2, ceil_mode=True))
         quarter = self.at_quarter(F.avg_pool2d(half, 2, ceil_mode=True))
@@ -70,11 +70,11 @@ class RefineScore(nn.Module):
 
 
 class DenseScore(nn.Module):
-    """s(x, sigma) = (d(x / (sigma^2 + 1/4)^(1/2), log sigma) - x) / sigma^2; d, three dense layers, guesses the image.
+    """s(x, sigma) = (d(x / (sigma^2 + 1/4)^(1/2), log sigma) - x) / sigma^2, where three dense layers d denoise x.
 
     Args:
         shape: (c, h, w) of images.
-        width: of the hidden layers.
+        width: units of the hidden layers.
     """
 
     def __init__(self, shape: tuple[int, int, int], width: int) -> None:
@@ -84,7 +84,7 @@ class DenseScore(nn.Module):
         self.second, self.last = nn.Linear(width, width), nn.Linear(width, pixels)
 
     def forward(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """(n, c, h, w) noisy images and the (n,) deviations of their noise to scores like x."""
+        """Map (n, c, h, w) noisy images and (n,) deviations of their noise to scores of the same shape."""
         flat, wide = x.flatten(1), sigma[:, None]
         found = F.elu(self.first(flat / (wide.square() + 0.25).sqrt()) + self.level(wide.log()))
         found = self.last(F.elu(self.second(found))).sigmoid()
@@ -92,15 +92,15 @@ class DenseScore(nn.Module):
 
 
 class Score(Protocol):
-    """What dynamics ask: the gradient of the log-density of images with noise of deviation sigma."""
+    """Interface of a score network: the gradient of the log-density of images with noise of deviation sigma."""
 
     def __call__(self, x: Tensor, sigma: Tensor) -> Tensor:
-        """(n, c, h, w), (n,) to (n, c, h, w)."""
+        """Map (n, c, h, w) images and (n,) deviations to (n, c, h, w) scores."""
         ...
 
 
 def noise_levels(most: float, least: float, count: int) -> Tensor:
-    """sigma_1 > ... > sigma_L, (L,) float32, in geometric steps; one level is the least."""
+    """Return sigma_1 > ... > sigma_L, (L,) float32, in geometric steps; a single level is `least`."""
     if count == 1:
         return torch.tensor([least])
     share = torch.arange(count) / (count - 1)
@@ -109,13 +109,18 @@ def noise_levels(most: float, least: float, count: int) -> Tensor:
 
 @torch.no_grad()
 def langevin(score: Score, x: Tensor, levels: Tensor, each: int, step: float, rng: torch.Generator) -> Tensor:
-    """Annealed Langevin dynamics: of each level `each` steps x + a s(x) + (2 a)^(1/2) z, a = step sigma^2 / sigma_L^2;
-    then x + sigma_L^2 s(x), which takes away the noise that is left.
+    """Sample by annealed Langevin dynamics.
+
+    At each level there are `each` steps x + a s(x) + (2 a)^(1/2) z, a = step sigma^2 / sigma_L^2; then
+    x + sigma_L^2 s(x) removes the remaining noise.
 
     Args:
-        x: (n, c, h, w), where the dynamics begin.
-        levels: (L,) falling.
+        score: the score network.
+        x: (n, c, h, w) initial images.
+        levels: (L,) falling deviations.
+        each: steps per level.
         step: the published epsilon, the step at the last level.
+        rng: random numbers of z.
     """
     least = float(levels[-1])
     for sigma in levels.tolist():

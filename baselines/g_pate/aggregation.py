@@ -1,7 +1,7 @@
-"""Gradients of many teachers to one, by votes on the coordinates of a random projection (G-PATE, Algorithm 2).
+"""Private aggregation of many teachers' gradients by votes on random projections (G-PATE, Algorithm 2).
 
-All but the votes is public: the projection, the bins and how the answer is read. One teacher casts one vote about
-every coordinate, so that a record moves two counts of each histogram by 1, whatever the gradient was.
+Only the votes are private; the projection, the bins and the estimate from the noisy counts are public. One teacher
+casts one vote on every coordinate, so that a record moves two counts of each histogram by 1, for any gradient.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ ORDERS: Values = np.array([1.1, *range(2, 200)])
 
 
 def projections(count: int, pixels: int, k: int, rng: torch.Generator) -> Tensor:
-    """(count, pixels, k): for every image a P of its own, of N(0, 1 / k)."""
+    """Draw an independent projection P for every image: (count, pixels, k), entries N(0, 1 / k)."""
     return torch.randn(count, pixels, k, generator=rng, device=rng.device) / math.sqrt(k)
 
 
 def binned(values: Tensor, clip: float, bins: int) -> Tensor:
-    """Numbers of the equal bins of [-clip, clip] that hold the clipped values, int64; what is no number counts as 0."""
+    """Clip values to [-clip, clip] and return the indices of their bins, int64; NaN counts as 0."""
     inside = torch.nan_to_num(values, nan=0.0).clamp(-clip, clip)
     return ((inside + clip) * (bins / (2 * clip))).long().clamp(0, bins - 1)
 
 
 def midpoints(clip: float, bins: int) -> Tensor:
-    """(bins,) float64."""
+    """Return the (bins,) float64 midpoints of equal bins of [-clip, clip]."""
     return clip * ((2 * torch.arange(bins, dtype=torch.float64) + 1) / bins - 1)
 
 
 def votes(directions: Iterable[Tensor], projection: Tensor, clip: float, bins: int) -> Tensor:
-    """(n k, bins) float64 histograms of the teachers' projected directions, coordinate by coordinate of all images.
+    """Count (n k, bins) float64 histograms of the teachers' projected directions, one for each coordinate and image.
 
     Args:
         directions: blocks of (N', n, ...) gradients, one row per teacher.
@@ -65,19 +65,23 @@ def votes(directions: Iterable[Tensor], projection: Tensor, clip: float, bins: i
 
 
 def read(counts: Tensor, clip: float, how: Reading, teachers: int) -> Tensor:
-    """(m,) from (m, bins) noisy counts: the fullest bin's midpoint, or the mean over the teachers' votes."""
+    """Estimate (m,) values from (m, bins) noisy counts: the fullest bin's midpoint, or the mean of the votes."""
     middle = midpoints(clip, counts.shape[1]).to(counts.device)
     return middle[counts.argmax(1)] if how == "argmax" else counts @ middle / teachers
 
 
 @dataclass
 class Aggregator:
-    """Private answers to gradients, and what they took.
+    """Private aggregation of gradients, with counts of its queries.
 
     Attributes:
-        plan: what one generator step may ask and be answered, all images and coordinates together.
+        plan: votes of one generator step, all images and coordinates together.
+        clip, bins: range and number of the bins.
+        how: estimate from the noisy counts.
+        noise: source of the noise on the votes.
         diagnostic: whether to add up the data-dependent divergences, which are private information.
-        asked, answered: coordinates put to the vote, and those that passed the threshold, so far.
+        queries, answered: number of coordinates put to the vote, and of those that passed the threshold, so far.
+        renyi: data-dependent Renyi divergences of `ORDERS` so far.
     """
 
     plan: VotePlan
@@ -86,12 +90,12 @@ class Aggregator:
     how: Reading
     noise: Source
     diagnostic: bool = False
-    asked: int = 0
+    queries: int = 0
     answered: int = 0
     renyi: Values = field(default_factory=lambda: 0.0 * ORDERS)
 
     def __call__(self, directions: Iterable[Tensor], projection: Tensor) -> Tensor:
-        """(n, pixels) the private direction of each image: answers times P^T; a coordinate without an answer is 0."""
+        """Return (n, pixels) private directions of the images: answers times P^T; coordinates without answer are 0."""
         n, _, k = projection.shape
         rows, counts = self.noisy_votes(directions, projection)
         answers = torch.zeros(k * n, dtype=torch.float64, device=projection.device)
@@ -99,19 +103,20 @@ class Aggregator:
         return torch.einsum("kn,ndk->nd", answers.view(k, n).to(projection.dtype), projection)
 
     def noisy_votes(self, directions: Iterable[Tensor], projection: Tensor) -> tuple[Tensor, Tensor]:
-        """Numbers of the coordinates that are answered, and their (m, bins) noisy counts: all that is released."""
+        """Return the indices of the answered coordinates and their (m, bins) noisy counts: all that is released."""
         histograms = votes(directions, projection, self.clip, self.bins)
         rows, counts = ask(self.plan, histograms, self.noise)
-        self.asked, self.answered = self.asked + len(histograms), self.answered + len(rows)
+        self.queries, self.answered = self.queries + len(histograms), self.answered + len(rows)
         if self.diagnostic:
-            self._diagnose(histograms.cpu().numpy(), histograms[rows].cpu().numpy())
+            self._add_divergences(histograms.cpu().numpy(), histograms[rows].cpu().numpy())
         return rows, counts
 
     def data_dependent_epsilon(self, delta: float) -> float:
-        """Of the arg-maxes so far, by the votes themselves: private information."""
+        """Compute the data-dependent epsilon of the arg-maxes so far, which is private information."""
         return epsilon_of(self.renyi, ORDERS, delta)
 
-    def _diagnose(self, histograms: Values, answered: Values) -> None:
+    def _add_divergences(self, histograms: Values, answered: Values) -> None:
+        """Add the data-dependent divergences of a step, for `diagnostic`."""
         at = self.plan.aggregation
         found = gaussian_renyi_of_events(log_wrong_gaussian(answered, at.scale), at.scale, ORDERS).sum(0)
         if at.threshold > 0:

@@ -1,50 +1,51 @@
-"""G-PATE: a generator is moved by gradients on which many discriminators, of disjoint records, take noisy votes.
+"""G-PATE: a generator trained on noisy votes of many discriminators, of disjoint records, on its gradients.
 
 Reference: Long, Wang, Yang, Kailkhura, Zhang, Gunter, Li, "G-PATE: Scalable Differentially Private Data Generator via
 Private Aggregation of Teacher Discriminators", NeurIPS 2021, Algorithms 1 and 2. Signs, means and constants are those
-of the released code, and the numbers in brackets are this docstring's.
+of the released code; the equation numbers are those of this docstring.
 
-N teachers D_i tell real images from generated ones, given a label; G is the student generator. T times:
+N teachers D_i distinguish real images from generated ones, given a label; G is the student generator. T times:
 
-1. The private records were divided into N disjoint parts, by a hash of each record's own pixels.
+1. Before the first of them, the private records are divided into N disjoint parts, by a hash of each record's pixels.
 2. Teacher i takes a step of Adam, `teacher_steps` times, on L_D = mean BCE(D_i(x, y), 1) + mean BCE(D_i(u, y'), 0),
-   (1), x drawn from part i alone and u = G(z, y') the same for all teachers.
+   (1), x drawn from part i only and u = G(z, y') the same for all teachers.
 3. B images u_j = G(z_j, y_j) are made, z uniform in [-1, 1], y uniform. Teacher i's direction for image j is
    g_ij = - gradient in u_j of L_G = mean over j of BCE(D_i(u_j, y_j), 1), (2).
 4. Algorithm 2, for every image: a fresh public P of d x k, entries N(0, 1 / k); v_ij = P^T g_ij, (3); each of the k
    coordinates is clipped to [-c, c] and falls into one of 10 equal bins; n_b teachers are in bin b.
 5. Confident GNMax on each coordinate: where max n_b + N(0, sigma_1^2) >= tau N, the answer is the midpoint of
    argmax_b n_b + N(0, sigma_2^2), (4), and 0 elsewhere. The k answers a_j give g^_j = P a_j, (5).
-6. G takes a step of Adam on sum_j ||u_j + g^_j - G(z_j, y_j)||^2, (6), u_j + g^_j held fixed.
+6. G takes a step of Adam on sum_j ||u_j + g^_j - G(z_j, y_j)||^2, (6), without a gradient through u_j + g^_j.
 
 A classifier is trained on images of G. Teachers are never released.
 
-Privacy. One record lies in one part, hence in one teacher, whatever that teacher does with it for the whole training. A
-teacher has one vote about each coordinate of each image, so that the record moves two counts of a histogram by 1, and
-its largest by at most 1. A coordinate is charged for the threshold, multiplier sigma_1, and for its answer, multiplier
-sigma_2 / sqrt(2); k B of each in every step. All coordinates are charged as if they were answered (or the share
-`answers` of them, and then no more are answered): who is answered is a function of the votes. Claimed is the paper's
-Renyi account of the same Gaussians by its data-independent bound; the accountant composes them exactly. T is fixed.
+Privacy. A record is in one part, hence it influences one teacher during the whole training. A teacher has one vote on
+each coordinate of each image, so that the record moves two counts of a histogram by 1, and its largest by at most 1. A
+coordinate is charged for the threshold, multiplier sigma_1, and for its answer, multiplier sigma_2 / sqrt(2); k B of
+each in every step. All coordinates are charged as if they were answered (or the share `answers` of them, and then no
+more are answered), because the set of answered coordinates is a function of the votes. The claim is the paper's Renyi
+account of the same Gaussians by its data-independent bound; the accountant composes them exactly. T is fixed.
 
 Differs from the paper:
 - The paper's epsilon adds up data-dependent bounds, and training stops when it is spent: both are functions of the
-  private votes, and neither is sanitised. Here the data-independent bound counts, and T is fixed before. `diagnostic`
-  puts the data-dependent number into the record, for comparison and not for publication: it is private information.
-- The paper's numbers are the best of 600 epochs on the test set: 80.9 % at epsilon 10, where the
-  authors of GS-WGAN measured 51 %. Here the last pass of the student counts.
-- Parts are by hash. DataLens' code, of the same authors, deals records out class by class and starts again where a
-  class runs out, so that 1,138 records of MNIST have two teachers and the proof does not cover them.
-- The released code asks G, in training mode, for images of the teachers' private labels: batch normalisation then
-  remembers them in buffers that are saved with G. Here u has public labels, and no network has buffers.
+  private votes, and neither is sanitised. Here the data-independent bound counts, and T is fixed in advance.
+  `diagnostic` records the data-dependent number for comparison; it is private information and must not be published.
+- The paper's numbers are the best of 600 epochs on the test set: 80.9 % at epsilon 10, where the authors of GS-WGAN
+  measured 51 %. Here the student after its last pass counts.
+- Parts are by hash. The code of DataLens, by the same authors, deals records out class by class and starts again when a
+  class is used up, so that 1,138 records of MNIST have two teachers and the proof does not cover them.
+- The released code generates images of the teachers' private labels with G in training mode: batch normalisation then
+  stores their statistics in buffers that are saved with G. Here u has public labels, and no network has buffers.
 - Networks are those of `dp_gan`, without batch normalisation; the paper's have it, and 0.56 million weights a teacher.
-- The optional private principal components of the code, charged alpha / (4 sigma^2) for alpha / (2 sigma^2), and its
+- The code's optional private principal components, charged alpha / (4 sigma^2) instead of alpha / (2 sigma^2), and its
   projections that grow with the epochs are left out.
-- sigma_1 and tau are given over sigma_2 and N, so that other budgets and numbers of teachers keep the ratios.
-- `target_estimator mean` reads the mean of all noisy counts instead of the fullest bin: their release is charged for.
+- sigma_1 and tau are given relative to sigma_2 and N, so that other budgets and numbers of teachers keep the ratios.
+- `target_estimator mean` uses the mean of all noisy counts instead of the fullest bin: their release is charged for.
 - Tier quick, variant working, has 48 teachers on digits, of 25 records each. At an accounted epsilon of 10 sigma_2 is
-  13 times their number, and images are at chance (8 %; without noise 69 %). That is the budget and no fault of the
-  votes: sigma_2 is sqrt(2 k B T) over the budget's mu, however the votes are spread. The 1000 teachers of MNIST have
-  0.6 of noise each: 22 %, without it 34 % (attacker's part, logistic regression on 4,000 generated images, seed 0).
+  13 times the number of teachers, and images are at chance (8 %; without noise 69 %). The budget is the cause, not the
+  votes: sigma_2 is sqrt(2 k B T) over the budget's mu, however the votes are spread. With the 1000 teachers of MNIST
+  the noise is 0.6 votes per teacher: 22 %, without noise 34 % (attacker's part, logistic regression on 4,000 generated
+  images, seed 0).
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -62,6 +63,7 @@ from baselines.g_pate.aggregation import ORDERS, Aggregator, Reading, projection
 from baselines.g_pate.discriminators import Discriminators
 from bench import validate
 from bench.api import Context, Latents, Sampler, Teacher, uniform_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, calibrate
@@ -95,7 +97,7 @@ class GPate(PrivateGenerator):
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Long et al., G-PATE, NeurIPS 2021, Algorithms 1 and 2"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"teachers": 3, "steps": 3, "batch": 4, "width": 4, "critic_width": 4, "latent": 8},
         "quick": QUICK
         | {"teachers": 0, "steps": 250, "teacher_steps": 2, "batch": 32, "latent": 16, "critic_width": 32},
@@ -103,29 +105,29 @@ class GPate(PrivateGenerator):
     departures: ClassVar[tuple[Departure, ...]] = (
         STUDENT_BY_ADAM,
         Departure(
-            what="teachers and generator are perceptrons, and all teachers have the same public first weights",
-            why="many convolutional teachers are too slow for two cores; of few records each, they agree on little but "
-            "what they began with",
+            what="teachers and generator are perceptrons, and all teachers have the same public initial weights",
+            why="many convolutional teachers are too slow for two cores; teachers of few records agree on little more "
+            "than their initial weights",
             sets={"network": "mlp", "start": "shared"},
-            worth="of the shared weights, measured as below: 71 %, with first weights of each teacher's own 49 %",
+            worth="of the shared weights, measured as below: 71 %, with independent initial weights 49 %",
         ),
         Departure(
-            what="every coordinate is answered, by the mean of all noisy counts, and none by the fullest bin",
-            why="all are charged whether answered or not, and the mean loses nothing of teachers that fill many bins",
+            what="every coordinate is answered, by the mean of all noisy counts instead of the fullest bin",
+            why="all coordinates are charged, answered or not, and the mean uses the votes in all bins",
             sets={"threshold": 0.0, "target_estimator": "mean"},
-            worth="without noise little, measured as below: 71 % both ways; with 32 images 74 %, without it 69 %",
+            worth="little without noise, measured as below: 71 % both ways; with 32 images 74 %, without it 69 %",
         ),
         Departure(
             what="100 projected coordinates instead of 10, clipped to 0.01 instead of 1e-4",
-            why="10 of them leave little of a gradient; for one epsilon the noise of all together is the same; tried "
-            "on the attacker's part of digits, which is neither private (split iid) nor the test set",
+            why="10 coordinates keep little of a gradient, and the total noise at one epsilon is the same; chosen on "
+            "the attacker's part of digits, which is neither private (split iid) nor the test set",
             sets={"projected": 100, "clip": 0.01},
             worth="digits, attacker's part, no noise, 40 teachers, 250 steps of 20 images, a small perceptron as "
             "student, seed 0: 71 %; with 10 coordinates 15 %, clipped to 1e-3 73 %, to 0.03 65 %",
         ),
         Departure(
             what="the generator's loss is the cross-entropy of its pixels to the target, not the squared distance",
-            why="images turn black before teachers know better, where the squared distance has no gradient",
+            why="images turn black before the teachers have learnt, and there the squared distance has no gradient",
             sets={"loss": "entropy"},
             worth="MNIST, attacker's part, logistic regression on 4,000 generated images, 1000 teachers, seed 0: at an "
             "accounted epsilon of 10 22 %, by the squared distance 11 %; without noise 34 and 30 %; digits, 48 "
@@ -133,10 +135,10 @@ class GPate(PrivateGenerator):
         ),
         Departure(
             what="learning rates of 3e-3 (teachers) and 4e-3 (generator) instead of 1e-3",
-            why="tier quick has 250 steps, too few for the paper's; tried on the same images",
+            why="the 250 steps of tier quick are too few for the paper's rates; chosen on the same images",
             sets={"teacher_rate": 3e-3, "rate": 4e-3},
-            worth="measured likewise: 71 %; with the paper's 38 %, with its rate of the teachers alone 34 %, with 2e-3 "
-            "for the generator 15 %",
+            worth="measured likewise: 71 %; with the paper's rates 38 %, with only the teachers at the paper's rate "
+            "34 %, with 2e-3 for the generator 15 %",
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"threshold_noise": "threshold>0"}
@@ -153,25 +155,25 @@ class GPate(PrivateGenerator):
     projected: int = 10
     """k, coordinates of an image's projected gradient, each of which is voted on."""
     bins: int = 10
-    """Equal bins of [-c, c]."""
+    """Number of equal bins of [-c, c]."""
     clip: float = 1e-4
     """c, the bound on a projected coordinate of the mean loss' gradient."""
     threshold: float = 0.5
     """tau, share of the teachers that must be in the fullest bin; 0 = every coordinate is answered."""
     threshold_noise: float = 6.0
-    """sigma_1 over sigma_2 (600 and 100 votes)."""
+    """sigma_1 over sigma_2 (in the paper 600 and 100 votes)."""
     scale: Solved[float] = 100.0
     """sigma_2, deviation of the counts' noise, in votes; solved from the budget unless --solve steps or none."""
     answers: float = 1.0
-    """Share of a step's coordinates that are answered at most, the first that pass; all of these are charged for."""
+    """Largest share of a step's coordinates that is answered (the first that pass), and that is charged for."""
     target_estimator: Reading = "argmax"
-    """What the noisy counts are read as: the fullest bin's midpoint (the paper), or the mean of the teachers' votes."""
+    """Estimate from the noisy counts: the fullest bin's midpoint (the paper), or the mean of the teachers' votes."""
     loss: Literal["square", "entropy"] = "square"
-    """Of the generator to its target: the squared distance (the paper), or the cross-entropy of pixels."""
+    """Loss of the generator to its target: the squared distance (the paper), or the cross-entropy of pixels."""
     network: Literal["dcgan", "mlp"] = "dcgan"
     """Generator and teachers: convolutions, or perceptrons of two hidden layers."""
     start: Literal["own", "shared"] = "own"
-    """First weights of the teachers: each its own, or the same for all."""
+    """Initial weights of the teachers: independent, or the same for all."""
     teacher_rate: float = 1e-3
     """Learning rate of the teachers (Adam)."""
     rate: float = 1e-3
@@ -179,11 +181,11 @@ class GPate(PrivateGenerator):
     latent: Size[int] = 100
     """Length of z."""
     width: Size[int] = 64
-    """Of the generator: d of dcgan, even; half of the first hidden layer of mlp."""
+    """Width of the generator: d of dcgan, even; half of the first hidden layer of mlp."""
     critic_width: Size[int] = 32
-    """Of each teacher: d of dcgan, even; the first hidden layer of mlp."""
+    """Width of each teacher: d of dcgan, even; the first hidden layer of mlp."""
     diagnostic: bool = False
-    """Put the paper's data-dependent epsilon into the record. It is private information: never publish it."""
+    """Record the paper's data-dependent epsilon. It is private information: never publish it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -200,7 +202,7 @@ class GPate(PrivateGenerator):
             if getattr(self, name) % 2:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected an even number")
         if self.answers < 1 and self.threshold == 0:
-            raise ValueError(f"answers is {self.answers}; expected 1 where no threshold decides who is answered")
+            raise ValueError(f"answers is {self.answers}, without a threshold; expected 1, or a threshold above 0")
         if self.diagnostic and self.target_estimator != "argmax":
             raise ValueError("diagnostic is a bound for arg-maxes; expected target_estimator argmax")
 
@@ -210,23 +212,24 @@ class GPate(PrivateGenerator):
         self.calibrate(budget, panel_size(self.teachers, dataset))
 
     def calibrate(self, budget: Budget, teachers: int) -> VotePlan:
-        """All votes of a run, whole steps of them, and their noise, within the budget."""
-        once = self.once(Aggregation("gaussian", self.scale), teachers)
-        plan = replace(once, queries=self.steps * once.queries, candidates=self.steps * once.candidates)
-        made = calibrate(plan, partial(self._cost, budget=budget), budget)
-        steps = made.queries // once.queries
+        """Plan all votes of a run, in whole steps, and their noise, within the budget."""
+        step = self.step_plan(Aggregation("gaussian", self.scale), teachers)
+        plan = replace(step, queries=self.steps * step.queries, candidates=self.steps * step.candidates)
+        plan = calibrate(plan, partial(self._cost, budget=budget), budget)
+        steps = plan.queries // step.queries
         if steps == 0:
             raise BenchError(
-                f"--epsilon {budget.epsilon:g} --solve steps: {made.queries} answers are allowed, fewer than "
-                f"the {once.queries} of one step; raise --method.scale or lower --method.batch"
+                f"--epsilon {budget.epsilon:g} --solve steps: {plan.queries} answers are allowed, fewer than "
+                f"the {step.queries} of one step; raise --method.scale or lower --method.batch"
             )
-        return replace(made, queries=steps * once.queries, candidates=steps * once.candidates)
+        return replace(plan, queries=steps * step.queries, candidates=steps * step.candidates)
 
-    def once(self, noise: Aggregation, teachers: int) -> VotePlan:
-        """One step's votes with this noise on the counts, and the threshold's in its ratio."""
-        asked = self.projected * self.batch
+    def step_plan(self, noise: Aggregation, teachers: int) -> VotePlan:
+        """Plan one step's votes with this noise on the counts, and noise on the threshold in its ratio."""
+        coordinates = self.projected * self.batch
         noise = replace(noise, threshold=self.threshold * teachers, threshold_scale=self.threshold_noise * noise.scale)
-        return VotePlan(noise, max(1, math.floor(self.answers * asked)), asked, teachers, per_image=self.projected)
+        answers = max(1, math.floor(self.answers * coordinates))
+        return VotePlan(noise, answers, coordinates, teachers, per_image=self.projected)
 
     def _cost(self, plan: VotePlan, budget: Budget) -> float:
         if budget.account == "claimed":
@@ -234,7 +237,7 @@ class GPate(PrivateGenerator):
         return account(plan.ledger(), Unit.EXAMPLE, budget.delta).epsilon
 
     def formula(self, plan: VotePlan, delta: float) -> float:
-        """alpha / sigma_2^2 an answer and alpha / (2 sigma_1^2) a threshold, at the code's best alpha, by no votes."""
+        """Compute the claim: alpha / sigma_2^2 for an answer and alpha / (2 sigma_1^2) for a threshold, best alpha."""
         at = plan.aggregation
         if at.scale == 0:
             return math.inf
@@ -242,9 +245,9 @@ class GPate(PrivateGenerator):
         return epsilon_of((plan.queries / at.scale**2 + threshold) * ORDERS, ORDERS, delta)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy votes on one coordinate, with and without one teacher's change of mind: what an audit plays.
+        """Return the game of an audit: the noisy votes on one coordinate, where one teacher may vote either way.
 
-        Images of one pixel and one coordinate: the teachers' gradients fall into the last bin, or one into the first.
+        Images have one pixel and one coordinate: the teachers' gradients fall into the last bin, or one into the first.
         """
         plan = self.calibrate(budget, panel_size(self.teachers, dataset))
 
@@ -263,7 +266,7 @@ class GPate(PrivateGenerator):
             raise BenchError(f"{count} teachers for {records} private records; lower --method.teachers")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Steps 1 to 6."""
+        """Run steps 1 to 6."""
         self.check_data(teacher.shape, len(images), teacher.dataset)
         count = panel_size(self.teachers, teacher.dataset)
         plan = self.calibrate(budget, count)
@@ -281,45 +284,45 @@ class GPate(PrivateGenerator):
                 training.step()
                 advance(1)
         votes = training.aggregate
-        if votes.asked != plan.candidates or votes.answered > plan.queries:
-            raise RuntimeError(f"{votes.asked} votes, {votes.answered} answers; the ledger is told {plan}")
+        if votes.queries != plan.candidates or votes.answered > plan.queries:
+            raise RuntimeError(f"the teachers gave {votes.queries} votes and {votes.answered} answers; expected {plan}")
         claim = Claim(self.formula(plan, budget.delta), budget.delta, Unit.EXAMPLE, SOURCE)
         draw = conditional(training.generator.eval(), teacher.classes, source.latents)
-        return Synthesis(draw, plan.ledger(), claim, self._solved(plan, votes, budget.delta), training.generator)
-
-    def _solved(self, plan: VotePlan, votes: Aggregator, delta: float) -> dict[str, float]:
-        at = plan.aggregation
-        found: dict[str, float] = {"scale": at.scale, "queries": plan.candidates, "answers": plan.queries}
-        if at.threshold > 0:
-            found |= {"threshold_scale": at.threshold_scale, "answered": votes.answered}
+        noise = plan.aggregation
+        solved: dict[str, float] = {"scale": noise.scale, "queries": plan.candidates, "answers": plan.queries}
+        if noise.threshold > 0:
+            solved |= {"threshold_scale": noise.threshold_scale, "answered": votes.answered}
         if votes.diagnostic:
-            found[DIAGNOSTIC] = votes.data_dependent_epsilon(delta)
-        return found
+            solved[DIAGNOSTIC] = votes.data_dependent_epsilon(budget.delta)
+        return Synthesis(draw, plan.ledger(), claim, solved, training.generator)
 
     def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
-        """G, of uniform latents and labels."""
+        """Build G with its uniform latents and labels."""
         kind = DcganGenerator if self.network == "dcgan" else MlpGenerator
         return Sampler(kind(shape, classes, self.latent, self.width), uniform_latents(self.latent), classes)
 
     def critic(self, shape: tuple[int, int, int], classes: int) -> nn.Module:
-        """One fresh teacher."""
+        """Build one new teacher."""
         return (DcganCritic if self.network == "dcgan" else MlpCritic)(shape, classes, self.critic_width)
 
     def critics(self, shape: tuple[int, int, int], classes: int, count: int) -> list[nn.Module]:
-        """What the teachers begin as: fresh ones, or one and the same for all of them."""
+        """Build the untrained teachers: independent ones, or one network for all."""
         if self.start == "shared":
             return [self.critic(shape, classes)] * count
         return [self.critic(shape, classes) for _ in range(count)]
 
 
 class Training:
-    """Generator and teachers in training.
+    """Training state of generator and teachers.
 
     Args:
+        by: the options.
         plan: the votes of the whole run.
         batches: the private records by teacher.
-        latents: z of G.
-        critics: what the teachers begin as, as many as the plan has; left as they are.
+        generator: G.
+        latents: distribution of z.
+        critics: the untrained teachers, as many as in the plan; they are not modified.
+        ctx: streams of random numbers and device.
     """
 
     def __init__(
@@ -338,19 +341,19 @@ class Training:
         self.of_generator = torch.optim.Adam(generator.parameters(), lr=by.rate, betas=(BETA, 0.999))
         noisy = by.diagnostic and plan.aggregation.scale > 0
         self.aggregate = Aggregator(
-            by.once(plan.aggregation, plan.teachers), by.clip, by.bins, by.target_estimator,
+            by.step_plan(plan.aggregation, plan.teachers), by.clip, by.bins, by.target_estimator,
             ctx.privacy_noise("votes"), noisy,
         )  # fmt: skip
 
     def step(self) -> None:
-        """Steps 2 to 6."""
+        """Run steps 2 to 6 once."""
         # 2: (1), every teacher on its own records
         for _ in range(self.by.teacher_steps):
             self.teach()
         # 3: (2), every teacher's direction for B images
-        z, y = self._drawn()
+        z, y = self._inputs()
         u = self.generator(z, y)
-        found = self.teachers.directions(u, self._told(y))
+        found = self.teachers.directions(u, self._one_hot(y))
         # 4: (3), a projection for each image; 5: (4) and (5), the votes
         projection = projections(len(u), u[0].numel(), self.by.projected, self.rng)
         moved = u.detach() + self.aggregate(found, projection).view_as(u)
@@ -361,16 +364,16 @@ class Training:
             descend(self.of_generator, F.binary_cross_entropy(u, moved.clamp(0, 1), reduction="sum"))
 
     def teach(self) -> None:
-        """Step 2: one step of every teacher, on records of its own part and images that are the same for all."""
-        z, y = self._drawn()
+        """Step 2: one step of every teacher, on records of its part and the same generated images for all."""
+        z, y = self._inputs()
         with torch.no_grad():
             u = self.generator(z, y)
-        self.teachers.learn(self.batches, self.batches.draw(self.by.batch, self.minibatches), u, self._told(y))
+        self.teachers.learn(self.batches, self.batches.draw(self.by.batch, self.minibatches), u, self._one_hot(y))
 
-    def _drawn(self) -> tuple[Tensor, Tensor]:
-        """B latents and uniform labels; public."""
+    def _inputs(self) -> tuple[Tensor, Tensor]:
+        """Draw B latents and uniform labels, which are public."""
         z = self.latents(self.by.batch, self.rng)
         return z, torch.randint(self.batches.classes, (len(z),), generator=self.rng, device=self.rng.device)
 
-    def _told(self, labels: Tensor) -> Tensor:
+    def _one_hot(self, labels: Tensor) -> Tensor:
         return F.one_hot(labels, self.batches.classes).float()

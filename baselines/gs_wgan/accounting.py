@@ -1,18 +1,18 @@
-"""GS-WGAN's two numbers: what its published accounting says, and what a record can be shown to face.
+"""The two accounts of GS-WGAN: the published one, and the ledger of one record.
 
 T generator steps, B images in each, K critics on disjoint records, sigma the noise over the sensitivity 2C of one
 clipped gradient.
 
 Published (`published_epsilon`, the claim where each image is clipped): T B Gaussians of multiplier sigma, each on a
 group that is drawn again, at rate 1 / K, by the bound of Wang, Balle and Kasiviswanathan (AISTATS 2019, Theorem 9) for
-sampling without replacement. But a step draws one critic for all its B images, and one record can turn all B gradients
-at once.
+sampling without replacement. But a step draws one critic for all its B images, and one record can reverse all B
+gradients at once.
 
-Ledger (`GsWganParameters.ledger`): a record is in one critic. A step that uses this critic is one Gaussian of
+Ledger (`GsWganParameters.ledger`): a record is in one critic's part. A step that uses this critic is one Gaussian of
 multiplier sigma (the whole batch clipped to C) or sigma / sqrt(B) (each image clipped to C); all other steps are
-post-processing. The schedule is fixed before the data are looked at and may be public, so that the record faces exactly
-as many steps as its critic is used in; charged is the most used critic. Nothing is gained by the schedule having been
-random: a critic keeps its state, which remembers when it was used.
+post-processing. The schedule is fixed independently of the data and may be public, so that the record is used in
+exactly the steps of its critic; the ledger has those of the most used critic. A random schedule does not amplify
+privacy: a critic keeps its state, which reveals when it was used.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ Clipping = Literal["batch", "image"]
 
 
 def published_epsilon(sigma: float, steps: int, batch: int, critics: int, delta: float) -> float:
-    """Epsilon of T B Gaussians on samples without replacement at rate g = 1 / K, as published; infinite at sigma 0.
+    """Compute the published epsilon of T B Gaussians on samples without replacement at rate g = 1 / K.
 
     One of them has Renyi divergence of order a = 2, 3, ... at most log(1 + g^2 C(a, 2) min(4 (e^r(2) - 1), 2 e^r(2)) +
-    sum over j = 3..a of 2 g^j C(a, j) e^((j - 1) r(j))) / (a - 1), r(j) = j / (2 sigma^2). Converted by
-    epsilon = least over a of T B times it + log(1 / delta) / (a - 1). K = 1 is no sampling, r(a) itself.
+    sum over j = 3..a of 2 g^j C(a, j) e^((j - 1) r(j))) / (a - 1), r(j) = j / (2 sigma^2). The conversion is
+    epsilon = min over a of T B times it + log(1 / delta) / (a - 1). For K = 1, without sampling, it is r(a). Without
+    noise epsilon is infinite.
 
     >>> round(published_epsilon(1.07, 20_000, 32, 1000, 1e-5), 2)
     9.99
@@ -73,15 +74,15 @@ def _sampled_divergence(orders: np.ndarray, sigma: float, rate: float) -> np.nda
 
 @dataclass(frozen=True)
 class GsWganParameters:
-    """What enters the mechanism.
+    """Parameters of the mechanism.
 
     Attributes:
-        schedule: which critic is used when, int64, of at least `steps` entries; drawn apart from the data.
+        schedule: critic of each step, int64, of at least `steps` entries; drawn independently of the data.
         steps: T.
         batch: B.
         critics: K.
         sigma: noise over 2C; 0 = no noise.
-        clipping: what is clipped to C.
+        clipping: "batch", all gradients together are clipped to C; "image", each image's gradient is.
     """
 
     schedule: Tensor
@@ -93,16 +94,16 @@ class GsWganParameters:
 
     @property
     def uses(self) -> int:
-        """Steps of the most used critic."""
+        """Number of steps of the most used critic."""
         return int(torch.bincount(self.schedule[: self.steps]).max())
 
     @property
     def multiplier(self) -> float:
-        """Noise over the joint sensitivity of one step."""
+        """Ratio of the noise to the joint sensitivity of one step."""
         return self.sigma / (math.sqrt(self.batch) if self.clipping == "image" else 1.0)
 
     def ledger(self) -> Ledger:
-        """The uses of the most used critic; without noise, nothing that can be proved."""
+        """Return the ledger of the most used critic; without noise its epsilon is infinite."""
         ledger = Ledger()
         if self.sigma == 0:
             ledger.spend(NonPrivateDpEvent(), why="a critic's gradients without noise")
@@ -112,21 +113,21 @@ class GsWganParameters:
         return ledger
 
     def claim(self, delta: float) -> Claim:
-        """The paper's number where each image is clipped, as it does; of the batch clipped as one, the ledger's."""
+        """Return the claim: the paper's number if each image is clipped, else the ledger's."""
         if self.clipping == "batch":
             return Claim(account(self.ledger(), Unit.EXAMPLE, delta).epsilon, delta, Unit.EXAMPLE, BATCH)
         claimed = published_epsilon(self.sigma, self.steps, self.batch, self.critics, delta)
         return Claim(claimed, delta, Unit.EXAMPLE, PAPER, DISPUTED)
 
     def cost(self, budget: Budget) -> float:
-        """The epsilon that the budget holds to its limit."""
+        """Return the epsilon, claimed or accounted, that the budget limits."""
         if budget.account == "claimed":
             return self.claim(budget.delta).epsilon
         return account(self.ledger(), Unit.EXAMPLE, budget.delta).epsilon
 
 
 def make_schedule(critics: int, steps: int, rng: torch.Generator | None) -> Tensor:
-    """(n,) int64 on the CPU, n >= `steps`: critics in turn, or (with a generator) drawn uniformly for each step."""
+    """Return (n,) int64 critics on the CPU, n >= `steps`: cyclic, or (with a generator) uniform for each step."""
     length = max(steps, MOST_STEPS)
     if rng is None:
         return torch.arange(length) % critics
@@ -134,7 +135,7 @@ def make_schedule(critics: int, steps: int, rng: torch.Generator | None) -> Tens
 
 
 def calibrate(parameters: GsWganParameters, budget: Budget) -> GsWganParameters:
-    """The parameters with sigma, or T, as the budget determines it by the account it names.
+    """Solve for sigma or T within the budget, by its claimed or accounted epsilon.
 
     Raises:
         BenchError: a budget that cannot be met.

@@ -1,46 +1,46 @@
-"""GS-WGAN: a generator learns from sanitised image gradients of many critics, which stay secret.
+"""GS-WGAN: a generator trained on sanitised image gradients of many unreleased critics.
 
 Reference: Chen, Orekondy, Fritz, "GS-WGAN: A Gradient-Sanitized Approach for Learning Differentially Private
-Generators", NeurIPS 2020, Algorithm 1. K critics f_k own disjoint records; T times:
+Generators", NeurIPS 2020, Algorithm 1. K critics f_k have disjoint records; T times:
 
-1. one critic k is used: drawn uniformly (`mode published`) or in turn (`certified`);
-2. it makes n_dis Adam steps on L_D = mean f(x~, y) - mean f(x, y) + lambda mean (||grad f(x^, y)|| - 1)^2
-   + 0.001 mean f(x, y)^2, with (x, y) its own records, x~ = G(z, y) and x^ between x and x~;
+1. one critic k is used: drawn uniformly (`mode published`) or cyclically (`certified`);
+2. it takes n_dis Adam steps on L_D = mean f(x~, y) - mean f(x, y) + lambda mean (||grad f(x^, y)|| - 1)^2
+   + 0.001 mean f(x, y)^2, with (x, y) its records, x~ = G(z, y) and x^ between x and x~;
 3. g_i = gradient of -f_k(x~_i, y_i) in the image x~_i, for B images x~_i = G(z_i, y_i) of uniform labels;
 4. the g_i are clipped to C, with N(0, (2 C sigma)^2) in every pixel;
-5. theta <- Adam(theta, (1 / B) sum_i J_i(theta)^T g_i); an exponential average of theta is what is released.
+5. theta <- Adam(theta, (1 / B) sum_i J_i(theta)^T g_i); an exponential average of theta is released.
 
-Each critic may first be trained against a generator of its own, which is thrown away (`warm` iterations). z is
-Bernoulli(1/2). A record is in the part that the hash of its pixels gives it, whatever the other records are.
+Each critic may first be trained against a separate generator, which is discarded (`warm` iterations). z is
+Bernoulli(1/2). The part of a record is the hash of its pixels, independent of the other records.
 
-Privacy. Only step 4 of the critic that owns a record depends on the record. That critic's gradients may then be any
-vectors within the clipping norm, so they move by up to 2C: a Gaussian of multiplier sigma if the batch of gradients is
-clipped as one vector, but of sigma / sqrt(B) if each image is, for one record turns all B images at once. The record
-faces as many of them as its critic is used in: ceil(T / K) in turn. Drawn uniformly, the schedule is public and
-drawn apart from the data; the most used critic is charged. Critics keep their state and with it the memory of when
-they were used; no amplification by the secrecy of the draw is assumed. The paper's accounting instead takes T B
-images to be T B draws of a critic, each amplified at rate 1 / K. That is the claim where each image is clipped
+Privacy. Only step 4 of the critic that has a record depends on the record. That critic's gradients may be any vectors
+within the clipping norm, so they move by up to 2C: a Gaussian of multiplier sigma if the batch of gradients is clipped
+as one vector, but of sigma / sqrt(B) if each image is clipped, because one record can reverse all B gradients. The
+ledger has as many of them as the critic has steps: ceil(T / K) in a cyclic schedule. A uniform schedule is public and
+independent of the data; the ledger has the most used critic's steps. Critics keep their state, which reveals when they
+were used, so no amplification by a secret schedule is assumed. The paper's accounting instead treats T B images as T B
+draws of a critic, each amplified at rate 1 / K. That is the claim if each image is clipped
 (`baselines/gs_wgan/accounting.py`; 9.99 for the paper's settings), and it is disputed: at these settings one step of
-the published mode has multiplier 1.07 / sqrt(32) = 0.19. `--account accounted` calibrates to what the ledger proves.
-The formula is not one of a batch that is clipped together, used in turn: there the claim is what the ledger proves.
+the published mode has multiplier 1.07 / sqrt(32) = 0.19. `--account accounted` calibrates to the ledger. The formula
+does not apply to a batch that is clipped together in a cyclic schedule: there the claim is the ledger's epsilon.
 
 Differs from the paper:
 - Mode certified and `clipping` are ours.
-- The generator's spectral norms do not move while critics learn: how often they moved would tell whether a critic has
+- The generator's spectral norms are fixed while critics learn; otherwise they would reveal whether a critic has
   records.
-- The records are divided by a hash, so that parts are of unequal size; the paper cuts a permutation of 60,000. A
+- The records are divided by a hash, so that parts are of unequal size; the paper divides a permutation of 60,000. A
   critic without records learns nothing.
-- Clipping and noise are those of the sum of the scores and the mean is taken afterwards; the paper's code clips the
-  mean's gradients to C / B, which is the same.
+- Clipping and noise apply to the sum of the scores and the mean is taken afterwards; the paper's code clips the
+  mean's gradients to C / B, which is equivalent.
 - The average starts as the plain mean; spectral norms are those of the last weights' power iteration.
-- The student is `bench/dp_training/synthetic_data.py`'s, not the paper's classifiers; nothing is chosen by any data.
-- `generator dcgan` is the generator of `dp_gan`, not the paper's second one, whose sizes are for 28 pixels alone.
+- The student is that of `bench/dp_training/synthetic_data.py`, not one of the paper's classifiers.
+- `generator dcgan` is the generator of `dp_gan`, not the paper's second one, whose sizes are only for 28 pixels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -49,6 +49,7 @@ from baselines.gs_wgan.accounting import Clipping, GsWganParameters, calibrate, 
 from baselines.gs_wgan.networks import ProjectionCritic, ResnetGenerator, frozen
 from bench import validate
 from bench.api import Context, Sampler, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.data.partition import by_hash
@@ -79,11 +80,11 @@ PLAYED_IMAGES = 4
 
 @dataclass(frozen=True)
 class GsWgan(PrivateGenerator):
-    """Sanitised gradients of K secret critics; the defaults are the paper's for epsilon 10."""
+    """Sanitised gradients of K unreleased critics; the defaults are the paper's for epsilon 10."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Chen et al., GS-WGAN, NeurIPS 2020, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": SMOKE | {"steps": 4, "critics": 3, "critic_steps": 1, "batch": 8, "width": 2, "critic_width": 4,
                           "warm": 0},
         "quick": QUICK | {"steps": 300, "critics": 100, "warm": 0, "width": 32, "critic_width": 16},
@@ -91,31 +92,31 @@ class GsWgan(PrivateGenerator):
     departures: ClassVar[tuple[Departure, ...]] = (
         STUDENT_BY_ADAM,
         Departure(
-            what="critics in turn and the gradients of a whole batch clipped together (mode certified)",
-            why="a record then faces T / K Gaussians of multiplier sigma; the published mode's composition is "
-            "disputed, and nothing near its epsilon can be proved",
+            what="critics used cyclically and the gradients of a whole batch clipped together (mode certified)",
+            why="a record is then used in T / K Gaussians of multiplier sigma; the published mode's composition is "
+            "disputed, and its accounted epsilon is far larger",
             sets={"mode": "certified"},
-            worth="-27 points on MNIST at 10: 18.3 % for 45.4, of 500 critics that learn 25 steps before each use "
-            "(recipes/sizes.toml, one seed); the published mode's 10 is 412 there",
+            worth="-27 points on MNIST at 10: 18.3 % instead of 45.4 %, with 500 critics that learn 25 steps before "
+            "each use (recipes/sizes.toml, one seed); the published mode's 10 is an accounted 412 there",
         ),
         Departure(
             what="transposed convolutions instead of residual blocks as the generator",
-            why="they are cheaper, for two CPU cores",
+            why="they are faster on two CPU cores",
             sets={"generator": "dcgan"},
         ),
         Departure(
             what="a learning rate of 1e-3 instead of 1e-4, and 0.98 instead of 0.999 as the decay of the average",
-            why="tier quick has 300 steps instead of 20,000; students stay near chance with these, too, as its critics "
-            "learn 15 steps in all",
+            why="tier quick has 300 steps instead of 20,000; students stay near chance with these too, because its "
+            "critics learn only 15 steps in total",
             sets={"rate": 1e-3, "average": 0.98},
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"clipping": "mode=certified"}
 
     mode: Literal["published", "certified"] = "published"
-    """published = the paper's: critics drawn at random, gradients clipped per image; certified = critics in turn."""
+    """published = the paper's: critics drawn at random, gradients clipped per image; certified = cyclic critics."""
     clipping: Clipping = "batch"
-    """Of mode certified: the gradients of a whole batch clipped to C as one vector, or each image's."""
+    """In mode certified, clip the gradients of a whole batch to C as one vector, or each image's."""
     critics: Size[int] = 1000
     """K, critics on disjoint records."""
     steps: Size[int] = 20000
@@ -129,11 +130,11 @@ class GsWgan(PrivateGenerator):
     critic_steps: Size[int] = 5
     """n_dis, critic steps before each generator step."""
     warm: Size[int] = 2000
-    """Iterations of a critic against a generator of its own before its first use; 0 = none."""
+    """Iterations of a critic against a separate generator before its first use; 0 = none."""
     penalty: float = 10.0
     """lambda, weight of the gradient penalty."""
     rate: float = 1e-4
-    """Learning rate of all Adams, whose beta_1 is 0.5 and beta_2 0.9."""
+    """Learning rate of all Adam optimisers, whose beta_1 is 0.5 and beta_2 0.9."""
     generator: Literal["resnet", "dcgan"] = "resnet"
     """G: residual blocks, or transposed convolutions, which are cheaper."""
     latent: Size[int] = 10
@@ -162,7 +163,7 @@ class GsWgan(PrivateGenerator):
             raise BenchError(f"{self.critics} critics for {records} private records; lower --method.critics")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Train G; the source is its average with uniform labels."""
+        """Train G; the source of images is its average with uniform labels."""
         self.check_data(teacher.shape, len(images), teacher.dataset)
         parameters = calibrate(self.parameters(ctx), budget)
         parts = by_hash(images.cpu(), self.critics, derive(ctx.seed, "GS-WGAN/parts"))
@@ -179,14 +180,14 @@ class GsWgan(PrivateGenerator):
         return Synthesis(draw, parameters.ledger(), parameters.claim(budget.delta), solved, training.generator)
 
     def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
-        """G, of latent bits and labels."""
+        """Build G with its latent bits and labels."""
         kind = ResnetGenerator if self.generator == "resnet" else DcganGenerator
         return Sampler(
             kind(shape, classes, self.latent, self.width), lambda count, rng: bits(count, self.latent, rng), classes
         )
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The sanitised gradients of one critic that a record turns round: what an audit plays."""
+        """Return the game of an audit: the sanitised gradients of one critic, which a record reverses."""
         parameters = calibrate(self.parameters(played_context(torch.Generator())), budget)
         first = torch.zeros(1, dtype=torch.int64)
         once = replace(parameters, schedule=first, steps=1, batch=PLAYED_IMAGES, critics=1)
@@ -202,7 +203,7 @@ class GsWgan(PrivateGenerator):
         return accounted_game(play, once.ledger(), budget.delta, describe, claimed=once.claim(budget.delta).epsilon)
 
     def parameters(self, ctx: Context) -> GsWganParameters:
-        """The releases at the fields' own sigma and T."""
+        """Return the parameters with sigma and T of the options."""
         published = self.mode == "published"
         drawn = make_schedule(self.critics, self.steps, ctx.generator("GS-WGAN/schedule") if published else None)
         clipping: Clipping = "image" if published else self.clipping
@@ -210,10 +211,14 @@ class GsWgan(PrivateGenerator):
 
 
 def sanitise(gradients: Tensor, clip: float, sigma: float, clipping: Clipping, source: Source) -> Tensor:
-    """Step 4: (B, c, h, w) clipped to C with noise N(0, (2 C sigma)^2); what is not finite counts as zero.
+    """Step 4: clip (B, c, h, w) gradients to C and add noise N(0, (2 C sigma)^2); gradients with NaN count as zero.
 
     Args:
+        gradients: of the B images.
+        clip: C.
+        sigma: noise over 2C.
         clipping: "batch", all B gradients are one vector of norm at most C; "image", each has norm at most C.
+        source: source of the noise.
     """
     rows = gradients.double().reshape(1 if clipping == "batch" else len(gradients), -1)
     norms = rows.norm(dim=1, keepdim=True)
@@ -224,7 +229,7 @@ def sanitise(gradients: Tensor, clip: float, sigma: float, clipping: Clipping, s
 
 
 class Critic:
-    """One critic with its records and its optimiser; nothing of it leaves but sanitised gradients."""
+    """One critic with its records and its optimiser; only its sanitised gradients are released."""
 
     def __init__(self, by: GsWgan, network: nn.Module, shard: tuple[Tensor, Tensor], rng: torch.Generator) -> None:
         self.by, self.network, self.rng = by, network, rng
@@ -232,7 +237,7 @@ class Critic:
         self.optimiser = torch.optim.Adam(network.parameters(), lr=by.rate, betas=(0.5, 0.9))
 
     def learn(self, generator: nn.Module) -> None:
-        """Step 2, once, on a batch of its own records against generated images of the same labels."""
+        """Run step 2 once, on a batch of its records against generated images of the same labels."""
         if not len(self.images):
             return
         count = min(self.by.batch, len(self.images))
@@ -247,13 +252,13 @@ class Critic:
         descend(self.optimiser, loss + self.by.penalty * steepness)
 
     def gradients(self, made: Tensor, labels: Tensor) -> Tensor:
-        """Step 3: (B, c, h, w), of minus each image's own score."""
+        """Step 3: gradients (B, c, h, w) of minus each image's score."""
         images = made.detach().requires_grad_()
         (found,) = torch.autograd.grad(-self.network(images, labels).sum(), images)
         return found
 
     def warm(self, generator: nn.Module, classes: int) -> None:
-        """Train against a generator of its own, in place, without noise: neither it nor the critic is released."""
+        """Train against a separate generator, in place, without noise: neither is released."""
         optimiser = torch.optim.Adam(generator.parameters(), lr=self.by.rate, betas=(0.5, 0.9))
         for _ in range(self.by.warm if len(self.images) else 0):
             for _ in range(self.by.critic_steps):
@@ -264,7 +269,7 @@ class Critic:
 
 
 class Training:
-    """The generator in training and the critics, which are made when first used."""
+    """Training state of the generator and the critics, which are built when first used."""
 
     def __init__(
         self,
@@ -283,15 +288,15 @@ class Training:
         self.noise = ctx.privacy_noise("GS-WGAN/noise")
 
     def run(self) -> None:
-        """Steps 1 to 5, T times; leaves the generator with its averaged weights, in eval mode."""
+        """Run steps 1 to 5, T times; the generator ends with its averaged weights, in eval mode."""
         batch = self.parameters.batch
         optimiser = torch.optim.Adam(self.generator.parameters(), lr=self.by.rate, betas=(0.5, 0.9))
         average = WeightAverage(dict(self.generator.named_parameters()), self.by.average)
         with self.ctx.track("GS-WGAN", self.parameters.steps) as advance:
-            # 1: which critic
+            # 1: the critic of each step
             for k in self.parameters.schedule[: self.parameters.steps].tolist():
                 critic = self.critic(k)
-                # 2: it learns; the generator's spectral norms stand still, or they would tell whether it has records
+                # 2: it learns; spectral norms are fixed, because updates would reveal whether the critic has records
                 self.generator.eval()
                 for _ in range(self.by.critic_steps):
                     critic.learn(self.generator)
@@ -312,10 +317,10 @@ class Training:
         frozen(self.generator)
 
     def critic(self, k: int) -> Critic:
-        """Critic k, made and warmed if it was not used before."""
+        """Return critic k; build and warm it up on its first use."""
         if k not in self.critics:
             network = self.ctx.prepared(ProjectionCritic(self.shape, self.classes, self.by.critic_width))
-            # Draws of its own: how many a critic takes depends on its records, and must move no other critic's.
+            # A separate stream: the number of draws depends on the critic's records and must not affect other critics
             made = Critic(self.by, network, self.shards[k], self.ctx.generator(f"GS-WGAN/critic {k}"))
             if self.by.warm:
                 made.warm(self._new_generator(), self.classes)
@@ -323,7 +328,7 @@ class Training:
         return self.critics[k]
 
     def latents(self, count: int, rng: torch.Generator) -> Tensor:
-        """z: (count, latent) bits."""
+        """Draw z, (count, latent) bits."""
         return bits(count, self.by.latent, rng)
 
     def _new_generator(self) -> nn.Module:
@@ -331,5 +336,5 @@ class Training:
 
 
 def bits(count: int, length: int, rng: torch.Generator) -> Tensor:
-    """(count, length) of independent Bernoulli(1/2), float32."""
+    """Draw (count, length) independent Bernoulli(1/2), float32."""
     return torch.randint(2, (count, length), generator=rng, device=rng.device).float()

@@ -1,8 +1,8 @@
 """The networks of `gs_wgan`, after Chen, Orekondy and Fritz (NeurIPS 2020): spectrally normalised, label-conditional.
 
-The generator's residual blocks double a 4x4 map until it covers the image, then it is cropped: 4, 8, 16, 32 for 28
-pixels. The critic is three 5x5 convolutions of stride 2 and a projection on the label's embedding (Miyato and Koyama,
-2018). Nothing couples the images of a batch.
+The generator's residual blocks double a 4x4 square until it covers the image, then it is cropped: 4, 8, 16, 32 for 28
+pixels. The critic has three 5x5 convolutions of stride 2 and a projection on the label's embedding (Miyato and Koyama,
+2018). The images of a batch do not influence each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ START, BORDER = 4, 2
 
 
 def pixel_norm(x: Tensor) -> Tensor:
-    """(n, c, h, w) with every pixel's channels divided by their root mean square."""
+    """Divide every pixel's channels by their root mean square."""
     return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-8)
 
 
@@ -35,14 +35,14 @@ class Block(nn.Module):
         self.around = spectral_norm(nn.Conv2d(channels, channels, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """As the class says."""
+        """Map (n, d, h, w) to (n, d, 2h, 2w)."""
         inner = self.first(F.interpolate(pixel_norm(x), scale_factor=2))
         inner = self.second(F.relu(pixel_norm(inner)))
         return inner + self.around(F.interpolate(x, scale_factor=2))
 
 
 class ResnetGenerator(nn.Module):
-    """G(z, y) to images in [0, 1] of any size.
+    """Generator G(z, y) of images in [0, 1] of any size.
 
     Args:
         shape: (c, h, w) of the images.
@@ -62,7 +62,7 @@ class ResnetGenerator(nn.Module):
         self.last = spectral_norm(nn.Conv2d(self.channels, shape[0], 3))
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """(n, latent), (n,) int64 to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) latents and (n,) int64 labels to (n, c, h, w) images in [0, 1]."""
         seen = torch.cat([z, F.one_hot(y, self.classes).to(z.dtype)], 1)
         x = pixel_norm(F.relu(self.start(seen).view(-1, self.channels, START, START)))
         return torch.sigmoid(self.last(self.blocks(x)))[:, :, : self.size[0], : self.size[1]]
@@ -81,7 +81,7 @@ class ProjectionCritic(nn.Module):
         self.of_label = spectral_norm(nn.Embedding(classes, length))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n, c, h, w), (n,) int64 to (n,) scores; higher means more like the real images."""
+        """Map (n, c, h, w) images and (n,) int64 labels to (n,) scores; higher means more real."""
         for layer in self.layers:
             x = F.relu(layer(x))
         x = x.flatten(1)
@@ -89,7 +89,7 @@ class ProjectionCritic(nn.Module):
 
 
 def frozen(network: nn.Module) -> nn.Module:
-    """The network in eval mode with its normalised weights as plain ones, in place."""
+    """Set the network to eval mode and replace its spectrally normalised weights by plain ones, in place."""
     network.eval()
     for module in network.modules():
         if hasattr(module, "parametrizations"):

@@ -1,4 +1,4 @@
-"""What P3GM's phases cost: as the paper composes them, and as the ledger has them; and the noises within a budget."""
+"""Accounting of P3GM's phases: the paper's composition, the ledger, and the calibration of all noises."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ ORDERS = np.arange(2, 513)
 
 @dataclass(frozen=True)
 class P3gmParameters:
-    """What enters the mechanism.
+    """Parameters of the mechanism.
 
     Attributes:
-        mean, components, mixture, gradients: sigma_m (None where the mean is 1/2), sigma_p, sigma_e, sigma_s.
+        mean, components, mixture, gradients: sigma_m (None if m is 1/2), sigma_p, sigma_e, sigma_s.
         kinds: K.
-        iterations: of expectation maximisation.
+        iterations: iterations of expectation maximisation.
         sampling: q in (0, 1].
-        steps: T; 0 = the first phase alone.
-        factor: what the first three of them were multiplied by.
+        steps: T; 0 = only the first phase.
+        factor: factor by which the first three noises were scaled.
     """
 
     mean: float | None
@@ -42,14 +42,14 @@ class P3gmParameters:
     factor: float = 1.0
 
     def scaled(self, by: float) -> P3gmParameters:
-        """The first phase's noises times `by`."""
+        """Multiply the first phase's noises by a factor."""
         mean = None if self.mean is None else by * self.mean
         return replace(
             self, mean=mean, components=by * self.components, mixture=by * self.mixture, factor=by * self.factor
         )
 
     def within(self, budget: Budget, share: float) -> P3gmParameters:
-        """The first phase's noises times a factor, so that it costs `share` of the budget, then sigma_s for the rest.
+        """Scale the first phase's noises until it costs `share` of the budget, then solve for sigma_s.
 
         Raises:
             Unreachable: no noise is enough.
@@ -63,7 +63,7 @@ class P3gmParameters:
         return replace(scaled, gradients=sigma)
 
     def ledger(self) -> Ledger:
-        """Every release, as what it is."""
+        """Return the ledger with every release."""
         ledger = Ledger()
         if self.mean is not None:
             ledger.spend(gaussian_event(self.mean), why="mean of the private records")
@@ -80,17 +80,17 @@ class P3gmParameters:
         return ledger
 
     def claim(self, delta: float) -> Claim:
-        """The paper's sum of Renyi divergences, with 2K + 1 releases an iteration."""
+        """Return the claim: the paper's sum of Renyi divergences, with 2K + 1 releases an iteration."""
         return Claim(self.renyi_epsilon(delta), delta, Unit.EXAMPLE, "P3GM 2021, Renyi composition of its phases")
 
     def cost(self, budget: Budget) -> float:
-        """The number that `budget` holds."""
+        """Return the epsilon, claimed or accounted, that `budget` limits."""
         if budget.account == "claimed":
             return self.renyi_epsilon(budget.delta)
         return account(self.ledger(), Unit.EXAMPLE, budget.delta).epsilon
 
     def solved(self) -> dict[str, float]:
-        """For the record."""
+        """Return the solved values for the record."""
         return {
             "factor": self.factor,
             "sigma": self.gradients,
@@ -99,7 +99,7 @@ class P3gmParameters:
         }
 
     def renyi_epsilon(self, delta: float) -> float:
-        """min over integer orders a of R(a) + log((a - 1) / a) - (log delta + log a) / (a - 1) (Balle et al. 2020).
+        """Compute min over integers a of R(a) + log((a - 1) / a) - (log delta + log a) / (a - 1) (Balle et al. 2020).
 
         R(a) = a/2 (1/sigma_m^2 + 1/sigma_p^2 + iterations (2K + 1) / sigma_e^2) + T S(a), S as `sampled_renyi`.
         """
@@ -112,11 +112,11 @@ class P3gmParameters:
         total = ORDERS * plain / 2 + self.steps * sampled_renyi(self.sampling, self.gradients)
         spent = total + np.log1p(-1 / ORDERS) - (math.log(delta) + np.log(ORDERS)) / (ORDERS - 1)
         least = float(spent.min())
-        return math.inf if math.isnan(least) else max(0.0, least)  # noise so little that its square is 0
+        return math.inf if math.isnan(least) else max(0.0, least)  # NaN: the square of a noise underflows to 0
 
 
 def calibrate(parameters: P3gmParameters, budget: Budget, share: float) -> P3gmParameters:
-    """`parameters` with the noises, or T, calibrated to `budget`; `share` is the first phase's of epsilon.
+    """Calibrate the noises, or T, to `budget`; `share` is the first phase's share of epsilon.
 
     Raises:
         BenchError: the budget cannot be met.
@@ -136,7 +136,7 @@ def calibrate(parameters: P3gmParameters, budget: Budget, share: float) -> P3gmP
 
 
 def sampled_renyi(sampling: float, sigma: float) -> np.ndarray:
-    """Renyi divergence of the Poisson-sampled Gaussian at every order of `ORDERS` (Mironov, Talwar and Zhang 2019).
+    """Compute the Renyi divergence of the Poisson-sampled Gaussian at all `ORDERS` (Mironov, Talwar and Zhang 2019).
 
     log(sum_k binom(a, k) (1 - q)^(a - k) q^k exp((k^2 - k) / (2 sigma^2))) / (a - 1), k from 0 to a.
 

@@ -1,7 +1,7 @@
 """P3GM's first phase: private principal components of the records, and a private mixture of Gaussians among them.
 
-Every release is a Gaussian mechanism for one record added or removed, with n public: noise of `multiplier` times the L2
-sensitivity, which is stated where the noise is added.
+Every release is a Gaussian mechanism for one record added or removed, where n is public: noise of `multiplier` times
+the L2 sensitivity, which is given at each release.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Noise, Source
 
 LEAST = 0.05
-"""The least variance of a component, as a share of the mean variance of the codes: noise may leave a negative one."""
+"""Smallest variance of a component over the mean variance of the codes, because noisy variances may be negative."""
 CHUNK = 4096
 
 
 @dataclass(frozen=True)
 class Projection:
-    """A record x (d,) to its code U^T clip((x - m) / C, 1), of norm at most 1, and back.
+    """Projection of a record x (d,) on its code U^T clip((x - m) / C, 1), of norm at most 1, and back.
 
     Attributes:
         mean: m (d,).
@@ -37,16 +37,16 @@ class Projection:
     variances: Tensor
 
     def rows(self, records: Tensor) -> Tensor:
-        """(n, d) to (n, d), of norm at most 1."""
+        """Centre, scale and clip (n, d) records to norm at most 1."""
         return clipped(records, self.mean, self.scale)
 
     def encode(self, records: Tensor) -> Tensor:
-        """(n, d) to (n, k)."""
+        """Map (n, d) records to (n, k) codes."""
         with exact_products(records.device):
             return self.rows(records) @ self.basis
 
     def decode(self, codes: Tensor) -> Tensor:
-        """(n, k) to (n, d); the inverse for records of the subspace that were not clipped."""
+        """Map (n, k) codes to (n, d) records; the inverse of `encode` for records in the subspace without clipping."""
         return self.mean + self.scale * codes @ self.basis.T
 
 
@@ -59,18 +59,18 @@ class Mixture:
     variances: Tensor
 
     def sample(self, count: int, rng: torch.Generator) -> Tensor:
-        """(count, k)."""
+        """Draw (count, k) codes."""
         chosen = torch.multinomial(self.weights, count, replacement=True, generator=rng)
         drawn = torch.randn(count, self.means.shape[1], generator=rng, device=rng.device)
         return self.means[chosen] + self.variances[chosen].sqrt() * drawn
 
     def log_densities(self, codes: Tensor) -> Tensor:
-        """(n, K): log of weight times density of each component."""
+        """Compute (n, K) logarithms of weight times density of each component."""
         distance = (codes[:, None] - self.means).square() / self.variances + self.variances.log()
         return self.weights.log() - (distance.sum(2) + codes.shape[1] * math.log(2 * math.pi)) / 2
 
     def divergence(self, mean: Tensor, log_variance: Tensor) -> Tensor:
-        """(n,): the variational bound -log sum_k pi_k exp(-KL_k) on KL(N(mean, diag exp(log_variance)) || mixture).
+        """Compute (n,) bounds -log sum_k pi_k exp(-KL_k) of KL(N(mean, diag exp(log_variance)) || mixture).
 
         Exact for one component. KL_k = 1/2 sum_j (s_j / v_kj + (mean_j - m_kj)^2 / v_kj - 1 + log v_kj - log s_j).
         """
@@ -80,15 +80,15 @@ class Mixture:
 
 
 def clipped(records: Tensor, mean: Tensor, scale: float) -> Tensor:
-    """(records - mean) / scale, rows longer than 1 cut to 1."""
+    """Compute (records - mean) / scale and clip rows to norm 1."""
     rows = (records - mean) / scale
     return rows / rows.norm(dim=1, keepdim=True).clamp_min(1.0)
 
 
 def private_mean(records: Tensor, multiplier: float, source: Source) -> Tensor:
-    """(d,) float32: 1/2 + (sum_i (x_i - 1/2) + noise) / n, of records in [0, 1]^d.
+    """Release 1/2 + (sum_i (x_i - 1/2) + noise) / n of records in [0, 1]^d: (d,) float32.
 
-    A record moves the sum by at most sqrt(d) / 2, whatever it is.
+    A record moves the sum by at most sqrt(d) / 2.
     """
     n, d = records.shape
     total = (records - 0.5).sum(0, dtype=torch.float64)
@@ -98,9 +98,9 @@ def private_mean(records: Tensor, multiplier: float, source: Source) -> Tensor:
 def private_components(
     records: Tensor, mean: Tensor, scale: float, count: int, multiplier: float, source: Source
 ) -> Projection:
-    """The `count` top eigenvectors of sum_i r_i r_i^T + noise, r_i = clip((x_i - m) / C, 1) (Dwork et al. 2014).
+    """Compute the top eigenvectors of sum_i r_i r_i^T + noise, r_i = clip((x_i - m) / C, 1) (Dwork et al. 2014).
 
-    r r^T has Frobenius norm at most 1, so its upper triangle, which all noise is drawn for, has at most 1.
+    r r^T has Frobenius norm at most 1, and so has its upper triangle, to which the noise is added.
     """
     gram = noisy_gram(records, mean, scale, multiplier, source)
     values, vectors = torch.linalg.eigh(gram)
@@ -110,7 +110,7 @@ def private_components(
 
 
 def noisy_gram(records: Tensor, mean: Tensor, scale: float, multiplier: float, source: Source) -> Tensor:
-    """(d, d) float64, symmetric: sum_i r_i r_i^T + noise, as of `private_components`."""
+    """Release sum_i r_i r_i^T + noise as of `private_components`: (d, d) float64, symmetric."""
     d = records.shape[1]
     gram = torch.zeros(d, d, dtype=torch.float64, device=records.device)
     for part in records.split(CHUNK):
@@ -129,13 +129,13 @@ def private_mixture(
     multiplier: float,
     source: Source,
 ) -> Mixture:
-    """Expectation maximisation with noisy sums (Park et al. 2017), of codes of norm at most 1.
+    """Run expectation maximisation with noisy sums (Park et al. 2017), on codes of norm at most 1.
 
-    Each iteration releases, of responsibilities r_ik that sum to 1 for every record: sum_i r_i (K), where there is more
+    With responsibilities r_ik that sum to 1 for every record, each iteration releases: sum_i r_i (K), if there is more
     than one component; sum_i r_ik z_i (K, k); and sum_i r_ik z_i^2 (K, k). As ||r_i|| <= 1, ||z_i|| <= 1 and
-    ||z_i^2|| <= 1, a record moves each by at most 1, the sums of all components together.
+    ||z_i^2|| <= 1, a record moves each of them (the sums of all components together) by at most 1.
 
-    What noise makes of small components is held in: variances to those of `start` and at least 1/20 of their mean,
+    Noisy parameters of small components are limited: variances to those of `start` and at least 1/20 of their mean,
     means to three of their deviations.
     """
     mixture, n = start, len(codes)
@@ -179,7 +179,7 @@ def _sums(codes: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def initial_mixture(projection: Projection, components: int, rng: torch.Generator) -> Mixture:
-    """Where expectation maximisation starts: equal weights, means and variances by the private second moments alone."""
+    """Build the start of expectation maximisation: equal weights, means and variances from the noisy second moments."""
     variances = projection.variances.expand(components, -1).contiguous()
     drawn = torch.randn(variances.shape, generator=rng, device=rng.device)
     means = drawn * variances.sqrt() if components > 1 else torch.zeros_like(variances)

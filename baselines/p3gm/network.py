@@ -1,8 +1,8 @@
-"""P3GM's second phase: decoder and variance network, and the clipped gradients of single records.
+"""P3GM's second phase: decoder and variance network, and the sum of clipped per-sample gradients.
 
 The networks are chains of dense layers: a record's gradient of a layer is the outer product of delta, the gradient of
-its loss by the layer's output, and a, the layer's input; its norm is ||delta|| sqrt(||a||^2 + 1), bias included. Norms
-of all records come from one backward pass, and no record's gradient is ever formed (Goodfellow 2015).
+its loss in the layer's output, and a, the layer's input; its norm is ||delta|| sqrt(||a||^2 + 1), bias included. One
+backward pass gives the norms of all records, without storing per-sample gradients (Goodfellow 2015).
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from bench.dp_training.private_gradient import Parameters, PrivateGradient
 from bench.privacy.noise import Noise, Source
 
 START = 0.1
-"""The variance network starts at this share of the mixture's mean variance."""
+"""Initial output of the variance network over the mixture's mean variance."""
 
 
 class Chain(nn.Module):
-    """Dense, ReLU, dense."""
+    """Two dense layers with a ReLU in between."""
 
     def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
         super().__init__()
         self.first, self.last = nn.Linear(inputs, hidden), nn.Linear(hidden, outputs)
 
     def traced(self, x: Tensor) -> tuple[Tensor, list[tuple[nn.Linear, Tensor, Tensor]]]:
-        """The outputs, and (layer, its input, its output) of both layers."""
+        """Return the outputs, and (layer, its input, its output) of both layers."""
         middle = self.first(x)
         active = middle.relu()
         out = self.last(active)
         return out, [(self.first, x, middle), (self.last, active, out)]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, inputs) to (n, outputs)."""
+        """Map (n, inputs) to (n, outputs)."""
         return self.last(self.first(x).relu())
 
 
 class Decoder(nn.Module):
-    """Codes to records: pixels and scores of the classes, linear at the end.
+    """Decoder of codes to records: pixels and class scores, with a linear output.
 
     Args:
         latent: k.
@@ -58,18 +58,18 @@ class Decoder(nn.Module):
         self.body = Chain(latent, hidden, self.pixels + classes)
 
     def forward(self, codes: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, k) to images (n, c, h, w) cut to [0, 1] and labels (n,) of the highest scores."""
+        """Map (n, k) codes to images (n, c, h, w), clipped to [0, 1], and labels (n,) of the highest scores."""
         records = self.body(codes)
         pixels, scores = records[:, : self.pixels], records[:, self.pixels :]
         return pixels.clamp(0, 1).unflatten(1, self.shape), scores.argmax(1)
 
 
 class PhasedVae(nn.Module):
-    """The autoencoder whose encoder's mean is fixed: what is trained privately.
+    """The autoencoder that is trained privately; the mean of its encoder is fixed.
 
     Args:
         latent, hidden, shape, classes: of the decoder; the variance network has the same width.
-        mixture: the prior, where the variance network starts from.
+        mixture: the prior, which also initialises the variance network.
     """
 
     def __init__(self, latent: int, hidden: int, shape: tuple[int, int, int], classes: int, mixture: Mixture) -> None:
@@ -83,7 +83,7 @@ class PhasedVae(nn.Module):
     def losses(
         self, records: Tensor, means: Tensor, noise: Tensor
     ) -> tuple[Tensor, list[tuple[nn.Linear, Tensor, Tensor]]]:
-        """(n,) ||x - x^||^2 + KL(N(mean, s^2) || mixture), and the layers as `Chain.traced` has them.
+        """Compute (n,) losses ||x - x^||^2 + KL(N(mean, s^2) || mixture), and the layers as `Chain.traced`.
 
         Args:
             records: (n, d) x.
@@ -96,9 +96,9 @@ class PhasedVae(nn.Module):
         return loss, below + above
 
     def clipped_sum(self, records: Tensor, means: Tensor, noise: Tensor, clip: float) -> dict[str, Tensor]:
-        """Parameter name to the float64 sum of the records' gradients, each clipped to norm `clip` over all parameters.
+        """Sum the records' gradients, each clipped to norm `clip` over all parameters; float64 by parameter name.
 
-        A record whose gradient holds NaN or infinity counts as zero. No records, zeros.
+        A record whose gradient has NaN or infinity counts as zero. Without records the sum is zero.
         """
         with exact_products(records.device):
             loss, layers = self.losses(records, means, noise)
@@ -123,21 +123,26 @@ def noisy_gradient(
     secret: Noise,
     noise: Source,
 ) -> Parameters:
-    """Step 4's noisy gradient; training and the audit's game call this one function.
+    """Compute step 4's noisy gradient; both training and the audit's game call this function.
 
     Args:
-        secret: source of the draws around the (n, k) `codes`.
+        vae: the autoencoder.
+        records: (n, d) private records.
+        codes: (n, k) their codes.
+        mechanism: clipping norm, noise multiplier and sampling rate.
+        sampling, noise: sources of the Poisson sample and of the noise.
+        secret: source of the draws around the codes.
     """
     chosen = poisson_sample(len(records), mechanism.sampling, sampling)
-    # Drawn for every record, sampled or not, and from the source of the noise: a record that is left out
-    # moves the places of the others, and by a seed that is known their codes with them.
+    # Drawn for every record, sampled or not, from a secret source: a record that is left out moves the positions of the
+    # others, and with a public seed their draws.
     draws = secret.normal(len(records), codes.shape[1]).to(records)
     total = vae.clipped_sum(records[chosen], codes[chosen], draws[chosen], mechanism.clip)
     return mechanism.released(total, dict(vae.named_parameters()), len(records), noise)
 
 
 def _factors(layers: Sequence[tuple[nn.Linear, Tensor, Tensor]], deltas: Sequence[Tensor], clip: float) -> Tensor:
-    """(n,) min(1, clip / ||g_i||), 0 where the norm is not finite."""
+    """Compute (n,) factors min(1, clip / ||g_i||), 0 if the norm is not finite."""
     squares = [
         delta.square().sum(1) * (inputs.detach().square().sum(1) + 1)
         for (_, inputs, _), delta in zip(layers, deltas, strict=True)

@@ -14,33 +14,33 @@ A record x is its pixels and its one-hot label, d numbers in [0, 1].
 5. z from the mixture, decoded; the label is the largest of the last outputs; the student is trained on these
    (`bench/dp_training/synthetic_data.py`).
 
-Privacy. For one record added or removed, n being public: one Gaussian for step 1 (multiplier sigma_p), one for m where
-it is paid for (sigma_m), Gaussians of sigma_e for step 2, Poisson-sampled ones of sigma_s for step 4; steps 3 and 5 are
-post-processing. The claim is the paper's sum of Renyi divergences, with its 2K + 1 releases per iteration; the ledger
-has three, two for K = 1, because the sums of all components together move by at most 1, and is composed by the bench's
-accountant. `--solve sigma` multiplies the first three noises by one factor until they cost
-`share` of epsilon (alone), then finds sigma_s for all; `--solve steps` finds T.
+Privacy. For one record added or removed, where n is public: one Gaussian for step 1 (multiplier sigma_p), one for m if
+it is accounted (sigma_m), Gaussians of sigma_e for step 2, Poisson-sampled ones of sigma_s for step 4; steps 3 and 5
+are post-processing. The claim is the paper's sum of Renyi divergences, with its 2K + 1 releases per iteration; the
+ledger has three, two for K = 1, because the sums of all components together move by at most 1, and is composed by the
+bench's accountant. `--solve sigma` multiplies the first three noises by one factor until they cost `share` of epsilon,
+then finds sigma_s for the total; `--solve steps` finds T.
 
-Defects of the published algorithm and code that are mended here: the ICDE version's private PCA (Wishart noise) was not
-private; the mean m was used without noise, here it is 1/2 or paid for (`mean`); eigenvectors were taken in the order of
-the solver, here by falling eigenvalue; the last code samples z from N(0, I), here from the mixture; batches were drawn
-from fixed groups but accounted as Poisson samples, which they are here.
+Defects of the published algorithm and code that are corrected here: the ICDE version's private PCA (Wishart noise) was
+not private; the mean m was used without noise, here it is 1/2 or accounted (`mean`); eigenvectors had the order of the
+solver, here they are sorted by falling eigenvalue; the last code samples z from N(0, I), here from the mixture; batches
+were drawn from fixed groups but accounted as Poisson samples, which they are here.
 
 Differs from the paper:
-- Noise is that of one record added or removed (sensitivity 1, not 2), and tighter for the variances: squares of a code
-  of norm at most 1 have norm at most 1. Second moments are released and m_k^2 taken off, as m_k is noisy.
-- K = 1 as in the authors' script (the paper may have 3). With K = 1 the counts are n, and not released.
+- Noise is for one record added or removed (sensitivity 1, not 2), and smaller for the variances: squares of a code of
+  norm at most 1 have norm at most 1. Second moments are released and m_k^2 is subtracted, because m_k is noisy.
+- K = 1 as in the authors' script (the paper may have 3). With K = 1 the counts are n and are not released.
 - Expectation maximisation starts from the noisy eigenvalues, the variance network from a tenth of the mixture's mean
-  variance; the mixture's variances are held between a twentieth of the eigenvalues' mean (over n) and the eigenvalues,
-  its means within three deviations. The paper is silent.
+  variance; the mixture's variances are limited to between a twentieth of the eigenvalues' mean (over n) and the
+  eigenvalues, its means to three deviations. The paper does not say.
 - The divergence's bound is that of Hershey and Olsen (2007) for one Gaussian against a mixture; exact for K = 1.
 - `scale` 0 clips records at sqrt(d / 12), the norm of independent uniform pixels, instead of 1, so that most keep
   their length and the warm-up has full contrast.
-- A student on 30,000 or 100,000 samples; the paper stops its own when test accuracy falls. Labels are as decoded, so
-  classes are not quite even.
-- With a budget, `share` of epsilon is for all before DP-SGD; 0.87 is the authors' division at epsilon 0.986.
-- Components and share of the variant working were tried on the attacker's part of digits, which is neither private nor
-  the test set, and the bounds on the mixture were set after a look at generated digits.
+- A student on 30,000 or 100,000 samples; the paper stops its classifier when test accuracy falls. Labels are decoded,
+  so that classes are only approximately balanced.
+- With a budget, `share` of epsilon is for all releases before DP-SGD; 0.87 is the authors' share at epsilon 0.986.
+- Components and share of the variant working were chosen on the attacker's part of digits, which is neither private nor
+  the test set, and the bounds on the mixture after inspecting generated digits.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -63,16 +63,17 @@ from baselines.p3gm.mixture import (
     private_mean,
     private_mixture,
 )
-from baselines.p3gm.network import Decoder, PhasedVae, noisy_gradient
+from baselines.p3gm.network import PhasedVae, noisy_gradient
 from baselines.p3gm.played import play_releases
 from bench import validate
 from bench.api import Context, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.games import RECORDS, SAMPLING, accounted_game
 from bench.dp_training.private_gradient import PrivateGradient, assign
-from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, Draw, PrivateGenerator, Synthesis
+from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, PrivateGenerator, Synthesis
 from bench.errors import BenchError
 from bench.privacy import Budget
 from bench.privacy.audit import DistinguishingGame
@@ -86,25 +87,25 @@ class P3gm(PrivateGenerator):
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Takagi et al., P3GM, ICDE 2021 (corrected, arXiv 2006.12101)"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "latent": 4, "hidden": 16, "iterations": 2, "steps": 3, "warm": 3, "batch": 40},
         "quick": {**QUICK, "iterations": 5, "steps": 400, "warm": 1000},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         STUDENT_BY_ADAM,
         Departure(
-            what="the records' mean is released with noise and paid for, instead of 1/2 for all pixels",
-            why="around 1/2 the first component is little but the mean",
+            what="m is the records' mean, released with noise and accounted, instead of 1/2 for all pixels",
+            why="with 1/2 the first component is almost only the mean",
             sets={"mean": "paid"},
         ),
         Departure(
             what="records are clipped at sqrt(d / 12), the norm of independent uniform pixels, instead of 1",
-            why="most keep their length, and the warm-up has full contrast",
+            why="most records keep their length, and the warm-up has full contrast",
             sets={"scale": 0.0},
         ),
         Departure(
-            what="ten Gaussians instead of one, and half of epsilon for all before DP-SGD instead of 0.87",
-            why="both were tried on the attacker's part of digits, which is neither private (split iid) nor the test "
+            what="ten Gaussians instead of one, and half of epsilon for the releases before DP-SGD instead of 0.87",
+            why="both were chosen on the attacker's part of digits, which is neither private (split iid) nor the test "
             "set",
             sets={"components": 10, "share": 0.5},
         ),
@@ -124,17 +125,17 @@ class P3gm(PrivateGenerator):
     iterations: Size[int] = 20
     """Iterations of expectation maximisation."""
     share: float = 0.87
-    """Of epsilon, for all before DP-SGD: the first phase's noises are multiplied by one factor until they cost it."""
+    """Share of epsilon before DP-SGD; the first phase's noises are scaled by one factor until they cost it."""
     noise_mean: float = 20.0
-    """sigma_m, over the sensitivity, where the mean is paid for; times the factor."""
+    """sigma_m over the sensitivity, if the mean is accounted; multiplied by the factor."""
     noise_components: float = 5.0
-    """sigma_p, over the sensitivity, of the eigenvectors; times the factor."""
+    """sigma_p over the sensitivity, of the eigenvectors; multiplied by the factor."""
     noise_mixture: float = 100.0
-    """sigma_e, over the sensitivity, of every release of the mixture; times the factor."""
+    """sigma_e over the sensitivity, of every release of the mixture; multiplied by the factor."""
     noise_steps: Solved[float] = 1.4
     """sigma_s, over the clipping norm, of the decoder's steps; solved from the budget unless --solve steps or none."""
     batch: Size[int] = 300
-    """Expected lot, qn; a record is in it with probability batch / n, at most 1."""
+    """qn, expected number of records in a batch; a record is sampled with probability batch / n, at most 1."""
     steps: Size[int] = 840
     """T, steps of the decoding phase; 840 are 4 passes over 63,000 records. Solved with --solve steps."""
     clip: float = 1.0
@@ -159,7 +160,7 @@ class P3gm(PrivateGenerator):
             raise BenchError(f"latent is {self.latent}; expected at most the {math.prod(shape)} pixels")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Steps 1 to 4."""
+        """Run steps 1 to 4."""
         self.check(budget, teacher.dataset, teacher.classes)
         self.check_data(teacher.shape, len(images), teacher.dataset)
         parameters = self.calibrate(len(images), budget)
@@ -177,13 +178,16 @@ class P3gm(PrivateGenerator):
         self._warm_up(vae, projection, mixture, ctx)
         # 4: the decoding phase
         self._train(vae, records, codes, parameters, ctx)
-        # 5: what is drawn from
+        # 5: the source of images
         decoder = vae.decoder.eval()
-        draw = _drawing(decoder, mixture)
+
+        def draw(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+            return decoder(mixture.sample(count, rng))
+
         return Synthesis(draw, parameters.ledger(), parameters.claim(budget.delta), parameters.solved(), decoder)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """Every release once, with a private record and without: what an audit plays."""
+        """Return the game of an audit: every release once, with a private record or without."""
         parameters = self.calibrate(RECORDS, budget)
         once = replace(parameters, iterations=1, steps=1, sampling=SAMPLING)
         described = "each release once (components, mixture, decoder"
@@ -193,7 +197,7 @@ class P3gm(PrivateGenerator):
         return accounted_game(play, once.ledger(), budget.delta, describe)
 
     def calibrate(self, records: int, budget: Budget) -> P3gmParameters:
-        """Calibration to `budget` for n records. Raises BenchError where nothing meets it."""
+        """Calibrate to `budget` for n records. Raises BenchError if nothing meets it."""
         fields = P3gmParameters(
             mean=self.noise_mean if self.mean == "paid" else None,
             components=self.noise_components,
@@ -207,7 +211,7 @@ class P3gm(PrivateGenerator):
         return calibrate(fields, budget, self.share)
 
     def _components(self, records: Tensor, parameters: P3gmParameters, ctx: Context) -> Projection:
-        """Step 1."""
+        """Run step 1."""
         width = records.shape[1]
         mean = torch.full((width,), 0.5, device=records.device)
         if parameters.mean is not None:
@@ -216,7 +220,7 @@ class P3gm(PrivateGenerator):
         return private_components(records, mean, scale, self.latent, parameters.components, noise)
 
     def _warm_up(self, vae: PhasedVae, projection: Projection, mixture: Mixture, ctx: Context) -> None:
-        """Step 3."""
+        """Run step 3."""
         rng, body = ctx.generator("warm-up"), vae.decoder.body
         optimizer = torch.optim.Adam(body.parameters(), lr=self.rate)
         with ctx.track("warming up the decoder", self.warm) as advance:
@@ -229,7 +233,7 @@ class P3gm(PrivateGenerator):
                 advance(1)
 
     def _train(self, vae: PhasedVae, records: Tensor, codes: Tensor, parameters: P3gmParameters, ctx: Context) -> None:
-        """Step 4."""
+        """Run step 4."""
         sampling, noise = ctx.privacy_noise("gradients/sampling"), ctx.privacy_noise("gradients/noise")
         secret = ctx.privacy_noise("codes")
         mechanism = PrivateGradient(parameters.sampling, parameters.gradients, self.clip)
@@ -240,12 +244,3 @@ class P3gm(PrivateGenerator):
                 optimizer.step()
                 advance(1)
         optimizer.zero_grad(set_to_none=True)
-
-
-def _drawing(decoder: Decoder, mixture: Mixture) -> Draw:
-    """Step 5."""
-
-    def draw(count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        return decoder(mixture.sample(count, rng))
-
-    return draw

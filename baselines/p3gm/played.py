@@ -1,8 +1,8 @@
-"""What an audit plays of P3GM: every release once, by the functions that the training calls.
+"""The game of an audit of P3GM: every release once, by the functions that the training calls.
 
-Records of a play add to numbers of their own, so that one release of PLAYED records is as many plays. A record that is
-absent adds nothing: it is the mean that is taken off, has the code of a component that no one looks at (or 0, which
-moves no sum), or is NaN, which a clipped sum counts as zero.
+Every record contributes to separate numbers, so that one release of PLAYED records simulates that many plays. An absent
+record contributes nothing: it equals the mean that is subtracted, has the code of a component that is not returned (or
+0, which moves no sum), or is NaN, which a clipped sum counts as zero.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from bench.dp_training.private_gradient import PrivateGradient
 
 PLAYED = 32
 FAR = 1e4
-"""A record's gradient over the clipping norm."""
+"""Norm of a record's gradient over the clipping norm."""
 
 
 def play_releases(parameters: P3gmParameters, clip: float, world: bool, n: int, generator: torch.Generator) -> Tensor:
-    """(n, d): n plays of every release, in the world with the record or without it."""
+    """Return (n, d), n plays of every release, in the world with the record or without it."""
     lanes = torch.arange(PLAYED)
     source = PlayedNoise.drawing(generator, PLAYED if world else 0)
     found = [
@@ -39,7 +39,7 @@ def play_releases(parameters: P3gmParameters, clip: float, world: bool, n: int, 
 
 
 def _repeated(release: Callable[[], Tensor], n: int) -> Tensor:
-    """(n, d): rows of as many releases as are needed."""
+    """Repeat a release until there are n rows, (n, d)."""
     rows = release()
     return torch.cat([rows, *(release() for _ in range(-(-n // len(rows)) - 1))])[:n]
 
@@ -54,7 +54,7 @@ def _gram(lanes: Tensor, parameters: P3gmParameters, world: bool, source: Played
 
 
 def _sums(lanes: Tensor, parameters: P3gmParameters, world: bool, source: PlayedNoise) -> Tensor:
-    """Each record has a component of its own; of one component, a coordinate of the code."""
+    """Play the sums of the mixture: each record has a separate component, or coordinate of a single component."""
     codes, nowhere = torch.eye(PLAYED), -torch.full((1, PLAYED), PLAYED**-0.5)
     if parameters.kinds == 1:
         mixture = Mixture(torch.ones(1), torch.zeros(1, PLAYED), torch.ones(1, PLAYED))
@@ -68,7 +68,7 @@ def _sums(lanes: Tensor, parameters: P3gmParameters, world: bool, source: Played
 
 
 def _gradient(lanes: Tensor, parameters: P3gmParameters, clip: float, world: bool, source: PlayedNoise) -> Tensor:
-    """Of an autoencoder that makes nothing: a record's gradient is in the rows of its bright pixel."""
+    """Play the noisy gradient of an autoencoder with output 0: a record's gradient is in the rows of its pixel."""
     prior = Mixture(torch.ones(1), torch.zeros(1, 1), torch.ones(1, 1))
     vae = PhasedVae(1, 2, (1, 1, PLAYED), 0, prior)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The networks of `pate_gan`: discriminators side by side, and a generator that is told the label."""
+"""The networks of `pate_gan`: a stack of independent discriminators, and a generator conditioned on the label."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from bench.nets.generators import Shape
 
 
 class Perceptrons(nn.Module):
-    """k discriminators side by side, each a hidden layer of ReLU, then a number for each label; nothing is shared.
+    """k independent discriminators, each with one hidden ReLU layer and one output logit per label.
 
-    The label chooses the number that is read. Beside thousands of pixels, a label that is one input more of the hidden
-    layer goes unheard: the gradient at an image is the same whatever its label, and no generator learns classes of it.
+    The label selects the logit. As a further input of the hidden layer, next to thousands of pixels, it would have no
+    effect: the gradient with respect to an image would hardly depend on its label, and the generator could not learn
+    classes.
 
     Args:
         count: k.
-        inputs: d, pixels of an image.
+        inputs: d, number of pixels of an image.
         classes: number of labels.
-        width: hidden units of each.
+        width: hidden units of each discriminator.
     """
 
     def __init__(self, count: int, inputs: int, classes: int, width: int) -> None:
@@ -33,19 +34,19 @@ class Perceptrons(nn.Module):
         self.offset = nn.Parameter(torch.zeros(count, 1, classes))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(k, m, d + classes), or (m, d + classes) shared by all: images and one-hot labels, to (k, m) logits."""
+        """Return (k, m) logits of images with one-hot labels, (k, m, d + classes), or (m, d + classes) for all."""
         pixels, y = x[..., : -self.classes], x[..., -self.classes :]
         return (((pixels @ self.first + self.bias).relu() @ self.last + self.offset) * y).sum(2)
 
     @torch.no_grad()
     def votes(self, x: Tensor) -> Tensor:
-        """(m, d + classes) to (m, 2) counts n_0, n_1; rows sum to k."""
+        """Count the votes for generated, n_0, and real, n_1: (m, d + classes) to (m, 2); rows sum to k."""
         real = (self(x) > 0).sum(0)
         return torch.stack([len(self.first) - real, real], 1)
 
 
 class LabelledPerceptron(nn.Module):
-    """The generator: two hidden layers of tanh, sigmoid pixels, of z and a one-hot label."""
+    """Generator of z and a one-hot label: two hidden tanh layers and sigmoid pixels."""
 
     def __init__(self, shape: Shape, classes: int, latent: int, width: int) -> None:
         super().__init__()
@@ -56,5 +57,5 @@ class LabelledPerceptron(nn.Module):
         )  # fmt: skip
 
     def forward(self, z: Tensor, labels: Tensor) -> Tensor:
-        """(n, latent) and (n,) int64 to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) latents and (n,) int64 labels to (n, c, h, w) images in [0, 1]."""
         return self.body(torch.cat([z, F.one_hot(labels, self.classes).to(z.dtype)], 1))

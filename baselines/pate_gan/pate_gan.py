@@ -1,57 +1,58 @@
-"""PATE-GAN: a generator against a student discriminator that learns from the noisy votes of many discriminators.
+"""PATE-GAN: a generator trained against a student discriminator that learns from noisy votes of many discriminators.
 
 Reference: Jordon, Yoon, van der Schaar, "PATE-GAN: Generating Synthetic Data with Differential Privacy Guarantees",
 ICLR 2019, Algorithm 1.
 
-k teachers T_i and a student S tell real images from generated ones, given a label; lambda is the inverse noise scale.
+k teachers T_i and a student S distinguish real images from generated ones, given a label; lambda is the inverse noise
+scale.
 
-1. The private records are divided into k disjoint parts, by a hash of each record's own pixels.
-2. n_T times: fresh u = G(z, y); teacher i minimises - sum log T_i(x) - sum log(1 - T_i(u)), x drawn from part i alone.
+1. The private records are divided into k disjoint parts, by a hash of each record's pixels.
+2. n_T times: fresh u = G(z, y); teacher i minimises - sum log T_i(x) - sum log(1 - T_i(u)), x drawn from part i only.
 3. n_S times: u_j = G(z_j, y_j), j = 1..m; n_1 = #{i: T_i(u_j) > 1/2}, n_0 = k - n_1;
    r_j = argmax_c n_c + V_c, V_c ~ Lap(1 / lambda); the student minimises
    - sum r_j log S(u_j) + (1 - r_j) log(1 - S(u_j)).
 4. The generator minimises sum log(1 - S(G(z, y))).
-5. Again from 2, `steps` times.
+5. Steps 2 to 4 are repeated `steps` times.
 
-A classifier is trained on images of the generator. The student sees no private image, so it learns
-only around what the generator already makes.
+A classifier is trained on images of the generator. The student sees no private image, so it learns only around the
+images that the generator already makes.
 
-Privacy. One record lies in one part, hence in one teacher, whatever that teacher does with it for the whole training;
-of every query it moves one vote from one count to the other. Each of the two counts gets its own noise: 2 in L1 over
-scale b = 1 / lambda, so a query is purely 2 / b-private (sqrt(2) over sigma with Gaussian noise). The ledger has all
-m n_S steps queries; teachers are never released. Claimed is the paper's moments accountant with its bound that holds
-whatever the votes are. How many queries there are is fixed beforehand.
+Privacy. A record is in one part, hence it influences one teacher during the whole training; for every query it moves
+one vote from one count to the other. Each of the two counts gets its own noise: 2 in L1 over scale b = 1 / lambda, so
+a query is purely 2 / b-private (sqrt(2) over sigma with Gaussian noise). The ledger has all m n_S steps queries;
+teachers are never released. The claim is the paper's moments accountant with its bound for arbitrary votes. The number
+of queries is fixed in advance.
 
 Differs from the paper:
 - The paper's epsilon is data-dependent: a function of the private votes, which cannot be released as it is, used to
-  stop training. Here only the data-independent bound counts, and no data-dependent number is computed. Needed noise is
-  far larger: 6,400 queries at epsilon 1 want a scale of about 780 votes.
-- The paper has tables, and nothing official exists for images. Here images and one-hot labels go through perceptrons,
-  the generator is told the label, which is uniform, and pixels are in [0, 1], public. k, the widths, the latent vector,
-  the numbers of steps, Adam and its rates are the bench's; the released code has k = 10, batches of 64, lambda = 1, n_S
-  = 1, RMSProp at 1e-4 and weights clipped at 0.01. The label chooses one of the outputs of a discriminator, as beside
-  so many pixels it would go unheard (until version 2 it did).
-- Of the faults that Ganev et al. (2024) and the bench found in released code none is here: each teacher has its own
-  part; noise scale and accounting agree; nothing is scaled by private minima or selected on private data; training
-  stops at a number of queries that no record decides.
-- `votes gaussian` has Gaussian noise on both counts. `target_estimator share` gives the student the noisy share of the
-  votes, whose release is charged for anyway, instead of their arg-max. `loss non-saturating` is - sum log S(G(z, y)).
-- `explore` asks about generated images with public noise on them: else the student knows the votes at the generator's
+  stop training. Here only the data-independent bound counts, and no data-dependent number is computed. The noise must
+  be far larger: 6,400 queries at epsilon 1 need a scale of about 780 votes.
+- The paper has tables, and no official code exists for images. Here images and one-hot labels go through perceptrons,
+  the generator is conditioned on a uniform label, and pixels are in [0, 1], a public range. k, the widths, the latent
+  vector, the numbers of steps, Adam and its rates are the bench's; the released code has k = 10, batches of 64, lambda
+  = 1, n_S = 1, RMSProp at 1e-4 and weights clipped at 0.01. The label selects one of the outputs of a discriminator;
+  as a further input next to all pixels it had no effect (version 1).
+- The faults of released code that Ganev et al. (2024) and the bench found are avoided: each teacher has its own part;
+  noise scale and accounting agree; nothing is scaled by private minima or selected on private data; training stops at
+  a number of queries that does not depend on the records.
+- `votes gaussian` adds Gaussian noise to both counts. `target_estimator share` trains the student on the noisy share
+  of the votes, whose release is charged for anyway, instead of their arg-max. `loss non-saturating` is
+  - sum log S(G(z, y)).
+- `explore` queries generated images with public noise added: otherwise the student knows the votes at the generator's
   few outputs and nowhere around them.
 - Students are near chance on MNIST and digits, with noise on the votes or without. The student discriminator sees
-  generated images alone: all it knows of real ones is which of its own the teachers took for real (how many, was not
-  measured). Without noise on digits, 600 rounds at 5 to 15 times the rate end in black images; so it was on MNIST
-  with version 1 at 20 times the rates, and with 0.3 of exploration, three student updates a round and a cross-entropy
-  of pixels as the generator's loss, which is no option here.
+  only generated images, with the teachers' votes as its only information on real ones (the share of votes for real was
+  not measured). Without noise on digits, 600 rounds at 5 to 15 times the rate end in black images; the same
+  happened on MNIST with version 1 at 20 times the rates, and with 0.3 of exploration, three student updates a round and
+  a cross-entropy of pixels as the generator's loss (not available as an option).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -60,6 +61,7 @@ from torch import Tensor
 from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
 from bench import validate
 from bench.api import Context, Sampler, Teacher, gaussian_latents
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data.partition import by_hash
 from bench.distillation.votes.noisy_votes import Aggregation, Law, VotePlan, calibrate
@@ -90,7 +92,7 @@ class PateGan(PrivateGenerator):
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Jordon et al., PATE-GAN, ICLR 2019, Algorithm 1"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {**SMOKE, "teachers": 3, "steps": 3, "teacher_steps": 2, "batch": 8, "width": 16, "student_width": 16,
                   "teacher_width": 4, "latent": 8},
         "quick": {**QUICK, "steps": 150, "teacher_steps": 1, "batch": 32, "width": 256},
@@ -99,38 +101,39 @@ class PateGan(PrivateGenerator):
         STUDENT_BY_ADAM,
         Departure(
             what="Gaussian noise on the votes instead of Laplace noise",
-            why="thousands of queries compose to less with it; students stay at chance with either",
+            why="thousands of queries compose to a smaller epsilon with it; students stay at chance with either",
             sets={"votes": "gaussian"},
         ),
         Departure(
             what="the student learns the noisy share of the votes instead of their arg-max",
-            why="its release is charged for anyway; students stay at chance with either",
+            why="the noisy counts are charged for anyway; students stay at chance with either",
             sets={"target_estimator": "share"},
         ),
         Departure(
             what="the generator descends -log S instead of log(1 - S)",
-            why="the latter has hardly a gradient while generated images are far from real ones",
+            why="log(1 - S) has almost no gradient while generated images are far from real ones",
             sets={"loss": "non-saturating"},
         ),
         Departure(
-            what="the teachers are asked about generated images with public noise on them",
-            why="the student knows the votes at the generator's few outputs and nowhere around them",
+            what="the teachers are queried on generated images with public noise added",
+            why="otherwise the student knows the votes at the generator's few outputs and nowhere around them",
             sets={"explore": 1.0},
-            worth="nothing with version 1: without noise on votes 10.2 % on MNIST's attacker's part (logistic "
-            "regression on 4,000 generated images, seed 0), without it 10.3 %",
+            worth="none with version 1: without noise on the votes 10.2 % on the attacker's part of MNIST (logistic "
+            "regression on 4,000 generated images, seed 0), 10.3 % without this change",
         ),
         Departure(
             what="learning rates of 5e-5 (teachers) and 2e-4 (student, generator) instead of 1e-4",
-            why="in 150 rounds at the paper's the generator hardly moves, and teachers are to be no faster than it",
+            why="at the paper's rate the generator hardly moves in 150 rounds, and teachers must not learn faster than "
+            "the generator",
             sets={"teacher_rate": 5e-5, "rate": 2e-4},
-            worth="nothing, measured as above: 10.2 %, with the paper's 9.3 %",
+            worth="none, measured as above: 10.2 %, 9.3 % at the paper's rate",
         ),
     )
 
     teachers: Size[int] = 100
     """k, discriminators on disjoint parts of the private records."""
     steps: Size[int] = 1000
-    """Rounds of steps 2 to 4; solved from the budget with --solve steps."""
+    """Rounds of steps 2 to 4 of the algorithm; solved from the budget with --solve steps."""
     teacher_steps: Size[int] = 5
     """n_T, updates of every teacher in a round."""
     student_steps: Size[int] = 1
@@ -146,7 +149,7 @@ class PateGan(PrivateGenerator):
     loss: Literal["saturating", "non-saturating"] = "saturating"
     """The generator's loss: log(1 - S) (the paper), or -log S."""
     explore: float = 0.0
-    """Query images get normal noise of a deviation uniform in [0, this] each, and are cut to [0, 1]; 0 = the paper."""
+    """Each query image gets normal noise of a deviation uniform in [0, this], then is clipped to [0, 1]; 0 = paper."""
     teacher_rate: float = 1e-4
     """Learning rate of the teachers (Adam)."""
     rate: float = 1e-4
@@ -176,21 +179,21 @@ class PateGan(PrivateGenerator):
         self.calibrate(budget)
 
     def calibrate(self, budget: Budget) -> VotePlan:
-        """All queries of a run, whole rounds of them, and their noise, within the budget."""
-        each = self.batch * self.student_steps
-        asked = self.steps * each
-        made = calibrate(
-            VotePlan(Aggregation(self.votes, self.scale), asked, asked, self.teachers),
+        """Plan all queries of a run, in whole rounds, and their noise, within the budget."""
+        per_round = self.batch * self.student_steps
+        queries = self.steps * per_round
+        plan = calibrate(
+            VotePlan(Aggregation(self.votes, self.scale), queries, queries, self.teachers),
             partial(self._cost, budget=budget),
             budget,
         )
-        rounds = made.queries // each
+        rounds = plan.queries // per_round
         if rounds == 0:
             raise BenchError(
-                f"--epsilon {budget.epsilon:g} --solve steps: {made.queries} queries are allowed, fewer than "
-                f"the {each} of one round; raise --method.scale or lower --method.batch"
+                f"--epsilon {budget.epsilon:g} --solve steps: {plan.queries} queries are allowed, fewer than "
+                f"the {per_round} of one round; raise --method.scale or lower --method.batch"
             )
-        return made.with_queries(rounds * each)
+        return plan.with_queries(rounds * per_round)
 
     def _cost(self, plan: VotePlan, budget: Budget) -> float:
         if budget.account == "claimed":
@@ -198,7 +201,7 @@ class PateGan(PrivateGenerator):
         return account(plan.ledger(), Unit.EXAMPLE, budget.delta).epsilon
 
     def formula(self, plan: VotePlan, delta: float) -> float:
-        """The moments accountant's epsilon whatever the votes are."""
+        """Compute the moments accountant's epsilon by its bound for arbitrary votes."""
         scale = plan.aggregation.scale
         if scale == 0:
             return math.inf
@@ -207,7 +210,7 @@ class PateGan(PrivateGenerator):
         return laplace_claim(plan.queries, scale, delta)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The noisy votes on one image, with and without one teacher's change of mind: what an audit plays."""
+        """Return the game of an audit: the noisy votes on one image, where one teacher may vote either way."""
         plan, teachers = self.calibrate(budget), two_teachers()
 
         def step(numbers: Tensor, two: VotePlan, rng: torch.Generator) -> Tensor:
@@ -223,7 +226,7 @@ class PateGan(PrivateGenerator):
             raise BenchError(f"{self.teachers} teachers for {records} private records; lower --method.teachers")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
-        """Steps 1 to 5."""
+        """Run steps 1 to 5."""
         self.check_data(teacher.shape, len(images), teacher.dataset)
         plan, pixels = self.calibrate(budget), math.prod(teacher.shape)
         rounds = plan.queries // (self.batch * self.student_steps)
@@ -242,25 +245,28 @@ class PateGan(PrivateGenerator):
                 training.round()
                 advance(1)
         if training.queries != plan.queries:
-            raise RuntimeError(f"{training.queries} queries were asked, {plan.queries} are in the ledger")
+            raise RuntimeError(f"the teachers answered {training.queries} queries; the ledger has {plan.queries}")
         claim = Claim(self.formula(plan, budget.delta), budget.delta, Unit.EXAMPLE, SOURCE)
         solved = {"scale": plan.aggregation.scale, "queries": float(plan.queries), "rounds": float(rounds)}
         draw = conditional(generator.eval(), teacher.classes, source.latents)
         return Synthesis(draw, plan.ledger(), claim, solved, generator)
 
     def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler[LabelledPerceptron]:
-        """The generator, of Gaussian latents and labels."""
+        """Build the generator with its Gaussian latents and labels."""
         generator = LabelledPerceptron(shape, classes, self.latent, self.width)
         return Sampler(generator, gaussian_latents(self.latent), classes)
 
 
 def noisy_votes(u: Tensor, teachers: Perceptrons, noise: Aggregation, source: Source) -> Tensor:
-    """(m, 2) noisy counts n_0 + V_0, n_1 + V_1 of m queries: all that is ever learnt from the teachers."""
+    """Return (m, 2) noisy counts n_0 + V_0, n_1 + V_1 of m queries: the only release of the teachers."""
     return noise.counts(teachers.votes(u), source)
 
 
 def two_teachers() -> Perceptrons:
-    """For an audit, of images of one pixel and one label: one takes 0 for generated and 1 for real, one takes both."""
+    """Build the two teachers of an audit, for images of one pixel and one label.
+
+    The first takes 0 for generated and 1 for real, the second takes both for real.
+    """
     teachers = Perceptrons(2, 1, 1, 1)
     with torch.no_grad():
         teachers.first.fill_(1.0)
@@ -270,10 +276,10 @@ def two_teachers() -> Perceptrons:
 
 
 class Training:
-    """Generator, student and teachers in training.
+    """Training state of generator, student and teachers.
 
     Attributes:
-        queries: votes asked for so far.
+        queries: number of queries so far.
     """
 
     def __init__(
@@ -296,20 +302,22 @@ class Training:
         )
 
     def round(self) -> None:
-        """Steps 2 to 4."""
+        """Run steps 2 to 4 once."""
         # 2: the teachers
         for _ in range(self.by.teacher_steps):
             self.teach()
         # 3: the student, by noisy votes
-        for u in self._query_images(self.by.student_steps):
-            self.study(u)
+        for _ in range(self.by.student_steps):
+            with torch.no_grad():
+                u = self._generated()
+            self.study(self._explored(u) if self.by.explore else u)
         # 4: the generator
         logits = self.student(self._generated())
         loss = F.softplus(-logits) if self.by.loss == "non-saturating" else -F.softplus(logits)
         descend(self.of_generator, loss.mean())
 
     def teach(self) -> None:
-        """Step 2: one update of every teacher, on a batch of its own part and one of generated images."""
+        """Step 2: one update of every teacher, on a batch of its part and one of generated images."""
         x = self.batches(self.by.batch, self.minibatches)
         real = F.softplus(-self.teachers(x)).mean(1) * (self.batches.sizes > 0)
         with torch.no_grad():
@@ -323,26 +331,20 @@ class Training:
         descend(self.of_student, F.binary_cross_entropy_with_logits(self.student(u)[0], self.targets(counts)))
 
     def targets(self, counts: Tensor) -> Tensor:
-        """(m,) float32 r_j from (m, 2) noisy counts; the share is unbiased and may leave [0, 1]."""
+        """Compute (m,) float32 targets r_j from (m, 2) noisy counts; the share is unbiased and may leave [0, 1]."""
         if self.by.target_estimator == "argmax":
             return counts.argmax(1).float()
         return (0.5 + (counts[:, 1] - counts[:, 0]) / (2 * self.by.teachers)).float()
 
-    def _query_images(self, count: int) -> Iterator[Tensor]:
-        for _ in range(count):
-            with torch.no_grad():
-                u = self._generated()
-            yield self._explored(u) if self.by.explore else u
-
     def _explored(self, u: Tensor) -> Tensor:
-        """The images moved off what the generator makes, where the student has to know the votes as well."""
+        """Add noise to the pixels, so that the student learns the votes around the generator's outputs as well."""
         pixels, y = u[:, : -self.batches.classes], u[:, -self.batches.classes :]
         deviation = self.by.explore * torch.rand(len(u), 1, generator=self.rng, device=self.rng.device)
         noise = torch.randn(pixels.shape, generator=self.rng, device=self.rng.device)
         return torch.cat([(pixels + deviation * noise).clamp(0, 1), y], 1)
 
     def _generated(self) -> Tensor:
-        """(m, d + classes) fresh images with their labels."""
+        """Generate m images with uniform labels, as (m, d + classes) rows of pixels and one-hot labels."""
         z = torch.randn(self.by.batch, self.by.latent, generator=self.rng, device=self.rng.device)
         y = torch.randint(self.batches.classes, (self.by.batch,), generator=self.rng, device=self.rng.device)
         return torch.cat([self.generator(z, y).flatten(1), F.one_hot(y, self.batches.classes).float()], 1)

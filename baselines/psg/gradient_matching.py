@@ -1,4 +1,4 @@
-"""What PSG matches: the distance of two gradients, and the networks they are taken at.
+"""Gradient matching of PSG: the distance of two gradients, and the training of the matching network.
 
 After Zhao, Mopuri and Bilen, "Dataset Condensation with Gradient Matching", ICLR 2021.
 """
@@ -19,18 +19,20 @@ SMALL = 1e-6
 
 
 class Released(NamedTuple):
-    """One private gradient: theta, and the noisy mean gradient there. Both may be looked at for ever."""
+    """One private gradient: theta, and the noisy mean gradient there, which may be reused without further cost."""
 
     weights: Parameters
     gradient: Parameters
 
 
 def gradient_distance(network: nn.Module, found: Released, synthetic: Tensor, targets: Tensor) -> Tensor:
-    """D, a scalar that is differentiable in `synthetic`: the sum over weights of two or more dimensions, and over their
-    first dimension, of 1 - <a, b> / (|a| |b| + 1e-6), between the gradient of S and the private one.
+    """Compute D, differentiable in `synthetic`: the distance of the gradient on S from a private gradient.
+
+    D is the sum of 1 - <a, b> / (|a| |b| + 1e-6) over weights of two or more dimensions and over their first dimension.
 
     Args:
-        network: its own weights are not read.
+        network: the architecture; its current weights are not used.
+        found: the weights and the private gradient.
         synthetic, targets: (n, c, h, w) in the network's units, (n,) int64.
     """
     weights = {name: value.detach().requires_grad_() for name, value in found.weights.items()}
@@ -47,8 +49,7 @@ def gradient_distance(network: nn.Module, found: Released, synthetic: Tensor, ta
 
 @torch.no_grad()
 def reinitialise(network: nn.Module, rng: torch.Generator) -> None:
-    """New weights, in place: U(-b, b), b = 1 / sqrt(inputs), torch's own start, for linear and convolutional layers;
-    normalisations back to scale 1 and shift 0."""
+    """Draw new weights in place, as torch does: U(-b, b), b = 1 / sqrt(inputs); normalisations get scale 1, shift 0."""
     for layer in network.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             bound = 1 / math.sqrt(layer.weight[0].numel())
@@ -63,7 +64,7 @@ def reinitialise(network: nn.Module, rng: torch.Generator) -> None:
 def train_on_set(
     network: nn.Module, images: Tensor, labels: Tensor, passes: int, rate: float, rng: torch.Generator
 ) -> None:
-    """Plain SGD on S in shuffled batches of 256, in place."""
+    """Train in place by plain SGD on S in shuffled batches of 256."""
     optimizer = torch.optim.SGD(network.parameters(), lr=rate)
     for _ in range(passes):
         for chosen in torch.randperm(len(images), generator=rng, device=rng.device).split(BATCH):

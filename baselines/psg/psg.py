@@ -1,34 +1,35 @@
-"""PSG, a private set of a few synthetic images that give a network the gradients that the private records give it.
+"""PSG: a private set of a few synthetic images with the same network gradients as the private records.
 
 Reference: Chen, Kerkouche and Fritz, "Private Set Generation with Discriminative Information", NeurIPS 2022, Algorithm
 1 and its published code; after Zhao, Mopuri and Bilen, "Dataset Condensation with Gradient Matching", ICLR 2021.
 
-S are `images_per_class` images of every class, labels fixed. N private records, theta a network's weights.
+S has `images_per_class` images of every class with fixed labels. N private records, theta a network's weights.
 
-1. S starts as N(0, I), in units in which a network sees images.
+1. S starts as N(0, I), in the units of a network's normalised input.
 2. `iterations` times: theta is drawn again; then, `outer` times:
    a. `batches` times: every record is in the batch with probability q = B / N;
       g = (sum_i clip(grad l(theta; x_i, y_i), C) + N(0, sigma^2 C^2 I)) / B; S takes a step of SGD down
       D(grad l(theta; S), g) = sum over layers and over their outputs of 1 - cosine; 1-D parameters are left out;
-   b. theta is trained on S for `inner` passes, but for the last time.
-3. S, as pixels, is what there is: a network is trained on it from scratch (`synthetic_set.py`) and released.
+   b. theta is trained on S for `inner` passes, except after the last of the `outer` rounds.
+3. A network is trained on S, as pixels, from scratch (`synthetic_set.py`) and released.
 
 Privacy. T = iterations x outer x batches Poisson-sampled Gaussians of multiplier sigma, for one private record added or
 removed; the steps on S, the training on S and the student are post-processing. Claim and account are the same number,
 so that `--account` makes no difference. The noise (`--solve sigma`) or T (`--solve steps`) is calibrated on the bench's
-accountant. N is taken as public. Choosing hyper-parameters is in no epsilon.
+accountant. N is public. The choice of hyper-parameters is not accounted.
 
 Differs from the paper:
-- T gradients exactly: the published code's loop runs 1,001 iterations where 1,000 are accounted for.
-- Accounted by privacy loss distributions, the paper by the moments accountant; so sigma is a little smaller.
-- Networks see (pixel - mean) / std for public constants; the paper's are statistics of the training set.
-- S is clamped to pixels in [0, 1] before the student is trained on it; the paper clamps for pictures alone. While S is
-  made theta sees it as it is, as in the paper, unless `clamp`.
-- theta comes from the run's seed, in the published code from the clock.
-- The student is the run's; `network` names another, the paper's being convnet. It sees pixels in [0, 1]. One student is
-  trained where the paper averages three. Moved images get a black border, the paper's the mean grey or black.
-- `replays` goes on with S after the last gradient has been released: the weights and private gradients are kept, and S
-  takes more steps on them, in random order. The paper uses every gradient once. It is post-processing.
+- Exactly T gradients: the published code's loop runs 1,001 iterations and accounts for 1,000.
+- Accounted by privacy loss distributions instead of the moments accountant, so that sigma is slightly smaller.
+- Inputs of networks are (pixel - mean) / std with public constants; the paper's are statistics of the training set.
+- S is clamped to pixels in [0, 1] before the student is trained on it; the paper clamps only for display. While S is
+  trained, theta is used with unclamped S, as in the paper, unless `clamp`.
+- theta is seeded by the run, in the published code by the clock.
+- The student is the run's; `network` selects another one, such as the paper's convnet. Its inputs are pixels in [0, 1].
+  One student is trained; the paper averages three. Augmented images get a black border, the paper's the mean grey or
+  black.
+- `replays` continues with S after the last gradient has been released: the weights and private gradients are kept, and
+  S takes more steps on them, in random order. The paper uses every gradient once. This is post-processing.
 - `optimiser adam`, `decay`, `start black` and `clamp` are the bench's.
 """
 
@@ -36,7 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +47,7 @@ from baselines.psg.gradient_matching import Released, gradient_distance, reiniti
 from baselines.psg.synthetic_set import fit_set
 from bench import data, nets, validate
 from bench.api import Context, Release, Teacher
+from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
@@ -65,12 +67,13 @@ CHOSEN = "chosen by accuracy on the attacker's part of MNIST, which is neither p
 LOOPS = {1: (1, 1), 10: (10, 50), 20: (20, 25), 50: (50, 10)}
 """Images per class to the paper's (outer, inner)."""
 PASSES = {True: 1000, False: 300}
-"""With moved images or plain ones, to the paper's passes of the student over the set."""
+"""Whether images are augmented, to the paper's passes of the student over the set."""
 MOST_KEPT = 500_000_000
+"""Largest number of values that the kept gradients and weights may have."""
 PLAYED = 64
-"""Records that are played with at once."""
+"""Plays that one release of an audit game simulates."""
 NO_CLASS = -100
-"""A label that cross-entropy leaves out: of it alone the mean is NaN."""
+"""The label that cross-entropy ignores; the mean over only such labels is NaN."""
 
 
 @dataclass(frozen=True)
@@ -81,54 +84,54 @@ class Psg:
     reference: ClassVar[str] = "Chen, Kerkouche and Fritz, NeurIPS 2022, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.EXAMPLE)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[Tiers] = {
         "smoke": {"images_per_class": 1, "iterations": 2, "batches": 2, "batch": 256, "width": 4, "depth": 1,
                   "passes": 3},
         "quick": {"images_per_class": 1, "iterations": 60, "batches": 1, "batch": 4096, "width": 16, "depth": 1},
     }  # fmt: skip
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="every private gradient is used 30 more times after the last one",
-            why=f"gradients cost privacy and time, steps on them do not: post-processing; {CHOSEN}",
+            what="every private gradient is used 30 more times after the last one is released",
+            why=f"gradients cost privacy and time, further steps on them are post-processing; {CHOSEN}",
             sets={"replays": 30},
         ),
         Departure(
-            what="steps on the images are Adam's, 0.03 falling linearly to 0, instead of SGD's at a constant 0.1",
+            what="the images are trained by Adam, 0.03 falling linearly to 0, instead of SGD at a constant 0.1",
             why=f"tier quick has 60 private gradients instead of 100,000; {CHOSEN}",
             sets={"optimiser": "adam", "rate": 0.03, "decay": True},
         ),
         Departure(
-            what="images start nearly black and every step is followed by clamping to [0, 1], instead of noise",
-            why=f"few steps do not take the noise away, and digits are mostly black; {CHOSEN}",
+            what="images start nearly black instead of as noise, and are clamped to [0, 1] after every step",
+            why=f"few steps do not remove the initial noise, and digits are mostly black; {CHOSEN}",
             sets={"start": "black", "clamp": True},
         ),
         Departure(
             what="the matching network has no normalisation",
-            why=f"of one layer of 16 channels, for two cores; {CHOSEN}",
+            why=f"it has one layer of 16 channels, for two cores; {CHOSEN}",
             sets={"norm": False},
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"momentum": "optimiser=sgd"}
 
     passes: Size[int] = 0
-    """Passes of the student over the set; 0 = the paper's, 1,000 over moved images or 300 over plain ones."""
+    """Passes of the student over the set; 0 = the paper's, 1,000 over augmented images or 300 over plain ones."""
     augment: Literal["auto", "always", "never"] = "auto"
-    """The student sees shifted, scaled or turned images; auto = on mnist, fmnist, kmnist,
+    """Shift, scale or rotate the student's images; auto = on mnist, fmnist, kmnist,
     usps and digits."""
     network: Size[str] = "student"
-    """What is trained on the set and released: the run's --student, or a network's name (the paper: convnet)."""
+    """Network that is trained on the set and released: the run's --student, or a name (the paper: convnet)."""
     images_per_class: Size[int] = 10
     """Synthetic images of each class; the paper has 1, 10, 20, 50."""
     iterations: Size[int] = 1000
-    """Networks theta that gradients are matched on, one after the other."""
+    """Number of networks theta for gradient matching, one after the other."""
     outer: Size[int] = 0
-    """States of each network that gradients are matched at; 0 = the paper's for 1, 10, 20 or 50 images per class."""
+    """States of each network for gradient matching; 0 = the paper's for 1, 10, 20 or 50 images per class."""
     inner: Size[int] = 0
     """Passes over S that train theta between two states; 0 = the paper's for 1, 10, 20 or 50 images per class."""
     batches: Size[int] = 10
-    """Private gradients at each state of theta, each from a batch of its own."""
+    """Private gradients at each state of theta, each from an independent batch."""
     batch: Size[int] = 256
-    """B = qN, records expected in a batch; a record is in it with probability B / N, at most 1."""
+    """B = qN, expected number of records in a batch; a record is sampled with probability B / N, at most 1."""
     multiplier: Solved[float] = 1.0
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or none."""
     clip: float = 0.1
@@ -140,7 +143,7 @@ class Psg:
     rate_network: float = 0.01
     """Learning rate of theta on S, by plain SGD in batches of 256."""
     optimiser: Literal["sgd", "adam"] = "sgd"
-    """Of the steps on S."""
+    """Optimiser of the steps on S."""
     decay: bool = False
     """The learning rate of the steps on S falls to 0 linearly."""
     replays: int = 0
@@ -148,17 +151,17 @@ class Psg:
     start: Literal["noise", "black"] = "noise"
     """S starts as N(0, 1) around `mean`, or nearly black, at a tenth of that deviation."""
     clamp: bool = False
-    """Every step on S is followed by clamping to pixels in [0, 1]; S is clamped at the end in any case."""
+    """Clamp S to pixels in [0, 1] after every step; S is clamped at the end in any case."""
     width: Size[int] = 128
     """Channels of the matching network."""
     depth: Size[int] = 3
     """Blocks of the matching network; the sides of images are at least 2^depth."""
     norm: bool = True
-    """The matching network normalises every image's every channel."""
+    """Normalise every channel of every image in the matching network (instance normalisation)."""
     mean: float = 0.5
-    """Matching networks see (pixel - mean) / std; a public constant."""
+    """Inputs of matching networks are (pixel - mean) / std; a public constant."""
     std: float = 0.5
-    """Matching networks see (pixel - mean) / std; a public constant."""
+    """Inputs of matching networks are (pixel - mean) / std; a public constant."""
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "images_per_class", "iterations", "batches", "batch", "width", "depth")
@@ -174,7 +177,7 @@ class Psg:
 
     @property
     def trains_student(self) -> bool:
-        """Whether it builds the run's network, and no other one."""
+        """Whether the run's --student network is trained."""
         return self.network == "student"
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
@@ -184,11 +187,11 @@ class Psg:
             nets.check(self.network)
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
-        """The networks that are built besides the teacher's."""
+        """Return the networks that are built in addition to the teacher's."""
         return (student if self.network == "student" else self.network,)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Make the set, then train the student on it; `teacher.model` is used for nothing."""
+        """Make the set, then train the student on it; `teacher.model` is not used."""
         private = private_records(teacher, ctx.device)
         parameters = self.calibrate(len(private[0]), budget)
         images, labels = self.synthesise(private, teacher, parameters, ctx)
@@ -201,18 +204,20 @@ class Psg:
         return Release(network, arch, parameters.ledger(), claim, None, shown, parameters.solved())
 
     def calibrate(self, records: int, budget: Budget) -> DpSgdParameters:
-        """q, T and sigma within the budget."""
+        """Calibrate sigma or T to the budget."""
         steps = self.iterations * self._loops()[0] * self.batches
         return calibrate(DpSgdParameters.of(self.batch, records, steps, self.multiplier), budget)
 
     def synthesise(
         self, private: tuple[Tensor, Tensor], teacher: Teacher, parameters: DpSgdParameters, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        """S as pixels, (n, c, h, w) in [0, 1] with their (n,) labels, n being images_per_class x classes.
+        """Make S as pixels, (n, c, h, w) in [0, 1] with (n,) labels, n = images_per_class x classes.
 
         Args:
             private: (N, c, h, w) uint8 images and (N,) labels, on the context's device.
-            teacher: for its shape and classes; its model is not asked.
+            teacher: for its shape and classes; its model is not used.
+            parameters: the calibrated mechanism.
+            ctx: device, random streams and progress.
         """
         network = ctx.prepared(ConvNet(teacher.shape, teacher.classes, self.width, self.depth, self.norm))
         self._check_memory(network, parameters)
@@ -231,10 +236,16 @@ class Psg:
         parameters: DpSgdParameters,
         ctx: Context,
     ) -> Tensor:
-        """S, (n, c, h, w) in the network's units, after every private gradient and the replays."""
+        """Train S, (n, c, h, w) in the network's units, on every private gradient and the replays."""
         rng, kept = ctx.generator("psg"), list[Released]()
-        synthetic = self._start((len(targets), *private[0].shape[1:]), rng)
-        optimizer = self._optimizer(synthetic)
+        synthetic = torch.randn((len(targets), *private[0].shape[1:]), generator=rng, device=rng.device)
+        if self.start == "black":
+            synthetic = synthetic / 10 - self.mean / self.std
+        synthetic.requires_grad_()
+        if self.optimiser == "adam":
+            optimizer: torch.optim.Optimizer = torch.optim.Adam([synthetic], lr=self.rate)
+        else:
+            optimizer = torch.optim.SGD([synthetic], lr=self.rate, momentum=self.momentum)
         total, done = parameters.steps * (1 + self.replays), 0
         with ctx.track("matching private gradients", total) as advance:
             for found in self._gradients(network, private, synthetic, targets, parameters, ctx):
@@ -259,7 +270,7 @@ class Psg:
         parameters: DpSgdParameters,
         ctx: Context,
     ) -> Iterator[Released]:
-        """The T private gradients, each at weights that depend on S as it then is and on nothing private besides."""
+        """Yield the T private gradients, each at weights that depend only on the current S."""
         outer, inner = self._loops()
         rng = ctx.generator("psg/networks")
         sampling, noise = ctx.privacy_noise("psg/sampling"), ctx.privacy_noise("psg/noise")
@@ -283,7 +294,7 @@ class Psg:
         sampling: Source,
         noise: Source,
     ) -> Parameters:
-        """2a, of (N, c, h, w) uint8 images and (N,) labels; training and the audit's game call this one function."""
+        """Step 2a on (N, c, h, w) uint8 images and (N,) labels; both training and the audit's game call it."""
 
         def loss(weights: Parameters, image: Tensor, label: Tensor) -> Tensor:
             return F.cross_entropy(torch.func.functional_call(network, weights, (image[None],)), label[None])
@@ -293,10 +304,10 @@ class Psg:
         return mechanism(weights, loss, rows, len(private[0]), noise)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One private gradient with a private record in half of the samples, and without: what an audit plays.
+        """Return the game of an audit: a private gradient, with a record in half of the samples or without.
 
-        The network is the adversary's: records are bright in pixels of their own and have gradients in rows of their
-        own, so that one step is PLAYED plays. A record that is absent has no class, and its loss is NaN.
+        The adversary chooses the network: every record has a separate bright pixel and a separate row of the gradient,
+        so that one step simulates PLAYED plays. An absent record has no class, and its loss is NaN.
         """
         once = replace(self.calibrate(RECORDS, budget), sampling=SAMPLING, steps=1)
         by, network = replace(self, mean=0.0, std=1.0), PlayedNetwork(10 * self.clip)
@@ -323,7 +334,7 @@ class Psg:
         targets: Tensor,
         progress: float,
     ) -> None:
-        """One step on S along the gradient of D."""
+        """Take one step on S along the gradient of D."""
         if self.decay:
             optimizer.param_groups[0]["lr"] = self.rate * (1 - progress)
         distance = gradient_distance(network, found, synthetic, targets)
@@ -333,19 +344,8 @@ class Psg:
             with torch.no_grad():
                 synthetic.clamp_(-self.mean / self.std, (1 - self.mean) / self.std)
 
-    def _start(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
-        drawn = torch.randn(shape, generator=rng, device=rng.device)
-        if self.start == "black":
-            drawn = drawn / 10 - self.mean / self.std
-        return drawn.requires_grad_()
-
-    def _optimizer(self, synthetic: Tensor) -> torch.optim.Optimizer:
-        if self.optimiser == "adam":
-            return torch.optim.Adam([synthetic], lr=self.rate)
-        return torch.optim.SGD([synthetic], lr=self.rate, momentum=self.momentum)
-
     def _loops(self) -> tuple[int, int]:
-        """outer and inner."""
+        """Return outer and inner."""
         outer, inner = LOOPS.get(self.images_per_class, (0, 0))
         return self.outer or outer, self.inner or inner
 
@@ -357,18 +357,18 @@ class Psg:
         if self.replays and kept > MOST_KEPT:
             raise BenchError(
                 f"--method.replays {self.replays} would keep {kept:.1e} numbers of {parameters.steps} private "
-                f"gradients, at most {MOST_KEPT:.0e} are kept: use --method.replays 0, fewer iterations or less width"
+                f"gradients; expected at most {MOST_KEPT:.0e}: use --method.replays 0, fewer iterations or less width"
             )
 
 
 class PlayedNetwork(nn.Module):
-    """A network that a game plays with: two even classes, whose gradient is in the row of the brightest pixel."""
+    """The network of an audit game: two equal classes, with the gradient in the row of the brightest pixel."""
 
     def __init__(self, slope: float) -> None:
         super().__init__()
         self.weight, self.slope = nn.Parameter(torch.zeros(PLAYED, 2)), slope
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, 1, 1, PLAYED) to (n, 2)."""
+        """Map (n, 1, 1, PLAYED) images to (n, 2) logits."""
         logit = 2 * self.slope * (x.flatten(1) @ self.weight) @ torch.tensor([0.6, 0.8])
         return torch.stack([logit, torch.zeros_like(logit)], 1)

@@ -1,9 +1,9 @@
 """Training a classifier on a set of a few synthetic images, as PSG's authors do; see `psg.py`.
 
-1. Every pass moves each image a little, in one way drawn for it: shifted by up to 4 pixels, or scaled by 0.8 to 1.2
-   along each axis, or turned by up to 45 degrees; black comes in at the border.
-2. SGD of momentum 0.9 and weight decay 5e-4; the learning rate is a tenth from half of the passes on.
-3. The classifier of the last pass is the one; no pass is chosen.
+1. Every pass augments each image in one random way: a shift of up to 4 pixels, or a scaling by 0.8 to 1.2 along each
+   axis, or a rotation by up to 45 degrees, with black borders.
+2. SGD with momentum 0.9 and weight decay 5e-4; the learning rate falls to a tenth after half of the passes.
+3. The classifier after the last pass is used; no pass is selected.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH, RATE = 256, 0.01
 
 
 def moved(images: Tensor, rng: torch.Generator) -> Tensor:
-    """(n, c, h, w) to the same shape: each image shifted, scaled or turned, at random; `rng` on the images' device."""
+    """Shift, scale or rotate each of (n, c, h, w) images at random; `rng` is on the images' device."""
     count, _, height, width = images.shape
     way = torch.randint(3, (count,), generator=rng, device=images.device)
     drawn = torch.rand(5, count, generator=rng, device=images.device) * 2 - 1
@@ -40,17 +40,21 @@ def moved(images: Tensor, rng: torch.Generator) -> Tensor:
 def fit_set(
     network: Classifier, images: Tensor, labels: Tensor, passes: int, augment: bool, ctx: Context, stage: str
 ) -> None:
-    """Train in place by cross-entropy; ends on the context's device in eval mode.
+    """Train in place by cross-entropy; the network ends on the context's device in eval mode.
 
     Args:
+        network: the classifier.
         images, labels: (n, c, h, w) in [0, 1], (n,) int64.
-        augment: move the images again in every pass.
+        passes: passes over the set.
+        augment: augment the images in every pass.
+        ctx: device, random streams and progress.
+        stage: name of the stage, for progress and the random stream.
 
     Raises:
         RuntimeError: the weights became NaN or infinite.
     """
     network = ctx.prepared(network).train()
-    ask, rng = ctx.compiled(network), ctx.generator(stage)
+    forward, rng = ctx.compiled(network), ctx.generator(stage)
     images, labels = images.to(ctx.device), labels.to(ctx.device)
     optimizer = torch.optim.SGD(network.parameters(), lr=RATE, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
     with ctx.track(stage, passes) as advance:
@@ -59,7 +63,7 @@ def fit_set(
             for chosen in torch.randperm(len(images), generator=rng, device=ctx.device).split(BATCH):
                 seen = moved(images[chosen], rng) if augment else images[chosen]
                 with ctx.precision():
-                    logits = ask(seen)
+                    logits = forward(seen)
                 optimizer.zero_grad(set_to_none=True)
                 F.cross_entropy(logits.float(), labels[chosen]).backward()
                 optimizer.step()

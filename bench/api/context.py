@@ -15,6 +15,8 @@ from bench.ranks import Ranks
 from bench.seeds import derive
 
 Tensors = dict[str, Tensor]
+Tiers = dict[str, dict[str, Any]]
+"""Tier ("smoke", "quick", "standard") to option to value; field defaults are the settings of tier `paper`."""
 Network = TypeVar("Network", bound=nn.Module)
 Advance = Callable[[int], None]
 """Progress callback: report that this many more units of work are done."""

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from baseline_runs import ForbiddenTeacher
+from torch import Tensor
 
 from baselines.fedavg import FedAvg
 from baselines.feddf import FedDf
@@ -18,13 +19,6 @@ from bench.teachers.federated import Clients, State
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 NET = "shard-cnn"
-
-
-class Untouchable(nn.Module):
-    """A network that must not be queried."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the undefended teacher was asked")
 
 
 def toy(**parts: Any) -> Teacher:
@@ -64,4 +58,4 @@ def assert_close(found: State, expected: State, atol: float = 1e-6) -> None:
 def images(kind: str, dataset: str = "toy", count: int = 600, seed: int = 0) -> Tensor:
     torch.manual_seed(0)
     method = smoke(FedDf, generator=kind, unlabelled=str(count))
-    return method.unlabelled_images(toy(dataset=dataset, private=None, model=Untouchable()), context(seed))
+    return method.unlabelled_images(toy(dataset=dataset, private=None, model=ForbiddenTeacher()), context(seed))

@@ -34,7 +34,7 @@ def training(
     torch.manual_seed(0)
     generator = by.sampler(SHAPE, CLASSES, "toy").generator
     critics = by.critics(SHAPE, CLASSES, len(parts))
-    once = by.once(Aggregation("gaussian", noise), len(parts))
+    once = by.step_plan(Aggregation("gaussian", noise), len(parts))
     plan = replace(once, queries=steps * once.queries, candidates=steps * once.candidates)
     batches = TeacherBatches(images, labels, CLASSES, parts)
     return Training(by, plan, batches, generator, uniform_latents(by.latent), critics, context())

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from baseline_runs import ForbiddenTeacher
 from scipy import stats
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines import alibi, lp_2st, rr, rr_debiased
 from baselines.alibi import Alibi
@@ -25,15 +26,8 @@ from bench.testing import CLASSES, SHAPE, context, toy_private
 METHODS = [Rr, RrDebiased, Lp2st, Alibi]
 
 
-class Untouchable(nn.Module):
-    """A teacher that must not be queried."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the undefended teacher was asked")
-
-
 def toy(private: tuple[Tensor, Tensor] | None = None) -> Teacher:
-    return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
+    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
 
 
 def convert(

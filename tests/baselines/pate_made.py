@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from baseline_runs import ForbiddenTeacher
+from torch import Tensor
 
 from baselines.pate import Pate
 from baselines.pate_gnmax import PateGnmax
@@ -32,13 +33,6 @@ class SpyEnsemble(nets.Ensemble):
         return counts
 
 
-class Untouchable(nn.Module):
-    """A network that must not be queried."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the undefended teacher was asked")
-
-
 def smoke(cls: type[Any], **given: str) -> Any:
     return configure(cls, "smoke", given, "method")
 
@@ -49,7 +43,7 @@ PUBLIC = toy_private(seed=1)[0]
 def toy(count: int = 3, **held: Any) -> Teacher:
     """Three teachers and 80 public images, or what else is held."""
     made = SpyEnsemble.build(["shard-cnn"], count, SHAPE, CLASSES, range(count)).eval().requires_grad_(False)
-    parts: dict[str, Any] = {"ensemble": made, "model": Untouchable()} | (held or {"public": PUBLIC})
+    parts: dict[str, Any] = {"ensemble": made, "model": ForbiddenTeacher()} | (held or {"public": PUBLIC})
     return replace(toy_teacher(), **parts)
 
 

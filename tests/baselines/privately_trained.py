@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from baseline_runs import ForbiddenTeacher
 from scipy import stats
 from torch import Tensor, nn
 
@@ -25,17 +26,10 @@ ROUNDING = 2.0**-9
 """Share of the clipping norm: tolerance for float32 kernels that round a record by its position in a batch."""
 
 
-class Untouchable(nn.Module):
-    """A teacher that must not be queried."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the undefended teacher was asked")
-
-
 def toy(n: int = 64) -> Teacher:
     """Toy records, and other toy images as public ones."""
     private, public = toy_private(n=n), toy_private(seed=1)[0]
-    return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", private, public=public)
+    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", private, public=public)
 
 
 def convert(

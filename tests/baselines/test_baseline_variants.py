@@ -191,14 +191,14 @@ GOLDEN: dict[str, tuple[int, tuple[float, ...], float | None]] = {
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_the_working_variant_at_tier_quick_is_what_the_boards_have(name: str) -> None:
+def test_working_variant_at_quick_has_the_boards_options(name: str) -> None:
     cls = load("method", name)
     own, quick = plain(cls()), plain(configure(cls, "quick", {}, "method"))
     assert {option: value for option, value in quick.items() if value != own[option]} == QUICK[name]
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_printed_and_working_differ_by_the_departures_alone(name: str) -> None:
+def test_variants_differ_only_by_departures(name: str) -> None:
     cls = load("method", name)
     assert configure(cls, "paper", {}, "method", "printed") == cls()
     changed = {option: value for departure in departures(cls) for option, value in departure.sets.items()}
@@ -208,12 +208,12 @@ def test_printed_and_working_differ_by_the_departures_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_no_learning_rate_or_loss_is_a_size(name: str) -> None:
+def test_learning_rates_and_losses_are_not_sizes(name: str) -> None:
     assert not ALGORITHM & {option.name for option in options(load("method", name)) if option.size}
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_golden_values_are_of_this_version(name: str) -> None:
+def test_golden_values_have_the_current_version(name: str) -> None:
     """Without this test, only the thorough tests would notice a new version."""
     assert load("method", name).version == GOLDEN[name][0]
 
@@ -221,7 +221,7 @@ def test_golden_values_are_of_this_version(name: str) -> None:
 @pytest.mark.thorough
 @pytest.mark.usefixtures("double_precision", "usual_draws")
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_algorithm_has_not_moved(name: str) -> None:
+def test_outputs_match_golden_values(name: str) -> None:
     given = {option: str(value) for option, value in SMALL[name].items()}
     if name == "psg":
         given["depth"] = "1"

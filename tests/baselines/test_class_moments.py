@@ -97,7 +97,7 @@ def count_images(ensemble: Ensemble) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("queries", "images", "asked"), [(12, 32, [12]), (300, 300, [256, 44]), (40, 7, [40])])
-def test_the_ledger_counts_what_every_teacher_was_asked(queries: int, images: int, asked: list[int]) -> None:
+def test_ledger_counts_every_query(queries: int, images: int, asked: list[int]) -> None:
     of = toy()
     seen = count_images(of.members())
     release = convert(of=of, query_count=queries, images=images)
@@ -111,7 +111,7 @@ def test_the_ledger_counts_what_every_teacher_was_asked(queries: int, images: in
 
 
 @pytest.mark.parametrize(("queries", "images", "learnt"), [(12, 32, 32), (40, 7, 40)])
-def test_student_and_control_learn_from_as_many_images(
+def test_student_and_control_use_equally_many_images(
     queries: int, images: int, learnt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queried images are among them, or include all of them if more are queried."""
@@ -125,7 +125,7 @@ def test_student_and_control_learn_from_as_many_images(
     assert sizes == [(learnt, learnt)] * 2
 
 
-def test_without_teachers_there_is_neither_a_control_nor_a_vote() -> None:
+def test_release_without_teachers_has_no_control() -> None:
     release = convert(teachers=0)
     assert release.control is None and release.claim is None and set(release.solved) == {"moments_multiplier"}
     (moments,) = release.ledger.entries(Unit.EXAMPLE)
@@ -150,7 +150,7 @@ def releases(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return calls
 
 
-def test_the_moments_are_released_with_the_noise_that_the_ledger_names(releases: list[dict[str, Any]]) -> None:
+def test_moments_have_the_noise_of_the_ledger(releases: list[dict[str, Any]]) -> None:
     """The baseline without teacher uses the whole budget for moments; its basis does not depend on private images."""
     private = toy_private()
     release = convert(of=toy(private=private), moments_share=0.3)
@@ -165,7 +165,7 @@ def test_the_moments_are_released_with_the_noise_that_the_ledger_names(releases:
     assert torch.equal(releases[0]["basis"], releases[2]["basis"])
 
 
-def test_the_control_draws_noise_of_its_own(releases: list[dict[str, Any]]) -> None:
+def test_control_draws_independent_noise(releases: list[dict[str, Any]]) -> None:
     """Equal draws at two scales would reveal the sums: S + a z and S + b z have only S and z unknown."""
     private = toy_private()
     convert(of=toy(private=private), moments_share=0.5)
@@ -181,7 +181,7 @@ def test_the_control_draws_noise_of_its_own(releases: list[dict[str, Any]]) -> N
     [({}, 80, True), ({"second_moments": "per-class"}, 80, False), ({}, 1000 * CLASSES, False)],
     ids=str,
 )
-def test_moments_of_few_records_are_pooled(
+def test_moments_are_pooled_for_few_records(
     given: dict[str, str], count: int, pooled: bool, releases: list[dict[str, Any]]
 ) -> None:
     convert(teachers=0, of=toy(0, toy_private(n=count)), **given)
@@ -189,7 +189,7 @@ def test_moments_of_few_records_are_pooled(
 
 
 @WITH_AND_WITHOUT
-def test_student_and_control_take_as_many_steps_and_end_at_rate_zero(
+def test_student_and_control_train_alike_and_end_at_rate_0(
     teachers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
@@ -206,34 +206,27 @@ def test_student_and_control_take_as_many_steps_and_end_at_rate_zero(
 
 
 @WITH_AND_WITHOUT
-def test_noise_is_the_contexts(teachers: int) -> None:
+def test_noise_comes_from_the_context(teachers: int) -> None:
     seeded = weights(convert(teachers).student)
     drawn = weights(convert(teachers, ctx=replace(context(), noise="os")).student)
     assert not all(torch.equal(a, b) for a, b in zip(seeded, drawn, strict=True))
 
 
 @WITH_AND_WITHOUT
-def test_moments_votes_and_the_control_have_streams_of_their_own(teachers: int) -> None:
+def test_privacy_noise_streams_are_distinct(teachers: int) -> None:
     ctx = asking_context()
     convert(teachers, ctx=ctx)
     assert len(ctx.asked) == len(set(ctx.asked)) == (3 if teachers else 1), "two streams with the same draws"
 
 
-@WITH_AND_WITHOUT
-def test_an_infinite_budget_adds_no_noise_and_proves_nothing(teachers: int) -> None:
-    release = convert(teachers, FREE)
-    assert release.solved["moments_multiplier"] == 0 and release.solved.get("sigma", 0) == 0
-    assert math.isinf(account(release.ledger, Unit.EXAMPLE, DELTA).epsilon)
-
-
-def test_what_is_missing_is_said() -> None:
+def test_missing_inputs_are_an_error() -> None:
     with pytest.raises(RuntimeError, match="private_data"):
         convert(of=replace(toy(), private=None))
     with pytest.raises(RuntimeError, match="teacher_ensemble"):
         convert(of=replace(toy(), ensemble=None))
 
 
-def test_images_of_moments_look_like_their_class_without_noise() -> None:
+def test_noiseless_images_resemble_their_class() -> None:
     """Each toy class is bright in its own corner."""
     made = smoke(dimension=100).class_images(toy(), 0.0, torch.Generator().manual_seed(0), context())
     images, classes = made.draw(80, torch.Generator().manual_seed(1))
@@ -260,7 +253,7 @@ def has_standard_deviation(noise: np.ndarray, std: float) -> None:
         assert stats.kstest(noise, stats.norm(0, wrong * std).cdf).pvalue < 1e-6, wrong
 
 
-def test_the_noise_on_a_vote_count_has_standard_deviation_sigma() -> None:
+def test_vote_count_noise_has_deviation_sigma() -> None:
     """Read back from the posterior mean, whose log-odds are linear in the counts."""
     sigma = 5.0
     logs = read([0, 0, 1], sigma, 10_000, logit=1e-9).double().log()
@@ -271,7 +264,7 @@ def test_the_noise_on_a_vote_count_has_standard_deviation_sigma() -> None:
 
 @pytest.mark.parametrize("logit", [0.5, 2.0])
 @pytest.mark.parametrize("drawn_for", [0, 2])
-def test_votes_are_read_by_the_posterior_mean(logit: float, drawn_for: int) -> None:
+def test_targets_are_the_posterior_mean_of_votes(logit: float, drawn_for: int) -> None:
     """Five teachers, counts c with noise of sigma 4. If the class is r, the count of r has mean 0.7 * 5 and the others
     0; before, the class that the image was drawn for is e^logit times as likely as each of the others."""
     got = read([0, 0, 0, 1, 3], 4.0, 7, logit, drawn_for, seed=11)
@@ -287,12 +280,12 @@ def test_votes_are_read_by_the_posterior_mean(logit: float, drawn_for: int) -> N
         assert torch.allclose(got[row].double(), by_hand, atol=1e-5)
 
 
-def test_an_image_that_no_one_was_asked_about_has_its_prior() -> None:
+def test_unqueried_image_has_its_prior_as_target() -> None:
     got = smoke(prior_logit=1.5).targets(torch.tensor([1]), CLASSES)
     assert got[0].tolist() == pytest.approx([math.exp(1.5 * (c == 1)) / (3 + math.exp(1.5)) for c in range(CLASSES)])
 
 
-def test_many_agreeing_teachers_are_heard_through_the_noise() -> None:
+def test_agreement_of_many_teachers_exceeds_the_noise() -> None:
     """300 teachers sure of a class, sigma 40: votes stand 7 standard deviations out, and beat the prior."""
     assert (read([1] * 300, 40.0, 200).argmax(1) == 1).float().mean() > 0.99
 
@@ -314,7 +307,7 @@ logits of student and control for two images."""
 @pytest.mark.thorough
 @pytest.mark.usefixtures("double_precision", "usual_draws")
 @pytest.mark.parametrize(("dataset", "records", "target", "sigma", "multiplier", "spent", "student", "control"), GOLDEN)
-def test_the_algorithm_has_not_moved(
+def test_outputs_match_golden_values(
     dataset: str,
     records: int,
     target: float,
@@ -342,7 +335,7 @@ def test_the_algorithm_has_not_moved(
         assert torch.allclose(release.control.eval()(x), torch.tensor(control), atol=1e-5)
 
 
-def test_moments_alone_are_what_the_control_is_but_for_the_noise() -> None:
+def test_release_without_teachers_equals_the_control() -> None:
     """Same multiplier, same draws: the control of a run with teachers and the run without are one implementation."""
     spending = smoke(teachers=TEACHERS).spending(EIGHT)
 

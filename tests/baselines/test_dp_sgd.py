@@ -44,7 +44,7 @@ def linear() -> Classifier:
     return Classifier(Linear(4, 2), 0.0, 1.0)
 
 
-def test_shares_make_all_groups_one_gaussian() -> None:
+def test_group_shares_compose_to_one_gaussian() -> None:
     """mu^2 = sum of (C_g / std_g)^2 = 1 / z^2, and the bounds add up to C."""
     for clipping in ("flat", "layer"):
         groups = clipping_groups(["a.weight", "b.weight", "c.weight"], 2.0, clipping)  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def moved_without_data(monkeypatch: pytest.MonkeyPatch, z: float, steps: int, se
 
 @pytest.mark.parametrize("views", [1, 3])
 @pytest.mark.parametrize("scale", [1.0, 2.0, 0.5, math.sqrt(2)])
-def test_noise_is_added_once_a_step_and_divided_by_the_expected_batch(
+def test_noise_is_divided_by_the_expected_batch(
     monkeypatch: pytest.MonkeyPatch, scale: float, views: int
 ) -> None:
     """Empty batches: T steps of rate 1 move a weight by N(0, T (z C / B)^2), B = 8 expected records, not 0."""
@@ -84,24 +84,24 @@ def test_noise_is_added_once_a_step_and_divided_by_the_expected_batch(
     assert p > 0.01 if scale == 1.0 else p < 1e-6
 
 
-def test_an_empty_batch_without_noise_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_batch_without_noise_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not moved_without_data(monkeypatch, z=0.0, steps=2).any()
 
 
-def test_noise_is_the_contexts_and_another_seeds_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_noise_depends_on_the_context_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     first, again = (moved_without_data(monkeypatch, 1.0, 1, seed=1) for _ in range(2))
     assert torch.equal(first, again)
     assert not torch.equal(first, moved_without_data(monkeypatch, 1.0, 1, seed=2))
 
 
-def test_noise_from_the_system_differs_from_run_to_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_system_noise_differs_between_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     seeded = context()
     monkeypatch.setitem(globals(), "context", lambda seed=0: replace(seeded, noise="os"))
     first, again = (moved_without_data(monkeypatch, 1.0, 1) for _ in range(2))
     assert not torch.equal(first, again)
 
 
-def test_samples_come_from_the_system_too_when_noise_does() -> None:
+def test_system_noise_also_draws_the_samples() -> None:
     """Amplification needs secret samples: without noise two runs on the system's entropy differ by their samples."""
 
     def end(noise: Any) -> Tensor:
@@ -115,14 +115,14 @@ def test_samples_come_from_the_system_too_when_noise_does() -> None:
     assert not torch.equal(end("os"), end("os"))
 
 
-def test_samples_noise_and_views_have_streams_of_their_own() -> None:
+def test_privacy_noise_streams_are_distinct() -> None:
     ctx = asking_context()
     train(network(), "tanh-cnn", records(8), replace(PLAIN, views=2), DpSgdParameters(0.5, 1, 1.0), ctx, "test")
     assert len(ctx.asked) == len(set(ctx.asked)) == 3, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("way", GRADIENTS)
-def test_a_step_is_the_sum_of_clipped_gradients_over_the_expected_batch(way: Any) -> None:
+def test_step_is_clipped_sum_over_expected_batch(way: Any) -> None:
     """q = 1 takes every record. One linear layer on two records: gradient (p - e_y) x^T, worked here by hand."""
     model = linear()
     images = torch.tensor([[255, 0, 0, 0], [0, 255, 255, 0]], dtype=torch.uint8).view(2, 1, 2, 2)
@@ -141,7 +141,7 @@ def test_a_step_is_the_sum_of_clipped_gradients_over_the_expected_batch(way: Any
     assert not model.training and all(p.grad is None and p.requires_grad for p in model.parameters())
 
 
-def test_records_are_held_in_chunks_without_more_noise() -> None:
+def test_chunks_do_not_change_the_noise() -> None:
     """The same samples and the same noise, whether gradients are held one by one or all at once.
 
     Sums that differ by rounding may fall into neighbouring cells of the grid that is released, 2^-9 wide here.
@@ -158,7 +158,7 @@ def test_records_are_held_in_chunks_without_more_noise() -> None:
     assert (apart > 1e-5).sum() < 0.001 * len(apart)
 
 
-def test_every_step_draws_a_new_poisson_sample_at_the_plans_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_step_draws_a_new_poisson_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[tuple[int, float, list[int]]] = []
 
     def spy(n: int, probability: float, rng: torch.Generator) -> Tensor:
@@ -172,7 +172,7 @@ def test_every_step_draws_a_new_poisson_sample_at_the_plans_rate(monkeypatch: py
     assert len({tuple(sample) for *_, sample in drawn}) == 4
 
 
-def test_opacus_leaves_a_plain_network_behind() -> None:
+def test_opacus_hooks_are_removed() -> None:
     model = network()
     names = set(model.state_dict())
     train(model, "tanh-cnn", records(12), PLAIN, DpSgdParameters(0.5, 2, 1.0), context(), "test")
@@ -187,7 +187,7 @@ def test_opacus_leaves_a_plain_network_behind() -> None:
 
 
 @pytest.mark.parametrize(("q", "fits"), [(0.1, True), (0.11, False), (0.09, False)])
-def test_batch_sizes_are_binomial_and_records_independent(q: float, fits: bool) -> None:
+def test_poisson_batches_are_binomial_and_independent(q: float, fits: bool) -> None:
     rng = torch.Generator().manual_seed(0)
     n, draws = 300, 4000
     samples = [poisson_sample(n, 0.1, rng) for _ in range(draws)]
@@ -203,25 +203,25 @@ def test_batch_sizes_are_binomial_and_records_independent(q: float, fits: bool) 
     assert stats.binomtest(both, draws, 0.01).pvalue > 0.001
 
 
-def test_all_records_at_probability_one_and_none_of_none() -> None:
+def test_poisson_sample_at_limits() -> None:
     rng = torch.Generator().manual_seed(0)
     assert poisson_sample(5, 1.0, rng).tolist() == [0, 1, 2, 3, 4]
     assert len(poisson_sample(5, 1e-12, rng)) == 0
 
 
 @pytest.mark.parametrize("arch", ["resnet18", "evaluator-cnn"])
-def test_batch_normalisation_is_refused_in_one_line(arch: str) -> None:
+def test_network_with_batch_norm_is_refused(arch: str) -> None:
     with pytest.raises(BenchError, match=f"'{arch}'.*BatchNorm.*tanh-cnn") as caught:
         train(network(arch), arch, records(8), PLAIN, DpSgdParameters(1.0, 1, 1.0), context(), "test")
     assert "\n" not in str(caught.value)
 
 
-def test_networks_without_it_are_accepted() -> None:
+def test_network_without_batch_norm_is_accepted() -> None:
     for arch in ("tanh-cnn", "relu-cnn", "tanh-vgg", "relu-vgg", "datalens"):
         refuse_mixing(network(arch), arch)
 
 
-def test_the_average_starts_as_the_plain_mean() -> None:
+def test_weight_average_starts_as_the_plain_mean() -> None:
     weights = {"w": nn.Parameter(torch.zeros(1))}
     average = WeightAverage(weights, 0.9)
     for value in (1.0, 2.0, 6.0):
@@ -231,7 +231,7 @@ def test_the_average_starts_as_the_plain_mean() -> None:
     assert weights["w"].item() == pytest.approx(3.0)
 
 
-def test_weights_that_are_not_finite_are_an_error() -> None:
+def test_non_finite_weights_are_an_error() -> None:
     with pytest.raises(RuntimeError, match="learning rate"):
         train(
             network(),
@@ -259,7 +259,7 @@ def test_weights_that_are_not_finite_are_an_error() -> None:
         {"average": 1.0},
     ],
 )
-def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
+def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="expected"):
         replace(PLAIN, **wrong)
 
@@ -277,7 +277,7 @@ def easy(n: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("clipping", ["flat", "layer"])
-def test_an_easy_problem_is_learnt_without_noise_and_not_with_much(clipping: Any) -> None:
+def test_training_learns_only_without_much_noise(clipping: Any) -> None:
     settings = replace(PLAIN, batch=64, clip=1.0, rate=0.5, clipping=clipping)
     images, labels = easy(128)
 

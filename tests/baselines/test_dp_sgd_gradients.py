@@ -37,7 +37,7 @@ def one_by_one(model: Classifier, images: Tensor, labels: Tensor) -> list[dict[s
 
 @pytest.mark.parametrize("way", GRADIENTS)
 @pytest.mark.parametrize("arch", ["tanh-cnn", "relu-cnn", "tanh-vgg"])
-def test_gradients_are_those_of_single_records(way: str, arch: str) -> None:
+def test_gradients_equal_per_record_backward_passes(way: str, arch: str) -> None:
     model, (images, labels) = network(arch), records(5)
     inputs = images.float() / 255
     expected = one_by_one(model, inputs, labels)
@@ -50,7 +50,7 @@ def test_gradients_are_those_of_single_records(way: str, arch: str) -> None:
 
 
 @pytest.mark.parametrize("way", GRADIENTS)
-def test_views_are_averaged_per_record(way: str) -> None:
+def test_gradients_of_views_are_averaged_per_record(way: str) -> None:
     model, (images, labels) = network(), records(3)
     seen = torch.stack([images.float() / 255, images.flip(3).float() / 255], 1).flatten(0, 1)
     by_loop = one_by_one(model, seen, labels.repeat_interleave(2))
@@ -62,7 +62,7 @@ def test_views_are_averaged_per_record(way: str) -> None:
 
 @pytest.mark.parametrize("way", GRADIENTS)
 @pytest.mark.parametrize("count", [1, 3])
-def test_no_records_have_no_gradients(way: str, count: int) -> None:
+def test_empty_batch_has_empty_gradients(way: str, count: int) -> None:
     model, nobody = network(), torch.zeros(0, dtype=torch.long)
     drawn = draw_affine(6, torch.Generator()) if count > 1 else None
     seen = views(torch.zeros(0, *SHAPE), count, nobody, drawn)
@@ -73,7 +73,7 @@ def test_no_records_have_no_gradients(way: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("clipping", ["flat", "layer"])
-def test_clipping_agrees_with_a_loop_over_records(clipping: Any) -> None:
+def test_clipping_matches_a_loop_over_records(clipping: Any) -> None:
     model, (images, labels) = network(), records(6)
     each = one_by_one(model, images.float() / 255, labels)
     norms = [math.sqrt(sum(float(g.square().sum()) for g in e.values())) for e in each]
@@ -97,7 +97,7 @@ def test_clipping_agrees_with_a_loop_over_records(clipping: Any) -> None:
 
 
 @pytest.mark.parametrize("clipping", ["flat", "layer"])
-def test_one_record_moves_the_sum_by_at_most_the_clipping_norm_whatever_it_is(clipping: Any) -> None:
+def test_one_record_moves_sum_by_at_most_clipping_norm(clipping: Any) -> None:
     groups = clipping_groups(["a.weight", "a.bias", "b.weight"], 0.5, clipping)
     for scale in (1e-20, 1.0, 1e15, math.inf, math.nan):
         rows = {"a.weight": torch.full((1, 3, 2), scale), "a.bias": torch.ones(1, 3), "b.weight": torch.ones(1, 4)}
@@ -108,7 +108,7 @@ def test_one_record_moves_the_sum_by_at_most_the_clipping_norm_whatever_it_is(cl
 
 
 @pytest.mark.parametrize("way", GRADIENTS)
-def test_without_a_record_all_others_count_the_same_but_for_the_room_left(way: str) -> None:
+def test_removed_record_moves_others_within_the_margin(way: str) -> None:
     moved, own = without_the_first(network(), *records(700), way)
     assert own.norm() == pytest.approx(ROOM * 0.1, rel=1e-5), "the record is clipped"
     assert (moved - own).norm() <= 0.1 * 2.0**-9
@@ -117,7 +117,7 @@ def test_without_a_record_all_others_count_the_same_but_for_the_room_left(way: s
 
 @pytest.mark.data
 @pytest.mark.thorough
-def test_units_of_a_trained_network_that_rounding_switches_stay_within_the_room(data_root: Path) -> None:
+def test_rounding_of_trained_units_stays_in_the_margin(data_root: Path) -> None:
     """Values within rounding of 0 before a ReLU are sometimes on and sometimes off: an effect of at most 7e-5 C in 20
     such batches, within the tolerance of 2e-3 C."""
     torch.manual_seed(0)
@@ -152,7 +152,7 @@ def without_the_first(model: Classifier, images: Tensor, labels: Tensor, way: st
     return found
 
 
-def test_rows_are_added_in_float32_only_a_few_at_a_time() -> None:
+def test_rows_are_added_in_small_float32_groups() -> None:
     """float32 cannot represent 2^24 + 1: of 32,768 records, which are added in float64, none is lost."""
     rows = torch.ones(256, 1)
     rows[0] = 2.0**24
@@ -163,7 +163,7 @@ def test_rows_are_added_in_float32_only_a_few_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("n", [1, 7, 256, 253])
-def test_a_clipped_sum_is_the_sum_of_all_its_rows(n: int) -> None:
+def test_clipped_sum_adds_all_rows(n: int) -> None:
     rows = torch.randn(n, 5, 3, generator=torch.Generator().manual_seed(n))
     total = {"a.weight": torch.zeros(5, 3, dtype=torch.float64)}
     add_clipped(total, {"a.weight": rows}, clipping_groups(["a.weight"], 100.0), n)

@@ -28,7 +28,7 @@ def test_feddf_without_distillation_is_fedavg() -> None:
     )
 
 
-def test_the_ensembles_answer_is_the_mean_of_the_clients_logits() -> None:
+def test_ensemble_response_is_the_mean_of_logits() -> None:
     clients = federation("datalens", local_limit="2")
     models = [clients.update(k, clients.initial(), nothing) for k in range(2)]
     u = torch.randint(0, 256, (7, *SHAPE), dtype=torch.uint8)
@@ -63,14 +63,14 @@ def divergence(w: State, images: Tensor, answers: Tensor) -> float:
     return float((log_p.exp() * (log_p - log_q)).sum(1).mean())
 
 
-def test_distillation_brings_the_average_nearer_to_the_ensemble() -> None:
+def test_distillation_approaches_the_ensemble() -> None:
     given = {"local_epochs": "5", "local_lr": "0.02", "unlabelled": "64", "generator": "noise", "alpha": "0.1"}
     _, before, after, u, answers = distilled(steps="40", batch="32", lr="0.001", **given)
     assert divergence(after, u, answers) < divergence(before, u, answers) / 5
 
 
 @pytest.mark.parametrize("clip", ["5.0", "0.001"])
-def test_the_first_distillation_step_is_adams_on_the_clipped_gradient(
+def test_first_distillation_step_by_hand(
     clip: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Adam's first step is lr g / (|g| + 1e-8) for the clipped g; all of U is the batch's only image."""
@@ -89,7 +89,7 @@ def test_the_first_distillation_step_is_adams_on_the_clipped_gradient(
     assert norm > 0.001
 
 
-def test_gradients_are_clipped_and_the_rate_falls_along_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_clipped_and_rate_is_a_cosine(monkeypatch: pytest.MonkeyPatch) -> None:
     rates, norms = [], []
     step = torch.optim.Adam.step
 
@@ -105,7 +105,7 @@ def test_gradients_are_clipped_and_the_rate_falls_along_a_cosine(monkeypatch: py
     assert max(norms) <= 0.01 * (1 + 1e-4)
 
 
-def test_every_round_starts_from_what_the_last_one_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_round_starts_from_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[State] = []
     left: list[State] = []
     update, distil = Clients.update, FedDf._distil
@@ -130,14 +130,14 @@ def test_every_round_starts_from_what_the_last_one_left(monkeypatch: pytest.Monk
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["auto", "strokes", "upsample", "noise"])
-def test_u_needs_neither_private_images_nor_the_teacher(kind: str) -> None:
+def test_unlabelled_images_need_no_records_or_teacher(kind: str) -> None:
     u = images(kind)
     assert u.shape == (600, *SHAPE) and u.dtype == torch.uint8 and len(u.unique(dim=0)) == 600
     assert torch.equal(u, images(kind)) and not torch.equal(u, images(kind, seed=1))
     assert images(kind, count=501).shape == (501, *SHAPE) and images(kind, count=1).shape == (1, *SHAPE)
 
 
-def test_noise_is_uniform_and_independent() -> None:
+def test_noise_images_are_uniform_and_independent() -> None:
     values = images("noise").float().flatten(1)
     assert float(values.mean()) == pytest.approx(127.5, abs=1)
     assert float(values.var()) == pytest.approx((256**2 - 1) / 12, rel=0.02)
@@ -146,12 +146,12 @@ def test_noise_is_uniform_and_independent() -> None:
 
 
 @pytest.mark.parametrize(("dataset", "same"), [("mnist", "strokes"), ("digits", "strokes"), ("fmnist", "upsample")])
-def test_auto_draws_strokes_for_glyphs_alone(dataset: str, same: str) -> None:
+def test_auto_draws_strokes_only_for_glyphs(dataset: str, same: str) -> None:
     assert torch.equal(images("auto", dataset, 20), images(same, dataset, 20))
     assert not torch.equal(images("strokes", dataset, 20), images("upsample", dataset, 20))
 
 
-def test_the_picture_shows_u(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synthetic_images_are_unlabelled_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Tensor] = []
     made = feddf.FedDf.unlabelled_images
 
@@ -165,7 +165,7 @@ def test_the_picture_shows_u(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(release.synthetic, kept[0][:60] / 255)
 
 
-def test_an_ensemble_answers_the_mean_of_logits_or_of_probabilities() -> None:
+def test_ensemble_averages_logits_or_probabilities() -> None:
     clients = federation(clients="2")
     models = [clients.update(k, clients.initial(k), nothing) for k in range(2)]
     x = torch.rand(6, *SHAPE)
@@ -176,7 +176,7 @@ def test_an_ensemble_answers_the_mean_of_logits_or_of_probabilities() -> None:
     assert torch.allclose(probabilities(x).exp(), (f[0].softmax(1) + f[1].softmax(1)) / 2, atol=1e-6)
 
 
-def test_a_loud_client_decides_by_logits_and_has_one_voice_of_many_by_probabilities() -> None:
+def test_large_logits_dominate_only_the_mean_of_logits() -> None:
     """Two clients are sure of class 0, by 4; the third says class 1 by 20, and has never seen class 0."""
     clients = federation(clients="3")
     said = torch.tensor([[4.0, 0.0, 0.0], [4.0, 0.0, 0.0], [-20.0, 0.0, -20.0]])
@@ -201,7 +201,7 @@ class Says(nn.Module):
 
 
 @pytest.mark.parametrize("cls", [FedDf, Dense, FedDafl, FedAdi])
-def test_the_student_learns_the_mean_that_was_asked_for(cls: type[Any]) -> None:
+def test_student_learns_the_chosen_mean(cls: type[Any]) -> None:
     """The mean of logits as published, that of probabilities in the variant `working`."""
     assert cls().mean == "logits"
     usual, same, other = (

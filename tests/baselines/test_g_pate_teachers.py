@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 from baselines.g_pate.discriminators import Discriminators
 from baselines.g_pate.g_pate import GPate
-from bench.config import configure
-from bench.errors import BenchError
-from bench.gan.teacher_batches import TeacherBatches, panel_size
+from bench.gan.teacher_batches import TeacherBatches
 from bench.nets.conditional_gan import MlpCritic
 from bench.testing import CLASSES, SHAPE, toy_private
 
@@ -39,7 +37,7 @@ def ask_alone(critics: list[nn.Module], x: Tensor, y: Tensor) -> Iterator[tuple[
 
 
 @pytest.mark.parametrize("network", ["mlp", "dcgan"])
-def test_directions_are_each_teachers_own(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directions_are_independent_by_teacher(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Side by side, in blocks, as one after another: minus the gradient of the mean binary cross-entropy."""
     monkeypatch.setattr("baselines.g_pate.discriminators.BLOCK", 2)
     torch.manual_seed(0)
@@ -53,7 +51,7 @@ def test_directions_are_each_teachers_own(network: str, monkeypatch: pytest.Monk
         assert alone.abs().max() > 0 and torch.allclose(mine, alone, rtol=1e-4, atol=1e-8)
 
 
-def test_a_step_of_a_teacher_by_hand() -> None:
+def test_teacher_step_by_hand() -> None:
     """Adam's first step is the full rate against the sign of the gradient of both binary cross-entropies."""
     images, labels = toy_private()
     torch.manual_seed(0)
@@ -73,7 +71,7 @@ def test_a_step_of_a_teacher_by_hand() -> None:
         assert torch.allclose(moved[clear], -0.01 * slopes[name][clear].sign(), rtol=0.02)
 
 
-def test_teachers_are_told_the_labels_that_images_were_generated_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_teachers_get_labels_of_generated_images(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = toy_private()
     played = training(smoke(batch="12"), [np.arange(80)], images, labels)
     drawn, shown = played._drawn(), []
@@ -86,7 +84,7 @@ def test_teachers_are_told_the_labels_that_images_were_generated_for(monkeypatch
 
 
 @pytest.mark.parametrize("change", ["pixels", "label", "removed"])
-def test_a_record_reaches_no_teacher_but_that_of_its_part(change: str) -> None:
+def test_record_changes_only_the_teacher_of_its_part(change: str) -> None:
     images, labels = toy_private()
     parts = [np.arange(30), np.arange(30, 50), np.arange(50, 80)]
     other, others, shorter = images.clone(), labels.clone(), list(parts)
@@ -105,7 +103,7 @@ def test_a_record_reaches_no_teacher_but_that_of_its_part(change: str) -> None:
     assert [torch.equal(a, b) for a, b in zip(*ends, strict=True)] == [True, False, True]
 
 
-def test_a_part_without_a_record_teaches_from_generated_images_alone() -> None:
+def test_empty_part_uses_only_generated_images() -> None:
     images, labels = toy_private()
     ends = []
     for seen in (images, 255 - images):
@@ -117,7 +115,7 @@ def test_a_part_without_a_record_teaches_from_generated_images_alone() -> None:
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_not_even_an_infinite_record_reaches_an_empty_parts_teacher(value: float) -> None:
+def test_infinite_record_does_not_reach_an_empty_part(value: float) -> None:
     """The records drawn for an empty part belong to another teacher, and infinity times 0 is NaN."""
 
     class Infinite(TeacherBatches):
@@ -149,7 +147,7 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> list[list[list[bytes]]]:
     return seen
 
 
-def test_every_record_has_one_teacher_however_uneven_the_classes(divided: list[list[list[bytes]]]) -> None:
+def test_every_record_has_one_teacher(divided: list[list[list[bytes]]]) -> None:
     """DataLens' code deals records out by class and begins again where a class runs out."""
     images, labels = toy_private()
     keep = (labels != 0) | (torch.arange(80) < 8)
@@ -160,7 +158,7 @@ def test_every_record_has_one_teacher_however_uneven_the_classes(divided: list[l
     assert held == sorted(image.numpy().tobytes() for image in images[keep])
 
 
-def test_without_a_record_all_others_stay_with_their_teachers(divided: list[list[list[bytes]]]) -> None:
+def test_removed_record_does_not_move_others(divided: list[list[list[bytes]]]) -> None:
     """The number of teachers is public: neither it nor a part is a function of other records."""
     images, labels = toy_private()
     by = smoke(teachers="30")
@@ -172,7 +170,7 @@ def test_without_a_record_all_others_stay_with_their_teachers(divided: list[list
 
 
 @pytest.mark.parametrize("network", ["mlp", "dcgan"])
-def test_teaching_leaves_the_generator_as_it_is_buffers_included(network: str) -> None:
+def test_teacher_step_does_not_change_the_generator(network: str) -> None:
     """The released code's generator was run on private labels in training mode, which its normalisation remembers."""
     images, labels = toy_private()
     by = smoke(network=network)
@@ -186,15 +184,7 @@ def test_teaching_leaves_the_generator_as_it_is_buffers_included(network: str) -
     assert not torch.equal(critics[0], of_each(played.teachers)[0])
 
 
-def test_the_number_of_teachers_suits_the_data_set_and_never_the_records() -> None:
-    quick = configure(GPate, "quick", {}, "method").teachers
-    assert [panel_size(quick, name) for name in ("digits", "mnist", "toy")] == [48, 1000, 1000]
-    assert panel_size(7, "mnist") == 7
-    with pytest.raises(BenchError, match="1000 teachers for 80 private records"):
-        synthesise(smoke(teachers="0"), data=toy_private())
-
-
-def test_a_shared_start_is_the_same_for_all_and_their_own_is_not() -> None:
+def test_start_option_shares_initial_weights() -> None:
     images, labels = toy_private()
     for start, same in (("shared", True), ("own", False)):
         first, second = of_each(
@@ -203,7 +193,7 @@ def test_a_shared_start_is_the_same_for_all_and_their_own_is_not() -> None:
         assert torch.equal(first, second) == same
 
 
-def test_for_a_shared_start_one_network_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_start_builds_one_network(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[nn.Module] = []
     critic = GPate.critic
 

@@ -73,7 +73,7 @@ def learning(
     return losses, between
 
 
-def test_a_critics_loss_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_critic_loss_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """mean f(x~, y) - mean f(x, y) + lambda / 4 + 0.001 mean f(x, y)^2, lambda = 10; x~ are of the records' labels."""
     (loss,), ((real, fake),) = learning(monkeypatch, records=8, steps=1, batch=6)
     shade = real[:, 0, 0, 0]
@@ -85,12 +85,12 @@ def test_a_critics_loss_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert float(loss) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_a_critic_draws_from_all_of_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_critic_draws_from_all_its_records(monkeypatch: pytest.MonkeyPatch) -> None:
     _, between = learning(monkeypatch, records=12, steps=40, batch=4)
     assert len(torch.cat([real[:, 0, 0, 0] for real, _ in between]).unique()) == 12
 
 
-def test_records_keep_their_labels_and_a_critic_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_keep_labels_and_critics_their_state(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of three critics is made once, for all of its turns, of records with the labels that they came with."""
     used: dict[int, set[int]] = {}
     made: list[Critic] = []
@@ -116,7 +116,7 @@ def test_records_keep_their_labels_and_a_critic_its_state(monkeypatch: pytest.Mo
         assert [label_of[image.numpy().tobytes()] for image in pixels] == each.labels.tolist()
 
 
-def test_the_generator_descends_the_sanitised_gradients_of_images_of_all_labels(
+def test_generator_descends_sanitised_gradients(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its loss is (1 / B) sum_i <x~_i, g_i>, whose gradient in theta is (1 / B) sum_i J_i^T g_i."""
@@ -138,14 +138,14 @@ def test_the_generator_descends_the_sanitised_gradients_of_images_of_all_labels(
     assert torch.cat(labels).unique().tolist() == list(range(CLASSES))
 
 
-def test_the_average_begins_after_the_first_step() -> None:
+def test_average_begins_after_the_first_step() -> None:
     """After one step the average is that step's weights, after two steps it differs from the last ones."""
     for steps, same in ((1, True), (2, False)):
         averaged, last = (weights(synthesise(replace(SMALL, steps=steps, average=decay))) for decay in (0.5, 0.0))
         assert torch.allclose(averaged, last, atol=1e-6) == same
 
 
-def test_the_critic_is_a_projection_by_hand() -> None:
+def test_critic_projection_by_hand() -> None:
     """w h(x) + <embedding of y, h(x)>."""
     torch.manual_seed(0)
     critic, x, y = ProjectionCritic(SHAPE, CLASSES, 2).eval(), torch.rand(3, *SHAPE), torch.tensor([2, 0, 3])
@@ -158,7 +158,7 @@ def test_the_critic_is_a_projection_by_hand() -> None:
     torch.testing.assert_close(critic(x, y), expected)
 
 
-def test_what_goes_around_a_blocks_convolutions_keeps_its_size() -> None:
+def test_block_shortcut_keeps_its_scale() -> None:
     """Ten times the map: the inner path is normalised and stays, the path around it is ten times as large."""
     torch.manual_seed(0)
     block, x = Block(4).eval(), torch.randn(2, 4, 5, 5)

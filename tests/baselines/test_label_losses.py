@@ -23,7 +23,7 @@ from bench.testing import CLASSES
 # The losses.
 
 
-def test_the_debiased_loss_is_unbiased_for_every_label() -> None:
+def test_debiased_loss_is_unbiased_for_every_label() -> None:
     """The sum over all randomised labels of P[response | label] times the loss is the cross-entropy to the label."""
     torch.manual_seed(0)
     logits = 3 * torch.randn(5, 6, dtype=torch.float64)
@@ -40,7 +40,7 @@ def test_the_debiased_loss_is_unbiased_for_every_label() -> None:
             torch.testing.assert_close(mean, exact, rtol=1e-9, atol=1e-9)
 
 
-def test_the_debiased_loss_is_that_of_the_paper() -> None:
+def test_debiased_loss_matches_the_paper() -> None:
     logits, k, eps = torch.tensor([[0.3, -1.0, 2.0]], dtype=torch.float64), 3, 1.5
     p = k / (math.exp(eps) + k - 1)
     each = -logits.log_softmax(1)[0]
@@ -51,7 +51,7 @@ def test_the_debiased_loss_is_that_of_the_paper() -> None:
     assert float(plain) == pytest.approx(float(each[1]), rel=1e-12)
 
 
-def test_the_forward_loss_is_the_cross_entropy_of_the_noisy_label() -> None:
+def test_forward_loss_by_hand() -> None:
     logits, eps = torch.tensor([[0.3, -1.0, 2.0]], dtype=torch.float64), 0.7
     t = (math.exp(eps) - 1) * np.eye(3) + 1
     implied = logits.softmax(1)[0].numpy() @ (t / t.sum(1, keepdims=True))
@@ -66,7 +66,7 @@ def test_the_forward_loss_is_the_cross_entropy_of_the_noisy_label() -> None:
 @pytest.mark.parametrize(
     ("noise", "scale"), [("laplace", 0.25), ("laplace", 2.0), ("gaussian", 0.7), ("gaussian", 3.0)]
 )
-def test_alibis_target_is_the_posterior_by_bayes(noise: Any, scale: float) -> None:
+def test_alibi_target_is_the_bayes_posterior(noise: Any, scale: float) -> None:
     """Against the product of K densities per class; the target is the loss's gradient plus the softmax."""
     rng = np.random.default_rng(0)
     observed = rng.normal(size=(7, 4)) * 2
@@ -82,7 +82,7 @@ def test_alibis_target_is_the_posterior_by_bayes(noise: Any, scale: float) -> No
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("noise", "scale"), [("laplace", 0.5), ("gaussian", 0.8)])
-def test_the_posterior_averages_to_the_prior(noise: Any, scale: float) -> None:
+def test_posterior_averages_to_the_prior(noise: Any, scale: float) -> None:
     """Integrated over all noisy labels of two classes, on a fine grid, and over the label."""
     x = np.arange(-12, 13, 0.02) + 0.01
     o = np.stack(np.meshgrid(x, x, indexing="ij"), -1).reshape(-1, 2)
@@ -108,7 +108,7 @@ def test_the_posterior_averages_to_the_prior(noise: Any, scale: float) -> None:
         (Alibi, {"uniform": "0.6"}, lambda noisy: posterior_loss(log_likelihood(noisy, 2 / 1.7, "laplace"), 1.0)),
     ],
 )
-def test_the_loss_reads_the_answers_by_the_noise_that_they_have(
+def test_loss_uses_the_noise_of_the_labels(
     monkeypatch: pytest.MonkeyPatch,
     cls: type[LabelPrivate],
     given: dict[str, str],
@@ -132,7 +132,7 @@ def test_the_loss_reads_the_answers_by_the_noise_that_they_have(
         lambda noisy: posterior_loss(2.0 * F.one_hot(noisy, 4), 0.0),
     ],
 )
-def test_a_record_is_judged_by_its_own_answer_wherever_it_stands_in_a_batch(made: Callable[[Tensor], RowLoss]) -> None:
+def test_loss_is_independent_of_batch_position(made: Callable[[Tensor], RowLoss]) -> None:
     logits, chosen = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([4, 3, 5])
     loss = made(torch.tensor([0, 1, 2, 3, 1, 2]))
     torch.testing.assert_close(loss(logits[chosen], chosen, 0.0), loss(logits, torch.arange(6), 0.0)[chosen])

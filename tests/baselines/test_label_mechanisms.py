@@ -72,7 +72,7 @@ def exact_rr_with_prior(monkeypatch: pytest.MonkeyPatch, prior: list[float]) -> 
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
-def test_randomised_response_answers_as_its_formula_says(monkeypatch: pytest.MonkeyPatch, classes: int) -> None:
+def test_randomised_response_matches_its_formula(monkeypatch: pytest.MonkeyPatch, classes: int) -> None:
     found = exact_rr(monkeypatch, classes)
     expected = np.full((classes, classes), 1 / (3 + classes - 1))
     np.fill_diagonal(expected, 3 / (3 + classes - 1))
@@ -81,7 +81,7 @@ def test_randomised_response_answers_as_its_formula_says(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-def test_rr_with_prior_answers_as_its_formula_says(monkeypatch: pytest.MonkeyPatch, prior: list[float]) -> None:
+def test_rr_with_prior_matches_its_formula(monkeypatch: pytest.MonkeyPatch, prior: list[float]) -> None:
     """The k* of a brute force over k; e^eps / (e^eps + k - 1), 1 / (e^eps + k - 1), and 1 / k outside."""
     ranked = np.argsort([-p for p in prior], kind="stable")
     worth = [3 / (3 + k - 1) * sum(prior[j] for j in ranked[:k]) for k in range(1, 5)]
@@ -93,13 +93,13 @@ def test_rr_with_prior_answers_as_its_formula_says(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(exact_rr_with_prior(monkeypatch, prior), expected, atol=1e-6)
 
 
-def test_priors_of_these_tests_have_every_number_of_candidates() -> None:
+def test_test_priors_cover_all_candidate_counts() -> None:
     sizes = candidates(torch.tensor(PRIORS, dtype=torch.float64), LN3).sum(1)
     assert set(sizes.tolist()) == {1, 2, 3, 4}
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-def test_no_label_is_told_from_another_by_more_than_epsilon(
+def test_label_ratio_is_at_most_exp_epsilon(
     monkeypatch: pytest.MonkeyPatch, prior: list[float]
 ) -> None:
     p = exact_rr_with_prior(monkeypatch, prior)
@@ -124,7 +124,7 @@ def test_no_private_mechanism_keeps_more_labels(monkeypatch: pytest.MonkeyPatch,
     assert found == pytest.approx(best, abs=1e-6)
 
 
-def test_k_is_the_best_for_random_priors_and_not_the_official_codes() -> None:
+def test_k_is_optimal_unlike_the_official_codes() -> None:
     rng = np.random.default_rng(0)
     shifted = 0
     for eps in (0.1, 0.5, 1.0, 2.0, 4.0, 8.0):
@@ -140,13 +140,13 @@ def test_k_is_the_best_for_random_priors_and_not_the_official_codes() -> None:
     assert candidates(uniform, 0.5).all(), "with the set size one too small a single class would be left"
 
 
-def test_candidates_are_the_likeliest_classes() -> None:
+def test_candidates_are_the_most_likely_classes() -> None:
     found = candidates(torch.tensor([[0.05, 0.45, 0.4, 0.1]]), LN3)
     assert found.tolist() == [[False, True, True, False]]
 
 
 @pytest.mark.parametrize("cls", METHODS)
-def test_without_noise_every_label_is_kept(cls: type[LabelPrivate]) -> None:
+def test_labels_are_kept_without_noise(cls: type[LabelPrivate]) -> None:
     labels, rng = torch.arange(4).repeat(50), torch.Generator().manual_seed(0)
     assert torch.equal(respond(labels, 4, math.inf, rng), labels)
     sure = torch.eye(4)[torch.zeros(200, dtype=torch.long)]
@@ -159,7 +159,7 @@ def test_without_noise_every_label_is_kept(cls: type[LabelPrivate]) -> None:
 
 @pytest.mark.parametrize("factor", [1.0, 1.1, 1 / 1.1])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_noise_on_one_hot_labels_has_the_scale_that_is_accounted(noise: Any, factor: float) -> None:
+def test_one_hot_noise_has_the_accounted_scale(noise: Any, factor: float) -> None:
     method = Alibi(noise=noise)
     scale = method._scale(1.0, 1e-5)
     labels = torch.arange(10).repeat(400)

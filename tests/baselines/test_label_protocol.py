@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from baseline_runs import ForbiddenTeacher
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from scipy import stats
 from scipy.optimize import brentq
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines import label_protocol
 from baselines.label_protocol import LabelProtocol, factors, of_all_weights, of_last_layer, parts, splitter
@@ -33,16 +34,9 @@ NETWORKS = pytest.mark.parametrize("name", ["shard-cnn", "evaluator-cnn", "scatt
 HUGE = 1e9
 
 
-class Untouchable(nn.Module):
-    """A teacher that must not be queried."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the undefended teacher was asked")
-
-
 def convert(budget: Budget, private: tuple[Tensor, Tensor] | None = None, seed: int = 0, **given: str) -> Release:
     torch.manual_seed(seed)
-    teacher = Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
+    teacher = Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
     return configure(LabelProtocol, "smoke", given, "method").convert(teacher, "shard-cnn", budget, context(seed))
 
 
@@ -52,7 +46,7 @@ def fresh(name: str) -> nets.Classifier:
 
 
 @NETWORKS
-def test_both_parts_together_are_the_gradient_of_the_cross_entropy(name: str) -> None:
+def test_parts_add_up_to_the_gradient(name: str) -> None:
     model, (images, labels) = fresh(name), toy_private(n=3)
     loss = F.cross_entropy(model(to_float(images)), labels, reduction="sum")
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, [p for p in model.parameters()])])
@@ -60,7 +54,7 @@ def test_both_parts_together_are_the_gradient_of_the_cross_entropy(name: str) ->
     torch.testing.assert_close((clear - secret).float(), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_the_secret_part_is_the_sum_of_the_labels_own_jacobians() -> None:
+def test_secret_part_is_the_sum_of_label_jacobians() -> None:
     """By hand: two records, two classes, three weights; the first is shortened to C = 1, the second is not."""
     jacobians = torch.tensor([[[3.0, 0.0, 0.0], [0.0, 4.0, 0.0]], [[0.1, 0.0, 0.0], [0.0, 0.0, 0.2]]])
     p = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
@@ -71,7 +65,7 @@ def test_the_secret_part_is_the_sum_of_the_labels_own_jacobians() -> None:
     assert clear.tolist() == pytest.approx([0.25 * 3 * first + 0.5 * 0.1, 0.75 * 4 * first, 0.5 * 0.2])
 
 
-def test_no_pair_of_labels_is_farther_apart_than_the_bound() -> None:
+def test_label_pairs_differ_by_at_most_the_bound() -> None:
     torch.manual_seed(0)
     jacobians = torch.randn(20, 5, 30) * torch.logspace(-2, 2, 20)[:, None, None] + 50 * torch.randn(20, 1, 30)
     scaled = factors(jacobians, 0.3)[:, None, None].double() * jacobians.double()
@@ -80,7 +74,7 @@ def test_no_pair_of_labels_is_farther_apart_than_the_bound() -> None:
     assert float(widest.max()) <= 0.3 and float(widest.max()) > 0.29, "the bound is attained, and not from above"
 
 
-def test_a_record_without_a_finite_gradient_counts_for_nothing() -> None:
+def test_non_finite_record_counts_as_zero() -> None:
     jacobians = torch.ones(2, 3, 4)
     jacobians[0, 1, 2] = math.nan
     clear, secret = parts(jacobians, torch.full((2, 3), 1 / 3), torch.tensor([1, 0]), 1.0)
@@ -89,7 +83,7 @@ def test_a_record_without_a_finite_gradient_counts_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("clip", [0.05, HUGE])
-def test_of_one_layer_both_ways_agree(clip: float) -> None:
+def test_last_layer_formula_matches_jacobians(clip: float) -> None:
     model, (images, labels) = fresh("scatter-linear"), toy_private(n=9)
     with torch.no_grad():
         rows = model.features(to_float(images))
@@ -98,7 +92,7 @@ def test_of_one_layer_both_ways_agree(clip: float) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-def test_jacobians_of_few_records_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunked_jacobians_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     model, (images, labels) = fresh("shard-cnn"), toy_private(n=7)
     whole = of_all_weights(model, images, labels, 0.1)
     monkeypatch.setattr(label_protocol, "MOST_NUMBERS", 1)
@@ -106,7 +100,7 @@ def test_jacobians_of_few_records_at_a_time_give_the_same(monkeypatch: pytest.Mo
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_a_network_whose_jacobian_cannot_be_held_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_jacobian_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label_protocol, "MOST_OF_A_RECORD", 100)
     with pytest.raises(BenchError, match="numbers of one record; expected at most 100: a smaller --student"):
         of_all_weights(fresh("shard-cnn"), *toy_private(n=7), 0.1)
@@ -114,7 +108,7 @@ def test_a_network_whose_jacobian_cannot_be_held_is_one_line(monkeypatch: pytest
 
 @pytest.mark.thorough
 @NETWORKS
-def test_one_label_changes_the_secret_part_by_the_bound_at_most_and_nothing_else(name: str) -> None:
+def test_label_changes_only_the_secret_part(name: str) -> None:
     model, (images, labels) = fresh(name), toy_private(n=4)
     clear, secret = splitter(model, images, labels, 0.01)(torch.arange(4))
     moved = []
@@ -127,7 +121,7 @@ def test_one_label_changes_the_secret_part_by_the_bound_at_most_and_nothing_else
     assert min(moved) > 0 and 0.0095 < max(moved) <= 0.01
 
 
-def test_every_label_enters_one_batch_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_label_is_in_one_batch_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen: list[Tensor] = []
     original = label_protocol.splitter
 
@@ -147,7 +141,7 @@ def test_every_label_enters_one_batch_of_a_pass(monkeypatch: pytest.MonkeyPatch)
     assert [len(part) for part in chosen] == [80, 80]
 
 
-def test_without_noise_a_pass_is_that_of_sgd_with_momentum() -> None:
+def test_noiseless_pass_is_sgd_with_momentum() -> None:
     """Mean gradients of two batches, in the order that was drawn; no gradient is so long as to be shortened."""
     images, labels = toy_private()
     release = convert(Budget(math.inf), batch="40", epochs="1", clip="1000", rate="0.05", network="scatter-linear")
@@ -174,7 +168,7 @@ def exact_sigma(eps: float, delta: float) -> float:
 
 @pytest.mark.parametrize(("eps", "delta"), [(0.5, 1e-5), (1.0, 1e-5), (8.0, 1e-6)])
 @pytest.mark.parametrize("epochs", [1, 9])
-def test_the_noise_is_that_of_as_many_releases_as_passes(eps: float, delta: float, epochs: int) -> None:
+def test_noise_covers_one_release_per_pass(eps: float, delta: float, epochs: int) -> None:
     release = convert(Budget(eps, delta, unit=Unit.LABEL, account="accounted"), epochs=str(epochs))
     assert release.solved["sigma"] == pytest.approx(math.sqrt(epochs) * exact_sigma(eps, delta), rel=1e-4)
     found = account(release.ledger, Unit.LABEL, delta)
@@ -186,7 +180,7 @@ def test_the_noise_is_that_of_as_many_releases_as_passes(eps: float, delta: floa
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.1, 1 / 1.1])
-def test_the_secret_part_gets_the_noise_that_is_accounted(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
+def test_secret_part_has_the_accounted_noise(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     noise: list[np.ndarray] = []
     original = Noise.gaussian
 
@@ -203,7 +197,7 @@ def test_the_secret_part_gets_the_noise_that_is_accounted(monkeypatch: pytest.Mo
     assert p > 0.01 if factor == 1 else p < 1e-6
 
 
-def test_training_sees_the_noisy_sums_and_nothing_else_of_a_label(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_uses_only_noisy_label_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     def student(private: tuple[Tensor, Tensor]) -> Tensor:
         return torch.cat([p.detach().flatten() for p in convert(Budget(3.0), private).student.parameters()])
 
@@ -217,7 +211,7 @@ def test_training_sees_the_noisy_sums_and_nothing_else_of_a_label(monkeypatch: p
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("network", ["student", "scatter-linear"])
-def test_an_audit_plays_two_worlds_as_far_apart_as_the_ledger_says(
+def test_game_worlds_differ_as_in_the_ledger(
     monkeypatch: pytest.MonkeyPatch, network: str
 ) -> None:
     """A label moves one pass by C = 1/2, except for the rounding margin, under noise of sigma C, sigma = 2."""
@@ -229,34 +223,11 @@ def test_an_audit_plays_two_worlds_as_far_apart_as_the_ledger_says(
 
 
 @pytest.mark.thorough
-def test_the_audit_finds_what_is_accounted_and_refutes_less() -> None:
+def test_audit_bound_is_near_the_account() -> None:
     game = LabelProtocol(epochs=1).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
     found = audit(game, plays=40_000)
     assert game.claimed == pytest.approx(2.0, rel=1e-3) and found.verdict == "not refuted" and found.lower_bound > 0.6
     assert audit(replace(game, claimed=0.4), plays=20_000).verdict == "refuted"
-
-
-@pytest.mark.parametrize(
-    ("budget", "says"),
-    [
-        (Budget(1.0, account="accounted"), "--unit label"),
-        (Budget(1.0, unit=Unit.QUERY), "--unit query"),
-        (Budget(1.0, solve="steps"), "--solve sigma"),
-        (Budget(0.5, solve="none"), "label_epsilon 1 is over --epsilon 0.5"),
-    ],
-)
-def test_budgets_that_labels_cannot_keep_are_refused(budget: Budget, says: str) -> None:
-    with pytest.raises(BenchError, match=says) as caught:
-        LabelProtocol().check(budget, "mnist", 10)
-    assert "\n" not in str(caught.value)
-    with pytest.raises(BenchError, match="no-such-network"):
-        LabelProtocol(network="no-such-network").check(Budget(1.0), "mnist", 10)
-
-
-@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch": -1}, {"clip": 0.0}, {"rate": 0.0}, {"momentum": 1.0}])
-def test_impossible_fields_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        LabelProtocol(**wrong)
 
 
 def accuracy(release: Release) -> float:
@@ -269,7 +240,7 @@ LEARNING = {"epochs": "20", "batch": "0", "rate": "1"}
 
 
 @pytest.mark.parametrize("eps", [math.inf, 2.0])
-def test_toy_classes_are_learnt(eps: float) -> None:
+def test_student_learns_toy_classes(eps: float) -> None:
     release = convert(Budget(eps), toy_private(n=400), **LEARNING)
     assert release.arch == "scatter-linear" and accuracy(release) >= 0.9
     if math.isinf(eps):
@@ -277,11 +248,11 @@ def test_toy_classes_are_learnt(eps: float) -> None:
 
 
 @pytest.mark.thorough
-def test_a_whole_network_is_learnt_without_noise() -> None:
+def test_whole_network_learns_without_noise() -> None:
     release = convert(Budget(math.inf), network="student", epochs="30", batch="20", rate="0.1", clip="5")
     assert release.arch == "shard-cnn" and accuracy(release) >= 0.9
 
 
-def test_labels_that_are_all_noise_teach_nothing() -> None:
+def test_student_of_random_labels_is_at_chance() -> None:
     found = [accuracy(convert(Budget(0.01), toy_private(n=400), seed=s, **LEARNING)) for s in range(3)]
     assert sum(found) / 3 < 0.6

@@ -20,7 +20,7 @@ from bench.testing import context, toy_private
 # Training.
 
 
-def test_the_rate_rises_and_drops() -> None:
+def test_rate_rises_and_drops() -> None:
     method = Rr(warmup=0.1, drop=0.1)
     found = [method.rate_factor(step, 20) for step in (0, 1, 2, 5, 6, 11, 12, 17, 18, 19)]
     assert found == pytest.approx([0.5, 1, 1, 1, 0.1, 0.1, 0.01, 0.01, 0.001, 0.001])
@@ -29,7 +29,7 @@ def test_the_rate_rises_and_drops() -> None:
     assert Rr(warmup=0.0, schedule="constant").rate_factor(3, 4) == 1
 
 
-def test_a_pass_sees_every_record_once_and_only_those_given() -> None:
+def test_pass_has_every_given_record_once() -> None:
     seen: list[Tensor] = []
 
     def loss(logits: Tensor, chosen: Tensor, done: float) -> Tensor:
@@ -47,7 +47,7 @@ def test_a_pass_sees_every_record_once_and_only_those_given() -> None:
     assert not torch.equal(torch.cat(seen[:4]), torch.cat(seen[4:])) and not model.training
 
 
-def test_small_data_sets_are_passed_over_more_often() -> None:
+def test_small_data_sets_get_more_passes() -> None:
     steps: list[float] = []
 
     def loss(logits: Tensor, chosen: Tensor, done: float) -> Tensor:
@@ -60,7 +60,7 @@ def test_small_data_sets_are_passed_over_more_often() -> None:
     assert steps == pytest.approx([step / 7 for step in range(7)])
 
 
-def test_mixing_takes_images_and_losses_in_the_same_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mixup_uses_equal_shares_for_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """A linear model whose loss of record r is r: the mixed loss must be the mixed image's number."""
     images = torch.arange(8, dtype=torch.uint8).view(8, 1, 1, 1) * 30
     model, found = nn.Flatten(), []
@@ -98,7 +98,7 @@ def test_mixing_takes_images_and_losses_in_the_same_shares(monkeypatch: pytest.M
         (Alibi, {"uniform": "1"}),
     ],
 )
-def test_every_option_runs_and_moves_the_result(cls: type[LabelPrivate], given: dict[str, str]) -> None:
+def test_every_option_changes_the_result(cls: type[LabelPrivate], given: dict[str, str]) -> None:
     changed, plain = weights(convert(cls, **given)), weights(convert(cls))
     assert changed.isfinite().all() and not torch.equal(changed, plain)
 
@@ -117,7 +117,7 @@ LEARNING = {"epochs": "6", "batch": "32"}
     ("cls", "given"),
     [(Rr, {}), (Rr, {"loss": "forward"}), (RrDebiased, {}), (Lp2st, {}), (Alibi, {"uniform": "0.2"})],
 )
-def test_labels_that_are_wrong_one_time_in_three_are_learnt_from(
+def test_student_learns_from_one_third_wrong_labels(
     cls: type[LabelPrivate], given: dict[str, str]
 ) -> None:
     """epsilon 2 of 4 classes keeps 71 % of the labels; the classes are a bright corner each."""
@@ -127,7 +127,7 @@ def test_labels_that_are_wrong_one_time_in_three_are_learnt_from(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("cls", METHODS)
-def test_labels_that_are_all_noise_teach_nothing(cls: type[LabelPrivate]) -> None:
+def test_student_of_random_labels_is_at_chance(cls: type[LabelPrivate]) -> None:
     """Two seeds, as the images of a class are similar; the same training reaches 0.9 at epsilon 2."""
     found = [accuracy(convert(cls, Budget(0.01), private=toy_private(n=400), seed=s, **LEARNING)) for s in range(2)]
     assert sum(found) / 2 < 0.6

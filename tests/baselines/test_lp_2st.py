@@ -28,7 +28,7 @@ def test_stages_are_disjoint_and_complete(records: int, share: float) -> None:
     assert records == 4 or not torch.equal(first, again)
 
 
-def test_the_second_stage_asks_with_the_first_models_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_stage_prior_is_the_first_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """The prior sharpened by the temperature, of records that the first stage did not see."""
     priors: list[Tensor] = []
 
@@ -66,7 +66,7 @@ def corners(model: Any, images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("given", [{}, {"select": "false"}, {"resume": "false"}], ids=str)
-def test_the_second_stage_learns_from_both_parts_but_for_unlikely_answers(
+def test_second_stage_leaves_out_unlikely_labels(
     monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
 ) -> None:
     """Return records of the first part whose noisy label is among as many of the likeliest classes as the mean k*."""
@@ -94,7 +94,7 @@ def test_the_second_stage_learns_from_both_parts_but_for_unlikely_answers(
     assert (one is other) == ("resume" not in given), "goes on from the first model, or begins anew"
 
 
-def test_selection_keeps_records_whose_answer_is_likely() -> None:
+def test_selection_keeps_likely_labels() -> None:
     logits = torch.tensor([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0], [1.0, 2.0, 3.0]])
     assert likely(logits, torch.tensor([1, 2, 2]), 2).tolist() == [True, False, True]
     assert likely(logits, torch.tensor([1, 2, 2]), 1).tolist() == [False, False, True]
@@ -111,6 +111,6 @@ def test_selection_keeps_records_whose_answer_is_likely() -> None:
         (math.inf, (0.6, 0.5, 4, 4)),
     ],
 )
-def test_the_papers_settings_of_two_stages(eps: float, expected: tuple[float, ...]) -> None:
+def test_settings_depend_on_epsilon_as_in_the_paper(eps: float, expected: tuple[float, ...]) -> None:
     assert Lp2st()._settings(eps) == expected
     assert Lp2st(share=0.3, temperature=0.9, mixup=0.0)._settings(eps) == (0.3, 0.9, 0.0, 0.0)

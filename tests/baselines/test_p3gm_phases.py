@@ -33,14 +33,14 @@ def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def test_means_start_with_the_deviations_of_the_released_eigenvalues() -> None:
+def test_initial_means_have_eigenvalue_deviations() -> None:
     variances = torch.tensor([0.25, 0.01])
     start = initial_mixture(Projection(torch.zeros(2), 1.0, torch.eye(2), variances), 4000, rng())
     assert start.means.std(0).tolist() == pytest.approx([0.5, 0.1], rel=0.05)
     assert torch.equal(start.variances, variances.expand(4000, 2)) and start.weights.sum().item() == pytest.approx(1)
 
 
-def test_a_component_without_records_keeps_a_hundredth_of_an_even_share() -> None:
+def test_empty_component_keeps_a_small_weight() -> None:
     """All 1,000 codes belong to the first of two components: counts of 1,000 and, held, 1,000 / 2 / 100."""
     codes = 0.01 * torch.randn(1000, 2, generator=rng())
     guess = Mixture(torch.full((2,), 0.5), torch.tensor([[0.0, 0.0], [0.9, 0.0]]), torch.full((2, 2), 0.001))
@@ -48,7 +48,7 @@ def test_a_component_without_records_keeps_a_hundredth_of_an_even_share() -> Non
     assert found.weights.tolist() == pytest.approx([1000 / 1005, 5 / 1005], rel=1e-4)
 
 
-def test_records_are_clipped_at_the_norm_of_uniform_ones_where_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_clipping_norm_is_that_of_uniform_records(monkeypatch: pytest.MonkeyPatch) -> None:
     """d = 16 x 16 pixels and 4 labels: sqrt(260 / 12)."""
     scales: list[float] = []
     real = module.private_components
@@ -63,7 +63,7 @@ def test_records_are_clipped_at_the_norm_of_uniform_ones_where_none_is_given(mon
     assert scales == pytest.approx([math.sqrt(260 / 12), 1.5])
 
 
-def test_the_warm_up_aims_at_codes_mapped_back_to_records() -> None:
+def test_warm_up_targets_are_decoded_codes() -> None:
     """Codes near 0 stand for the mean: a decoder that began elsewhere comes to give it, pixel by pixel."""
     mean = torch.linspace(0.2, 0.9, 16 * 16 + CLASSES)
     projection = Projection(mean, 1.0, torch.eye(len(mean))[:, :4], torch.full((4,), 0.01))
@@ -75,7 +75,7 @@ def test_the_warm_up_aims_at_codes_mapped_back_to_records() -> None:
         assert float((vae.decoder.body(torch.zeros(1, 4))[0] - mean).abs().max()) < 0.05
 
 
-def test_a_records_draw_is_its_own_whoever_else_is_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_draw_of_a_record_is_independent_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     """Row i of what is drawn for all 80 records goes with record i, in every step."""
     drawn: list[Tensor] = []
     chosen: list[Tensor] = []

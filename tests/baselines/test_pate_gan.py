@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from dp_accounting import GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent
+from dp_accounting import GaussianDpEvent, LaplaceDpEvent
 from torch import Tensor
 
 from baselines.pate_gan.networks import LabelledPerceptron, Perceptrons
@@ -23,7 +23,6 @@ from bench.errors import BenchError
 from bench.gan.teacher_batches import TeacherBatches
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
-from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 INPUTS = math.prod(SHAPE) + CLASSES
@@ -56,7 +55,7 @@ def of_each(teachers: Perceptrons) -> list[Tensor]:
     return list(torch.cat([p.detach().flatten(1) for p in teachers.parameters()], 1))
 
 
-def test_draws_stay_in_their_part_and_are_even() -> None:
+def test_batches_are_uniform_within_their_part() -> None:
     images, labels = toy_private()
     parts = [np.array([3, 5, 70]), np.array([1]), np.arange(20, 60)]
     drawn = TeacherBatches(images, labels, CLASSES, parts).draw(6000, torch.Generator().manual_seed(0))
@@ -66,7 +65,7 @@ def test_draws_stay_in_their_part_and_are_even() -> None:
         assert (counts - 6000 / len(part)).abs().max() < 6 * math.sqrt(6000 / len(part))
 
 
-def test_a_teachers_batch_is_its_own_records_with_their_labels() -> None:
+def test_teacher_batch_has_its_records_and_labels() -> None:
     images, labels = toy_private()
     batch = TeacherBatches(images, labels, CLASSES, [np.array([7]), np.array([9])])(3, torch.Generator())
     assert batch.shape == (2, 3, INPUTS)
@@ -76,7 +75,7 @@ def test_a_teachers_batch_is_its_own_records_with_their_labels() -> None:
 
 
 @pytest.mark.parametrize("change", ["pixels", "label", "removed"])
-def test_a_record_reaches_no_teacher_but_that_of_its_part(change: str) -> None:
+def test_record_changes_only_the_teacher_of_its_part(change: str) -> None:
     """After several rounds with the same answers to the student, only teacher 1 of 3 has other weights."""
     images, labels = toy_private()
     parts = [np.arange(30), np.arange(30, 50), np.arange(50, 80)]
@@ -96,7 +95,7 @@ def test_a_record_reaches_no_teacher_but_that_of_its_part(change: str) -> None:
     assert [torch.equal(a, b) for a, b in zip(*ends, strict=True)] == [True, False, True]
 
 
-def test_a_part_without_a_record_teaches_from_generated_images_alone() -> None:
+def test_empty_part_uses_only_generated_images() -> None:
     images, labels = toy_private()
     ends = []
     for seen in (images, 255 - images):
@@ -107,7 +106,7 @@ def test_a_part_without_a_record_teaches_from_generated_images_alone() -> None:
     assert ends[0][1].isfinite().all()
 
 
-def test_the_split_is_by_hash_of_the_record_alone() -> None:
+def test_split_depends_only_on_the_record_hash() -> None:
     """Removing a record moves no other one; every record is with exactly one teacher."""
     images, _ = toy_private()
     parts = by_hash(images, 4, 1)
@@ -117,7 +116,7 @@ def test_the_split_is_by_hash_of_the_record_alone() -> None:
     assert [[row for row in part.tolist() if row != 40] for part in parts] == moved
 
 
-def test_teachers_are_told_apart_and_their_votes_counted() -> None:
+def test_teachers_are_independent_and_votes_counted() -> None:
     torch.manual_seed(0)
     teachers, x = Perceptrons(5, 4, 2, 3), labelled(7, 4, 2)
     logits = teachers(x)
@@ -130,7 +129,7 @@ def test_teachers_are_told_apart_and_their_votes_counted() -> None:
     assert votes[:, 1].tolist() == (logits.sigmoid() > 0.5).sum(0).tolist() and (votes.sum(1) == 5).all()
 
 
-def test_the_gradient_at_an_image_depends_on_its_label() -> None:
+def test_image_gradient_depends_on_the_label() -> None:
     """Also with thousands of pixels, where one more input for the label has almost no weight."""
     torch.manual_seed(0)
     pixels, student = torch.rand(8, 12_288, requires_grad=True), Perceptrons(1, 12_288, 2, 16)
@@ -141,7 +140,7 @@ def test_the_gradient_at_an_image_depends_on_its_label() -> None:
     assert F.cosine_similarity(*of_label).abs().max() < 0.9
 
 
-def test_one_teachers_change_moves_two_counts_by_one() -> None:
+def test_one_teacher_moves_two_counts_by_one() -> None:
     torch.manual_seed(0)
     teachers, x = Perceptrons(5, 4, 2, 3), labelled(200, 4, 2)
     before = teachers.votes(x)
@@ -153,7 +152,7 @@ def test_one_teachers_change_moves_two_counts_by_one() -> None:
 
 
 @LAWS
-def test_the_ledger_has_every_query(votes: Any) -> None:
+def test_ledger_has_every_query(votes: Any) -> None:
     """Rounds x n_S x m queries, one vote of each moves: 2 over b in L1, sqrt(2) over sigma in L2."""
     images, labels = toy_private()
     method = smoke(votes=votes, steps="4", student_steps="2", scale="9")
@@ -164,7 +163,7 @@ def test_the_ledger_has_every_query(votes: Any) -> None:
 
 
 @LAWS
-def test_noise_on_the_votes_is_what_the_ledger_says(votes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vote_noise_is_that_of_the_ledger(votes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, float, str]] = []
     counts = Aggregation.counts
 
@@ -182,7 +181,7 @@ def test_noise_on_the_votes_is_what_the_ledger_says(votes: Any, monkeypatch: pyt
     assert entry.event.noise_multiplier == pytest.approx(made.solved["scale"] / reach)
 
 
-def test_the_students_targets_by_hand() -> None:
+def test_student_targets_by_hand() -> None:
     images, labels = toy_private()
     counts = torch.tensor([[1.0, 2.0], [2.5, 0.5], [-1.0, 8.0]])
     parts = [np.arange(40), np.arange(40, 80), np.arange(0)]
@@ -191,7 +190,7 @@ def test_the_students_targets_by_hand() -> None:
     assert share.tolist() == pytest.approx([0.5 + 1 / 6, 0.5 - 2 / 6, 0.5 + 9 / 6])
 
 
-def test_without_noise_the_student_gets_the_teachers_majority() -> None:
+def test_noiseless_targets_are_the_majority() -> None:
     """One update by hand: binary cross-entropy to the majority, by Adam's first step of the full rate."""
     images, labels = toy_private()
     played = game(smoke(), [np.arange(40), np.arange(40, 60), np.arange(60, 80)], images, labels)
@@ -209,7 +208,7 @@ def test_without_noise_the_student_gets_the_teachers_majority() -> None:
     assert played.queries == 8
 
 
-def test_a_teachers_update_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_teacher_step_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """-log T(x) - log(1 - T(u)) of each teacher's own x and the u of all, by Adam's first step of the full rate."""
     images, labels = toy_private()
     played = game(smoke(), [np.arange(40), np.arange(40, 80)], images, labels)
@@ -230,7 +229,7 @@ def test_a_teachers_update_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
         assert torch.allclose((now - was)[clear], -played.by.teacher_rate * slope[clear].sign(), rtol=0.01)
 
 
-def test_a_round_is_so_many_updates_of_teachers_student_and_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_round_has_the_number_of_updates_of_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = toy_private()
     played = game(smoke(teacher_steps="3", student_steps="2"), [np.arange(80)], images, labels)
     done: list[str] = []
@@ -241,7 +240,7 @@ def test_a_round_is_so_many_updates_of_teachers_student_and_generator(monkeypatc
     assert done == ["teacher"] * 3 + ["student"] * 2 + ["generator"]
 
 
-def test_generated_images_are_of_the_labels_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generated_images_have_the_returned_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = toy_private()
     played = game(smoke(batch="12"), [np.arange(80)], images, labels)
     asked: list[Tensor] = []
@@ -256,7 +255,7 @@ def test_generated_images_are_of_the_labels_beside_them(monkeypatch: pytest.Monk
     assert len(asked[0].unique()) == CLASSES and torch.equal(made[:, -CLASSES:].argmax(1), asked[0])
 
 
-def test_each_update_of_the_student_asks_about_fresh_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_student_updates_query_new_images(monkeypatch: pytest.MonkeyPatch) -> None:
     images, labels = toy_private()
     played = game(smoke(student_steps="3"), [np.arange(80)], images, labels)
     asked: list[Tensor] = []
@@ -265,7 +264,7 @@ def test_each_update_of_the_student_asks_about_fresh_images(monkeypatch: pytest.
     assert len(asked) == 3 and not any(torch.equal(a, b) for a, b in pairwise(asked))
 
 
-def test_teachers_have_a_rate_of_their_own() -> None:
+def test_teachers_have_a_separate_rate() -> None:
     images, labels = toy_private()
     played = game(smoke(teacher_rate="0.003", rate="0.02"), [np.arange(80)], images, labels)
     for optimiser, network, rate in (
@@ -277,7 +276,7 @@ def test_teachers_have_a_rate_of_their_own() -> None:
         assert group["lr"] == rate and all(a is b for a, b in zip(group["params"], network.parameters(), strict=True))
 
 
-def test_exploration_moves_pixels_alone_and_costs_no_query() -> None:
+def test_exploration_moves_only_pixels() -> None:
     images, labels = toy_private()
     played = game(smoke(explore="0.5", batch="2000"), [np.arange(80)], images, labels)
     u = torch.cat([torch.full((2000, INPUTS - CLASSES), 0.5), torch.eye(CLASSES).repeat(500, 1)], 1)
@@ -289,7 +288,7 @@ def test_exploration_moves_pixels_alone_and_costs_no_query() -> None:
 
 
 @pytest.mark.parametrize("loss", ["saturating", "non-saturating"])
-def test_the_generator_learns_to_pass(loss: str) -> None:
+def test_generator_raises_the_score_of_the_student(loss: str) -> None:
     """A fixed student that calls bright images real: the generator's images become brighter."""
     images, labels = toy_private()
     played = game(smoke(loss=loss, rate="0.01"), [np.arange(80)], images, labels)
@@ -306,13 +305,13 @@ def test_the_generator_learns_to_pass(loss: str) -> None:
 
 
 @pytest.mark.parametrize(("queries", "scale"), [(100, 98), (1000, 310)])
-def test_the_scale_that_laplace_votes_need_at_epsilon_1(queries: int, scale: float) -> None:
+def test_laplace_scale_at_epsilon_1(queries: int, scale: float) -> None:
     """The moments accountant's, of PATE's card."""
     plan = PateGan(steps=1, batch=queries).calibrate(Budget(1.0))
     assert plan.aggregation.scale == pytest.approx(scale, rel=0.01)
 
 
-def test_the_exact_sigma_of_gaussian_votes() -> None:
+def test_exact_sigma_of_gaussian_votes() -> None:
     """500 queries at epsilon 10: sqrt(2 500) / mu, mu^2 = 4.002."""
     plan = PateGan(steps=1, batch=500, votes="gaussian").calibrate(Budget(10.0, account="accounted"))
     assert plan.aggregation.scale == pytest.approx(math.sqrt(1000 / 4.002), rel=1e-3)
@@ -322,7 +321,7 @@ def test_the_exact_sigma_of_gaussian_votes() -> None:
 @pytest.mark.parametrize("against", ["claimed", "accounted"])
 @pytest.mark.parametrize("solved", ["sigma", "steps"])
 @LAWS
-def test_the_budget_is_met_and_nearly_spent(votes: Any, against: Any, solved: Any) -> None:
+def test_budget_is_met_and_nearly_spent(votes: Any, against: Any, solved: Any) -> None:
     budget = Budget(3.0, account=against, solve=solved)
     method = replace(smoke(), votes=votes, scale=20.0, batch=1)
     plan, delta = method.calibrate(budget), budget.delta
@@ -332,42 +331,9 @@ def test_the_budget_is_met_and_nearly_spent(votes: Any, against: Any, solved: An
     assert 0.95 * 3.0 < (claimed if against == "claimed" else proved) <= 3.0
 
 
-def test_steps_are_whole_rounds() -> None:
+def test_solved_steps_are_whole_rounds() -> None:
     method = smoke(scale="40", student_steps="3")
     plan = method.calibrate(Budget(3.0, solve="steps"))
     assert plan.queries % 24 == 0 and plan.candidates == plan.queries > 0
     with pytest.raises(BenchError, match="fewer than the 24 of one round"):
         replace(method, scale=10.0).calibrate(Budget(1.0, solve="steps"))
-
-
-def test_an_infinite_budget_has_no_noise_and_proves_nothing() -> None:
-    images, labels = toy_private()
-    made = smoke().synthesise(images, labels, toy_teacher(), Budget(math.inf), context())
-    assert made.ledger.entries(Unit.EXAMPLE)[0].event == NonPrivateDpEvent()
-    assert math.isinf(made.claim.epsilon) and made.solved["scale"] == 0
-
-
-@pytest.mark.thorough
-def test_an_audit_does_not_refute_what_is_accounted_and_would_refute_a_third() -> None:
-    made = smoke(steps="1", batch="1").game(Budget(4.0), "toy", CLASSES)
-    assert made.accounted <= made.claimed <= 4.0
-    assert audit(made, 60_000).verdict == "not refuted"
-    assert audit(replace(made, claimed=made.accounted / 3), 60_000).verdict == "refuted"
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("teachers", 0), ("steps", 0), ("scale", -1.0), ("rate", 0.0), ("votes", "cauchy"), ("target_estimator", "mean"),
-     ("loss", "hinge"), ("explore", -0.1), ("scale", math.nan), ("width", 0), ("passes", 0)],
-)  # fmt: skip
-def test_bad_values_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{name} is"):
-        PateGan(**{name: value})
-
-
-def test_more_teachers_than_records_are_refused() -> None:
-    images, labels = toy_private(n=8)
-    with pytest.raises(BenchError, match="9 teachers for 8 private records"):
-        smoke(teachers="9").synthesise(images, labels, toy_teacher(), Budget(1.0), context())
-    with pytest.raises(BenchError, match="--unit query"):
-        smoke().check(Budget(3.0, unit=Unit.QUERY), "toy", CLASSES)

@@ -26,7 +26,7 @@ from bench.testing import CLASSES
 
 
 @pytest.mark.parametrize(("queries", "golden"), [(100, 5.30), (1000, 20.76)])
-def test_the_claim_of_laplace_votes(queries: int, golden: float) -> None:
+def test_claim_of_laplace_votes(queries: int, golden: float) -> None:
     """e0 = 1/10; slope s = n e0^2 / 2; s (l + 1) + log(1e5) / l, at l = 5 for 100 queries and 2 for 1000."""
     method = paper(Pate, query_count=str(queries))
     claim = method.claim(method.plan(FIELDS, "mnist"), 1e-5)
@@ -38,7 +38,7 @@ def test_the_claim_of_laplace_votes(queries: int, golden: float) -> None:
 
 
 @pytest.mark.parametrize(("answers", "golden"), [(286, 3.17), (640, 4.78)])
-def test_the_claim_of_gaussian_votes(answers: int, golden: float) -> None:
+def test_claim_of_gaussian_votes(answers: int, golden: float) -> None:
     method = paper(PateGnmax, answers=str(answers))
     plan = method.plan(FIELDS, "mnist")
     assert plan.aggregation.threshold == 200 and plan.aggregation.threshold_scale == 150
@@ -48,7 +48,7 @@ def test_the_claim_of_gaussian_votes(answers: int, golden: float) -> None:
 @pytest.mark.parametrize(
     ("queries", "target", "scale"), [(100, 1, 98), (100, 10, 11.4), (500, 1, 219), (500, 10, 25.5), (1000, 10, 36)]
 )
-def test_the_scale_that_laplace_votes_need(queries: int, target: float, scale: float) -> None:
+def test_laplace_scale_for_a_budget(queries: int, target: float, scale: float) -> None:
     plan = paper(Pate, query_count=str(queries)).plan(Budget(target), "mnist")
     assert plan.aggregation.scale == pytest.approx(scale, rel=0.01)
 
@@ -57,14 +57,14 @@ def test_the_scale_that_laplace_votes_need(queries: int, target: float, scale: f
     ("account", "target", "sigma"),
     [("claimed", 1, 69), ("claimed", 10, 8), ("accounted", 1, 52.8), ("accounted", 10, 7.1)],
 )
-def test_the_sigma_that_gaussian_votes_need(account: Any, target: float, sigma: float) -> None:
+def test_gaussian_sigma_for_a_budget(account: Any, target: float, sigma: float) -> None:
     """100 queries of plain GNMax: by the paper's conversion, and exactly (sigma = sqrt(200) / mu)."""
     method = paper(PateGnmax, threshold="0", query_count="100")
     plan = method.plan(Budget(target, account=account), "mnist")
     assert plan.aggregation.scale == pytest.approx(sigma, rel=0.02)
 
 
-def test_the_claim_is_no_smaller_than_what_is_proved_and_images_cost_nothing() -> None:
+def test_claim_is_at_least_the_account() -> None:
     for cls in (Pate, PateGnmax):
         method = smoke(cls)
         plan = method.plan(FIELDS, "toy")
@@ -76,7 +76,7 @@ def test_the_claim_is_no_smaller_than_what_is_proved_and_images_cost_nothing() -
 @pytest.mark.parametrize("against", ["claimed", "accounted"])
 @pytest.mark.parametrize("images", ["public", "strokes"])
 @BOTH
-def test_the_budget_is_met_and_nearly_spent(cls: type[Any], images: str, against: Any) -> None:
+def test_budget_is_met_and_nearly_spent(cls: type[Any], images: str, against: Any) -> None:
     budget = Budget(3.0, account=against)
     release = convert(cls, budget, images=images, query_count="4", **({"answers": "3"} if cls is PateGnmax else {}))
     check_budget(release.ledger, release.claim, budget)
@@ -88,21 +88,21 @@ def test_the_budget_is_met_and_nearly_spent(cls: type[Any], images: str, against
 
 
 @BOTH
-def test_a_claim_holds_at_the_delta_asked_for(cls: type[Any]) -> None:
+def test_claim_uses_the_budgets_delta(cls: type[Any]) -> None:
     release = convert(cls, Budget(3.0, 1e-7))
     assert release.claim is not None and release.claim.delta == 1e-7
     assert 0.99 * 3 < release.claim.epsilon <= 3
     assert account(release.ledger, Unit.EXAMPLE, 1e-7).epsilon <= release.claim.epsilon
 
 
-def test_the_ledger_of_laplace_votes() -> None:
+def test_ledger_of_laplace_votes() -> None:
     """12 responses at scale 20, of which one vote changes: L1 sensitivity 2."""
     method = smoke(Pate, scale="20", query_count="12")
     (votes,) = method.ledger(method.plan(FIELDS, "toy")).entries(Unit.EXAMPLE)
     assert (votes.event, votes.count) == (LaplaceDpEvent(10.0), 12)
 
 
-def test_the_threshold_is_charged_for_every_image_asked_about() -> None:
+def test_threshold_is_charged_for_every_query() -> None:
     """16 images at sigma_1 = 15, 8 answers at sigma_2 = 4: mu^2 = 16 / 225 + 8 * 2 / 16."""
     method = smoke(PateGnmax, scale="4", query_count="16", answers="8")
     ledger = method.ledger(method.plan(FIELDS, "toy"))
@@ -115,7 +115,7 @@ def test_the_threshold_is_charged_for_every_image_asked_about() -> None:
 
 
 @pytest.mark.parametrize("given", [{}, {"threshold": "0"}, {"threshold": "0.9"}, {"answers": "1"}])
-def test_votes_are_asked_exactly_as_often_as_charged(given: dict[str, str]) -> None:
+def test_votes_are_drawn_as_often_as_charged(given: dict[str, str]) -> None:
     of = toy()
     answers = {} if given.get("threshold") == "0" else {"answers": "8"}  # plain GNMax answers all queries
     release = convert(PateGnmax, of=of, **({"query_count": "16"} | answers | given))
@@ -125,14 +125,14 @@ def test_votes_are_asked_exactly_as_often_as_charged(given: dict[str, str]) -> N
     assert release.solved["answered"] <= entries["noisy votes"] == release.solved["answers"]
 
 
-def test_laplace_votes_are_asked_exactly_as_often_as_charged() -> None:
+def test_laplace_votes_are_drawn_as_often_as_charged() -> None:
     of = toy()
     release = convert(Pate, of=of, query_count="17")
     assert asked(of) == 17 == release.ledger.entries(Unit.EXAMPLE)[0].count == release.solved["answered"]
 
 
 @BOTH
-def test_the_noise_of_the_votes_is_what_the_ledger_says(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vote_noise_is_that_of_the_ledger(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[float] = []
 
     def votes(plan: Any, *given: Any) -> Any:
@@ -151,7 +151,7 @@ def test_the_noise_of_the_votes_is_what_the_ledger_says(cls: type[Any], monkeypa
 
 @pytest.mark.thorough
 @BOTH
-def test_an_audit_does_not_refute_one_query_and_refutes_a_third_of_it(cls: type[Any]) -> None:
+def test_audit_refutes_only_a_third_of_the_claim(cls: type[Any]) -> None:
     game = smoke(cls, query_count="8", **({"answers": "8"} if cls is PateGnmax else {})).game(
         Budget(30.0), "toy", CLASSES
     )
@@ -160,7 +160,7 @@ def test_an_audit_does_not_refute_one_query_and_refutes_a_third_of_it(cls: type[
 
 
 @BOTH
-def test_the_diagnostic_is_asked_for_and_changes_nothing_else(cls: type[Any]) -> None:
+def test_diagnostic_does_not_change_the_release(cls: type[Any]) -> None:
     plain, asked_for = (convert(cls, FIELDS, diagnostic=flag) for flag in ("false", "true"))
     assert DIAGNOSTIC == "data_dependent_epsilon_diagnostic" and DIAGNOSTIC not in plain.solved
     rest = {name: value for name, value in asked_for.solved.items() if name != DIAGNOSTIC}
@@ -172,7 +172,7 @@ def test_the_diagnostic_is_asked_for_and_changes_nothing_else(cls: type[Any]) ->
 
 
 @BOTH
-def test_the_papers_unanimous_votes_cost_less_than_the_claim(cls: type[Any]) -> None:
+def test_unanimous_votes_cost_less_than_the_claim(cls: type[Any]) -> None:
     """240 of 250 teachers agree: far below the data-independent 5.30 and 3.17."""
     method = paper(cls)
     plan = method.plan(FIELDS, "mnist")
@@ -182,7 +182,7 @@ def test_the_papers_unanimous_votes_cost_less_than_the_claim(cls: type[Any]) -> 
 
 
 @BOTH
-def test_even_votes_cost_what_the_claim_says_for_all_that_are_asked(cls: type[Any]) -> None:
+def test_uniform_votes_cost_the_claim(cls: type[Any]) -> None:
     """A tenth of 250 teachers for each class, and a threshold at a tenth: nothing is learnt from looking at votes."""
     method = paper(cls, **({"threshold": "0.1"} if cls is PateGnmax else {}))
     plan = method.plan(FIELDS, "mnist")

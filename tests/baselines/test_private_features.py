@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 import torch
+from baseline_runs import ForbiddenTeacher
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from dp_accounting.pld import PLDAccountant
-from torch import Tensor, nn
 
 from baselines.dp_teacher import DpTeacher
 from baselines.private_features import PrivateFeatures
 from bench import nets
 from bench.api import Release, Teacher
-from bench.config import configure, default_variant
+from bench.config import configure
 from bench.dp_training.fixed_features import features_of, kept_features, unit_rows
 from bench.dp_training.head_accounting import Spending, calibrated
-from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
@@ -33,16 +32,11 @@ MU = {1.0: 0.26805, 3.0: 0.71912, 8.0: 1.66603}
 FIELDS = Spending(steps=60, multiplier=1.0, share=0.2, neighbours="add-or-remove")
 
 
-class Untouchable(nn.Module):
-    """A teacher that must not be queried."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the undefended teacher was asked")
-
-
 def toy(n: int = 200, shape: tuple[int, int, int] = SHAPE) -> Teacher:
     images, labels = toy_private(0, n)
-    return Teacher(Untouchable(), "datalens", shape, CLASSES, "toy", (images.expand(-1, *shape).contiguous(), labels))
+    return Teacher(
+        ForbiddenTeacher(), "datalens", shape, CLASSES, "toy", (images.expand(-1, *shape).contiguous(), labels)
+    )
 
 
 def convert(budget: Budget, teacher: Teacher | None = None, **given: Any) -> Release:
@@ -66,7 +60,7 @@ def pld(*multipliers: tuple[float, int]) -> float:
 @pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", MU)
 @pytest.mark.parametrize(("share", "images"), [(0.0, 0.0), (0.2, 0.0), (0.2, 0.3), (0.0, 0.3)])
-def test_gaussians_add_up_to_one_mu_as_loss_distributions_say(epsilon: float, share: float, images: float) -> None:
+def test_gaussians_compose_to_one_mu(epsilon: float, share: float, images: float) -> None:
     mu = MU[epsilon]
     multiplier = math.sqrt(60 / (1 - share - images)) / mu
     spending = replace(FIELDS, share=share, images=images, multiplier=multiplier)
@@ -82,7 +76,7 @@ def test_gaussians_add_up_to_one_mu_as_loss_distributions_say(epsilon: float, sh
 @pytest.mark.parametrize("epsilon", MU)
 @pytest.mark.parametrize("neighbours", ["add-or-remove", "replace"])
 @pytest.mark.parametrize("solve", ["sigma", "steps"])
-def test_the_budget_is_met_and_hardly_missed(epsilon: float, neighbours: Any, solve: Any) -> None:
+def test_budget_is_met_and_nearly_spent(epsilon: float, neighbours: Any, solve: Any) -> None:
     fields = replace(FIELDS, neighbours=neighbours, multiplier=40.0)
     spending = calibrated(fields, Budget(epsilon, DELTA, solve=solve))
     assert epsilon * 0.97 < spending.epsilon(DELTA) <= epsilon
@@ -91,14 +85,14 @@ def test_the_budget_is_met_and_hardly_missed(epsilon: float, neighbours: Any, so
     assert left == spending.epsilon(DELTA) if neighbours == "add-or-remove" else left < spending.epsilon(DELTA)
 
 
-def test_replaced_records_have_their_own_sensitivities() -> None:
+def test_replaced_records_have_larger_sensitivities() -> None:
     spending = replace(FIELDS, neighbours="replace", images=0.3)
     assert spending.gradient_noise(0.3) == 2 * 0.3 * spending.multiplier
     assert spending.moment_noise == pytest.approx(math.sqrt(2) * spending.moment_multiplier)
     assert spending.images_noise == pytest.approx(math.sqrt(2) * spending.images_multiplier)
 
 
-def test_no_noise_proves_nothing() -> None:
+def test_noiseless_release_has_infinite_epsilon() -> None:
     spending = calibrated(FIELDS, Budget(math.inf))
     assert all(isinstance(entry.event, NonPrivateDpEvent) for entry in spending.ledger().entries())
     assert math.isinf(spending.mu) and math.isinf(spending.epsilon(DELTA))
@@ -114,7 +108,7 @@ def test_no_noise_proves_nothing() -> None:
         ({"whitening": "none"}, 1),
     ],
 )
-def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawn_noise_is_that_of_the_ledger(given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
     budget, trace = Budget(3.0), Trace(0)
     ctx = context()
     monkeypatch.setattr(type(ctx), "privacy_noise", lambda _self, _name: Witness(trace, 1))
@@ -128,7 +122,7 @@ def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, mon
     check_budget(release.ledger, release.claim, replace(budget, account="accounted"))
 
 
-def test_the_whitening_and_the_gradients_have_streams_of_their_own() -> None:
+def test_privacy_noise_streams_are_distinct() -> None:
     ctx = asking_context()
     configure(PrivateFeatures, "smoke", {"whitening": "private"}, "method").convert(toy(), "datalens", Budget(3.0), ctx)
     assert len(ctx.asked) == len(set(ctx.asked)) == 2, "two streams with the same draws"
@@ -136,7 +130,7 @@ def test_the_whitening_and_the_gradients_have_streams_of_their_own() -> None:
 
 @pytest.mark.parametrize("cls", [PrivateFeatures, DpTeacher])
 @pytest.mark.parametrize("epsilon", [0.25, 0.5])
-def test_a_solved_number_of_steps_is_the_number_taken(
+def test_solved_steps_are_the_steps_taken(
     cls: type[Any], epsilon: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At z = 30 they are fewer than the field's 120, which a former version used at any cost."""
@@ -152,7 +146,7 @@ def test_a_solved_number_of_steps_is_the_number_taken(
     assert len(trace.steps) == second_moment.count + gradients.count
 
 
-def test_features_are_computed_once_for_the_same_images_and_are_rows_of_norm_one() -> None:
+def test_features_are_cached_rows_of_norm_one() -> None:
     ctx, (images, _) = context(), toy_private()
     network = nets.build("wavelet-linear", SHAPE, CLASSES)
     first, again = (kept_features(network, "wavelet-linear", images, ctx) for _ in range(2))
@@ -162,7 +156,7 @@ def test_features_are_computed_once_for_the_same_images_and_are_rows_of_norm_one
     assert float(unit_rows(first, ctx.device).double().norm(dim=1).max()) <= 1 + 1e-6
 
 
-def test_features_are_float32_whatever_is_asked_around_them() -> None:
+def test_features_are_float32_under_autocast() -> None:
     ctx, (images, _) = context(), toy_private()
     network = nets.build("wavelet-linear", SHAPE, CLASSES)
     plain = features_of(network, images, ctx)
@@ -177,7 +171,7 @@ def test_features_are_float32_whatever_is_asked_around_them() -> None:
      {"whitening": "none"}, {"neighbours": "replace"}, {"average": 0.5}],
     ids=str,
 )  # fmt: skip
-def test_it_learns_toy_classes_and_can_be_rebuilt(given: dict[str, Any]) -> None:
+def test_head_learns_toy_classes_and_can_be_rebuilt(given: dict[str, Any]) -> None:
     release = convert(Budget(8.0), steps=30, **given)
     assert accuracy(release) > 0.9
     rebuilt = nets.build(release.arch, SHAPE, CLASSES)
@@ -187,12 +181,12 @@ def test_it_learns_toy_classes_and_can_be_rebuilt(given: dict[str, Any]) -> None
 
 
 @pytest.mark.thorough
-def test_colour_is_mirrored_and_whitened_by_drawings() -> None:
+def test_colour_images_use_public_whitening() -> None:
     release = convert(Budget(8.0), toy(shape=(3, 16, 16)))
     assert release.arch == "wavelet-linear-mirrored" and len(release.ledger.entries()) == 1
 
 
-def test_the_rate_follows_from_the_noise_on_a_logit() -> None:
+def test_rate_follows_from_the_logit_noise() -> None:
     """n = 50,000 at epsilon 1: 0.75 n mu / 120, shared with the second moment; never above 400."""
     mu = MU[1.0] * math.sqrt(0.8)
     head = PrivateFeatures().head(50_000, 120, mu)
@@ -204,7 +198,7 @@ def test_the_rate_follows_from_the_noise_on_a_logit() -> None:
 
 
 @pytest.mark.thorough
-def test_an_audit_refutes_half_of_the_noise_and_a_third_of_the_epsilon_but_not_the_step(
+def test_audit_refutes_only_halved_noise_or_epsilon(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The game is a single step that uses the whole budget."""
@@ -217,22 +211,8 @@ def test_an_audit_refutes_half_of_the_noise_and_a_third_of_the_epsilon_but_not_t
     assert audit(game, plays=40_000, seed=0).verdict == "accountant refuted"
 
 
-def test_an_audit_plays_the_step_of_the_data_sets_own_whitening() -> None:
+def test_game_uses_the_whitening_of_the_data_set() -> None:
     grey, colour = (PrivateFeatures().game(Budget(1.0), name, CLASSES) for name in ("mnist", "cifar10"))
     shown = [game.play(False, 2, torch.Generator().manual_seed(0)).shape[1] for game in (grey, colour)]
     assert shown[0] > shown[1], "the noisy second moment of private whitening is played beside the step"
     assert grey.accounted > colour.accounted, "and it is accounted"
-
-
-@pytest.mark.parametrize(
-    "given", [{"share": 1.0}, {"share": 0.0}, {"kappa": 0.0}, {"steps": 0}, {"clip": 0.0}, {"momentum": 1.0}], ids=str
-)
-def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
-    with pytest.raises((ValueError, BenchError), match=next(iter(given))):
-        PrivateFeatures(**given)  # type: ignore[arg-type]
-
-
-def test_another_unit_is_refused_before_anything_is_trained() -> None:
-    with pytest.raises(BenchError, match="per example"):
-        PrivateFeatures().check(Budget(1.0, unit=Unit.LABEL), "mnist", 10)
-    assert default_variant(PrivateFeatures) == "own"

@@ -31,7 +31,7 @@ def synthesise(plugin: Psg) -> None:
 
 
 @pytest.mark.parametrize(("start", "mean", "deviation"), [("noise", 0.2, 0.7), ("black", 0.0, 0.07)])
-def test_the_set_starts_around_the_mean_or_nearly_black(start: Any, mean: float, deviation: float) -> None:
+def test_set_starts_as_noise_or_nearly_black(start: Any, mean: float, deviation: float) -> None:
     """In pixels: 0.2 + 0.7 x the network's input."""
     drawn = method(start=start, mean=0.2, std=0.7)._start((40, *SHAPE), torch.Generator().manual_seed(0))
     pixels = 0.2 + 0.7 * drawn.detach()
@@ -61,7 +61,7 @@ def test_steps_on_the_set_have_momentum() -> None:
     assert synthetic.item() == pytest.approx(-0.1 - 0.16)
 
 
-def test_every_gradient_is_used_once_and_once_in_each_replay_while_the_rate_falls(
+def test_gradients_are_used_once_per_replay(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four gradients and two replays: twelve steps, of which the share i / 12 is done."""
@@ -79,7 +79,7 @@ def test_every_gradient_is_used_once_and_once_in_each_replay_while_the_rate_fall
     assert len(set(first)) == 4 and sorted(first) == sorted(again) == sorted(last)
 
 
-def test_between_states_the_network_makes_the_inner_passes_over_the_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_makes_inner_passes_between_states(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two networks of three states each: two trainings of either, of five passes."""
     passes: list[tuple[int, float]] = []
 
@@ -91,7 +91,7 @@ def test_between_states_the_network_makes_the_inner_passes_over_the_set(monkeypa
     assert passes == [(5, 0.3)] * 4
 
 
-def test_the_student_on_the_set_learns_with_the_papers_weight_decay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_student_training_has_weight_decay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too little to be seen in a few steps: 0.01 * 5e-4 of a weight in each."""
     options: list[tuple[float, float]] = []
 

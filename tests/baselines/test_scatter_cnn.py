@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from baseline_runs import ForbiddenTeacher
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-from torch import nn
 
 from baselines.scatter_cnn import NAME, ScatterCnn, scatter_cnn
 from bench import nets
@@ -20,15 +20,8 @@ from bench.privacy.accountant import account
 from bench.testing import CLASSES, SHAPE, context, toy_private
 
 
-class Untouchable(nn.Module):
-    """A teacher that must not be queried."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise AssertionError("the undefended teacher was asked")
-
-
 def toy(n: int = 200) -> Teacher:
-    return Teacher(Untouchable(), "datalens", SHAPE, CLASSES, "toy", toy_private(0, n))
+    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", toy_private(0, n))
 
 
 def convert(budget: Budget, **given: str) -> Release:
@@ -42,7 +35,7 @@ def convert(budget: Budget, **given: str) -> Release:
         ((3, 32, 32), (243 * 9 + 1) * 64 + (64 * 9 + 1) * 64 + (64 * 16 + 1) * 10),
     ],
 )
-def test_it_is_the_papers_network(shape: tuple[int, int, int], weights: int) -> None:
+def test_network_is_the_papers(shape: tuple[int, int, int], weights: int) -> None:
     network, trained = scatter_cnn(shape, 10)
     assert sum(p.numel() for p in network.parameters()) == sum(p.numel() for p in trained.parameters()) == weights
     assert network(torch.rand(2, *shape)).shape == (2, 10)
@@ -50,7 +43,7 @@ def test_it_is_the_papers_network(shape: tuple[int, int, int], weights: int) -> 
     assert all(a is b for a, b in zip(own, other, strict=True)), "the same modules"
 
 
-def test_gradients_on_features_are_those_on_images() -> None:
+def test_feature_gradients_equal_image_gradients() -> None:
     torch.manual_seed(0)
     network, trained = scatter_cnn(SHAPE, CLASSES)
     images, labels = toy_private(0, 12)
@@ -68,7 +61,7 @@ def test_gradients_on_features_are_those_on_images() -> None:
 
 
 @pytest.mark.thorough
-def test_claim_and_account_are_the_poisson_sampled_gaussians_of_its_steps() -> None:
+def test_ledger_has_the_sampled_gaussians_of_its_steps() -> None:
     release = convert(Budget(2.0), batch="20", steps="7")
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
     assert isinstance(entry.event, PoissonSampledDpEvent) and isinstance(entry.event.event, GaussianDpEvent)
@@ -79,7 +72,7 @@ def test_claim_and_account_are_the_poisson_sampled_gaussians_of_its_steps() -> N
 
 
 @pytest.mark.thorough
-def test_without_noise_it_learns() -> None:
+def test_noiseless_training_learns_toy_classes() -> None:
     release = convert(Budget(None, solve="none"), multiplier="0", batch="100", steps="60", rate="1", clip="1")
     images, labels = toy_private(1, 200)
     with torch.no_grad():
@@ -87,12 +80,6 @@ def test_without_noise_it_learns() -> None:
     assert float(right.float().mean()) > 0.9
 
 
-@pytest.mark.parametrize("unit", [Unit.LABEL, Unit.QUERY, Unit.CLIENT])
-def test_another_unit_is_refused(unit: Unit) -> None:
-    with pytest.raises(BenchError, match="example"):
-        ScatterCnn().check(Budget(1.0, unit=unit), "mnist", 10)
-
-
-def test_a_network_that_takes_no_such_images_says_so() -> None:
+def test_unsupported_image_size_is_refused() -> None:
     with pytest.raises(BenchError, match=r"wavelet-cnn.*8 to 64 pixels, not 1x6x6"):
         nets.build(NAME, (1, 6, 6), 2)

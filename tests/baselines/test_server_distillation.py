@@ -72,7 +72,7 @@ def averages_made(monkeypatch: pytest.MonkeyPatch) -> list[State]:
 
 
 @SERVERS
-def test_a_student_that_starts_as_the_average_starts_as_that_of_all_clients(
+def test_start_average_is_that_of_all_clients(
     cls: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts: list[State] = []
@@ -88,7 +88,7 @@ def test_a_student_that_starts_as_the_average_starts_as_that_of_all_clients(
     assert all(torch.equal(value, averages[0][name]) for name, value in starts[0].items())
 
 
-def test_feddf_distils_into_the_average_of_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feddf_distils_into_the_average(monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[State] = []
 
     def distil(self: FedDf, clients: Clients, w: State, *rest: Any) -> State:
@@ -101,7 +101,7 @@ def test_feddf_distils_into_the_average_of_all_clients(monkeypatch: pytest.Monke
     assert len(starts) == 1 and starts[0] is averages[0]
 
 
-def test_the_students_momentum_is_not_the_clients() -> None:
+def test_student_momentum_is_separate_from_clients() -> None:
     """Twice along a gradient of 1: -0.1 and then -0.1 (1 + 0.5) more."""
     method = smoke(FedAdi, optimizer="sgd", lr="0.1", momentum="0.5", local_momentum="0.9")
     student = nn.Linear(1, 1)
@@ -114,7 +114,7 @@ def test_the_students_momentum_is_not_the_clients() -> None:
 
 
 @SERVERS
-def test_a_student_with_batch_norm_learns_the_statistics_of_what_it_sees(cls: type[Any]) -> None:
+def test_student_batch_norm_uses_its_images(cls: type[Any]) -> None:
     method, clients, models = trained(cls, BATCH_NORM)
     teacher, student = ClientEnsemble(clients, models), clients.fresh().eval()
     before = snapshot(student)
@@ -124,7 +124,7 @@ def test_a_student_with_batch_norm_learns_the_statistics_of_what_it_sees(cls: ty
     assert names and all(not torch.equal(before[name], after[name]) for name in names)
 
 
-def test_feddfs_statistics_become_those_of_its_images() -> None:
+def test_feddf_batch_norm_uses_its_images() -> None:
     """The first layer's mean moves a tenth of the way to that of a batch of U."""
     method, clients, models = trained(FedDf, BATCH_NORM, steps="1", batch="2", unlabelled="1")
     w = clients.average(models)
@@ -142,7 +142,7 @@ def test_feddfs_statistics_become_those_of_its_images() -> None:
 # Images
 
 
-def test_feddf_draws_from_all_of_u_which_is_rounded_to_8_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feddf_draws_from_all_of_8_bit_u(monkeypatch: pytest.MonkeyPatch) -> None:
     class Grey(nn.Module):
         latent = 3
 
@@ -166,7 +166,7 @@ def test_feddf_draws_from_all_of_u_which_is_rounded_to_8_bits(monkeypatch: pytes
     assert sizes == [30] * 3
 
 
-def test_fedadi_shifts_images_in_all_four_directions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fedadi_shifts_images_in_all_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     """By up to two pixels, along height and width."""
     method, clients, models = trained(FedAdi, iterations="40", jitter="2")
     shifts: list[tuple[int, int]] = []
@@ -186,7 +186,7 @@ def test_fedadi_shifts_images_in_all_four_directions(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("augment", ["true", "false"])
-def test_feddafls_student_sees_moved_images_if_asked(augment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_feddafl_augments_student_images_by_option(augment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     method, clients, models = trained(FedDafl, augment=augment, generator="upsample", student_steps="2")
     seen: list[Tensor] = []
     monkeypatch.setattr(feddafl, "random_affine", lambda x, rng: torch.full_like(x, 0.25))
@@ -195,7 +195,7 @@ def test_feddafls_student_sees_moved_images_if_asked(augment: str, monkeypatch: 
     assert len(seen) == 6 and all(bool((x == 0.25).all()) == (augment == "true") for x in seen)
 
 
-def test_dense_asks_whether_student_and_ensemble_differ_and_not_whether_the_student_is_right() -> None:
+def test_dense_diversity_compares_student_and_ensemble() -> None:
     """The ensemble predicts 1, the student the wanted class 0: they still differ."""
     t, s = torch.tensor([[0.0, 1.0, 0.0]]), torch.tensor([[3.0, 0.0, 0.0]])
     p, q = t[0].softmax(0), s[0].softmax(0)
@@ -228,7 +228,7 @@ def synthesised(monkeypatch: pytest.MonkeyPatch, **given: str) -> tuple[Tensor, 
     return made, moved, distances
 
 
-def test_dense_trains_latents_too_keeps_images_unmoved_and_has_the_mean_of_the_clients_statistics(
+def test_dense_trains_latents_on_unmoved_images(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two clients whose statistics are 6 away together; images around 1/2, where those that were halved are below."""
@@ -238,7 +238,7 @@ def test_dense_trains_latents_too_keeps_images_unmoved_and_has_the_mean_of_the_c
     assert float(made.double().mean()) > 0.4 * 255
 
 
-def test_denses_student_sees_moved_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_augments_student_images(monkeypatch: pytest.MonkeyPatch) -> None:
     method, clients, models = trained(Dense)
     seen: list[Tensor] = []
     monkeypatch.setattr(dense, "augmented", lambda x, *given: x / 2)
@@ -250,7 +250,7 @@ def test_denses_student_sees_moved_images(monkeypatch: pytest.MonkeyPatch) -> No
     assert torch.equal(torch.cat(seen), torch.full((16, *SHAPE), 0.5))
 
 
-def test_denses_fresh_generator_has_no_biases_where_a_deviation_is_given() -> None:
+def test_dense_generator_biases_start_at_zero() -> None:
     layers = [m for m in fresh_generator(SHAPE, 8, 4, 0.02).modules() if isinstance(m, nn.Linear | nn.Conv2d)]
     biases = [layer.bias for layer in layers if layer.bias is not None]
     assert biases and not any(bool(bias.any()) for bias in biases)

@@ -93,7 +93,7 @@ def test_theorem_6_of_2018_by_hand() -> None:
 
 @pytest.mark.parametrize("sigma", [1.0, 5.0])
 @pytest.mark.parametrize("largest", [3, 12, 20, 60])
-def test_the_thresholds_bound_holds(largest: float, sigma: float) -> None:
+def test_threshold_bound_holds(largest: float, sigma: float) -> None:
     """Pass or fail of N(largest, sigma^2) at 12, against one vote more or less."""
     orders, at = ORDERS[ORDERS < 60], np.array([[largest, 0.0, 0.0]])
     log_q = log_rarer_side(at, 12.0, sigma)
@@ -108,7 +108,7 @@ def test_the_thresholds_bound_holds(largest: float, sigma: float) -> None:
         assert (truth <= bound * (1 + 1e-6) + 1e-9).all()
 
 
-def test_a_bound_from_a_larger_lead_than_there_is_would_be_wrong() -> None:
+def test_bound_fails_for_an_overstated_lead() -> None:
     """The tests above would notice this fault: with q of a lead of 16 instead of 7 the true divergence is larger."""
     orders, votes = FEW_WHOLE_ORDERS[:40], np.array([9.0, 2.0, 2.0])
     false = np.array([[18.0, 2.0, 2.0]])
@@ -119,7 +119,7 @@ def test_a_bound_from_a_larger_lead_than_there_is_would_be_wrong() -> None:
 
 
 @pytest.mark.parametrize("scale", [20.0, 40.0])
-def test_bounds_of_hopeless_and_of_unanimous_votes(scale: float) -> None:
+def test_bounds_of_uniform_and_unanimous_votes(scale: float) -> None:
     """Even votes: the data-independent bound. 250 to 0: a hundredth of it or less at small orders."""
     even, sure, low = np.full((1, 10), 25.0), np.array([[250.0] + [0.0] * 9]), FEW_WHOLE_ORDERS[:4]
     laplace, gauss = vote_bounds.laplace_renyi(scale, low), low / scale**2

@@ -7,7 +7,7 @@ from typing import Any
 from mutation import Mutant
 
 from baselines import dp_blsgd, dp_merf, gep, label_protocol, rgp, spectral_dp, topagg
-from baselines.dp_gan import dp_gan, ghost
+from baselines.dp_gan import dp_gan
 from baselines.dp_sinkhorn import dp_sinkhorn
 from baselines.geddp import Codes
 from baselines.gs_wgan import gs_wgan
@@ -131,11 +131,11 @@ GENERATORS = [
            "dp-gan", {**ONE, "network": "dcgan"}),
     Mutant(dp_gan.Training.noisy_gradient, "self.gradient(self.mechanism,", "self.gradient(self.clipping,",
            "the mechanism without noise", "dp-gan", {**ONE, "network": "dcgan"}),
-    Mutant(ghost.ghost_gradient, ".clamp(max=1.0)", ".clamp(min=1.0)", "long gradients not clipped", "dp-gan",
+    Mutant(dp_gan.ghost_gradient, ".clamp(max=1.0)", ".clamp(min=1.0)", "long gradients not clipped", "dp-gan",
            {**ONE, "network": "mlp"}),
-    Mutant(ghost.ghost_gradient, "(a.square().sum(1) + 1)", "1", "norm without the layers' inputs", "dp-gan",
+    Mutant(dp_gan.ghost_gradient, "(a.square().sum(1) + 1)", "1", "norm without the layers' inputs", "dp-gan",
            {**ONE, "network": "mlp"}),
-    Mutant(ghost.ghost_gradient, "total[f\"{name}.bias\"] = scaled.sum(0)", "total[f\"{name}.bias\"] = d.nan_to_num(0)"
+    Mutant(dp_gan.ghost_gradient, "total[f\"{name}.bias\"] = scaled.sum(0)", "total[f\"{name}.bias\"] = d.nan_to_num(0)"
            ".sum(0).double()", "biases not clipped", "dp-gan", {**ONE, "network": "mlp", "clip": 0.1}),
     Mutant(dp_sinkhorn.DpSinkhorn.noisy_gradients, "2 * self.clip * parameters.sigma", "self.clip * parameters.sigma",
            "noise for half the sensitivity", "dp-sinkhorn", SINKHORN),

@@ -171,7 +171,7 @@ VOTES = [
     g_pate(
         g_pate_training.Training.step,
         "self.aggregate(found, projection).view_as(u)",
-        "(self.aggregate(found, projection).view_as(u) + next(self.teachers.directions(u, self._told(y)))[0])",
+        "(self.aggregate(found, projection).view_as(u) + next(self.teachers.directions(u, self._one_hot(y)))[0])",
         "a teacher's gradient added",
     ),
     lens(datalens.noisy_votes, "parameters.sigma,", "parameters.sigma / 2,", "noise halved"),
@@ -206,7 +206,7 @@ VOTES = [
         "student of the exact votes",
     ),
     moments(
-        Spending._spend_votes,
+        Spending.ledger,
         "(Unit.EXAMPLE, 1, self.queries)",
         "(Unit.EXAMPLE, 1, self.queries - 1)",
         "ledger: one query less",
@@ -313,7 +313,10 @@ LABELS = [
     ),
     clusters(cluster_rr.ClusterRr._scale, "2 / first", "0.5 / first", "noise quartered"),
     clusters(
-        cluster_rr.ClusterRr._histograms, "floored_shares(noisy,", "floored_shares(exact,", "shares of the exact counts"
+        cluster_rr.ClusterRr.randomise,
+        "floored_shares(noisy, tau)",
+        "floored_shares(counts(cluster, labels, classes), tau)",
+        "shares of the exact counts",
     ),
     clusters(cluster_rr.ClusterRr.randomise, "(1 - self.share) * epsilon", "2 * epsilon", "epsilon_2 too large"),
     clusters(
