@@ -45,7 +45,7 @@ def test_the_ensemble_is_asked_as_often_as_the_ledger_says(
 
 def test_more_answers_than_the_ledger_has_are_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DgdWorking, "training", lambda self, plan: TRAINING(self, plan.with_queries(13)))
-    with pytest.raises(ValueError, match="13 queries, but the ledger is told of 12"):
+    with pytest.raises(ValueError, match="13 queries, but the ledger contains 12"):
         convert(learning())
 
 
@@ -129,9 +129,9 @@ def test_queries_are_as_many_as_leave_the_votes_readable() -> None:
     assert plan.queries == 5002 and plan.aggregation.scale == pytest.approx(50.0, rel=1e-3)
     assert free.plan(Budget(1.0), "mnist").queries == free.plan(Budget(4.0), "mnist").queries == 1300
     assert replace(free, teachers=3).plan(Budget(9.0), "digits").queries == 1300
-    assert free.plan(Budget(math.inf), "mnist").queries == working.MANY
+    assert free.plan(Budget(math.inf), "mnist").queries == working.MAX_QUERIES
     assert replace(free, queries=700).plan(Budget(10.0), "mnist").queries == 700
-    assert free.plan(Budget(10.0, account="accounted", unit=Unit.QUERY), "mnist").queries == working.MANY
+    assert free.plan(Budget(10.0, account="accounted", unit=Unit.QUERY), "mnist").queries == working.MAX_QUERIES
 
 
 @pytest.mark.parametrize("method", [printed(aggregation="gaussian"), learning(aggregation="gaussian")])

@@ -18,8 +18,7 @@ from bench.nets.vae import VAE
 from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context
 from methods.dgd import dgd
-from methods.dgd.dgd import Dgd
-from methods.dgd.steps import draw_rows, falling_adam, step
+from methods.dgd.dgd import Dgd, adam_with_linear_decay, sample_rows
 from methods.dgd.working import DgdWorking
 
 
@@ -33,11 +32,7 @@ def nothing(_: int) -> None:
 def test_the_generators_rate_falls_tenfold_every_eighty_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
 
-    def watched(loss: Tensor, optimizer: torch.optim.Optimizer, schedule: Any) -> None:
-        rates.append(optimizer.param_groups[0]["lr"])
-        schedule.step()
-
-    monkeypatch.setattr(dgd, "step", watched)
+    monkeypatch.setattr(dgd, "descend", lambda optimizer, loss: rates.append(optimizer.param_groups[0]["lr"]))
     monkeypatch.setattr(Dgd, "generator_loss", lambda *_: torch.zeros(()))
     printed(generator_steps="161", batch="2").learn_generator(teacher(), rng(), context(), nothing)
     assert rates == pytest.approx([0.2] * 80 + [0.02] * 80 + [0.002])
@@ -45,11 +40,12 @@ def test_the_generators_rate_falls_tenfold_every_eighty_rounds(monkeypatch: pyte
 
 def test_the_rates_of_vae_and_student_fall_linearly_to_zero() -> None:
     weight = nn.Linear(1, 1, bias=False)
-    optimizer, schedule = falling_adam(weight, 0.4, 4)
+    optimizer, schedule = adam_with_linear_decay(weight, 0.4, 4)
     rates = []
     for _ in range(5):
         rates.append(optimizer.param_groups[0]["lr"])
-        step(weight.weight.sum(), optimizer, schedule)
+        optimizer.step()
+        schedule.step()
     assert rates == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0])
 
 
@@ -69,7 +65,7 @@ def test_the_baseline_is_asked_as_it_is_released_and_the_generator_normalises_by
 
 
 def test_a_batch_is_drawn_from_all_rows() -> None:
-    assert set(draw_rows(3, 200, rng()).tolist()) == {0, 1, 2}
+    assert set(sample_rows(3, 200, rng()).tolist()) == {0, 1, 2}
 
 
 def test_the_autoencoder_sees_all_of_the_synthetic_images(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +181,7 @@ def test_the_student_descends_equation_1_on_answered_images_and_their_labels(mon
         terms.append(energy(self, phi_s, triples))
         return terms[-1]
 
-    def stepped(loss: Tensor, *_: Any) -> None:
+    def stepped(_: Any, loss: Tensor) -> None:
         assert float(loss.detach()) == pytest.approx(float(terms[-2] + terms[-1]), rel=1e-6)
 
     pairs: list[Tensor] = []
@@ -193,7 +189,7 @@ def test_the_student_descends_equation_1_on_answered_images_and_their_labels(mon
     shown: list[Tensor] = []
     monkeypatch.setattr(dgd.F, "cross_entropy", supervised)
     monkeypatch.setattr(Dgd, "unsupervised_energy", unsupervised)
-    monkeypatch.setattr(dgd, "step", stepped)
+    monkeypatch.setattr(dgd, "descend", stepped)
     printed(steps="2").learn_student(phi_s, asked, labels, others, rng(), context(), nothing)
     assert modes[0] and not any(modes[1 : len(modes) // 2]) and modes[len(modes) // 2]
     assert torch.equal(asked[pairs[0].argmax(1)], shown[0])

@@ -140,7 +140,7 @@ class Same(nn.Module):
 def readings(method: DpDfdWorking, ours: Tensor, theirs: Tensor, epsilon: float, threshold: float) -> Tensor:
     """Return the working variant's reading of one response for each row of logits."""
     asked, noise = ResponsePlan(threshold, len(ours), 1, epsilon), torch.Generator().manual_seed(0)
-    return method.answers(torch.zeros(len(ours), *SHAPE), ours, Same(theirs), asked, noise)
+    return method.query_teacher(torch.zeros(len(ours), *SHAPE), ours, Same(theirs), asked, noise)
 
 
 @pytest.mark.parametrize(("sure", "k"), [([0.6, 0.38, 0.01, 0.01], 2), ([0.4, 0.3, 0.29, 0.01], 3)])

@@ -80,7 +80,7 @@ def answer(method: Any, ours: Tensor, theirs: list[Tensor], parameters: Annotati
     ensemble = Ensemble([Fixed(logits) for logits in theirs], ours.shape[1])  # type: ignore[list-item]
     noise = torch.Generator().manual_seed(0)
     if isinstance(method, WorkingDpdfd):
-        return method._answers(torch.zeros(len(ours), *SHAPE), ours, ensemble, parameters, noise)
+        return method._query_teacher(torch.zeros(len(ours), *SHAPE), ours, ensemble, parameters, noise)
     return method._annotate(torch.zeros(len(ours), *SHAPE), Fixed(ours), ensemble, parameters, noise)
 
 

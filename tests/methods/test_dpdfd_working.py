@@ -59,7 +59,7 @@ def answers(method: WorkingDpdfd, ours: Tensor, theirs: list[Tensor], parameters
     """Readings of a teacher's answers, or of many teachers'."""
     phi_t = Members(theirs) if method.teachers else Fixed(theirs[0])
     noise = torch.Generator().manual_seed(0)
-    return method._answers(torch.zeros(len(ours), *SHAPE), ours, phi_t, parameters, noise)
+    return method._query_teacher(torch.zeros(len(ours), *SHAPE), ours, phi_t, parameters, noise)
 
 
 @pytest.mark.thorough

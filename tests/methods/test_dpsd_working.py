@@ -46,7 +46,7 @@ def convert(teacher: Teacher | None = None, budget: Budget | None = None, **give
 
 def answers(method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters) -> Tensor:
     noise, images = torch.Generator().manual_seed(0), torch.zeros(len(ours), *SHAPE)
-    return method._answers(images, ours, Fixed(theirs), parameters, noise)
+    return method._query_teacher(images, ours, Fixed(theirs), parameters, noise)
 
 
 # Queried networks

@@ -21,8 +21,7 @@ from bench.distillation.transcription.likelihoods import likelihood_loss
 from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, context
 from methods.fed_dpsd import fed_dpsd
-from methods.fed_dpsd.clients import noisy_mean
-from methods.fed_dpsd.fed_dpsd import FedDpsd
+from methods.fed_dpsd.fed_dpsd import FedDpsd, noisy_mean
 from methods.fed_dpsd.working import WorkingFedDpsd
 
 PARAMETERS = AnnotationParameters(k=3, beta=0.5, sigma=0.0, answer_epsilon=math.inf, iterations=1)
@@ -60,7 +59,7 @@ def annotate(method: Any, ours: Tensor, clients: Tensor, parameters: AnnotationP
     noise, images = torch.Generator().manual_seed(0), torch.zeros(len(ours), *SHAPE)
     if isinstance(method, WorkingFedDpsd):
         method = replace(method, clients=len(clients))
-        return method._answers(images, ours, Clients(clients), replace(parameters, k=k), noise)
+        return method._query_clients(images, ours, Clients(clients), replace(parameters, k=k), noise)
     return method._annotate(images, Fixed(ours), Clients(clients), replace(parameters, k=k), noise)
 
 
