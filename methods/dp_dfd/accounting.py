@@ -164,7 +164,7 @@ def calibrate_responses(
 def _solve(
     fields: ResponsePlan, budget: Budget, epsilon: float, ledger_of: Callable[[ResponsePlan], Ledger]
 ) -> ResponsePlan:
-    """Return `fields` with the solved parameter. Raises Unreachable if there is no solution."""
+    """Return `fields` with the solved parameter. Raises Unreachable if none exists."""
 
     def cost(plan: ResponsePlan) -> float:
         return account(ledger_of(plan), budget.unit, budget.delta).epsilon

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.dafl import Dafl, information, most_confident, settle
+from attacks.dafl import Dafl, information, measure_statistics, most_confident
 from bench import config, nets
 from bench.api import AccessDenied, AttackResult, Target
 from bench.errors import BenchError
@@ -165,7 +165,7 @@ def test_statistics_are_the_means_over_the_batches() -> None:
     generator = UpsampleGenerator(SHAPE, 6, 2)
     latents = [torch.randn(8, 6) for _ in range(3)]
     maps = [generator.start[:2](z) for z in latents]
-    settle(generator, latents)
+    measure_statistics(generator, latents)
     norm = generator.start[2]
     torch.testing.assert_close(norm.running_mean, torch.stack([m.mean((0, 2, 3)) for m in maps]).mean(0))
     torch.testing.assert_close(norm.running_var, torch.stack([m.var((0, 2, 3)) for m in maps]).mean(0))

@@ -10,8 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.deepinversion.deepinversion import DeepInversion, total_variation
-from attacks.deepinversion.statistics_gap import recorded_gaps, statistics_gap
+from attacks.deepinversion.deepinversion import DeepInversion, recorded_gaps, statistics_gap, total_variation
 from bench import config, nets
 from bench.api import AccessDenied, AttackResult, Target
 from bench.errors import BenchError

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from attacks.label_only import LabelOnly, translations
-from attacks.quantile import MEAN_LOG_CHI_SQUARE, Quantile, fitted, margin
+from attacks.quantile import MEAN_LOG_CHI_SQUARE, Quantile, margin, ridge_predictions
 from bench.api import AttackerKnowledge, Reference, Target
 from bench.metrics.membership import auc_interval, gap_auc
 from bench.testing import context
@@ -123,7 +123,7 @@ def test_margin_by_hand() -> None:
 def test_ridge_by_hand() -> None:
     """Slope = cov / (var + ridge): 4 / (4 + 1) for x = -2, 2 and y = x, around the means."""
     x = torch.tensor([[-2.0], [2.0]], dtype=torch.float64)
-    found = fitted(x, x[:, 0] + 7, torch.tensor([[1.0], [10.0]], dtype=torch.float64), 1.0)
+    found = ridge_predictions(x, x[:, 0] + 7, torch.tensor([[1.0], [10.0]], dtype=torch.float64), 1.0)
     assert found.tolist() == pytest.approx([7.8, 15.0])
 
 

@@ -159,9 +159,9 @@ def test_z_is_inside_the_clamp_whenever_the_generator_is_evaluated(smooth: Linea
 def test_p_reg_is_the_mean_of_the_targets_features() -> None:
     attacked = target()
     expected = nn.functional.avg_pool2d(AUX, 8).flatten(1)
-    torch.testing.assert_close(Lomma(**TINY)._usual_features(attacked, AUX, context()), expected.mean(0))
+    torch.testing.assert_close(Lomma(**TINY)._mean_features(attacked, AUX, context()), expected.mean(0))
     assert attacked.queries == len(AUX)
-    one = Lomma(**TINY, reg_images=1)._usual_features(attacked, AUX, context())
+    one = Lomma(**TINY, reg_images=1)._mean_features(attacked, AUX, context())
     assert (expected - one).abs().amax(1).min() < 1e-6 and (one - expected.mean(0)).abs().max() > 1e-3
 
 

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
 from attacks.mi_face import mi_face
-from attacks.mi_face.mi_face import MiFace, cost_at, costs, stops
-from attacks.mi_face.process import gaussian, median, process
+from attacks.mi_face.mi_face import MiFace, cost_at, costs, gaussian, median, process, stops
 from bench import config
 from bench.api import AccessDenied, Context, Target
 from bench.errors import BenchError

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from attacks.plg_mi.augmentation import CHANCES, augment
 from attacks.plg_mi.conditional_gan import ClassBatchNorm, ConditionalGenerator, ProjectionDiscriminator
-from attacks.plg_mi.plg_mi import PlgMi, hinge, max_margin, top_n
+from attacks.plg_mi.plg_mi import CHANCES, PlgMi, augment, hinge, max_margin, top_n
 from bench import config
 from bench.api import AccessDenied, Target
 from bench.errors import BenchError

@@ -196,7 +196,7 @@ def test_the_fit_finds_the_known_posterior(family: str) -> None:
     q = attack._fit(
         torch.tensor([0]),
         torch.tensor([0]),
-        attack._start(1, ctx),
+        attack._priors(1, ctx),
         Sigmoid(),
         Target(Bowl(k, a), "weights", (1, 1, 2), 2),
         ctx,
