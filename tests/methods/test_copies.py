@@ -25,9 +25,7 @@ from bench.privacy import Budget
     ],
     ids=str,
 )
-def test_more_copies_than_answers_are_refused_before_anything_is_trained(
-    name: str, given: dict[str, str], budget: Budget
-) -> None:
+def test_more_copies_than_queries_are_refused_by_check(name: str, given: dict[str, str], budget: Budget) -> None:
     """A budget may permit far fewer responses than requested: one image's copies would exceed all of them."""
 
     def method(copies: int) -> Any:

@@ -36,16 +36,14 @@ ACCOUNTED = Budget(3.0, account="accounted")
         (printed(), Budget(40.0, solve="steps"), "raise --method.synthetic"),
     ],
 )
-def test_impossible_budgets_are_refused_before_anything_is_trained(
-    method: Dgd | DgdWorking, budget: Budget, says: str
-) -> None:
+def test_unreachable_budget_is_refused_by_check(method: Dgd | DgdWorking, budget: Budget, says: str) -> None:
     with pytest.raises(BenchError, match=says):
         method.check(budget, "digits", CLASSES)
 
 
 @pytest.mark.parametrize("method", [printed(), learning(prior="baseline")])
 @pytest.mark.parametrize("epsilon", [None, math.inf])
-def test_where_no_epsilon_is_asked_for_none_has_to_be_proved(method: Dgd | DgdWorking, epsilon: float | None) -> None:
+def test_plan_without_finite_budget_is_not_refused(method: Dgd | DgdWorking, epsilon: float | None) -> None:
     plan = method.plan(Budget(epsilon, account="accounted", solve="none"), "digits")
     assert plan.aggregation.scale == (method.scale if epsilon is None else 0)
 
@@ -65,7 +63,7 @@ def test_where_no_epsilon_is_asked_for_none_has_to_be_proved(method: Dgd | DgdWo
         (DgdWorking, {"energy": "-1"}),
     ],
 )
-def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) -> None:
+def test_option_out_of_range_is_refused(cls: type[Any], given: dict[str, str]) -> None:
     with pytest.raises(BenchError, match="expected"):
         configure(cls, "smoke", given, "method")
 
@@ -83,14 +81,14 @@ def test_impossible_fields_are_refused(cls: type[Any], given: dict[str, str]) ->
     ],
     ids=repr,
 )
-def test_every_other_option_runs(method: Dgd | DgdWorking) -> None:
+def test_options_run(method: Dgd | DgdWorking) -> None:
     release = convert(method, budget=Budget(50.0))
     assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
     assert release.ledger.entries(Unit.EXAMPLE)
 
 
 @pytest.mark.parametrize("cls", BOTH)
-def test_progress_is_told_in_full(cls: type[Any]) -> None:
+def test_convert_reports_complete_progress(cls: type[Any]) -> None:
     told: list[int] = []
     totals: list[int] = []
 
@@ -111,7 +109,7 @@ def test_progress_is_told_in_full(cls: type[Any]) -> None:
     assert sum(totals) == sum(told) > 0
 
 
-def test_the_ensemble_asked_for_is_the_papers() -> None:
+def test_shards_are_the_papers() -> None:
     shards = Dgd().shards("resnet18", "mnist")
     assert (shards.count, shards.archs, shards.steps, shards.batch) == (250, ("dgd-cnn",), 3000, 128)
     assert (shards.lr, shards.shift) == (0.05, 0)
@@ -121,6 +119,6 @@ def test_the_ensemble_asked_for_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize(("dataset", "count", "net"), [("digits", 48, "shard-cnn"), ("mnist", 500, "scatter-linear")])
-def test_the_quick_ensemble_suits_the_data_set(dataset: str, count: int, net: str) -> None:
+def test_shards_of_tier_quick_depend_on_the_data_set(dataset: str, count: int, net: str) -> None:
     shards = configure(DgdWorking, "quick", {}, "method").shards("resnet18", dataset)
     assert (shards.count, shards.archs) == (count, (net,))

@@ -107,7 +107,7 @@ def test_lines_9_and_10_by_hand() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.2, 1 / 1.2])
-def test_the_noise_has_the_scale_that_line_9_prints(scale: float) -> None:
+def test_noise_scale_is_that_of_line_9(scale: float) -> None:
     """One draw for all B images, of sigma C / B on the mean."""
     parameters, rng = replace(PARAMETERS, sigma=3.0, beta=0.01), torch.Generator().manual_seed(4)
     batch, draws = 4, 1500
@@ -120,7 +120,7 @@ def test_the_noise_has_the_scale_that_line_9_prints(scale: float) -> None:
     assert float(independent.abs().max()) < 0.1
 
 
-def test_lines_11_to_14_descend_the_losses_of_lines_3_and_10(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_11_to_14_descend_their_losses(monkeypatch: pytest.MonkeyPatch) -> None:
     """In turn, student and generator, on D of line 3 and y_s of line 10; line 2 samples new vectors."""
     happened = watched_losses(monkeypatch, dpdfd, Dpdfd)
     convert(gamma="0.3")
@@ -150,7 +150,7 @@ def test_equation_5_by_hand(terms: Any) -> None:
 
 
 @pytest.mark.parametrize("terms", ["argued", "printed"])
-def test_the_teacher_is_asked_once_a_batch_and_never_trains_the_generator(terms: str) -> None:
+def test_teacher_is_queried_once_per_batch(terms: str) -> None:
     toy = toy_teacher()
     spy = Spy(toy.model)
     release = convert(replace(toy, model=spy), generator_terms=terms, iterations="4")
@@ -166,9 +166,7 @@ VARIANTS = pytest.mark.parametrize("variant", [Dpdfd, WorkingDpdfd], ids=["print
     ("variant", "given", "multiplier", "count"),
     [("printed", {"iterations": "3"}, 100 / (2 * 16), 3), ("working", {"questions": "48"}, 50, 48)],
 )
-def test_the_ledger_has_sigma_over_what_a_record_may_move(
-    variant: Any, given: dict[str, str], multiplier: float, count: int
-) -> None:
+def test_ledger_multiplier_by_hand(variant: Any, given: dict[str, str], multiplier: float, count: int) -> None:
     """All 16 images of a batch share one draw as printed; in the working variant a record moves each response by
     itself."""
     method = configure(registry.load("method", "dpdfd", variant), "smoke", given, "method", variant)
@@ -179,7 +177,7 @@ def test_the_ledger_has_sigma_over_what_a_record_may_move(
 
 
 @pytest.mark.parametrize(("method", "expected"), [(WorkingDpdfd(), 28.84), (Dpdfd(), 2929.0)])
-def test_the_golden_epsilons_of_the_ledger(method: Any, expected: float) -> None:
+def test_ledger_golden_epsilons(method: Any, expected: float) -> None:
     """sigma = 100, B T = 256 * 200 = 51,200: ../shared/privacy.md."""
     parameters, mechanism = method.parameters(FREE, 10), method._mechanism(10)
     ledger = mechanism.ledger(parameters)
@@ -189,7 +187,7 @@ def test_the_golden_epsilons_of_the_ledger(method: Any, expected: float) -> None
 
 @pytest.mark.parametrize("bound_and_steps", [(1e-3, 200, 0.0456), (1e-3, 40_000, 0.8046), (5e-3, 40_000, 4.7933)])
 @VARIANTS
-def test_the_claim_is_theorem_3(variant: Any, bound_and_steps: tuple[float, int, float]) -> None:
+def test_claim_is_theorem_3(variant: Any, bound_and_steps: tuple[float, int, float]) -> None:
     bound, steps, expected = bound_and_steps
     method = variant(norm_bound=bound, **({"iterations": steps} if variant is Dpdfd else {"questions": 256 * steps}))
     claim = method._mechanism(10).claim(method.parameters(FREE, 10), 1e-5)
@@ -197,7 +195,7 @@ def test_the_claim_is_theorem_3(variant: Any, bound_and_steps: tuple[float, int,
     assert claim.unit == Unit.QUERY and claim.source == "DPDFD, Theorem 3"
 
 
-def test_a_release_says_what_it_solved_and_stays_within_its_claim() -> None:
+def test_release_is_within_its_claim() -> None:
     release = convert(budget=Budget(1.0))
     assert release.claim is not None and 0.999 < release.claim.epsilon <= 1
     assert release.solved["iterations"] == 3 and release.solved["sigma"] > 0
@@ -207,7 +205,7 @@ def test_a_release_says_what_it_solved_and_stays_within_its_claim() -> None:
 
 @pytest.mark.thorough
 @VARIANTS
-def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant: Any) -> None:
+def test_audit_refutes_theorem_3_not_the_ledger(variant: Any) -> None:
     """At sigma = 2 and C = 1e-3, Theorem 3 claims a cost of 0.1 per image; the noise is 2 C, not 2."""
     method = Dpdfd(batch=2, norm_bound=1e-3, sigma=2.0) if variant is Dpdfd else variant(norm_bound=1e-3, sigma=2.0)
     found = audit(method.game(FREE, "toy", 3), 6_000)
@@ -215,7 +213,7 @@ def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant
 
 
 @pytest.mark.thorough
-def test_a_batch_with_one_noise_draw_is_a_play() -> None:
+def test_game_of_shared_noise_plays_batches() -> None:
     budget = Budget(5.0, account="accounted", unit=Unit.QUERY)
     played = Dpdfd(batch=4).game(budget, "mnist", 10)
     assert played.play(False, 7, torch.Generator()).shape == (7, 11), "ten numbers of an answer, one of a later call"
@@ -236,7 +234,7 @@ def test_a_batch_with_one_noise_draw_is_a_play() -> None:
     ],
     ids=str,
 )
-def test_impossible_settings_are_refused(given: dict[str, Any]) -> None:
+def test_option_out_of_range_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"expected|leave out"):
         Dpdfd(**given)
     told = {name: str(value) for name, value in given.items()}

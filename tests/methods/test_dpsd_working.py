@@ -55,7 +55,7 @@ def answers(method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: Annot
 @pytest.mark.thorough
 @pytest.mark.parametrize("prior", ["auto", "generator"])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_ledger_counts_what_the_teacher_was_asked(mode: str, prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_counts_the_teachers_queries(mode: str, prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many candidates are looked at, and however many steps student and generator take."""
     small_generator(monkeypatch)
     toy = toy_teacher()
@@ -76,7 +76,7 @@ def test_the_ledger_counts_what_the_teacher_was_asked(mode: str, prior: str, mon
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
-def test_the_release_says_how_many_questions_there_were_and_shows_the_last(mode: str) -> None:
+def test_release_has_the_last_queries(mode: str) -> None:
     release = convert(mode=mode)
     assert release.solved["iterations"] == 48 and release.solved["beta"] == 5e-3
     assert release.synthetic is not None and release.synthetic.shape == (16, *SHAPE) and release.generator is None
@@ -92,7 +92,7 @@ def towards(r: int) -> Tensor:
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.3, 2.0])
-def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(sigma: float) -> None:
+def test_reading_is_the_gaussian_likelihood(sigma: float) -> None:
     """beta (towards the class) + noise; log P(answer | r) = -|answer / beta - towards r|^2 / (2 sigma^2)."""
     r = torch.arange(40) % CLASSES
     sent = gaussian_rows(
@@ -108,7 +108,7 @@ def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(sigma: float)
 
 
 @pytest.mark.parametrize("at", ["flat", "student"])
-def test_the_printed_reading_is_equation_6s_target_at_the_output_that_was_asked_at(at: Any) -> None:
+def test_printed_reading_is_equation_6(at: Any) -> None:
     """y = p - 0.1 beta g / (||g|| + h), g the gradient of plain distillation at the flat output, or the student's."""
     torch.manual_seed(1)
     ours, theirs = torch.randn(5, CLASSES), torch.randn(5, CLASSES) * 3
@@ -120,7 +120,7 @@ def test_the_printed_reading_is_equation_6s_target_at_the_output_that_was_asked_
 
 
 @pytest.mark.parametrize("bound", ["normalise", "clip"])
-def test_the_decoupled_loss_has_the_papers_weight_of_eight(bound: Any) -> None:
+def test_decoupled_loss_has_weight_eight(bound: Any) -> None:
     torch.manual_seed(1)
     theirs = torch.randn(5, CLASSES) * 3
     g = gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), torch.zeros(5, CLASSES), theirs)
@@ -133,9 +133,7 @@ def test_the_decoupled_loss_has_the_papers_weight_of_eight(bound: Any) -> None:
 
 @pytest.mark.parametrize("given", [{}, {"asked_at": "student"}, {"loss": "dkd"}, {"bound": "clip"}], ids=str)
 @pytest.mark.parametrize(("sigma", "right"), [(0.0, 0.9), (0.2, 0.9), (1000.0, 0.0)])
-def test_the_likeliest_class_is_a_sure_teachers_unless_noise_drowns_it(
-    given: dict[str, str], sigma: float, right: float
-) -> None:
+def test_reading_prefers_the_teachers_class(given: dict[str, str], sigma: float, right: float) -> None:
     torch.manual_seed(5)
     ours, r = torch.randn(400, CLASSES), torch.randint(0, CLASSES, (400,))
     found = answers(smoke(**given), ours, 6 * F.one_hot(r, CLASSES).float(), replace(PARAMETERS, sigma=sigma))
@@ -143,7 +141,7 @@ def test_the_likeliest_class_is_a_sure_teachers_unless_noise_drowns_it(
     assert share >= right if right else (share < 0.4 and float(found.min()) > -0.1)
 
 
-def test_a_flat_question_says_nothing_of_the_student() -> None:
+def test_flat_reading_does_not_depend_on_the_student() -> None:
     torch.manual_seed(6)
     theirs = torch.randn(30, CLASSES) * 3
     one, other = torch.randn(2, 30, CLASSES)
@@ -154,7 +152,7 @@ def test_a_flat_question_says_nothing_of_the_student() -> None:
 
 @pytest.mark.parametrize("loss", ["kd", "dkd"])
 @pytest.mark.parametrize("bound", ["normalise", "clip"])
-def test_what_is_sent_has_k_entries_and_at_most_norm_beta(loss: Any, bound: Any) -> None:
+def test_gradient_has_k_entries_and_norm_beta(loss: Any, bound: Any) -> None:
     torch.manual_seed(7)
     ours, theirs = torch.randn(200, CLASSES), torch.randn(200, CLASSES) * 20
     rows = WorkingDpsd(loss=loss, bound=bound)._bounded_gradient(ours, theirs, replace(PARAMETERS, k=2))
@@ -164,7 +162,7 @@ def test_what_is_sent_has_k_entries_and_at_most_norm_beta(loss: Any, bound: Any)
 # Label mode
 
 
-def test_a_response_is_read_by_its_likelihood_over_the_students_candidates() -> None:
+def test_label_reading_is_the_response_likelihood() -> None:
     """epsilon = ln 3, two candidates: 3/4 for the class that was answered, 1/4 for the other, 1/2 outside of both."""
     torch.manual_seed(8)
     ours, theirs = torch.randn(300, CLASSES), torch.randn(300, CLASSES)
@@ -177,7 +175,7 @@ def test_a_response_is_read_by_its_likelihood_over_the_students_candidates() -> 
     assert float(kept) == pytest.approx(0.75, abs=0.12)
 
 
-def test_a_printed_response_is_one_hot_and_its_loss_the_cross_entropy() -> None:
+def test_printed_label_reading_is_one_hot() -> None:
     torch.manual_seed(9)
     ours, theirs = torch.randn(50, CLASSES), torch.randn(50, CLASSES)
     method = smoke(mode="label", reading="printed")
@@ -196,12 +194,12 @@ def test_a_printed_response_is_one_hot_and_its_loss_the_cross_entropy() -> None:
     ],
     ids=["data", "label", "printed label", "printed data"],
 )
-def test_the_loss_fits_the_reading(given: dict[str, str], loss: Any) -> None:
+def test_loss_depends_on_the_reading(given: dict[str, str], loss: Any) -> None:
     assert smoke(**given)._loss is loss
 
 
 @pytest.mark.parametrize(("mode", "epsilon", "members"), [("label", 1.0, 3), ("label", 1.2, 1), ("data", 1.0, 1)])
-def test_a_committee_learns_from_responses_that_are_more_often_wrong(
+def test_committee_is_used_for_mostly_wrong_responses(
     mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such
@@ -212,7 +210,7 @@ def test_a_committee_learns_from_responses_that_are_more_often_wrong(
 
 
 @pytest.mark.parametrize("mode", ["data", "label"])
-def test_k_is_all_classes_unless_it_is_given(mode: Any) -> None:
+def test_k_defaults_to_all_classes(mode: Any) -> None:
     assert WorkingDpsd(mode=mode).parameters(Budget(10.0), "hundred", 100).k == 100
     assert WorkingDpsd(mode=mode, k=2).parameters(Budget(10.0), "mnist", 10).k == 2
 
@@ -221,7 +219,7 @@ def test_k_is_all_classes_unless_it_is_given(mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_as_many_questions_cost_and_claim_what_batches_of_them_do(mode: Any) -> None:
+def test_single_queries_cost_as_much_as_batches(mode: Any) -> None:
     """1,024 questions, or 4 batches of 256: one claim, one epsilon for a record and for an answer."""
     few = {"sigma": 40.0, "answer_epsilon": 0.05, "beta": 1e-3, "k": 3, "mode": mode}
     one, other = WorkingDpsd(questions=1024, **few), Dpsd(iterations=4, batch=256, **few)  # type: ignore[arg-type]
@@ -236,7 +234,7 @@ def test_as_many_questions_cost_and_claim_what_batches_of_them_do(mode: Any) -> 
 
 
 @pytest.mark.parametrize(("target", "asked"), [(0.5, FEWEST), (1e6, 2000)])
-def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, asked: int) -> None:
+def test_accounted_budget_gives_few_queries(target: float, asked: int) -> None:
     """One record moves all of a teacher's responses, so that a usual budget pays only for the least number."""
     method, budget = WorkingDpsd(questions=2000), Budget(target, account="accounted")
     found = method.parameters(budget, "mnist", 10)
@@ -247,7 +245,7 @@ def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, as
 
 
 @pytest.mark.thorough
-def test_an_infinite_budget_has_no_noise_and_no_promise() -> None:
+def test_infinite_budget_has_no_noise() -> None:
     for mode in MODES:
         release = convert(budget=FREE, mode=mode)
         assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["iterations"] == 48
@@ -292,14 +290,12 @@ def usual() -> Release:
     ],
     ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
 )
-def test_every_other_option_changes_the_student(
-    usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_change_the_student(usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     small_generator(monkeypatch)
     assert not same_students(usual, convert(budget=FREE, **ALONE | given))
 
 
-def test_nothing_else_changes_the_student(usual: Release) -> None:
+def test_convert_is_deterministic(usual: Release) -> None:
     assert same_students(usual, convert(budget=FREE, jitter="on", prior="auto", k="4", **ALONE))
 
 
@@ -310,12 +306,12 @@ def test_k_outside_two_to_c_is_refused(given: dict[str, Any], mode: Any) -> None
         WorkingDpsd(mode=mode, **given).check(Budget(10.0), "mnist", 10)
 
 
-def test_copies_need_answers_that_add_up() -> None:
+def test_copies_with_printed_reading_are_refused() -> None:
     with pytest.raises(ValueError, match="copies is 2 and reading is printed"):
         WorkingDpsd(copies=2, reading="printed")
 
 
-def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
+def test_unknown_prior_is_refused_by_check() -> None:
     with pytest.raises(BenchError, match="nothing-such") as refused:
         WorkingDpsd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
     assert "\n" not in str(refused.value)
@@ -341,7 +337,7 @@ def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
     ],
     ids=str,
 )
-def test_impossible_fields_are_refused_by_name(given: dict[str, Any]) -> None:
+def test_option_out_of_range_is_refused(given: dict[str, Any]) -> None:
     (name,) = given
     with pytest.raises(ValueError, match=f"{name} is .*; expected"):
         WorkingDpsd(**given)

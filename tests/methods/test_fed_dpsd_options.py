@@ -28,7 +28,7 @@ def test_clients_may_have_different_networks() -> None:
 
 
 @BOTH
-def test_the_clients_are_what_the_options_say(variant: Variant) -> None:
+def test_shards_follow_the_options(variant: Variant) -> None:
     given = {"clients": "7", "alpha": "0.2", "client_steps": "9"}
     found = smoke(variant, client_nets="a, b", **given).shards("ignored", "toy")
     assert found == Shards(7, ("a", "b"), "dirichlet-balanced", 0.2, 9, 128, 2e-3)
@@ -40,7 +40,7 @@ def test_paper_defaults_of_the_federation() -> None:
 
 
 @pytest.mark.parametrize(("target", "beta"), [(0.5, 1e-3), (1.0, 1e-3), (1.1, 5e-3), (10.0, 5e-3)])
-def test_beta_is_the_papers_for_the_budget(target: float, beta: float) -> None:
+def test_beta_defaults_to_the_papers(target: float, beta: float) -> None:
     assert FedDpsd().parameters(Budget(target), "toy", 10).beta == beta
     assert FedDpsd(beta=0.2).parameters(Budget(target), "toy", 10).beta == 0.2
 
@@ -48,7 +48,7 @@ def test_beta_is_the_papers_for_the_budget(target: float, beta: float) -> None:
 @pytest.mark.thorough
 @BOTH
 @pytest.mark.parametrize(("mode", "noise"), [("data", "server"), ("data", "client"), ("label", "server")])
-def test_every_combination_runs_within_its_claim(variant: Variant, mode: str, noise: str) -> None:
+def test_options_run_within_their_claim(variant: Variant, mode: str, noise: str) -> None:
     release, _ = convert(variant=variant, mode=mode, noise_by=noise)
     assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
     assert release.claim is not None and release.claim.epsilon <= 10
@@ -67,12 +67,12 @@ def test_every_combination_runs_within_its_claim(variant: Variant, mode: str, no
     ids=str,
 )
 @pytest.mark.parametrize("variant", [FedDpsd, WorkingFedDpsd])
-def test_impossible_settings_are_refused(given: dict[str, Any], variant: Any) -> None:
+def test_option_out_of_range_is_refused(given: dict[str, Any], variant: Any) -> None:
     with pytest.raises(ValueError, match="expected"):
         variant(**given)
 
 
-def test_a_method_without_its_clients_says_so() -> None:
+def test_convert_without_clients_is_refused() -> None:
     with pytest.raises(RuntimeError, match="teacher_ensemble"):
         smoke().convert(toy_teacher(), "datalens", Budget(10.0), context())
 
@@ -110,18 +110,18 @@ def usual() -> dict[str, Release]:
     ],
     ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
 )
-def test_every_other_option_of_the_working_variant_changes_the_student(
+def test_working_options_change_the_student(
     usual: dict[str, Release], given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_generator(monkeypatch)
     assert not same_students(usual["label" if len(given) == 2 else "data"], free(**given))
 
 
-def test_nothing_else_changes_the_student(usual: dict[str, Release]) -> None:
+def test_convert_is_deterministic(usual: dict[str, Release]) -> None:
     assert same_students(usual["data"], free(jitter="on", noise_by="client"))
 
 
-def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
+def test_unknown_prior_is_refused_by_check() -> None:
     with pytest.raises(BenchError, match="nothing-such") as refused:
         WorkingFedDpsd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
     assert "\n" not in str(refused.value)
@@ -142,7 +142,7 @@ def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
     ],
     ids=str,
 )
-def test_impossible_fields_of_the_working_variant_are_refused_by_name(given: dict[str, Any]) -> None:
+def test_working_option_out_of_range_is_refused(given: dict[str, Any]) -> None:
     (name,) = given
     with pytest.raises(ValueError, match=f"{name} is .*; expected"):
         WorkingFedDpsd(**given)

@@ -35,7 +35,9 @@ def record(out: Path, method: str, **options: str) -> Record:
     ],
     ids=["dpdfd", "fed-dpsd"],
 )
-def test_without_noise_a_student_learns(tmp_path: Path, method: str, options: dict[str, str], taught_by: str) -> None:
+def test_run_without_noise_is_near_the_teacher(
+    tmp_path: Path, method: str, options: dict[str, str], taught_by: str
+) -> None:
     """12,800 questions, of tier quick's 25,600."""
     found = record(tmp_path, method, **options).metrics
     accuracy, teacher = found["accuracy"], found[taught_by]
