@@ -131,7 +131,7 @@ def test_recorded_features_are_those_of_our_networks(arch: str) -> None:
 
 
 def test_recorded_features_without_layers_is_refused() -> None:
-    with pytest.raises(BenchError, match="neither a linear"), recorded_features(nn.Flatten()):
+    with pytest.raises(BenchError), recorded_features(nn.Flatten()):
         pass
 
 

@@ -257,5 +257,5 @@ def test_corrupted_blurs_or_masks_the_middle() -> None:
     blurred = corrupted(images, "blur")
     assert float(blurred[0, 0, 8, 8]) == pytest.approx(float(images[0, 0, 6:11, 6:11].mean()), abs=1e-6)
     assert blurred.shape == images.shape and torch.allclose(corrupted(torch.ones_like(images), "blur"), images * 0 + 1)
-    with pytest.raises(ValueError, match="expected blur or mask"):
+    with pytest.raises(ValueError, match="squint"):
         corrupted(images, "squint")

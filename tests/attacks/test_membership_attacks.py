@@ -67,7 +67,7 @@ def test_ask_in_batches_is_equal_and_counted() -> None:
 
 
 def test_ask_with_nan_outputs_fails_the_run() -> None:
-    with pytest.raises(RunFailed, match="not numbers"):
+    with pytest.raises(RunFailed):
         ask(table(torch.full((3, 2), math.nan)), cards(3), 8)
 
 
@@ -96,7 +96,7 @@ def test_unbalanced_references_fail_the_run(attack: type[ReferenceAttack]) -> No
     members = split_in_half(4, 6)
     members[0, 2] = ~members[0, 2]
     smoke = configure(attack, "smoke", {}, "attack")
-    with pytest.raises(RunFailed, match="half"):
+    with pytest.raises(RunFailed):
         smoke.infer(table(binary(draw(9))), world(draw(4, 9), members, 3), context())
 
 

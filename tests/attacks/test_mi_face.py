@@ -47,7 +47,7 @@ def confidence(model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
 
 
 def test_equal_images_are_refused() -> None:
-    with pytest.raises(ValueError, match="20 equal images"):
+    with pytest.raises(ValueError, match="20"):
         MiFace(start="aux-mean", draws=5, images_per_class=4)
     MiFace(start="aux", draws=5, images_per_class=4)
 

