@@ -230,11 +230,7 @@ def test_holdout_splits_the_auxiliary_images(share: float, held: int, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Target(Quadrants(), "scores", SHAPE, 4),
-        lambda: Target(Quadrants(), "label", SHAPE, 4, VICTIMS),
-    ],
+    "make", [lambda: Target(Quadrants(), "scores", SHAPE, 4), lambda: Target(Quadrants(), "label", SHAPE, 4, VICTIMS)]
 )
 def test_attack_without_scores_or_victims_is_denied(make: Callable[[], Target]) -> None:
     with pytest.raises(AccessDenied):

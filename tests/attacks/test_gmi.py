@@ -116,23 +116,6 @@ def test_keep_best_works_with_negative_logits(smooth: SmoothGenerator, offset: f
     assert torch.equal(best.targets, every.targets[: len(best.targets)])
 
 
-@pytest.mark.parametrize("batch", [1, 5, 7])
-def test_result_does_not_depend_on_the_batch(smooth: SmoothGenerator, batch: int) -> None:
-    whole = Gmi(**TINY).run(target(), AUX, context())
-    chunked = Gmi(**TINY, batch=batch).run(target(), AUX, context())
-    torch.testing.assert_close(chunked.images, whole.images, rtol=0, atol=1e-5)
-    assert torch.equal(chunked.targets, whole.targets)
-    other_step = Gmi(**TINY, ref_batch=24).run(target(), AUX, context())
-    assert (other_step.images - whole.images).abs().max() > 1e-2
-
-
-def test_result_with_real_networks_is_batch_independent() -> None:
-    shelf, settings = Shelf(), {**TINY, "iterations": 2}
-    whole = Gmi(**settings).run(target(), AUX, context(shelf))
-    chunked = Gmi(**settings, batch=1).run(target(), AUX, context(shelf))
-    torch.testing.assert_close(chunked.images, whole.images, rtol=0, atol=1e-3)
-
-
 def test_gan_is_cached_for_all_targets_and_seeds() -> None:
     shelf = Shelf()
     Gmi(**TINY).run(target(), AUX, context(shelf, seed=0))

@@ -149,13 +149,6 @@ def test_recovery_starts_with_the_initial_variance(smooth: SmoothGenerator) -> N
         assert z.std().item() == pytest.approx(math.exp(0.5), rel=0.05)
 
 
-@pytest.mark.parametrize("batch", [1, 3])
-def test_result_does_not_depend_on_the_batch(smooth: SmoothGenerator, batch: int) -> None:
-    whole = KedMi(**TINY).run(target(), AUX, context())
-    chunked = KedMi(**TINY, batch=batch).run(target(), AUX, context())
-    torch.testing.assert_close(chunked.images, whole.images, rtol=0, atol=1e-5)
-
-
 def test_gan_learns_the_targets_labels() -> None:
     """With a target that calls everything class 2, D must come to say so of real images."""
 

@@ -18,11 +18,7 @@ from torch import Tensor
 from attacks.lira import Lira, log_density, median
 from attacks.loss_threshold import LossThreshold
 from bench.api import AttackerKnowledge, Target
-from bench.membership.confidences import (
-    ask,
-    scaled_confidence,
-    split_by_membership,
-)
+from bench.membership.confidences import ask, scaled_confidence, split_by_membership
 from bench.testing import context
 
 # LiRA

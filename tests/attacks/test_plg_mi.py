@@ -211,13 +211,6 @@ def test_search_uses_two_views_per_image(monkeypatch: pytest.MonkeyPatch) -> Non
     assert attacked.queries == 64 + 8 + 2 * n * TINY["iterations"]
 
 
-@pytest.mark.parametrize("batch", [1, 5])
-def test_result_does_not_depend_on_the_batch(batch: int) -> None:
-    whole = PlgMi(**TINY).run(target(), AUX, context())
-    chunked = PlgMi(**TINY, batch=batch).run(target(), AUX, context())
-    torch.testing.assert_close(chunked.images, whole.images, rtol=0, atol=1e-4)
-
-
 class Palette(nn.Module):
     """A generator of one image per class, for every latent."""
 

@@ -11,7 +11,7 @@ from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
 from attacks.vmi.distributions import flow, gaussian, start_flow
 from attacks.vmi.vmi import Vmi
-from bench.api import Context, Target, Tensors
+from bench.api import Target, Tensors
 from bench.testing import context
 
 SHAPE = (1, 8, 8)
@@ -202,13 +202,6 @@ def test_draws_and_classes_have_separate_noise(smooth: None, family: str) -> Non
     one, same, other = (attack.run(target(), AUX, context(seed)).images for seed in (0, 0, 1))
     assert torch.equal(one, same) and not torch.equal(one, other)
     assert len(torch.unique(one.flatten(1), dim=0)) == len(one)
-
-
-def test_gan_is_shared_by_targets_and_families() -> None:
-    ctx = context()
-    Vmi(**TINY).run(target(), AUX, ctx)
-    Vmi(**{**TINY, "family": "full", "lr": 0.1}).run(target(), AUX, Context(ctx.device, 1, ctx.track, ctx.artifacts))
-    assert ctx.artifacts.made == ["gmi-gan"]  # type: ignore[attr-defined]
 
 
 def test_label_smoothing_limits_confidence(smooth: None) -> None:

@@ -76,9 +76,7 @@ def test_infinite_epsilon_is_refused(mechanism: AnnotationMechanism) -> None:
 
 
 @pytest.mark.parametrize("mechanism", [ROWS, LABELS], ids=["rows", "labels"])
-def test_dpsd_t_has_no_finite_epsilon(
-    mechanism: AnnotationMechanism,
-) -> None:
+def test_dpsd_t_has_no_finite_epsilon(mechanism: AnnotationMechanism) -> None:
     """The answered image is also put to the teacher with gradients, which train what is released."""
     taught = replace(mechanism, teacher_trains_generator=True)
     for unit in (Unit.EXAMPLE, Unit.QUERY):

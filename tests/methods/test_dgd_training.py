@@ -85,9 +85,7 @@ def test_learn_vae_uses_all_synthetic_images(monkeypatch: pytest.MonkeyPatch) ->
 # Which images
 
 
-def test_queried_and_other_images_partition_the_set(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_queried_and_other_images_partition_the_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """D^_s and D^_u have no image in common, and together they are D^."""
     parts: dict[str, Tensor] = {}
     label, triples = Dgd.label, Dgd.triples

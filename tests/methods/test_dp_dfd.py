@@ -15,6 +15,7 @@ import pytest
 import torch
 from dp_dfd_made import Either, convert, learning, norm_teacher, printed
 from loops import LOOP_OPTIONS, each_option, same_students, small_generator
+from teachers_made import Fixed
 from torch import Tensor, nn
 
 from bench import nets, registry
@@ -86,12 +87,7 @@ def test_golden_student_of_an_accounted_budget() -> None:
 
 def test_candidates_by_hand() -> None:
     y_s = torch.tensor(
-        [
-            [0.50, 0.30, 0.15, 0.05],
-            [0.05, 0.93, 0.00, 0.02],
-            [0.26, 0.24, 0.25, 0.25],
-            [0.125, 0.125, 0.25, 0.50],
-        ]
+        [[0.50, 0.30, 0.15, 0.05], [0.05, 0.93, 0.00, 0.02], [0.26, 0.24, 0.25, 0.25], [0.125, 0.125, 0.25, 0.50]]
     )
     assert candidates(y_s, 0.125).tolist() == [
         [True, True, True, False],
@@ -126,21 +122,10 @@ def test_respond_soft_returns_the_teachers_vector() -> None:
     assert (answers[~own] == torch.tensor([1.0, 0.0, 0.0, 0.0])).all()
 
 
-class Same(nn.Module):
-    """Answers every batch with the same logits."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = logits
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[: len(x)]
-
-
 def readings(method: DpDfdWorking, ours: Tensor, theirs: Tensor, epsilon: float, threshold: float) -> Tensor:
     """Return the working variant's reading of one response for each row of logits."""
     asked, noise = ResponsePlan(threshold, len(ours), 1, epsilon), torch.Generator().manual_seed(0)
-    return method.query_teacher(torch.zeros(len(ours), *SHAPE), ours, Same(theirs), asked, noise)
+    return method.query_teacher(torch.zeros(len(ours), *SHAPE), ours, Fixed(theirs), asked, noise)
 
 
 @pytest.mark.parametrize(("sure", "k"), [([0.6, 0.38, 0.01, 0.01], 2), ([0.4, 0.3, 0.29, 0.01], 3)])
@@ -227,12 +212,7 @@ def test_printed_options_run(answers: str, follow: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "method",
-    [
-        printed(pretrain_steps="0", finetune_steps="0"),
-        printed(ce_weight="0", alpha="0"),
-    ],
-    ids=repr,
+    "method", [printed(pretrain_steps="0", finetune_steps="0"), printed(ce_weight="0", alpha="0")], ids=repr
 )
 def test_other_options_run(method: Either) -> None:
     assert convert(method).ledger.entries(Unit.EXAMPLE)
@@ -261,11 +241,7 @@ def test_convert_is_deterministic(usual: Release) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "kept"),
-    [
-        (printed(stages="3"), [16, 32, 48]),
-        (printed(stages="3", follow="equations"), [16, 16, 16]),
-    ],
+    ("method", "kept"), [(printed(stages="3"), [16, 32, 48]), (printed(stages="3", follow="equations"), [16, 16, 16])]
 )
 def test_follow_decides_whether_responses_are_reused(
     monkeypatch: pytest.MonkeyPatch, method: DpDfd, kept: list[int]

@@ -11,7 +11,8 @@ import torch
 from dp_accounting import GaussianDpEvent
 from loops import watched_losses
 from scipy import stats
-from torch import Tensor, nn
+from teachers_made import Fixed, Spy, log
+from torch import Tensor
 
 from bench import registry
 from bench.api import Release, Teacher
@@ -29,46 +30,6 @@ from methods.dpdfd.working import WorkingDpdfd
 P_T, P_S = [0.7, 0.2, 0.1], [0.5, 0.3, 0.2]
 PARAMETERS = AnnotationParameters(k=3, beta=0.5, sigma=0.0, answer_epsilon=1.0, iterations=1)
 FREE = Budget(None, solve="none")
-
-
-class Spy(nn.Module):
-    """Counts a network's queries, their images, and whether they have gradients."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.asked: list[int] = []
-        self.seen: list[Tensor] = []
-        self.with_gradient = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.asked.append(len(x))
-        self.seen.append(x.detach().clone())
-        self.with_gradient += x.requires_grad
-        return self.model(x)
-
-    def features(self, x: Tensor) -> Tensor:
-        self.with_gradient += x.requires_grad
-        return self.model.features(x)  # type: ignore[operator]
-
-
-class Fixed(nn.Module):
-    """Answers every batch with the same logits, and shows the same features."""
-
-    def __init__(self, logits: Tensor, shown: Tensor | None = None) -> None:
-        super().__init__()
-        self.logits = logits
-        self.shown = logits if shown is None else shown
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[: len(x)]
-
-    def features(self, x: Tensor) -> Tensor:
-        return self.shown[: len(x)]
-
-
-def log(*rows: list[float]) -> Tensor:
-    return torch.tensor(rows).log()
 
 
 def smoke(**given: str) -> Dpdfd:

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from loops import watched_losses
 from scipy import stats
+from teachers_made import Fixed, Forbidden
 from torch import Tensor, nn
 
 from bench import registry
@@ -38,24 +39,6 @@ EIGHT, FREE = Budget(8.0, account="accounted"), Budget(math.inf, solve="none")
 OWN = Budget(None, solve="none")
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=1.0, iterations=1)
 VARIANTS = pytest.mark.parametrize("variant", ["printed", "working"])
-
-
-class Forbidden(nn.Module):
-    """A network that must not be queried."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the undefended teacher was asked")
-
-
-class Fixed(nn.Module):
-    """Answers every batch with the same logits, a row for each image."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits, self.body = logits, nn.Identity()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[: len(x)]
 
 
 def smoke(variant: Variant, **given: str) -> Any:

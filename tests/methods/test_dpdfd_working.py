@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
 from loops import LOOP_OPTIONS, each_option, planned, same_students, small_generator
-from test_dpdfd import Fixed, Spy
-from torch import Tensor, nn
+from teachers_made import Fixed, FixedMembers, Spy
+from torch import Tensor
 
 from bench.api import Release, Teacher
 from bench.config import configure
@@ -34,17 +34,6 @@ FREE = Budget(math.inf, solve="none")
 ALONE = {"committee": "1"}
 
 
-class Members(nn.Module):
-    """Many teachers, each of which has the same logits for every batch."""
-
-    def __init__(self, logits: list[Tensor]) -> None:
-        super().__init__()
-        self.logits = torch.stack(logits)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[:, : len(x)]
-
-
 def smoke(**given: str) -> WorkingDpdfd:
     return configure(WorkingDpdfd, "smoke", given, "method", "working")
 
@@ -56,7 +45,7 @@ def convert(teacher: Teacher | None = None, budget: Budget | None = None, **give
 
 def answers(method: WorkingDpdfd, ours: Tensor, theirs: list[Tensor], parameters: AnnotationParameters) -> Tensor:
     """Readings of a teacher's answers, or of many teachers'."""
-    phi_t = Members(theirs) if method.teachers else Fixed(theirs[0])
+    phi_t = FixedMembers(torch.stack(theirs)) if method.teachers else Fixed(theirs[0])
     noise = torch.Generator().manual_seed(0)
     return method._query_teacher(torch.zeros(len(ours), *SHAPE), ours, phi_t, parameters, noise)
 

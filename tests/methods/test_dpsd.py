@@ -10,7 +10,8 @@ import pytest
 import torch
 from loops import watched_losses
 from scipy import stats
-from torch import Tensor, nn
+from teachers_made import Fixed, Spy
+from torch import Tensor
 
 from bench import data
 from bench.api import Release, Teacher
@@ -24,36 +25,6 @@ from methods.dpsd.dpsd import Dpsd
 from methods.dpsd.working import WorkingDpsd
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=math.inf, iterations=1)
-
-
-class Spy(nn.Module):
-    """Counts a network's queries, their images, and whether they have gradients."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.asked: list[int] = []
-        self.with_gradient = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.asked.append(len(x))
-        self.with_gradient += x.requires_grad
-        return self.model(x)
-
-    def features(self, x: Tensor) -> Tensor:
-        self.with_gradient += x.requires_grad
-        return self.model.features(x)  # type: ignore[operator]
-
-
-class Fixed(nn.Module):
-    """Answers every batch with the same logits."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = logits
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[: len(x)]
 
 
 def smoke(**given: str) -> Dpsd:

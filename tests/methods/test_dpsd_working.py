@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
 from loops import LOOP_OPTIONS, each_option, planned, same_students, small_generator
-from test_dpsd import Fixed, Spy
+from teachers_made import Fixed, Spy
 from torch import Tensor
 
 from bench.api import Release, Teacher

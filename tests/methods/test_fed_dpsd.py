@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from fed_dpsd_made import BOTH, MODES, convert, federation, smoke
 from loops import planned, small_generator, watched_losses
 from scipy import stats
-from torch import Tensor, nn
+from teachers_made import Fixed, FixedMembers, log
+from torch import Tensor
 
 from bench.config import Variant
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
@@ -29,42 +30,13 @@ P_S = [0.5, 0.3, 0.15, 0.05]
 FIRST, SECOND = [0.3, 0.5, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]
 
 
-class Clients(nn.Module):
-    """m clients, each with the same logits for every batch."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = logits
-
-    def __len__(self) -> int:
-        return len(self.logits)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[:, : len(x)]
-
-
-class Fixed(nn.Module):
-    """Answers every batch with the same logits."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = logits
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[: len(x)]
-
-
 def annotate(method: Any, ours: Tensor, clients: Tensor, parameters: AnnotationParameters, k: int = 3) -> Tensor:
     """Targets of the printed variant, readings of the working one."""
     noise, images = torch.Generator().manual_seed(0), torch.zeros(len(ours), *SHAPE)
     if isinstance(method, WorkingFedDpsd):
         method = replace(method, clients=len(clients))
-        return method._query_clients(images, ours, Clients(clients), replace(parameters, k=k), noise)
-    return method._annotate(images, Fixed(ours), Clients(clients), replace(parameters, k=k), noise)
-
-
-def log(*rows: list[float]) -> Tensor:
-    return torch.tensor(rows).log()
+        return method._query_clients(images, ours, FixedMembers(clients), replace(parameters, k=k), noise)
+    return method._annotate(images, Fixed(ours), FixedMembers(clients), replace(parameters, k=k), noise)
 
 
 def test_data_mode_by_hand() -> None:

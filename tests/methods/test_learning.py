@@ -29,10 +29,7 @@ def record(out: Path, method: str, **options: str) -> Record:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "options", "taught_by"),
-    [
-        ("dpdfd", {"questions": "12800"}, "teacher_accuracy"),
-        ("fed-dpsd", {"questions": "12800"}, "ensemble_accuracy"),
-    ],
+    [("dpdfd", {"questions": "12800"}, "teacher_accuracy"), ("fed-dpsd", {"questions": "12800"}, "ensemble_accuracy")],
     ids=["dpdfd", "fed-dpsd"],
 )
 def test_run_without_noise_is_near_the_teacher(
