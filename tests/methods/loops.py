@@ -77,19 +77,6 @@ def watched_losses(monkeypatch: pytest.MonkeyPatch, module: ModuleType, cls: typ
     return steps
 
 
-LOOP_OPTIONS = (
-    "rounds=4 prior=noise prior=generator evolve=0 choose=1 reading=printed jitter=off replay=false gamma_s=0.01 "
-    "student_steps=7 committee=2 "
-)
-"""Options of the loop, each of which changes the student."""
-
-
-def each_option(text: str) -> pytest.MarkDecorator:
-    """Parametrize `given` over sets of options, as in "mode=label,k=2 bound=clip"."""
-    sets = [dict(option.split("=") for option in part.split(",")) for part in text.split()]
-    return pytest.mark.parametrize("given", sets, ids=text.split())
-
-
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Transcription, Any]]:
     """How the working variants' conversions to come would train a student, and with what loss; none is trained."""
     told: list[tuple[Transcription, Any]] = []

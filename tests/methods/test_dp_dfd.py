@@ -14,12 +14,11 @@ from typing import Any
 import pytest
 import torch
 from dp_dfd_made import Either, convert, learning, norm_teacher, printed
-from loops import LOOP_OPTIONS, each_option, same_students, small_generator
 from teachers_made import Fixed
 from torch import Tensor, nn
 
 from bench import nets, registry
-from bench.api import Release, Teacher
+from bench.api import Teacher
 from bench.config import configure
 from bench.distillation.replay import Answers
 from bench.distillation.transcription.likelihoods import LEAST_ODDS, likelihood_loss
@@ -216,28 +215,6 @@ def test_printed_options_run(answers: str, follow: str) -> None:
 )
 def test_other_options_run(method: Either) -> None:
     assert convert(method).ledger.entries(Unit.EXAMPLE)
-
-
-def silent(**given: str) -> Release:
-    """Build it without a committee by default: that takes six times as long, and options act before it."""
-    return convert(learning(**ALONE | given), budget=Budget(math.inf))
-
-
-@pytest.fixture(scope="module")
-def usual() -> Release:
-    return silent()
-
-
-@each_option(LOOP_OPTIONS + "amount=60 threshold=0.9")
-def test_working_options_change_the_student(
-    usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_generator(monkeypatch)
-    assert not same_students(usual, silent(**given))
-
-
-def test_convert_is_deterministic(usual: Release) -> None:
-    assert same_students(usual, silent(jitter="on", threshold="0.125"))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from dp_dfd_made import convert, learning, printed
-from loops import planned
+from dp_dfd_made import convert, printed
 from scipy import stats
 from torch import Tensor, nn
 
-from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, toy_teacher
 from methods.dp_dfd import dp_dfd
 from methods.dp_dfd.accounting import ResponsePlan
@@ -71,13 +69,3 @@ def test_query_teacher_uses_the_students_candidates(sees: int, answered: int | N
     rng = torch.Generator().manual_seed(0)
     found = printed().label(images, Same(0.45, 0.3, 0.24, 0.01), teacher, plan, rng).argmax(1)
     assert set(found.tolist()) == ({0, 1, 2} if answered is None else {answered})
-
-
-@pytest.mark.parametrize(("epsilon", "members"), [(1.0, 3), (1.2, 1)])
-def test_committee_is_used_for_mostly_wrong_responses(
-    epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1."""
-    told = planned(monkeypatch)
-    convert(learning(amount="5000", answer_epsilon=str(epsilon)), budget=Budget(None, solve="none"))
-    assert (told[0][0].members, told[0][0].questions) == (members, 5000)

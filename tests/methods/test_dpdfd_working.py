@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
-from loops import LOOP_OPTIONS, each_option, planned, same_students, small_generator
+from loops import planned, small_generator
 from teachers_made import Fixed, FixedMembers, Spy
 from torch import Tensor
 
@@ -18,7 +18,6 @@ from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
-from bench.distillation.transcription.likelihoods import likelihood_loss
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
@@ -96,13 +95,6 @@ def test_shared_queries_are_whole_means(monkeypatch: pytest.MonkeyPatch) -> None
     told = planned(monkeypatch)
     convert(questions="50", shared="4")
     assert told[0][0].questions == 48
-
-
-@pytest.mark.parametrize(("reading", "loss"), [("likelihood", likelihood_loss), ("printed", F.cross_entropy)])
-def test_loss_depends_on_the_reading(reading: str, loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = planned(monkeypatch)
-    convert(reading=reading)
-    assert told[0][1] is loss
 
 
 def test_shared_mean_noise_limit_is_per_mean() -> None:
@@ -212,20 +204,3 @@ def test_more_teachers_allow_more_queries() -> None:
         assert account(method._mechanism(10).ledger(parameters), Unit.EXAMPLE, 1e-5).epsilon <= 8
     assert FEWEST < found[50] < found[100] < found[200]
     assert found[200] == pytest.approx(16 * found[50], rel=0.02), "as the square of their number"
-
-
-@pytest.fixture(scope="module")
-def usual() -> Release:
-    """Without a committee: that takes six times as long, and options act before it."""
-    return convert(budget=FREE, **ALONE)
-
-
-@pytest.mark.thorough
-@each_option(LOOP_OPTIONS + "questions=60 bound=clip asked_at=student shared=4")
-def test_options_change_the_student(usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    small_generator(monkeypatch)
-    assert not same_students(usual, convert(budget=FREE, **ALONE | given))
-
-
-def test_convert_is_deterministic(usual: Release) -> None:
-    assert same_students(usual, convert(budget=FREE, jitter="on", **ALONE))

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
-from loops import LOOP_OPTIONS, each_option, planned, same_students, small_generator
+from loops import small_generator
 from teachers_made import Fixed, Spy
 from torch import Tensor
 
@@ -18,7 +18,7 @@ from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
-from bench.distillation.transcription.likelihoods import LEAST_SIGMA, likelihood_loss
+from bench.distillation.transcription.likelihoods import LEAST_SIGMA
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.mechanisms import gaussian_rows
@@ -183,31 +183,6 @@ def test_printed_label_reading_is_one_hot() -> None:
     assert float(method._loss(ours, found)) == pytest.approx(float(F.cross_entropy(ours, theirs.argmax(1))))
 
 
-@pytest.mark.parametrize(
-    ("given", "loss"),
-    [
-        ({}, likelihood_loss),
-        ({"mode": "label"}, likelihood_loss),
-        ({"mode": "label", "reading": "printed"}, likelihood_loss),
-        ({"reading": "printed"}, F.cross_entropy),
-    ],
-    ids=["data", "label", "printed label", "printed data"],
-)
-def test_loss_depends_on_the_reading(given: dict[str, str], loss: Any) -> None:
-    assert smoke(**given)._loss is loss
-
-
-@pytest.mark.parametrize(("mode", "epsilon", "members"), [("label", 1.0, 3), ("label", 1.2, 1), ("data", 1.0, 1)])
-def test_committee_is_used_for_mostly_wrong_responses(
-    mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such
-    epsilon."""
-    told = planned(monkeypatch)
-    convert(budget=OWN, mode=mode, questions="5000", answer_epsilon=str(epsilon))
-    assert [schedule.members for schedule, _ in told] == [members]
-
-
 @pytest.mark.parametrize("mode", ["data", "label"])
 def test_k_defaults_to_all_classes(mode: Any) -> None:
     assert WorkingDpsd(mode=mode).parameters(Budget(10.0), "hundred", 100).k == 100
@@ -250,28 +225,3 @@ def test_infinite_budget_has_no_noise() -> None:
         assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["iterations"] == 48
         assert release.solved.get("sigma", 0) == 0 and "answer_epsilon" not in release.solved
         assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
-
-
-# Options
-
-ALONE = {"committee": "1"}
-
-
-@pytest.fixture(scope="module")
-def usual() -> Release:
-    """Without a committee: that takes six times as long, and options act before it."""
-    return convert(budget=FREE, **ALONE)
-
-
-@pytest.mark.thorough
-@each_option(
-    LOOP_OPTIONS + "questions=60 k=2 loss=dkd,asked_at=student bound=clip asked_at=student copies=3 "
-    "mode=label mode=label,reading=printed"
-)
-def test_options_change_the_student(usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    small_generator(monkeypatch)
-    assert not same_students(usual, convert(budget=FREE, **ALONE | given))
-
-
-def test_convert_is_deterministic(usual: Release) -> None:
-    assert same_students(usual, convert(budget=FREE, jitter="on", prior="auto", k="4", **ALONE))

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from fed_dpsd_made import BOTH, MODES, convert, federation, smoke
-from loops import planned, small_generator, watched_losses
+from loops import small_generator, watched_losses
 from scipy import stats
 from teachers_made import Fixed, FixedMembers, log
 from torch import Tensor
@@ -18,7 +18,6 @@ from torch import Tensor
 from bench.config import Variant
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import AnnotationParameters
-from bench.distillation.transcription.likelihoods import likelihood_loss
 from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, context
 from methods.fed_dpsd import fed_dpsd
@@ -222,21 +221,3 @@ def test_dropout_only_in_label_mode(mode: str, dropout: bool, monkeypatch: pytes
     happened = watched_losses(monkeypatch, fed_dpsd, FedDpsd)
     convert(mode=mode, iterations="1")
     assert happened[0].who == "student" and happened[0].dropout == dropout
-
-
-@pytest.mark.parametrize(("reading", "loss"), [("likelihood", likelihood_loss), ("printed", F.cross_entropy)])
-def test_loss_depends_on_the_reading(reading: str, loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = planned(monkeypatch)
-    convert(variant="working", reading=reading)
-    assert told[0][1] is loss
-
-
-@pytest.mark.parametrize(("mode", "epsilon", "members"), [("label", 1.0, 3), ("label", 1.2, 1), ("data", 1.0, 1)])
-def test_committee_is_used_for_mostly_wrong_responses(
-    mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such
-    epsilon."""
-    told, given = planned(monkeypatch), {"questions": "5000", "answer_epsilon": str(epsilon)}
-    convert(Budget(None, solve="none"), "working", mode=mode, **given)
-    assert told[0][0].members == members

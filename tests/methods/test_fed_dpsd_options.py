@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
-from fed_dpsd_made import BOTH, MODES, convert, smoke
-from loops import LOOP_OPTIONS, each_option, same_students, small_generator
+from fed_dpsd_made import BOTH, convert, smoke
 
-from bench.api import Release, Shards
+from bench.api import Shards
 from bench.config import Variant
 from bench.privacy import Budget
 from bench.testing import context, toy_teacher
@@ -54,27 +51,3 @@ def test_options_run_within_their_claim(variant: Variant, mode: str, noise: str)
 def test_convert_without_clients_is_refused() -> None:
     with pytest.raises(RuntimeError, match="teacher_ensemble"):
         smoke().convert(toy_teacher(), "datalens", Budget(10.0), context())
-
-
-def free(**given: str) -> Release:
-    """Build it without a committee by default: that takes six times as long, and options act before it."""
-    return convert(Budget(math.inf, solve="none"), "working", **{"committee": "1"} | given)[0]
-
-
-@pytest.fixture(scope="module")
-def usual() -> dict[str, Release]:
-    """By mode."""
-    return {mode: free(mode=mode) for mode in MODES}
-
-
-@pytest.mark.thorough
-@each_option(LOOP_OPTIONS + "questions=60 mode=label mode=label,reading=printed mode=label,k=2")
-def test_working_options_change_the_student(
-    usual: dict[str, Release], given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_generator(monkeypatch)
-    assert not same_students(usual["label" if len(given) == 2 else "data"], free(**given))
-
-
-def test_convert_is_deterministic(usual: dict[str, Release]) -> None:
-    assert same_students(usual["data"], free(jitter="on", noise_by="client"))
