@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from dgd_made import Spy, SpyEnsemble, convert, learning, printed, rng, teacher
 from torch import Tensor, nn
 
-from bench import nets, registry
+from bench import nets
 from bench.config import configure
 from bench.distillation.image_source import image_source
 from bench.nets.vae import VAE
@@ -29,11 +29,6 @@ from methods.dgd.working import DgdWorking
 
 class TestPrinted(MethodContract):
     plugin = Dgd
-
-
-def test_both_variants_are_registered() -> None:
-    assert registry.variants("method", "dgd") == ("printed", "working")
-    assert registry.load("method", "dgd", "printed") is Dgd and registry.load("method", "dgd") is DgdWorking
 
 
 GOLDEN = [

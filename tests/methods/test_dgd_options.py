@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from dgd_made import convert, learning, printed, teacher
+from dgd_made import convert, learning, printed
 
 from bench.config import configure
 from bench.privacy import Budget, Unit
-from bench.testing import context
 from methods.dgd.dgd import Dgd
 from methods.dgd.working import DgdWorking
 
@@ -44,28 +41,6 @@ def test_options_run(method: Dgd | DgdWorking) -> None:
     release = convert(method, budget=Budget(50.0))
     assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
     assert release.ledger.entries(Unit.EXAMPLE)
-
-
-@pytest.mark.parametrize("cls", BOTH)
-def test_convert_reports_complete_progress(cls: type[Any]) -> None:
-    told: list[int] = []
-    totals: list[int] = []
-
-    class Counting:
-        def __enter__(self) -> Callable[[int], None]:
-            return told.append
-
-        def __exit__(self, *_: Any) -> None:
-            pass
-
-    def track(stage: str, total: int) -> Counting:
-        totals.append(total)
-        return Counting()
-
-    torch.manual_seed(0)
-    method = configure(cls, "smoke", {}, "method")
-    method.convert(teacher(), "datalens", Budget(10.0), replace(context(), track=track))
-    assert sum(totals) == sum(told) > 0
 
 
 def test_shards_are_the_papers() -> None:

@@ -17,14 +17,14 @@ from dp_dfd_made import Either, convert, learning, norm_teacher, printed
 from teachers_made import Fixed
 from torch import Tensor, nn
 
-from bench import nets, registry
+from bench import nets
 from bench.api import Teacher
 from bench.config import configure
 from bench.distillation.replay import Answers
 from bench.distillation.transcription.likelihoods import LEAST_ODDS, likelihood_loss
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.testing import CLASSES, SHAPE, MethodContract, context, toy_teacher
+from bench.testing import CLASSES, SHAPE, MethodContract, toy_teacher
 from methods.dp_dfd.accounting import ResponsePlan
 from methods.dp_dfd.dp_dfd import DpDfd, candidates, kl_loss, respond
 from methods.dp_dfd.working import DpDfdWorking
@@ -35,11 +35,6 @@ class TestPrinted(MethodContract):
 
     def teacher(self) -> Teacher:
         return norm_teacher()
-
-
-def test_both_variants_are_registered() -> None:
-    assert registry.variants("method", "dp-dfd") == ("printed", "working")
-    assert registry.load("method", "dp-dfd", "printed") is DpDfd and registry.load("method", "dp-dfd") is DpDfdWorking
 
 
 EQUATIONS = {"follow": "equations", "answers": "soft"}
@@ -234,36 +229,6 @@ def test_follow_decides_whether_responses_are_reused(
     monkeypatch.setattr(Answers, "sample", watched)
     convert(replace(method, amount=48, student_steps=1))
     assert seen == kept
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(("method", "stages"), [(printed(), 2), (learning(), 1)])
-def test_convert_reports_complete_progress(method: Either, stages: int) -> None:
-    told: dict[str, list[int]] = {}
-
-    def track(stage: str, total: int) -> Any:
-        told[stage] = [total, 0]
-        return Counting(told[stage])
-
-    torch.manual_seed(0)
-    method.convert(toy_teacher(), "datalens", Budget(10.0), replace(context(), track=track))
-    assert all(total == done > 0 for total, done in told.values()) and len(told) == stages
-
-
-class Counting:
-    """A progress bar that adds up."""
-
-    def __init__(self, cell: list[int]) -> None:
-        self.cell = cell
-
-    def __enter__(self) -> Callable[[int], None]:
-        return self.add
-
-    def __exit__(self, *_: Any) -> None:
-        pass
-
-    def add(self, n: int) -> None:
-        self.cell[1] += n
 
 
 @pytest.mark.slow

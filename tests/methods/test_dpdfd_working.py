@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
 from loops import planned, small_generator
-from teachers_made import Fixed, FixedMembers, Spy
+from teachers_made import Fixed, FixedMembers, Spy, towards
 from torch import Tensor
 
 from bench.api import Release, Teacher
@@ -136,11 +136,6 @@ def test_audit_of_a_shared_mean_is_close_to_accounted() -> None:
     method = WorkingDpdfd(shared=4, questions=64)
     found = audit(method.game(Budget(5.0, account="accounted", unit=Unit.QUERY), "mnist", 10), 8_000)
     assert 0.5 < found.lower_bound <= found.accounted == pytest.approx(5.0, rel=1e-3)
-
-
-def towards(r: int) -> Tensor:
-    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
-    return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
 
 
 @pytest.mark.parametrize(("teachers", "sigma", "of_mean"), [(0, 0.5, 0.5), (4, 2.0, 0.5), (4, 8.0, 2.0)])

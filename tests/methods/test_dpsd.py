@@ -203,8 +203,3 @@ def test_k_defaults_to_the_papers(dataset: str, classes: int, k: int, monkeypatc
     known = {"hundred": data.DatasetFacts(candidates=50)}
     monkeypatch.setattr(data, "facts", lambda name: known.get(name, data.DatasetFacts()))
     assert Dpsd().parameters(Budget(10.0), dataset, classes).k == k
-
-
-@pytest.mark.parametrize(("epsilon", "beta"), [(0.5, 1e-3), (1.0, 1e-3), (1.1, 5e-3), (10.0, 5e-3)])
-def test_beta_defaults_to_the_papers(epsilon: float, beta: float) -> None:
-    assert Dpsd().parameters(Budget(epsilon), "mnist", 10).beta == beta

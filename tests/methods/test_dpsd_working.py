@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
 from loops import small_generator
-from teachers_made import Fixed, Spy
+from teachers_made import Fixed, Spy, towards
 from torch import Tensor
 
 from bench.api import Release, Teacher
@@ -83,11 +83,6 @@ def test_release_has_the_last_queries(mode: str) -> None:
 
 
 # Data mode
-
-
-def towards(r: int) -> Tensor:
-    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
-    return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.3, 2.0])
@@ -181,12 +176,6 @@ def test_printed_label_reading_is_one_hot() -> None:
     found = answers(method, ours, theirs, PARAMETERS)
     assert torch.equal(found.exp(), F.one_hot(theirs.argmax(1), CLASSES).float())
     assert float(method._loss(ours, found)) == pytest.approx(float(F.cross_entropy(ours, theirs.argmax(1))))
-
-
-@pytest.mark.parametrize("mode", ["data", "label"])
-def test_k_defaults_to_all_classes(mode: Any) -> None:
-    assert WorkingDpsd(mode=mode).parameters(Budget(10.0), "hundred", 100).k == 100
-    assert WorkingDpsd(mode=mode, k=2).parameters(Budget(10.0), "mnist", 10).k == 2
 
 
 # What it costs

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from fed_dpsd_made import BOTH, MODES, convert, federation, smoke
 from loops import small_generator, watched_losses
 from scipy import stats
-from teachers_made import Fixed, FixedMembers, log
+from teachers_made import Fixed, FixedMembers, log, towards
 from torch import Tensor
 
 from bench.config import Variant
@@ -113,11 +113,6 @@ def test_reading_prefers_the_clients_class(noise: str, sigma: float) -> None:
     assert (found.argmax(1) == r).float().mean() > 0.9
 
 
-def towards(r: int) -> Tensor:
-    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
-    return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
-
-
 @pytest.mark.parametrize(("noise", "of_mean"), [("server", 4.0 / 16), ("client", 4.0 / 4)])
 def test_reading_has_noise_and_spread(noise: str, of_mean: float) -> None:
     """16 clients, sigma 4: log P = -|answer / beta - towards r|^2 / (2 (s^2 + 0.3^2)), s the noise of the mean."""
@@ -193,12 +188,6 @@ def test_working_generator_does_not_query_clients(mode: str, monkeypatch: pytest
     release, clients = convert(variant="working", mode=mode, prior="generator", choose="3", questions="50")
     assert sum(clients.asked) == 50 and clients.with_gradient == 0
     assert release.ledger.entries(Unit.EXAMPLE)[0].count == 50
-
-
-@pytest.mark.parametrize(("dataset", "classes"), [("mnist", 10), ("x", 2)])
-def test_k_defaults_to_all_classes(dataset: str, classes: int) -> None:
-    assert WorkingFedDpsd(mode="label").parameters(Budget(10.0), dataset, classes).k == classes
-    assert WorkingFedDpsd(mode="label", k=2).parameters(Budget(10.0), dataset, classes).k == 2
 
 
 @pytest.mark.parametrize("mode", MODES)

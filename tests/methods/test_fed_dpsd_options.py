@@ -33,12 +33,6 @@ def test_paper_defaults_of_the_federation() -> None:
     assert (found.count, found.partition, found.alpha) == (5, "dirichlet-balanced", 0.5)
 
 
-@pytest.mark.parametrize(("target", "beta"), [(0.5, 1e-3), (1.0, 1e-3), (1.1, 5e-3), (10.0, 5e-3)])
-def test_beta_defaults_to_the_papers(target: float, beta: float) -> None:
-    assert FedDpsd().parameters(Budget(target), "toy", 10).beta == beta
-    assert FedDpsd(beta=0.2).parameters(Budget(target), "toy", 10).beta == 0.2
-
-
 @pytest.mark.thorough
 @BOTH
 @pytest.mark.parametrize(("mode", "noise"), [("data", "server"), ("data", "client"), ("label", "server")])

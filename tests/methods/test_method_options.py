@@ -1,14 +1,21 @@
-"""The papers' methods: refused options, contradictory options, and budgets that no setting meets."""
+"""The papers' methods: registration, defaults, refused options and budgets, progress."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 
-from bench.config import configure
+from bench import registry
+from bench.config import Variant, configure
 from bench.errors import BenchError
+from bench.nets import Ensemble
 from bench.privacy import Budget, Unit
+from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods.dgd.dgd import Dgd
 from methods.dgd.working import DgdWorking
 from methods.dp_dfd.dp_dfd import DpDfd
@@ -120,3 +127,53 @@ def test_refused_option_is_named_with_its_flag() -> None:
     with pytest.raises(BenchError, match="iterations is 0") as refused:
         configure(Dpdfd, "smoke", {"iterations": "0"}, "method", "printed")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "printed", "working"),
+    [
+        ("dgd", Dgd, DgdWorking),
+        ("dp-dfd", DpDfd, DpDfdWorking),
+        ("dpdfd", Dpdfd, WorkingDpdfd),
+        ("dpsd", Dpsd, WorkingDpsd),
+        ("fed-dpsd", FedDpsd, WorkingFedDpsd),
+    ],
+)
+def test_both_variants_are_registered(name: str, printed: type[Any], working: type[Any]) -> None:
+    assert registry.variants("method", name) == ("printed", "working")
+    assert registry.load("method", name, "printed") is printed and registry.load("method", name) is working
+
+
+@pytest.mark.parametrize(("epsilon", "beta"), [(0.5, 1e-3), (1.0, 1e-3), (1.1, 5e-3), (10.0, 5e-3)])
+@pytest.mark.parametrize("cls", [Dpsd, FedDpsd])
+def test_beta_defaults_to_the_papers(cls: type[Any], epsilon: float, beta: float) -> None:
+    assert cls().parameters(Budget(epsilon), "mnist", 10).beta == beta
+    assert cls(beta=0.2).parameters(Budget(epsilon), "mnist", 10).beta == 0.2
+
+
+@pytest.mark.parametrize("method", [WorkingDpsd(), WorkingDpsd(mode="label"), WorkingFedDpsd(mode="label")])
+def test_k_defaults_to_all_classes(method: Any) -> None:
+    for dataset, classes in (("hundred", 100), ("mnist", 10), ("x", 2)):
+        assert method.parameters(Budget(10.0), dataset, classes).k == classes
+    assert replace(method, k=2).parameters(Budget(10.0), "mnist", 10).k == 2
+
+
+@pytest.mark.parametrize("name", ["dgd", "dp-dfd"])
+@pytest.mark.parametrize("variant", ["printed", "working"])
+def test_convert_reports_complete_progress(name: str, variant: Variant) -> None:
+    totals: dict[str, int] = {}
+    done: dict[str, int] = {}
+
+    @contextmanager
+    def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
+        totals[stage], done[stage] = total, 0
+        yield lambda n: done.update({stage: done[stage] + n})
+
+    given = {"beta": "0"} if name == "dp-dfd" and variant == "printed" else {}
+    method: Any = configure(registry.load("method", name, variant), "smoke", given, "method", variant)
+    torch.manual_seed(0)
+    members = Ensemble.build(["shard-cnn"], 3, SHAPE, CLASSES, range(3)).eval().requires_grad_(False)
+    teacher = replace(toy_teacher(), ensemble=members)
+    method.convert(teacher, "datalens", Budget(10.0), replace(context(), track=track))
+    assert totals == done and min(done.values()) > 0
+    assert name == "dgd" or len(totals) == (2 if variant == "printed" else 1)
