@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -11,27 +10,12 @@ from torch import Tensor, nn
 
 from attacks.gmi import Gmi, _images_and_scores, best_draws, diversity, mismatch, search_loss
 from bench import testing
-from bench.api import Advance, Context, Target, Tensors
+from bench.api import Advance, Context, Target
 from bench.config import configure
 from bench.data import corrupted
 
 SHAPE = (1, 8, 8)
 TINY = {"gan_steps": 2, "gan_batch": 4, "latent": 6, "width": 2, "iterations": 4, "draws": 2, "images_per_class": 3}
-
-
-class Shelf:
-    """Artifacts in memory; `made` lists the keys that had to be made."""
-
-    def __init__(self) -> None:
-        self.made: list[dict[str, Any]] = []
-        self.kept: dict[str, Tensors] = {}
-
-    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors:
-        place = f"{kind} {sorted(key.items())}"
-        if place not in self.kept:
-            self.made.append(key)
-            self.kept[place] = {name: tensor.clone() for name, tensor in make().items()}
-        return self.kept[place]
 
 
 class Quadrants(nn.Module):
@@ -45,7 +29,7 @@ class Quadrants(nn.Module):
         return 8 * nn.functional.avg_pool2d(x, 4).flatten(1) + self.offset
 
 
-def context(shelf: Shelf | None = None, seed: int = 0, autocast: bool = False) -> Context:
+def context(shelf: testing.MemoryArtifacts | None = None, seed: int = 0, autocast: bool = False) -> Context:
     @contextmanager
     def track(stage: str, total: int) -> Iterator[Advance]:
         count = [0]
@@ -56,7 +40,7 @@ def context(shelf: Shelf | None = None, seed: int = 0, autocast: bool = False) -
         yield advance
         assert count[0] == total, stage
 
-    return Context(torch.device("cpu"), seed, track, shelf or Shelf(), autocast=autocast)
+    return Context(torch.device("cpu"), seed, track, shelf or testing.MemoryArtifacts(), autocast=autocast)
 
 
 def target(offset: float = 0.0) -> Target:
@@ -117,7 +101,7 @@ def test_keep_best_works_with_negative_logits(smooth: SmoothGenerator, offset: f
 
 
 def test_gan_is_cached_for_all_targets_and_seeds() -> None:
-    shelf = Shelf()
+    shelf = testing.MemoryArtifacts()
     Gmi(**TINY).run(target(), AUX, context(shelf, seed=0))
     Gmi(**TINY).run(target(-5.0), AUX, context(shelf, seed=1))
     Gmi(**TINY, lr=0.5, identity_weight=1.0).run(target(), AUX, context(shelf))
@@ -132,7 +116,7 @@ def test_gan_does_not_depend_on_the_runs_seed() -> None:
     states = []
     for seed in (0, 1):
         torch.manual_seed(seed)
-        shelf = Shelf()
+        shelf = testing.MemoryArtifacts()
         Gmi(**TINY).run(target(), AUX, context(shelf, seed=seed))
         states.append(next(iter(shelf.kept.values())))
     assert states[0].keys() == states[1].keys()
@@ -143,7 +127,7 @@ def test_gan_does_not_depend_on_the_runs_seed() -> None:
 @pytest.mark.thorough
 def test_search_reaches_the_attacked_class() -> None:
     settings = {**TINY, "gan_steps": 160, "gan_batch": 16, "n_critic": 2, "gan_lr": 1e-2, "width": 8}
-    shelf = Shelf()
+    shelf = testing.MemoryArtifacts()
     before = Gmi(**{**settings, "iterations": 1, "lr": 1e-9}).run(target(), AUX, context(shelf))
     after = Gmi(**{**settings, "iterations": 60}).run(target(), AUX, context(shelf))
     start, end = (target().scores(r.images).gather(1, r.targets[:, None]).squeeze(1) for r in (before, after))

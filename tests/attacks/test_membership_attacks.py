@@ -123,24 +123,17 @@ def test_every_tier_requests_its_references(attack: type[Any], tier: str, varian
     assert asked == [(made.references, kind)]
 
 
-@pytest.mark.parametrize(
-    ("attack", "name", "text"),
-    [
-        (LossThreshold, "batch", "0"),
-        (Lira, "references", "3"),
-        (Lira, "references", "0"),
-        (Lira, "references", "2"),
-        (Lira, "batch", "0"),
-        (Rmia, "gamma", "0"),
-        (Rmia, "a", "1.1"),
-        (Rmia, "references", "2"),
-        (Shadow, "hidden", "-1"),
-        (Shadow, "steps", "0"),
-        (Shadow, "lr", "0"),
-        (Shadow, "weight_decay", "-1"),
-    ],
-)
-def test_option_out_of_range_is_refused(attack: type[Any], name: str, text: str) -> None:
+REFUSED = {
+    LossThreshold: "batch=0",
+    Lira: "references=3 references=0 references=2 batch=0",
+    Rmia: "gamma=0 a=1.1 references=2",
+    Shadow: "hidden=-1 steps=0 lr=0 weight_decay=-1",
+}
+
+
+@pytest.mark.parametrize(("attack", "option"), [(cls, option) for cls in REFUSED for option in REFUSED[cls].split()])
+def test_option_out_of_range_is_refused(attack: type[Any], option: str) -> None:
+    name, text = option.split("=")
     with pytest.raises(BenchError, match=name):
         configure(attack, "paper", {name: text}, "attack", "printed")
 

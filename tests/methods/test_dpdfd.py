@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent
-from loops import watched_losses
 from scipy import stats
 from teachers_made import Fixed, Spy, log
 from torch import Tensor
@@ -23,7 +22,6 @@ from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods.dpdfd import dpdfd
 from methods.dpdfd.dpdfd import Dpdfd
 from methods.dpdfd.working import WorkingDpdfd
 
@@ -78,19 +76,6 @@ def test_noise_scale_is_that_of_line_9(scale: float) -> None:
     assert p > 0.01 if scale == 1.0 else p < 1e-6
     independent = torch.corrcoef(noisy.T) - torch.eye(CLASSES)
     assert float(independent.abs().max()) < 0.1
-
-
-def test_lines_11_to_14_descend_their_losses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In turn, student and generator, on D of line 3 and y_s of line 10; line 2 samples new vectors."""
-    happened = watched_losses(monkeypatch, dpdfd, Dpdfd)
-    convert(gamma="0.3")
-    assert [step.who for step in happened] == ["student", "generator"] * 3
-    assert [step.loss for step in happened] == pytest.approx([step.by_hand for step in happened], rel=1e-4)
-    for student, generator in zip(happened[::2], happened[1::2], strict=True):
-        assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
-        assert (16, 100) not in generator.shapes, "z is not trained"
-        assert (student.rate, generator.rate, student.dropout) == (0.1, 0.01, False)
-    assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
 
 
 @pytest.mark.parametrize("terms", ["argued", "printed"])

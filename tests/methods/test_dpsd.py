@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from loops import watched_losses
 from scipy import stats
 from teachers_made import Fixed, Spy
 from torch import Tensor
@@ -20,7 +19,6 @@ from bench.distillation.losses import dkd_loss, gradient_at_output
 from bench.distillation.noisy_labels import AnnotationParameters
 from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods.dpsd import dpsd
 from methods.dpsd.dpsd import Dpsd
 from methods.dpsd.working import WorkingDpsd
 
@@ -76,28 +74,6 @@ def test_bound_clip_replaces_the_fraction() -> None:
     gradient = gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), ours, theirs)
     by_hand = ours.softmax(1) - 0.5 * gradient * (0.01 / gradient.norm(dim=1, keepdim=True)).clamp(max=1)
     assert torch.allclose(annotate(smoke(gamma_s="0.5", bound="clip"), ours, theirs, PARAMETERS), by_hand, atol=1e-7)
-
-
-@pytest.mark.parametrize("mode", ["data", "label"])
-def test_lines_5_and_6_descend_their_losses(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In turn, student and generator, on the images just answered and their answers; the vectors are trained too."""
-    happened = watched_losses(monkeypatch, dpsd, Dpsd)
-    torch.manual_seed(0)
-    smoke(mode=mode).convert(toy_teacher(), "shard-cnn", Budget(10.0), context())
-    assert [step.who for step in happened] == ["student", "generator"] * 3
-    assert [step.loss for step in happened] == pytest.approx([step.by_hand for step in happened], rel=1e-4)
-    for student, generator in zip(happened[::2], happened[1::2], strict=True):
-        assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
-        assert (16, 100) in generator.shapes, "z is trained with the generator"
-        assert (student.rate, generator.rate) == (0.1, 0.01)
-    assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
-
-
-@pytest.mark.parametrize(("mode", "dropout"), [("data", False), ("label", True)])
-def test_dropout_only_in_label_mode(mode: str, dropout: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    happened = watched_losses(monkeypatch, dpsd, Dpsd)
-    convert(mode=mode, iterations="1")
-    assert happened[0].who == "student" and happened[0].dropout == dropout
 
 
 @pytest.mark.parametrize(("terms", "sign"), [("argued", -1), ("printed", 1)])
@@ -191,11 +167,6 @@ def test_generator_weights_change_the_images() -> None:
     whole = generator()
     for term in ("ce_weight", "ie_weight", "norm_weight"):
         assert not torch.equal(whole, generator(**{term: "0"}))
-
-
-def test_infinite_budget_has_no_noise() -> None:
-    release = convert(budget=Budget(math.inf, solve="none"))
-    assert release.solved["sigma"] == 0 and release.claim is not None and math.isinf(release.claim.epsilon)
 
 
 @pytest.mark.parametrize(("dataset", "classes", "k"), [("mnist", 10, 3), ("hundred", 100, 50), ("x", 2, 2)])

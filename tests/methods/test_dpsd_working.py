@@ -205,12 +205,3 @@ def test_accounted_budget_gives_few_queries(target: float, asked: int) -> None:
     assert (found.sigma > 10 * READABLE) == (asked == FEWEST)
     assert WorkingDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
     assert WorkingDpsd(questions=2000, mode="label").parameters(Budget(8.0), "mnist", 10).iterations == 2000
-
-
-@pytest.mark.thorough
-def test_infinite_budget_has_no_noise() -> None:
-    for mode in MODES:
-        release = convert(budget=FREE, mode=mode)
-        assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["iterations"] == 48
-        assert release.solved.get("sigma", 0) == 0 and "answer_epsilon" not in release.solved
-        assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from fed_dpsd_made import BOTH, MODES, convert, federation, smoke
-from loops import small_generator, watched_losses
+from fed_dpsd_made import BOTH, MODES, convert, smoke
+from loops import small_generator
 from scipy import stats
 from teachers_made import Fixed, FixedMembers, log, towards
 from torch import Tensor
@@ -18,10 +18,9 @@ from torch import Tensor
 from bench.config import Variant
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import AnnotationParameters
-from bench.privacy import Budget, Unit
-from bench.testing import CLASSES, SHAPE, context
-from methods.fed_dpsd import fed_dpsd
-from methods.fed_dpsd.fed_dpsd import FedDpsd, noisy_mean
+from bench.privacy import Unit
+from bench.testing import CLASSES, SHAPE
+from methods.fed_dpsd.fed_dpsd import noisy_mean
 from methods.fed_dpsd.working import WorkingFedDpsd
 
 PARAMETERS = AnnotationParameters(k=3, beta=0.5, sigma=0.0, answer_epsilon=math.inf, iterations=1)
@@ -188,25 +187,3 @@ def test_working_generator_does_not_query_clients(mode: str, monkeypatch: pytest
     release, clients = convert(variant="working", mode=mode, prior="generator", choose="3", questions="50")
     assert sum(clients.asked) == 50 and clients.with_gradient == 0
     assert release.ledger.entries(Unit.EXAMPLE)[0].count == 50
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_lines_15_to_18_descend_their_losses(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In turn, student and generator, on the images of line 4 and the labels of line 14; line 3 samples new vectors."""
-    happened = watched_losses(monkeypatch, fed_dpsd, FedDpsd)
-    method = smoke(mode=mode)
-    method.convert(federation(method)[0], "shard-cnn", Budget(10.0), context())
-    assert [step.who for step in happened] == ["student", "generator"] * 3
-    assert [step.loss for step in happened] == pytest.approx([step.by_hand for step in happened], rel=1e-4)
-    for student, generator in zip(happened[::2], happened[1::2], strict=True):
-        assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
-        assert (16, 100) not in generator.shapes, "z is not trained"
-        assert (student.rate, generator.rate) == (0.1, 0.01)
-    assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
-
-
-@pytest.mark.parametrize(("mode", "dropout"), [("data", False), ("label", True)])
-def test_dropout_only_in_label_mode(mode: str, dropout: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    happened = watched_losses(monkeypatch, fed_dpsd, FedDpsd)
-    convert(mode=mode, iterations="1")
-    assert happened[0].who == "student" and happened[0].dropout == dropout

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
+from dp_accounting import GaussianDpEvent
 from fed_dpsd_made import BOTH, MODES, convert, smoke
 
 from bench.config import Variant
@@ -69,17 +69,6 @@ def test_client_noise_limit_is_on_the_mean() -> None:
     budget = Budget(1000.0, account="accounted", unit=Unit.CLIENT)
     found = WorkingFedDpsd(clients=25, noise_by="client").parameters(budget, "mnist", 10)
     assert FEWEST < found.iterations < 51_200 and found.sigma == pytest.approx(READABLE * 5, rel=0.05)
-
-
-@pytest.mark.thorough
-@BOTH
-@pytest.mark.parametrize("mode", MODES)
-def test_infinite_budget_has_no_noise(mode: str, variant: Variant) -> None:
-    release, _ = convert(Budget(math.inf, solve="none"), variant, mode=mode)
-    for unit in (Unit.EXAMPLE, Unit.CLIENT, Unit.QUERY):
-        assert all(isinstance(e.event, NonPrivateDpEvent) for e in release.ledger.entries(unit))
-        assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
-    assert release.claim is not None and math.isinf(release.claim.epsilon)
 
 
 @pytest.mark.thorough
