@@ -1,29 +1,29 @@
-"""DAFL: a generator trained against the target without any data, its images sorted by the target.
+"""DAFL: train a generator against the target without data, and let the target classify its images.
 
 Chen, Wang, Xu, Yang, Liu, Shi, Xu, Xu, Tian, "Data-Free Learning of Student Networks", ICCV 2019 (arXiv 1904.01186).
 G generator, T target, x = G(z), t = T(x) logits, f the input of T's last layer, p = softmax(t), c a class.
 
-1. Repeat: draw a batch of z ~ N(0, I), and move G by Adam to lower L_G = oh L_oh + a L_a + ie L_ie with
+1. Repeat: draw a batch of z ~ N(0, I), and update G by Adam to lower L_G = oh L_oh + a L_a + ie L_ie with
    L_oh = mean CE(t, argmax t), L_a = -mean |f|, L_ie = sum_c pbar_c log pbar_c, pbar the batch's mean of p.
-2. Draw images from G, and take those for images of class c that T assigns to c.
+2. Draw images from G; those that T assigns to class c are the reconstructions of c.
 
 Differs from the paper:
-- The paper's purpose is a student, trained beside G on the detached images. Its loss does not reach G, so the student
-  is left out.
-- Of the images assigned to a class, the most confident `images_per_class` of `pool` are brought back. Where there are
-  fewer, as with a generator that has forgotten a class, the images that T thinks the likeliest of that class among all
-  others follow: every class is brought back, and one image may stand for two classes.
+- The paper trains a student together with G, on detached images. The student's loss does not affect G, so the student
+  is omitted.
+- Of the `pool` images, the `images_per_class` most confident ones of each class are returned. If a class has fewer, as
+  after mode collapse, the other images with the largest probability of that class fill it up: every class is returned,
+  and one image may be returned for two classes.
 - The logarithm in L_ie: the paper names no base, the authors' code takes base 10, later code the natural logarithm,
-  which makes the term 2.3 times heavier. `log` chooses; the authors' weights belong to base 10.
+  which makes the term 2.3 times larger. `log` selects one; the authors' weights are for base 10.
 - The generator ends in batch normalisation and a sigmoid and makes images in [0, 1]; the authors' ends in tanh and a
   batch normalisation, makes images in the target's normalised space, and has batch normalisations with 0.8 instead
   of epsilon. See `bench.nets.generators.UpsampleGenerator`.
 - The generator's normalisation statistics are measured again after training, on `gen_batch` x 20 images; then it is in
   evaluation mode, so the images it makes do not affect each other.
-- Each draw trains a generator of its own.
-- pbar is computed as a logarithm throughout, so a class of vanishing probability makes no NaN.
-- Variant `working` has a smaller step size, tuned with tier `quick`'s sizes on the evaluator that scores the attack: of
-  200 images from the digits teacher, one seed, it recognises 63 %, the teacher all.
+- Each draw trains its own generator.
+- pbar is computed in logarithms, so a class of vanishing probability does not give NaN.
+- Variant `working` has a smaller learning rate, tuned at tier `quick` on the evaluator that scores the attack. Of 200
+  images from the digits teacher, one seed, the evaluator recognises 63 %, the teacher all.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from bench.nets.generators import UpsampleGenerator
 from bench.seeds import derive
 from bench.validate import at_least, positive
 
-SETTLE = 20
-"""Batches on which the generator's normalisation statistics are measured."""
+STATISTICS_BATCHES = 20
+"""Number of batches on which the generator's BatchNorm statistics are measured after training."""
 
 Log = Literal["log10", "ln"]
 
@@ -81,7 +81,7 @@ class Dafl:
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="Adam's step size is 3e-3 for 0.2",
+            what="Adam's learning rate is 3e-3, not 0.2",
             why="tuned for tier quick's narrow generator and small batches by the evaluator's score on digits",
             sets={"lr": 3e-3},
         ),
@@ -92,13 +92,13 @@ class Dafl:
     gen_batch: Size[int] = 512
     """Images per update."""
     lr: float = 0.2
-    """Adam's step size."""
+    """Adam's learning rate."""
     one_hot: float = 1.0
-    """oh, the weight of L_oh: the target's answers should be sure."""
+    """oh, weight of L_oh, which rewards confident predictions of the target."""
     activation: float = 0.1
-    """a, the weight of L_a: the target's features should be large."""
+    """a, weight of L_a, which rewards large features of the target."""
     balance: float = 5.0
-    """ie, the weight of L_ie: classes should be equally frequent in a batch."""
+    """ie, weight of L_ie, which rewards equally frequent classes in a batch."""
     log: Log = "log10"
     """Base of the logarithm in L_ie: 10 (the authors' code) or e."""
     latent: Size[int] = 100
@@ -108,9 +108,9 @@ class Dafl:
     pool: Size[int] = 2000
     """Images drawn from each trained generator."""
     draws: Size[int] = 5
-    """Generators trained from seeds of their own (the paper's own: 1)."""
+    """Generators trained from different seeds (the paper: 1)."""
     images_per_class: Size[int] = 20
-    """Images brought back of each class in each draw."""
+    """Images returned per class in each draw."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "steps", "latent", "width", "draws", "images_per_class")
@@ -120,7 +120,7 @@ class Dafl:
         at_least(self, 0, "one_hot", "activation", "balance")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: images the generator cannot make. No auxiliary images are needed."""
+        """Return a skip reason or None: unsupported image size. No auxiliary images are needed."""
         try:
             UpsampleGenerator(shape, 1, 1)
         except BenchError as error:
@@ -128,7 +128,7 @@ class Dafl:
         return None
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Bring back `draws` x `images_per_class` images of every class; `aux` is not used."""
+        """Reconstruct `draws` x `images_per_class` images of every class; `aux` is not used."""
         found = []
         with ctx.track("DAFL: training the generator", self.steps * self.draws) as advance:
             for draw in range(self.draws):
@@ -142,7 +142,7 @@ class Dafl:
     def _generator(
         self, draw: int, target: Target, rng: torch.Generator, ctx: Context, advance: Advance
     ) -> UpsampleGenerator:
-        """Step 1: a generator, trained, in eval mode."""
+        """Step 1: train a generator; return it in eval mode."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derive(ctx.seed, "dafl/generator", draw))
             generator = ctx.prepared(UpsampleGenerator(target.shape, self.latent, self.width)).train()
@@ -155,7 +155,7 @@ class Dafl:
                 self._loss(logits.float(), features.pop().float()).backward()
                 adam.step()
                 advance(1)
-        settle(generator, [self._latents(rng, ctx) for _ in range(SETTLE)])
+        measure_statistics(generator, [self._latents(rng, ctx) for _ in range(STATISTICS_BATCHES)])
         return generator
 
     def _loss(self, logits: Tensor, features: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ class Dafl:
 
     @torch.no_grad()
     def _harvest(self, generator: nn.Module, target: Target, rng: torch.Generator, ctx: Context) -> Tensor:
-        """Step 2: (classes x images_per_class, c, h, w) float32, class by class."""
+        """Step 2: return (classes x images_per_class, c, h, w) float32 images, class by class."""
         z = torch.randn(self.pool, self.latent, generator=rng, device=ctx.device)
         images = torch.cat([generator(part) for part in z.split(self.gen_batch)])
         logits = torch.cat([target.logits(part) for part in images.split(self.gen_batch)])
@@ -179,16 +179,16 @@ class Dafl:
 
 
 def information(logits: Tensor, log: Log) -> Tensor:
-    """L_ie = sum_c pbar_c log pbar_c of (n, classes) logits: lowest, minus the log of the classes, at even classes."""
+    """L_ie = sum_c pbar_c log pbar_c of (n, classes) logits; minimal, -log(classes), for equally frequent classes."""
     log_mean = logits.log_softmax(1).logsumexp(0) - math.log(len(logits))
     entropy = (log_mean.exp() * log_mean).sum()
     return entropy / math.log(10) if log == "log10" else entropy
 
 
 def most_confident(logits: Tensor, count: int) -> Tensor:
-    """(classes, count) rows of (n, classes) logits, n >= count: which images to bring back for each class.
+    """Return the (classes, count) row indices of the images to return, from (n, classes) logits, n >= count.
 
-    First those assigned to the class, then the others, each by the probability of the class, the largest first.
+    Images assigned to the class come first, then the others; both in descending order of the class's probability.
     """
     log_p = logits.double().log_softmax(1)
     assigned = torch.zeros_like(log_p, dtype=torch.uint8).scatter_(1, logits.argmax(1, keepdim=True), 1)
@@ -198,8 +198,8 @@ def most_confident(logits: Tensor, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def settle(generator: nn.Module, latents: list[Tensor]) -> None:
-    """Set the normalisations' statistics to their means over these batches; leave the generator frozen in eval mode."""
+def measure_statistics(generator: nn.Module, latents: list[Tensor]) -> None:
+    """Set the BatchNorm statistics to their means over these batches; leave the generator frozen in eval mode."""
     for layer in generator.modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.reset_running_stats()

@@ -1,9 +1,9 @@
-"""Eigenface inversion through a GAN: the network draws what the principal components leave out.
+"""Eigenface inversion with a GAN: a network adds the details that principal components omit.
 
-Reference: none for the whole. The decoder is that of `pca-mi` and a generator beside it, trained on the attacker's
-images as the autoencoding GANs are (Larsen et al., "Autoencoding beyond pixels using a learned similarity metric",
-ICML 2016), with the critic of Gulrajani et al. (NeurIPS 2017). The search is that of `pca-mi`, with GMI's prior loss
-(Zhang et al., CVPR 2020, Eq. 3).
+Reference: no paper has the whole attack. The decoder is the sum of `pca-mi`'s and a generator, trained on the
+attacker's images like the autoencoding GANs are (Larsen et al., "Autoencoding beyond pixels using a learned similarity
+metric", ICML 2016), with the critic of Gulrajani et al. (NeurIPS 2017). The search is that of `pca-mi`, with GMI's
+prior loss (Zhang et al., CVPR 2020, Eq. 3).
 
 1. m, V, s: mean, principal directions and deviations of the attacker's images, as in `pca-mi`; an image has the code
    c(x) = V^T (x - m) / s. G(z) = clip(m + V (s z) + B(z) - 1/2), B a network that ends in a sigmoid.
@@ -11,16 +11,16 @@ ICML 2016), with the critic of Gulrajani et al. (NeurIPS 2017). The search is th
    L_D = mean D(G(z)) - mean D(x) + `penalty` mean (||grad D(x~)||_2 - 1)^2, and
    L_B = `redraw` mean ||G(c(x)) - x||^2 - mean D(G(z)).
 3. z = 0. For `steps` steps of Adam: descend sum_i -log f_c(a(G(z_i))) + `weight` ||z_i||^2 - `realism` D(G(z_i)),
-   where a moves and turns as in `pca-mi`.
-4. Bring back G(z).
+   where a is the random transform of `pca-mi`.
+4. Return G(z).
 
-Why: a GAN that two cores train in minutes draws nobody in particular (`plg-mi` shows 1 % of LFW's people); principal
-components draw people, blurred. On LFW's 62 people the network adds nothing: the judge takes 59 % of redrawn unseen
-photographs for the person with it and without, and the attack shows 58.4 % beside `pca-mi`'s 58.1, one seed. The GAN's
-settings were not tuned, and `realism` is off; those of the search are `pca-mi`'s, which were chosen by the judge on
-such a teacher.
+Why: a GAN that trains in minutes on two cores does not draw recognisable people (1 % of LFW's people with `plg-mi`);
+principal components draw people, but blurred. On LFW's 62 people the network has no effect: the face judge recognises
+59 % of redrawn unseen photographs with and without it, and the attack reaches 58.4 %, `pca-mi` 58.1 %, one seed. The
+GAN's settings were not tuned, and `realism` is off. The search has the settings of `pca-mi`, which were chosen by the
+judge on such a teacher.
 
-Differs from the paper: there is no paper.
+Differs from the paper: not applicable.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from bench.seeds import derive
 from bench.validate import at_least, positive
 
 BETAS = (0.5, 0.999)
-"""Of Adam, for both networks."""
+"""Adam's betas for both networks."""
 _KEY = ("components", "images", "gan_steps", "gan_batch", "gan_lr", "n_critic", "penalty", "redraw", "width")
 
 
@@ -54,8 +54,8 @@ class EigenGenerator(nn.Module):
 
     Args:
         linear: m, V and s.
-        width: channels of B's last hidden map.
-        realism: of `unlikeliness`.
+        width: channels of B's last hidden layer.
+        realism: weight of the critic in `unlikeliness`.
     """
 
     def __init__(self, linear: Eigenfaces, width: int, realism: float) -> None:
@@ -65,21 +65,21 @@ class EigenGenerator(nn.Module):
         self.critic = Critic(linear.shape, width)
 
     def forward(self, z: Tensor) -> Tensor:
-        """(n, c, h, w) in [0, 1] of (n, k) codes."""
+        """Map (n, k) codes to (n, c, h, w) images in [0, 1]."""
         return (self.linear.unclipped(z) + self.body(z) - 0.5).clamp(0, 1)
 
     def code(self, images: Tensor) -> Tensor:
-        """(n, k) c(x)."""
+        """Return the codes c(x) of images, (n, k)."""
         return self.linear.code(images)
 
     def unlikeliness(self, images: Tensor) -> Tensor | float:
-        """- realism sum D(x)."""
+        """Return -realism sum D(x)."""
         return -self.realism * self.critic(images).sum() if self.realism else 0.0
 
 
 @dataclass(frozen=True)
 class EigenGan(CodeSearch):
-    """Inversion by a search of a GAN that starts from principal components; the defaults are the measured ones."""
+    """Inversion by a search in a GAN based on principal components; the defaults are tuned on LFW."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "this project; after Larsen et al., ICML 2016, and Zhang et al., CVPR 2020"
@@ -88,11 +88,11 @@ class EigenGan(CodeSearch):
     }
 
     gan_steps: Size[int] = 600
-    """Updates of the critic; B has one for every `n_critic` of them."""
+    """Updates of the critic; B is updated once per `n_critic` of them."""
     gan_batch: Size[int] = 64
     """Images per update."""
     gan_lr: float = 1e-3
-    """Adam step size of B and D; betas 0.5 and 0.999."""
+    """Adam's learning rate for B and D; betas 0.5 and 0.999."""
     n_critic: int = 2
     """Updates of D per update of B."""
     penalty: float = 10.0
@@ -100,23 +100,23 @@ class EigenGan(CodeSearch):
     redraw: float = 1.0
     """Weight of ||G(c(x)) - x||^2, summed over pixels, in L_B."""
     width: Size[int] = 16
-    """Channels of the narrowest hidden maps of B and D."""
+    """Channels of the narrowest hidden layers of B and D."""
     realism: float = 0.0
     """Weight of D(G(z)) in the search."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "gan_steps", "n_critic", "width")
-        at_least(self, 2, "gan_batch")  # BatchNorm has no variance of a single image
+        at_least(self, 2, "gan_batch")  # BatchNorm needs two images for a variance
         at_least(self, 0, "penalty", "redraw", "realism")
         positive(self, "gan_lr")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: images the generator cannot make, or fewer than two batches of auxiliary images."""
+        """Return a skip reason or None: unsupported image size, or fewer than two batches of auxiliary images."""
         return untrainable(shape, aux, self.gan_batch)
 
     def decoder(self, aux: Tensor, ctx: Context) -> EigenGenerator:
-        """Steps 1 and 2: G, frozen, in eval mode; from the store if it was trained before."""
+        """Steps 1 and 2: return G, frozen, in eval mode; from the cache if it was trained before."""
         key = {"version": self.version, "aux": fingerprint(aux), **{name: getattr(self, name) for name in _KEY}}
         seed = derive("eigen-gan", *key.values())
         order = torch.randperm(len(aux), generator=torch.Generator().manual_seed(derive(seed, "images")))
@@ -135,7 +135,7 @@ class EigenGan(CodeSearch):
         return generator
 
     def _train(self, generator: EigenGenerator, aux: Tensor, rng: torch.Generator, advance: Advance) -> None:
-        """Step 2, in place."""
+        """Step 2: train B and D in place."""
         critic = generator.critic
         generator.train()
         optimise_b = torch.optim.Adam(generator.body.parameters(), lr=self.gan_lr, betas=BETAS)

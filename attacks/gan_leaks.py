@@ -1,25 +1,27 @@
-"""GAN-Leaks: records that the released generator draws nearly are called members.
+"""GAN-Leaks: predict that records close to the released generator's images are members.
 
 Chen, Yu, Zhang, Fritz, "GAN-Leaks: A Taxonomy of Membership Inference Attacks against Generative Models", CCS 2020
 (arXiv 1909.03935), sections 4.3 (full black box), 4.5 (white box) and 4.6 (calibration). G the generator, x a suspect.
 
-1. Reconstruct x from the generator's range: R(x|G) = argmin over x^ of L(x, x^).
+1. Reconstruct x in the generator's range: R(x|G) = argmin over x^ of L(x, x^).
    - black box: the nearest of n released samples;
-   - white box: G(z), z found by descending L(x, G(z)) and a penalty on ||z||^2, which is small
-     where Gaussian latents are drawn from (not where they are uniform in [0, 1]: nothing keeps them inside).
-2. The score is -L(x, R(x|G)): what is drawn nearly is a member.
-3. Calibrated: L(x, R(x|G_ref)) - L(x, R(x|G)), for some images are easy to draw by any generator.
+   - white box: G(z), with z found by gradient descent on L(x, G(z)) plus a penalty on ||z||^2. The penalty keeps z near
+     Gaussian latents; latents that are uniform in [0, 1] are not constrained.
+2. The score is -L(x, R(x|G)): a small error suggests a member.
+3. Calibrated: L(x, R(x|G_ref)) - L(x, R(x|G)), because some images are easy for any generator.
 
 Differs from the paper:
 - The reference of step 3 is the attacker's own images, not a second generator: the distance to the nearest of them or,
   in the white box, the squared residual off their leading principal components (64; one for 8 values of an image). A
-  second generator for every method would cost a training with its noise, and is the less stable of the two.
-- Calibrated scores are differences of logarithms, log L(x, R(x|G_ref)) - log L(x, R(x|G)), which no unit changes.
+  second generator would need a training per method, and its randomness makes the score less stable.
+- Calibrated scores are differences of logarithms, log L(x, R(x|G_ref)) - log L(x, R(x|G)), which do not depend on the
+  unit.
 - In the white box L is the squared error and the penalty `penalty` ||z||^2. The paper adds 0.2 LPIPS, which needs the
-  weights of a network trained on ImageNet, and penalises (||z||^2 - dim z)^2. The error counts without the penalty.
-- z starts from 0 (from 1/2 where latents are drawn from [0, 1]) and is found by Adam on a sum over suspects, which no
-  batching changes; the authors' code runs one L-BFGS for a batch of 20, whose line search they share.
-- A conditional generator is told the suspect's label.
+  weights of a network trained on ImageNet, and penalises (||z||^2 - dim z)^2. The score contains the error without the
+  penalty.
+- z starts from 0 (from 1/2 where latents are drawn from [0, 1]) and is found by Adam on a sum over suspects, so it
+  does not depend on the batch; the authors' code runs L-BFGS on batches of 20, with a common line search.
+- A conditional generator gets the suspect's label.
 - A release without a generator has as many samples as it has released images.
 """
 
@@ -38,13 +40,15 @@ from bench.membership.neighbours import TINY, Components, nearest, pixels
 from bench.validate import at_least, positive
 
 REFERENCE_COMPONENTS = 64
+"""Largest number of principal components of the white box's reference."""
 PIXELS_FOR_EACH = 8
-"""Values of an image for each component of the white box's reference, at least: with more it draws any small image."""
+"""Smallest number of values of an image per component of the white box's reference; with more components the reference
+would reconstruct any small image."""
 
 
 @dataclass(frozen=True)
 class GanLeaks:
-    """How nearly the release draws a suspect; the defaults are the paper's."""
+    """Error of a suspect's reconstruction by the release; the defaults are the paper's."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Chen et al., CCS 2020, arXiv 1909.03935, sections 4.3, 4.5, 4.6"
@@ -57,12 +61,12 @@ class GanLeaks:
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="black box: distances in whitened principal components of the attacker's images, not in pixels",
-            why="the nearest sample in pixels is the smoothest one, whoever was in the training data",
+            why="the nearest sample in pixels is usually the smoothest one, for members and non-members",
             sets={"space": "whitened"},
         ),
         Departure(
             what="calibrated by the attacker's own images",
-            why="without it suspects that are easy to draw count as members, of whatever set they are",
+            why="without calibration, images that are easy to draw count as members",
             sets={"calibration": "aux"},
         ),
     )
@@ -77,23 +81,23 @@ class GanLeaks:
     }
 
     box: Literal["black", "white"] = "black"
-    """What the attacker has: samples; or the generator, whose latents he searches by gradients."""
+    """The attacker's access: released samples (black), or the generator, whose latents are optimised (white)."""
     calibration: Literal["none", "aux"] = "none"
     """Reference of step 3: none, or the attacker's own images."""
     space: Literal["pixels", "whitened"] = "pixels"
-    """Where the black box measures distances L."""
+    """Black box: space in which distances L are measured."""
     samples: Size[int] = 20_000
-    """n, released samples in the black box."""
+    """Black box: n, number of released samples."""
     components: int = 200
-    """Most whitened principal components; at most one for every five of the attacker's images."""
+    """Largest number of whitened principal components; at most one per five of the attacker's images."""
     steps: Size[int] = 1000
-    """Steps of Adam on z in the white box."""
+    """White box: steps of Adam on z."""
     lr: float = 0.1
-    """Step size of Adam on z."""
+    """White box: learning rate of Adam on z."""
     penalty: float = 1e-3
-    """Weight of ||z||^2 beside the squared error."""
+    """White box: weight of ||z||^2 relative to the squared error."""
     batch: Size[int] = 250
-    """Suspects searched for at once in the white box; changes rounding only."""
+    """White box: suspects searched for in one batch; affects rounding only."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "samples", "components", "steps", "batch")
@@ -106,11 +110,11 @@ class GanLeaks:
         return "generator" if self.box == "white" else "samples"
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: no images to compare with."""
-        return None if aux >= 10 else f"{aux} images of the attacker's: expected 10 to compare with"
+        """Return a skip reason or None: too few images of the attacker."""
+        return None if aux >= 10 else f"{aux} auxiliary images; expected at least 10"
 
     def compare(self, released: ReleasedImages, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Steps 1 to 3 for every suspect, float64."""
+        """Run steps 1 to 3; return a float64 score per suspect."""
         errors = self._by_decoder if self.box == "white" else self._by_samples
         own, reference = (found.clamp_min(TINY).log() for found in errors(released, knowledge, ctx))
         return MembershipResult(-own if self.calibration == "none" else reference - own)
@@ -118,7 +122,7 @@ class GanLeaks:
     def _by_samples(
         self, released: ReleasedImages, knowledge: AttackerKnowledge, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        """(n,) distances to the nearest sample, and to the nearest of the attacker's images."""
+        """Return (n,) distances to the nearest sample, and to the nearest of the attacker's images."""
         drawn, aux = released.samples(self.samples, ctx.generator("gan-leaks")), knowledge.population[0]
         phi = pixels if self.space == "pixels" else Components.of(aux, self.components).whiten
         x = phi(knowledge.images)
@@ -127,7 +131,7 @@ class GanLeaks:
     def _by_decoder(
         self, released: ReleasedImages, knowledge: AttackerKnowledge, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        """(n,) squared errors of the best reconstruction, and of that by the attacker's principal components."""
+        """Return (n,) squared errors of the best reconstruction, and of that by the attacker's principal components."""
         rng, errors = ctx.generator("gan-leaks"), []
         parts = list(zip(knowledge.images.split(self.batch), knowledge.labels.split(self.batch), strict=True))
         start = released.latents(500, rng).mean(0).mul(2).round().div(2)
@@ -143,6 +147,6 @@ class GanLeaks:
                     advance=advance,
                 )
                 errors.append(error.double())
-        most = max(1, min(REFERENCE_COMPONENTS, knowledge.images[0].numel() // PIXELS_FOR_EACH))
-        components = Components.of(knowledge.population[0], most)
+        count = max(1, min(REFERENCE_COMPONENTS, knowledge.images[0].numel() // PIXELS_FOR_EACH))
+        components = Components.of(knowledge.population[0], count)
         return torch.cat(errors), components.residual(knowledge.images)

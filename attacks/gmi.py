@@ -1,7 +1,7 @@
 """GMI: search the latent space of a GAN for images that the target assigns to a class.
 
 Zhang, Jia, Pei, Wang, Li, Song, "The Secret Revealer: Generative Model-Inversion Attacks Against Deep Neural Networks",
-CVPR 2020 (arXiv 1911.07135). G generator, D critic, T target, y the class aimed at.
+CVPR 2020 (arXiv 1911.07135). G generator, D critic, T target, y the attacked class.
 
 1. Train G and D on the attacker's images as a Wasserstein GAN with gradient penalty:
    L_D = mean D(G(z)) - mean D(x) + 10 mean (||grad D(x~)||_2 - 1)^2 and L_G = -mean D(G(z)), z ~ N(0, I).
@@ -9,23 +9,23 @@ CVPR 2020 (arXiv 1911.07135). G generator, D critic, T target, y the class aimed
    v' = mu v - lr g;  z <- z - mu v + (1 + mu) v'  (Nesterov);  clamp z to [-1, 1];  v <- v'.
 3. Do so for several random seeds and keep, for each target, the seed with the largest score T(G(z))_y.
 
-With `auxiliary` the attacker also holds a corrupted auxiliary image of each victim, x~ = A(x), blurred or with its
-middle black, and the images are of victims: the class aimed at is the one the target answers the victim with, and
+With `auxiliary` the attacker also has a corrupted auxiliary image of each victim, x~ = A(x), blurred or with a black
+middle, and reconstructs victims. The attacked class is the target's prediction for the victim, and
 L(z) = -D(G(z)) + lambda CE(T(G(z)), y) + mu ||A(G(z)) - x~||^2. With `diversity` stage 1 rewards G for
-||F(G(z_1)) - F(G(z_2))|| / ||z_1 - z_2||, F the target's features, so that images differ in what the target looks at.
+||F(G(z_1)) - F(G(z_2))|| / ||z_1 - z_2||, F the target's features, so that images differ in these features.
 
 Differs from the paper:
-- `diversity` is 0 unless asked for: the GAN is then trained without the target and so serves every target; the authors'
-  released training without masks has none either. The paper's weight is 0.5.
+- `diversity` is 0 by default: the GAN is then trained without the target and can be reused for every target. The
+  authors' released training without masks has none either. The paper's weight is 0.5.
 - `auxiliary` enters stage 2 as a squared error. The paper trains a generator that has the corrupted image as an input.
 - The losses of stage 2 are means over the batch in the authors' code, so the step of one image shrinks as the batch
   grows. Here they are sums divided by `ref_batch`, their batch on MNIST: the result does not depend on `batch`.
-- The starting z is clamped too, so G is never evaluated outside the clamp.
+- The initial z is clamped too, so G is never evaluated outside the clamp.
 - G and D are in evaluation mode in stage 2 (G normalises with its running statistics), so images do not affect
   each other.
-- The corrupted image shows the class by itself, so that a search on a network of random weights finds it too: a run
-  with `auxiliary` is inconclusive wherever that network's share is above chance.
-- Several images per class and seed, all of them kept unless `keep_best`; the paper's own is one, and the best seed.
+- The corrupted image itself shows the class, so a search on a network with random weights succeeds too: a run with
+  `auxiliary` is inconclusive if the share of that network is above chance.
+- Several images per class and seed, all kept unless `keep_best`; the paper keeps one image, of the best seed.
 - `keep_best` compares real scores from the start; the authors' code starts at 0 and loses targets whose scores are all
   negative.
 - Image sizes other than 32 and 64: see `bench.nets.generators.DeconvGenerator`.
@@ -67,8 +67,8 @@ class Gmi(GanPrior):
     departures: ClassVar[tuple[Departure, ...]] = (
         SHORT_TRAINING,
         Departure(
-            what="the latent search has the step size 0.05 for 0.01",
-            why="tier quick makes 50 steps for the paper's 1,500, too few for a small step to leave the random start",
+            what="the latent search's learning rate is 0.05, not 0.01",
+            why="tier quick has 50 steps, the paper 1,500; 50 small steps do not leave the random initial z",
             sets={"lr": 0.05},
         ),
     )
@@ -80,29 +80,29 @@ class Gmi(GanPrior):
     iterations: Size[int] = 1500
     """Steps of the latent search."""
     lr: float = 0.01
-    """Step size lr of the latent search."""
+    """Learning rate lr of the latent search."""
     momentum: float = 0.9
     """Nesterov momentum mu of the latent search."""
     identity_weight: float = 100.0
-    """lambda, the weight of the cross-entropy (identity loss) against the critic (prior loss)."""
+    """lambda, weight of the cross-entropy (identity loss) relative to the critic (prior loss)."""
     latent_clip: float = 1.0
     """Bound on every coordinate of z, at the start and after every step."""
     draws: Size[int] = 5
-    """Random seeds per target."""
+    """Random seeds per class."""
     images_per_class: Size[int] = 20
-    """Images aimed at each class in each draw (the paper's own: 1)."""
+    """Images per class in each draw (the paper: 1)."""
     ref_batch: int = 5
     """Divisor of the summed losses: the batch over which the authors' code averages."""
     batch: Size[int] = 200
-    """Images searched at once; changes rounding only."""
+    """Images searched in one batch; affects rounding only."""
     diversity: float = 0.0
-    """lambda_d, weight of the diversity of G's images in the target's features; a GAN for each target if above 0."""
+    """lambda_d, weight of the diversity of G's images in the target's features; above 0 = one GAN per target."""
     auxiliary: Literal["none", "blur", "mask"] = "none"
-    """The corrupted image of each victim: none (images are of classes), blurred, or its middle blacked out."""
+    """Corrupted image of each victim: none (reconstruct classes), blurred, or with a black middle."""
     auxiliary_weight: float = 100.0
     """mu, weight of the squared distance to the corrupted auxiliary image."""
     keep_best: bool = False
-    """Keep, per target, only the draw with the largest target score (the paper's step 5); false keeps all images."""
+    """Keep, per class or victim, only the draw with the largest target score (step 3); false = keep all images."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,14 +113,13 @@ class Gmi(GanPrior):
 
     @property
     def observes(self) -> bool:
-        """Whether victims are attacked."""
+        """Whether the attack reconstructs victims, not classes."""
         return self.auxiliary != "none"
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Reconstruct `draws` x `images_per_class` images of every class, or one of every victim in each draw.
 
-        Of the draws one is left if `keep_best`. Without `diversity` the GAN depends on `aux` and on its own fields
-        only; it is trained once for all targets and seeds.
+        With `keep_best` only one draw remains. Without `diversity` the GAN depends only on `aux` and its own options.
         """
         generator, critic = self._stage_1(target, aux, ctx)
         auxiliary_images, victims = None, None
@@ -159,7 +158,7 @@ class Gmi(GanPrior):
         return AttackResult(images, targets, draws, victims)
 
     def _stage_1(self, target: Target, aux: Tensor, ctx: Context) -> tuple[nn.Module, nn.Module]:
-        """G and D."""
+        """Step 1: return trained G and D."""
         if self.diversity == 0:
             return self.gan(aux, ctx)
         trained_with = {"diversity": self.diversity, "target": weights_fingerprint(target.module())}
@@ -170,10 +169,10 @@ class Gmi(GanPrior):
                 target.logits(others)
             return self.diversity * diversity(z, other, *features)
 
-        asked = target.queries
+        queries = target.queries
         trained = self.gan(aux, ctx, reward, trained_with)
-        # Every update of G asks about two batches, whether the GAN was trained now or lay in the store
-        target.queries = asked + 2 * min(self.gan_batch, len(aux)) * (self.gan_steps // self.n_critic)
+        # Every update of G queries two batches; they count even if the GAN comes from the cache
+        target.queries = queries + 2 * min(self.gan_batch, len(aux)) * (self.gan_steps // self.n_critic)
         return trained
 
     def _loss(
@@ -185,7 +184,7 @@ class Gmi(GanPrior):
         target: Target,
         ctx: Context,
     ) -> Callable[[Tensor], Tensor]:
-        """Of latents, for the images aimed at (n,) `labels` with their `corrupted` auxiliary images."""
+        """Return the loss of latents for (n,) attacked classes `labels` and the victims' corrupted images, if any."""
 
         def loss(z: Tensor) -> Tensor:
             with ctx.precision():
@@ -200,26 +199,26 @@ class Gmi(GanPrior):
 
 
 def mismatch(images: Tensor, auxiliary_images: Tensor, how: str) -> Tensor:
-    """Sum over images of ||A(G(z)) - x~||^2; `auxiliary_images` are the x~."""
+    """Return the sum over images of ||A(G(z)) - x~||^2; `auxiliary_images` are the x~."""
     return (corrupted(images, how) - auxiliary_images).square().sum()
 
 
 def diversity(z: Tensor, other: Tensor, features: Tensor, others: Tensor) -> Tensor:
-    """Mean over pairs of ||F(G(z_1)) - F(G(z_2))|| / ||z_1 - z_2||, of (n, latent) and (n, d)."""
+    """Return the mean of ||F(G(z_1)) - F(G(z_2))|| / ||z_1 - z_2|| over n pairs of latents and features."""
     return ((features - others).norm(dim=1) / (z - other).norm(dim=1)).mean()
 
 
 def search_loss(realism: Tensor, logits: Tensor, labels: Tensor, identity_weight: float) -> Tensor:
-    """Sum over images of -D(G(z)) + lambda CE(T(G(z)), y).
+    """Return the sum over images of -D(G(z)) + lambda CE(T(G(z)), y).
 
     Args:
-        realism: (n,) critic scores. logits: (n, classes) of the target. labels: (n,) classes aimed at.
+        realism: (n,) critic scores. logits: (n, classes) of the target. labels: (n,) attacked classes.
     """
     return -realism.sum() + identity_weight * cross_entropy(logits, labels, reduction="sum")
 
 
 def best_draws(scores: Tensor) -> Tensor:
-    """Rows to keep of draw-major results: for each target the draw with the largest score.
+    """Return the rows of draw-major results to keep: for each of n columns the draw with the largest score.
 
     Args:
         scores: (draws, n) target scores, of any sign.
@@ -233,6 +232,6 @@ def best_draws(scores: Tensor) -> Tensor:
 
 @torch.no_grad()
 def _images_and_scores(z: Tensor, labels: Tensor, generator: nn.Module, target: Target) -> tuple[Tensor, Tensor]:
-    """The images of latents, in float32, and the target's logit of each image's own class."""
+    """Return the images of latents, in float32, and the target's logit of each image's attacked class."""
     images = generator(z)
     return images, target.logits(images).gather(1, labels.unsqueeze(1)).squeeze(1)

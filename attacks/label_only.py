@@ -1,21 +1,21 @@
-"""Label-only: records whose class survives being shifted and blurred by noise are called members.
+"""Label-only: predict that records whose predicted class is robust to shifts and noise are members.
 
 Choquette-Choo, Tramer, Carlini, Papernot, "Label-Only Membership Inference Attacks", ICML 2021 (arXiv 2007.14321),
 sections 4.1 (translations) and 4.3 (noise). f the target's class, (x, y) a suspect with its true class.
 
-1. Ask for f(x), for f of all translations of x by |dx| + |dy| <= d pixels, edges repeated, and for f(x + N(0, s^2)).
-2. A record that the target was trained on is right more often: the more robustly right, the likelier a member.
+1. Query f(x), f of all translations of x by |dx| + |dy| <= d pixels, edges repeated, and f(x + N(0, s^2)).
+2. The target classifies its training records correctly more often: the more robust, the likelier a member.
 
 Differs from the paper:
-- The score is [f(x) = y] + the share of right translations + the share of right noisy copies. The paper trains a
-  classifier on the vector of right and wrong of a shadow model's records; a sum needs no model that is like the target.
-- Translations of 1 to d pixels together, 24 for d = 3; the paper's have one d, 4d + 1 with the image.
-- Noise of `levels` standard deviations, s, 2s, ..., with `noises` copies each, 41 questions a suspect in all; the paper
-  has 2,500 copies of s = 0.025, as a cheap stand-in for the distance to the boundary. The noise is the same for all
-  suspects, and images stay in [0, 1].
-- The distance itself, by HopSkipJump, is left out: thousands of questions a suspect for a similar ranking. So are
-  rotations, which turn some digits into others.
-- Beside its AUC every row has that of the gap attack, [f(x) = y] alone (`gap_auc`), on the same records.
+- The score is [f(x) = y] + the share of correct translations + the share of correct noisy copies. The paper trains a
+  classifier on the vectors of correct and wrong predictions for a shadow model's records; a sum needs no shadow model.
+- All translations of 1 to d pixels, 24 for d = 3; the paper has those of exactly d pixels, 4d + 1 with the image.
+- Noise of `levels` standard deviations, s, 2s, ..., with `noises` copies each, 41 queries per suspect in total; the
+  paper has 2,500 copies with s = 0.025, as a cheap substitute for the distance to the boundary. The noise is the same
+  for all suspects, and images stay in [0, 1].
+- The distance itself, by HopSkipJump, is omitted: thousands of queries per suspect for a similar ranking. So are
+  rotations, which change some digits into others.
+- Every row also has the AUC of the gap attack, whose score is [f(x) = y], on the same records (`gap_auc`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class LabelOnly:
-    """How robustly right the target is, and nothing to learn."""
+    """Robustness of correct predictions; needs no training."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Choquette-Choo et al., ICML 2021, arXiv 2007.14321, sections 4.1, 4.3"
@@ -45,55 +45,54 @@ class LabelOnly:
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 
     d: int = 3
-    """Most pixels of a translation, |dx| + |dy|."""
+    """d, largest translation |dx| + |dy|, in pixels."""
     s: float = 0.05
-    """Smallest standard deviation of the noise, pixels in [0, 1]."""
+    """s, smallest standard deviation of the noise, for pixels in [0, 1]."""
     levels: int = 4
-    """Standard deviations s, 2s, ... of the noise."""
+    """Number of standard deviations s, 2s, ... of the noise."""
     noises: int = 4
-    """Noisy copies of each."""
+    """Noisy copies per standard deviation."""
     batch: Size[int] = 512
-    """Images put to the target at once; changes rounding only."""
+    """Images per query to the target; affects rounding only."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "d", "levels", "noises", "batch")
         positive(self, "s")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """None: nothing but the target is needed."""
+        """Return None: the attack needs only the target."""
         return None
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Steps 1 and 2 for every suspect, float64 from 0 to 3."""
+        """Run steps 1 and 2; return a float64 score from 0 to 3 per suspect."""
         x, y = knowledge.images, knowledge.labels
         total = 2 * self.d * (self.d + 1) + self.levels * self.noises + 1
-        with ctx.track("label-only: asking", total) as advance:
+        with ctx.track("label-only: querying", total) as advance:
 
             def share(copies: Iterator[Tensor]) -> Tensor:
-                rights = []
+                correct = []
                 for copy in copies:
-                    rights.append(self._right(target, copy, y))
+                    correct.append(self._correct(target, copy, y))
                     advance(1)
-                return torch.stack(rights).mean(0)
+                return torch.stack(correct).mean(0)
 
-            right = share(iter([x]))
-            return MembershipResult(right + share(translations(x, self.d)) + share(self._noisy(x, ctx)))
+            return MembershipResult(share(iter([x])) + share(translations(x, self.d)) + share(self._noisy(x, ctx)))
 
     def _noisy(self, x: Tensor, ctx: Context) -> Iterator[Tensor]:
-        """(n, c, h, w) copies in [0, 1], with the same noise on every image."""
+        """Yield (n, c, h, w) copies in [0, 1], with the same noise on every image."""
         rng = ctx.generator("label-only")
         for level in range(1, self.levels + 1):
             for _ in range(self.noises):
                 noise = torch.randn(x.shape[1:], generator=rng, device=x.device)
                 yield (x + level * self.s * noise).clamp(0, 1)
 
-    def _right(self, target: Target, images: Tensor, labels: Tensor) -> Tensor:
-        """(n,) float64, 1 where the target names the true class."""
+    def _correct(self, target: Target, images: Tensor, labels: Tensor) -> Tensor:
+        """Return (n,) float64, 1 where the target predicts the true class."""
         return (torch.cat([target.labels(part) for part in images.split(self.batch)]) == labels).double()
 
 
 def translations(images: Tensor, d: int) -> Iterator[Tensor]:
-    """(n, c, h, w) images moved by every (dx, dy) with 1 <= |dx| + |dy| <= d, edges repeated: 2 d (d + 1) of them."""
+    """Yield the images shifted by each of the 2 d (d + 1) (dx, dy) with 1 <= |dx| + |dy| <= d, edges repeated."""
     height, width = images.shape[-2:]
     framed = pad(images, (d, d, d, d), mode="replicate")
     for y in range(-d, d + 1):

@@ -1,8 +1,8 @@
-"""LOMMA: GMI's search with logits for the identity, usual features to hold on to, students as further classifiers.
+"""LOMMA: GMI's search with a logit loss, a feature regulariser, and students as additional classifiers.
 
 Nguyen, Chandrasegaran, Abdollahzadeh, Cheung, "Re-thinking Model Inversion Attacks Against Deep Neural Networks",
 CVPR 2023 (arXiv 2304.01669). G generator, D critic, T target with logits t and penultimate features phi, M_1 .. M_K
-students with logits m_k, y the class aimed at.
+students with logits m_k, y the attacked class.
 
 1. Train G and D on the attacker's images as GMI does (`bench/gan/gan_prior.py`).
 2. Model augmentation: distil T into K students on the attacker's images x, by SGD on
@@ -16,16 +16,17 @@ Differs from the paper:
 - The base is GMI's search only; the paper wraps KED-MI's as well.
 - p_reg is the mean, as in the authors' code, which samples features around it and then overwrites them. The paper
   writes it as a normal distribution.
-- phi is the input of the last linear layer, or the mean over its places of the input of the last convolution.
+- phi is the input of the last linear layer, or the spatial mean of the input of the last convolution.
 - lambda, lambda_reg, steps and step size are the authors' for CelebA. The losses of step 4 are sums divided by
   `ref_batch`, their batch there, not means over the batch: the result does not depend on `batch`.
-- The authors' students are EfficientNet-B0, B1 and B2, which start from ImageNet. These are three small networks that
-  start at random; `students` names any others. `student_steps` is the authors' 20 passes over 30,000 images in batches
-  of 64. Their step size is halved after 20 passes, that is never. The temperature of the distillation is theirs, 1.
+- The authors' students are EfficientNet-B0, B1 and B2, which start from ImageNet. Here they are three small networks
+  with random weights; `students` selects others. `student_steps` is the authors' 20 passes over 30,000 images in
+  batches of 64. Their learning rate is halved after 20 passes, that is never. The temperature of the distillation is
+  theirs, 1.
 - G, D, T and the students are in evaluation mode in step 4, so images do not affect each other.
-- The starting z is clamped too. Several images per class and seed, all of them kept; see `attacks/gmi.py`.
+- The initial z is clamped too. Several images per class and seed are kept; see `attacks/gmi.py`.
 - The students depend on the target and are trained again in every run of the attack.
-- Variant `working` trains the GAN and the students by larger steps.
+- Variant `working` trains the GAN and the students with larger learning rates.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ from bench.seeds import derive
 from bench.validate import at_least, below, positive
 
 MOMENTUM, WEIGHT_DECAY = 0.9, 1e-4
-"""Of the SGD that trains the students."""
+"""Momentum and weight decay of the students' SGD."""
 CHUNK = 500
+"""Images per forward pass."""
 
 
 @dataclass(frozen=True)
@@ -84,22 +86,22 @@ class Lomma(GanPrior):
     departures: ClassVar[tuple[Departure, ...]] = (
         SHORT_TRAINING,
         Departure(
-            what="the students are distilled with the step size 0.05 for 0.01",
-            why="tier quick distils each for 200 steps, the authors for 9,400",
+            what="the students' learning rate is 0.05, not 0.01",
+            why="tier quick distils each student for 200 steps, the authors for 9,400",
             sets={"student_lr": 0.05},
         ),
     )
 
     students: Size[str] = "datalens,dgd-cnn,shard-cnn"
-    """M_1 .. M_K: names of networks, with commas between (see `bench list`); "none" is no model augmentation."""
+    """M_1 .. M_K: names of networks (see `bench list`), separated by commas; "none" = no model augmentation."""
     student_steps: Size[int] = 9400
-    """Steps of SGD (momentum 0.9, weight decay 1e-4) by which each student is distilled."""
+    """Steps of each student's distillation (SGD, momentum 0.9, weight decay 1e-4)."""
     student_batch: Size[int] = 64
     """Images per step of the distillation."""
     student_lr: float = 0.01
-    """Step size of the distillation."""
+    """Learning rate of the distillation."""
     reg_images: Size[int] = 5000
-    """Images that p_reg is the mean of (all if there are fewer)."""
+    """Number of images for p_reg (all if there are fewer)."""
     reg_weight: float = 1.0
     """lambda_reg, the weight of the feature regulariser in L_id."""
     iterations: Size[int] = 2400
@@ -113,13 +115,13 @@ class Lomma(GanPrior):
     latent_clip: float = 1.0
     """Bound on every coordinate of z, at the start and after every step."""
     draws: Size[int] = 5
-    """Random seeds per target."""
+    """Random seeds per class."""
     images_per_class: Size[int] = 20
-    """Images aimed at each class in each draw (the paper's own: 1)."""
+    """Images per class in each draw (the paper: 1)."""
     ref_batch: int = 60
     """Divisor of the summed losses: the batch over which the authors' code averages."""
     batch: Size[int] = 200
-    """Images searched at once; changes rounding only."""
+    """Images searched in one batch; affects rounding only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -137,7 +139,7 @@ class Lomma(GanPrior):
             raise ValueError(f"students is {self.students}; {error}") from None
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: images the GAN cannot make or a student cannot take, or too few auxiliary images."""
+        """Return a skip reason or None: unsupported image size, or too few auxiliary images."""
         reason = super().skip_reason(shape, classes, aux)
         if reason is not None:
             return reason
@@ -153,7 +155,7 @@ class Lomma(GanPrior):
         """Reconstruct `draws` x `images_per_class` images of every class."""
         generator, critic = self.gan(aux, ctx)
         students = self._augment(target, aux, ctx)
-        p_reg = self._usual_features(target, aux, ctx)
+        p_reg = self._mean_features(target, aux, ctx)
 
         per_draw = torch.arange(target.classes, device=ctx.device).repeat_interleave(self.images_per_class)
         targets = per_draw.repeat(self.draws)
@@ -172,7 +174,7 @@ class Lomma(GanPrior):
         return [] if self.students == "none" else [arch.strip() for arch in self.students.split(",")]
 
     def _augment(self, target: Target, aux: Tensor, ctx: Context) -> list[nn.Module]:
-        """Step 2: the students, frozen, in eval mode."""
+        """Step 2: return the distilled students, frozen, in eval mode."""
         archs = self._archs()
         if not archs:
             return []
@@ -191,7 +193,7 @@ class Lomma(GanPrior):
     def _distil(
         self, student: nn.Module, aux: Tensor, log_p: Tensor, rng: torch.Generator, ctx: Context, advance: Advance
     ) -> None:
-        """Train a student in place; `log_p` holds the target's (n, classes) log-probabilities of `aux`."""
+        """Train a student in place; `log_p` has the target's (n, classes) log-probabilities for `aux`."""
         sgd = torch.optim.SGD(student.parameters(), self.student_lr, MOMENTUM, weight_decay=WEIGHT_DECAY)
         size = min(self.student_batch, len(aux))
         batches: list[Tensor] = []
@@ -209,8 +211,8 @@ class Lomma(GanPrior):
             advance(1)
 
     @torch.no_grad()
-    def _usual_features(self, target: Target, aux: Tensor, ctx: Context) -> Tensor:
-        """Step 3: p_reg, (d,) float32."""
+    def _mean_features(self, target: Target, aux: Tensor, ctx: Context) -> Tensor:
+        """Step 3: return p_reg, (d,) float32."""
         order = torch.randperm(len(aux), generator=ctx.generator("lomma/p_reg"), device=aux.device)
         with recorded_features(target.module()) as features:
             for part in aux[order[: self.reg_images]].split(CHUNK):
@@ -229,7 +231,7 @@ class Lomma(GanPrior):
         ctx: Context,
         advance: Advance,
     ) -> Tensor:
-        """Step 4 from (n, latent) starts `z`, each row on its own."""
+        """Step 4: search from (n, latent) initial `z`, each row independently; return the latents."""
         with recorded_features(target.module()) as features:
 
             def loss(z: Tensor) -> Tensor:
@@ -254,13 +256,13 @@ class Lomma(GanPrior):
 def identity_loss(
     logits: Sequence[Tensor], features: Tensor, p_reg: Tensor, labels: Tensor, reg_weight: float
 ) -> Tensor:
-    """(n,) L_id of each image.
+    """Return L_id of each image, (n,).
 
     Args:
         logits: (n, classes) of the target and of each student.
         features: (n, d) of the target. p_reg: (d,).
-        labels: (n,) classes aimed at.
+        labels: (n,) attacked classes.
     """
     mean = torch.stack([each.float() for each in logits]).mean(0)
-    aimed = mean.gather(1, labels.unsqueeze(1)).squeeze(1)
-    return reg_weight * (features - p_reg).square().mean(1) - aimed
+    of_class = mean.gather(1, labels.unsqueeze(1)).squeeze(1)
+    return reg_weight * (features - p_reg).square().mean(1) - of_class

@@ -1,19 +1,20 @@
-"""Quantile regression: records that the target is surer of than of others like them are called members.
+"""Quantile regression: predict that records with an unusually high confidence for their kind are members.
 
 Bertran, Tang, Roth, Kearns, Morgenstern, Wu, "Scalable Membership Inference Attacks via Quantile Regression", NeurIPS
 2023 (arXiv 2307.03694), Algorithm 1 with a Gaussian head. f the target, (x, y) a suspect with its true class.
 
 1. The score of a record is s(x, y) = z_y - max_{j != y} z_j, z the logits.
-2. On records that are no one's training records, regress the law of s given (x, y): N(mu(x, y), sd(x, y)^2).
-3. Call (x, y) a member if s(x, y) > mu(x, y) + sd(x, y) Phi^-1(1 - alpha), alpha the false positive rate allowed.
+2. On records outside the training set, fit the distribution of s given (x, y) by regression: N(mu(x, y), sd(x, y)^2).
+3. (x, y) is a member if s(x, y) > mu(x, y) + sd(x, y) Phi^-1(1 - alpha), with alpha the allowed false positive rate.
 
 Differs from the paper:
-- The score here is (s - mu) / sd, of which every alpha is a threshold.
-- mu and log sd are ridge regressions on 64 whitened principal components of x, y and a constant, instead of a ConvNeXt
-  that is trained on the images; the spread is learnt from residuals of five-fold mus, as those of its own fit are too
-  small.
-- Logits are read from the answers, log p_y - log max_{j != y} p_j, both at least the smallest normal float32.
-- It is refused with fewer than 1,000 such records, of which the spread cannot be learnt.
+- The score here is (s - mu) / sd; every alpha is a threshold on it.
+- mu and log sd are ridge regressions on 64 whitened principal components of x, y and a constant, not a ConvNeXt
+  trained on the images. The spread is fitted to residuals of five-fold cross-validation, because in-sample residuals
+  are too small.
+- Differences of logits come from probabilities, log p_y - log max_{j != y} p_j, both at least the smallest normal
+  float32.
+- The attack is skipped with fewer than 1,000 such records, which are too few for the spread.
 """
 
 from __future__ import annotations
@@ -31,15 +32,16 @@ from bench.membership.confidences import TINY, ask, true_class_probability
 from bench.membership.neighbours import Components
 from bench.validate import at_least, positive
 
-LEAST, FOLDS = 1000, 5
-LEAST_ERROR = 1e-12
+MIN_RECORDS, FOLDS = 1000, 5
+MIN_ERROR = 1e-12
+"""Smallest squared residual."""
 MEAN_LOG_CHI_SQUARE = -1.2703628454614782
 """E log X^2 of a standard normal X: -gamma - log 2."""
 
 
 @dataclass(frozen=True)
 class Quantile:
-    """One question a suspect, and no reference models."""
+    """One query per suspect, no reference models."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Bertran et al., NeurIPS 2023, arXiv 2307.03694, Algorithm 1"
@@ -48,47 +50,47 @@ class Quantile:
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 
     components: int = 64
-    """Most principal components of x; at most one for every five records outside."""
+    """Largest number of principal components of x; at most one per five records outside the training set."""
     ridge: float = 0.01
-    """Penalty of both regressions, for features of variance 1, per record."""
+    """Ridge penalty of both regressions, per record, for features of variance 1."""
     batch: Size[int] = 512
-    """Images put to the target at once; changes rounding only."""
+    """Images per query to the target; affects rounding only."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "components", "batch")
         positive(self, "ridge")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: too few records outside."""
-        return None if aux >= LEAST else f"{aux} labelled records outside; the regression needs {LEAST}"
+        """Return a skip reason or None: too few records outside the training set."""
+        return None if aux >= MIN_RECORDS else f"{aux} labelled auxiliary records; expected at least {MIN_RECORDS}"
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Steps 1 to 3 for every suspect, float64."""
+        """Run steps 1 to 3; return a float64 score per suspect."""
         images, labels = knowledge.population
         s, outside = (
             margin(ask(target, x, self.batch), y) for x, y in ((knowledge.images, knowledge.labels), (images, labels))
         )
         phi = Components.of(images, self.components)
-        seen, known = (
+        suspects, known = (
             torch.cat([phi.whiten(x), one_hot(y, target.classes).double()], 1)
             for x, y in ((knowledge.images, knowledge.labels), (images, labels))
         )
-        mu = fitted(known, outside, seen, self.ridge)
-        errors = (outside - self._out_of_fold(known, outside)).square().clamp_min(LEAST_ERROR).log()
-        log_variance = fitted(known, errors, seen, self.ridge) - MEAN_LOG_CHI_SQUARE
+        mu = ridge_predictions(known, outside, suspects, self.ridge)
+        errors = (outside - self._out_of_fold(known, outside)).square().clamp_min(MIN_ERROR).log()
+        log_variance = ridge_predictions(known, errors, suspects, self.ridge) - MEAN_LOG_CHI_SQUARE
         return MembershipResult((s - mu) / (log_variance / 2).exp())
 
     def _out_of_fold(self, known: Tensor, s: Tensor) -> Tensor:
-        """(m,) mu of each record by a regression on the other folds."""
+        """Return mu of each record by a regression on the other folds, (m,)."""
         fold = torch.arange(len(s), device=s.device) % FOLDS
         mu = torch.empty_like(s)
         for k in range(FOLDS):
-            mu[fold == k] = fitted(known[fold != k], s[fold != k], known[fold == k], self.ridge)
+            mu[fold == k] = ridge_predictions(known[fold != k], s[fold != k], known[fold == k], self.ridge)
         return mu
 
 
 def margin(probabilities: Tensor, labels: Tensor) -> Tensor:
-    """(n,) log p_y - log max_{j != y} p_j.
+    """Return log p_y - log max_{j != y} p_j, (n,).
 
     Args:
         probabilities: (n, classes) float64. labels: (n,) int64.
@@ -97,11 +99,11 @@ def margin(probabilities: Tensor, labels: Tensor) -> Tensor:
     return true_class_probability(probabilities, labels).log() - others.log()
 
 
-def fitted(inputs: Tensor, wanted: Tensor, at: Tensor, ridge: float) -> Tensor:
-    """(n,) the ridge regression of (m,) values on (m, k) inputs, at (n, k): the constant is not penalised.
+def ridge_predictions(inputs: Tensor, wanted: Tensor, at: Tensor, ridge: float) -> Tensor:
+    """Fit a ridge regression of (m,) values on (m, k) inputs; return its (n,) predictions at (n, k) points.
 
     Args:
-        ridge: minimised are mean squared error + ridge ||w||^2.
+        ridge: weight of ||w||^2 relative to the mean squared error; the constant is not penalised.
     """
     mean = inputs.mean(0)
     centred = inputs - mean

@@ -1,11 +1,11 @@
-"""Random guess: the attacker's own images, drawn at random and put down to every class. The floor of every board.
+"""Random guess: random images of the attacker, returned for every class. The baseline attack of every board.
 
-Reference: none. An attack that asks its target nothing has learnt nothing of it; whatever it scores, knowing the data's
-distribution scores, and an attack is worth as much as it lies above.
+Reference: none. This attack does not query the target, so its score comes only from the data distribution. The success
+of another attack is what it scores above this.
 
 1. Draw `draws` x `images_per_class` of the attacker's images for every class, uniformly, with replacement.
 
-Differs from the paper: there is no paper.
+Differs from the paper: not applicable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.validate import at_least
 
 @dataclass(frozen=True)
 class RandomGuess:
-    """Brings back what the attacker has; the same for every target."""
+    """Return random images of the attacker; the same for every target."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "the attacker's own images"
@@ -46,11 +46,11 @@ class RandomGuess:
         at_least(self, 1, "draws", "images_per_class")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: nothing to draw from."""
-        return None if aux > 0 else "0 auxiliary images: a random guess is one of them"
+        """Return a skip reason or None: no auxiliary images."""
+        return None if aux > 0 else "0 auxiliary images; expected at least 1 to draw from"
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Bring back `draws` x `images_per_class` images for every class, of which the target is asked nothing."""
+        """Draw `draws` x `images_per_class` images for every class, without querying the target."""
         per_draw = torch.arange(target.classes, device=ctx.device).repeat_interleave(self.images_per_class)
         targets = per_draw.repeat(self.draws)
         draws = torch.arange(self.draws, device=ctx.device).repeat_interleave(len(per_draw))

@@ -1,4 +1,4 @@
-"""RMIA: count the population records that the target favours less than the suspect, each beside reference models.
+"""RMIA: score a suspect by the share of population records that it dominates in likelihood ratio.
 
 Zarifzadeh, Liu, Shokri, "Low-Cost High-Power Membership Inference Attacks", ICML 2024 (arXiv 2312.03262), Algorithm 1.
 p(x | theta) is the true class's probability under the target, p_j(x) under reference model j, z a population record.
@@ -8,20 +8,20 @@ p(x | theta) is the true class's probability under the target, p_j(x) under refe
 2. The same for population records z, which are OUT of every model.
 3. ratio_x = p(x | theta) / p(x), ratio_z = p(z | theta) / p(z).
 4. Score = share of z with ratio_x / ratio_z >= gamma.
-5. a is chosen beforehand with a reference model instead of the target.
+5. a is chosen beforehand, with a reference model in the role of the target.
 
 Differs from the paper:
-- `tune` takes every reference for the target in turn, with the others as its references and equally many OUT
-  models for each suspect, and takes the a of 0, 0.1, ..., 1 with the largest mean area under the curve (the smallest
-  of equals). The authors' tool tries one paired model, and compares its suspects with the target's own answers on z.
-- a = 0 means 0. The authors' tool then falls back to 0.3 in its proxy for a single reference; no proxy is needed here,
+- `tune` uses every reference once as the target, with the others as its references and equally many OUT models per
+  suspect. It selects the a of 0, 0.1, ..., 1 with the largest mean area under the curve (the smallest of equals). The
+  authors' tool tries one paired model, and compares its suspects with the target's own responses on z.
+- a = 0 means 0. The authors' tool then falls back to 0.3 in its proxy for a single reference; here no proxy is needed,
   because every suspect is OUT of half the models.
-- p(z) has the mean of all references. The authors' tool takes the larger half of each z's answers.
-- Population records equal to a suspect, pixel by pixel, are left out: they would not be non-members.
+- p(z) is the mean of all references. The authors' tool uses the larger half of each z's probabilities.
+- Population records that equal a suspect pixel by pixel are omitted, because they may be members.
 - gamma is 1 in variant `working`, as in the authors' tool, which counts strictly larger ratios.
-- Softmax probabilities only. The paper's Taylor softmax needs logits, which the released model does not give.
-- One query per record; the paper also lets 18 augmented queries vote.
-- References of kind "teacher" do not know the defence: for a student the attack then rests on transfer.
+- Softmax probabilities only. The paper's Taylor softmax needs logits, which the released model does not return.
+- One query per record; the paper also has a vote of 18 augmented queries.
+- References of kind "teacher" do not include the defence: against a student the attack then relies on transfer.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from bench.membership.confidences import (
 from bench.validate import between, positive
 
 GRID = [step / 10 for step in range(11)]
+"""Values of a that `tune` tries."""
 
 
 @dataclass(frozen=True)
@@ -61,20 +62,20 @@ class Rmia(ReferenceAttack):
         TEACHER_REFERENCES,
         Departure(
             what="gamma is 1, not 2",
-            why="few suspects of a target that hardly overfits dominate any record twice",
+            why="if the target hardly overfits, few suspects have twice the ratio of any record",
             sets={"gamma": 1.0},
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"tune": "mode=offline", "a": "mode=offline tune=false"}
 
     mode: Literal["offline", "online"] = "offline"
-    """Whether p(x) is made of models that were not trained on x, or of all models."""
+    """Models in p(x): those that were not trained on x (offline), or all (online)."""
     gamma: float = 2.0
     """Threshold on ratio_x / ratio_z."""
     tune: bool = True
-    """Choose a with the references, offline (step 5); needs 4 or more of them."""
+    """Offline: choose a with the references (step 5); needs 4 or more."""
     a: float = 0.3
-    """How p(x) is made of pbar(x), offline and without `tune`; 0.3 is the paper's for CIFAR-10."""
+    """Offline without `tune`: a of step 1; 0.3 is the paper's for CIFAR-10."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -84,17 +85,17 @@ class Rmia(ReferenceAttack):
             raise ValueError(f"references is {self.references}; expected 4 or more to tune a, or tune=false")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: no population."""
-        return None if aux > 0 else "0 labelled images that are no one's training records; RMIA compares with them"
+        """Return a skip reason or None: no population records."""
+        return None if aux > 0 else "0 labelled auxiliary images; expected at least 1 population record"
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """The share of population records that each suspect dominates, float64 in [0, 1]."""
+        """Return the share of population records that each suspect dominates, float64 in [0, 1]."""
         references, members = self.reference_models(knowledge, ctx)
         others = without_suspects(knowledge)
-        with ctx.track("RMIA: asking the models", 1 + len(references)) as advance:
+        with ctx.track("RMIA: querying the models", 1 + len(references)) as advance:
             px, pz = self._probabilities(target, knowledge, others, advance)
-            answers = [self._probabilities(one, knowledge, others, advance) for one in references]
-        known_x, known_z = (torch.stack(part) for part in zip(*answers, strict=True))
+            probabilities = [self._probabilities(one, knowledge, others, advance) for one in references]
+        known_x, known_z = (torch.stack(part) for part in zip(*probabilities, strict=True))
         if self.mode == "online":
             return MembershipResult(dominated(px / known_x.mean(0), pz / known_z.mean(0), self.gamma))
         a = tuned(known_x, known_z, members, self.gamma) if self.tune else self.a
@@ -104,7 +105,7 @@ class Rmia(ReferenceAttack):
     def _probabilities(
         self, model: Target, knowledge: AttackerKnowledge, others: tuple[Tensor, Tensor], advance: Advance
     ) -> tuple[Tensor, Tensor]:
-        """True-class probabilities of the suspects and of the population."""
+        """Return the true-class probabilities of the suspects and of the population."""
         suspects = true_class_probability(ask(model, knowledge.images, self.batch), knowledge.labels)
         population = true_class_probability(ask(model, others[0], self.batch), others[1])
         advance(1)
@@ -112,22 +113,22 @@ class Rmia(ReferenceAttack):
 
 
 def without_suspects(knowledge: AttackerKnowledge) -> tuple[Tensor, Tensor]:
-    """The population without images that a suspect equals pixel by pixel.
+    """Return the population without images that equal a suspect pixel by pixel.
 
     Raises:
-        RunFailed: none is left.
+        RunFailed: no record remains.
     """
     images, labels = knowledge.population
     suspects = {image.numpy().tobytes() for image in knowledge.images.cpu()}
     new = [image.numpy().tobytes() not in suspects for image in images.cpu()]
     if not any(new):
-        raise RunFailed(f"all {len(images)} population images are suspects; RMIA needs others")
+        raise RunFailed(f"all {len(images)} population images are suspects; expected at least one other")
     kept = torch.tensor(new, device=images.device)
     return images[kept], labels[kept]
 
 
 def offline(px: Tensor, outside: Tensor, pz: Tensor, known_z: Tensor, a: float, gamma: float) -> Tensor:
-    """(n,) scores of steps 1 to 4, offline.
+    """Return the offline scores of steps 1 to 4, (n,).
 
     Args:
         px: (n,) and pz: (m,) under the target.
@@ -138,18 +139,18 @@ def offline(px: Tensor, outside: Tensor, pz: Tensor, known_z: Tensor, a: float, 
 
 
 def marginal(pbar: Tensor, a: float) -> Tensor:
-    """p = ((1 + a) pbar + 1 - a) / 2, the mean over IN and OUT models told from OUT alone."""
+    """Return p = ((1 + a) pbar + 1 - a) / 2, the mean over IN and OUT models, estimated from OUT only."""
     return ((1 + a) * pbar + 1 - a) / 2
 
 
 def dominated(ratio_x: Tensor, ratio_z: Tensor, gamma: float) -> Tensor:
-    """(n,) share of the (m,) ratio_z with ratio_x >= gamma ratio_z."""
+    """Return for each ratio_x the share of the (m,) ratio_z with ratio_x >= gamma ratio_z, (n,)."""
     below = torch.searchsorted((gamma * ratio_z).sort().values, ratio_x, right=True)
     return below.double() / len(ratio_z)
 
 
 def tuned(known_x: Tensor, known_z: Tensor, members: Tensor, gamma: float) -> float:
-    """The a with which the references best tell each other's training records.
+    """Return the a with which the references best recognise each other's training records.
 
     Args:
         known_x: (references, n). known_z: (references, m). members: (references, n) bool.
@@ -169,7 +170,7 @@ def tuned(known_x: Tensor, known_z: Tensor, members: Tensor, gamma: float) -> fl
 
 
 def area(scores: Tensor, members: Tensor) -> Tensor:
-    """Share of pairs of a member and another in which the member scores more; equal scores count half."""
+    """Return the area under the ROC curve: share of pairs in which the member scores higher; ties count half."""
     inside, outside = scores[members], scores[~members].sort().values
     less = torch.searchsorted(outside, inside, right=False)
     most = torch.searchsorted(outside, inside, right=True)

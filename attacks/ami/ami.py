@@ -1,24 +1,26 @@
-"""AMI: a decoder learns to turn the target's answers back into images, then decodes the answers to other people's.
+"""AMI: train a decoder from the target's output vectors to images, then decode the vectors of the victims' images.
 
 Yang, Zhang, Chang, Liang, "Neural Network Inversion in Adversarial Setting via Background Knowledge Alignment", CCS
-2019 (arXiv 1902.08552). T target, x an image of the attacker, k how many confidences of an answer are seen.
+2019 (arXiv 1902.08552). T target, x an image of the attacker, k number of confidences
+in a response.
 
-1. Ask the target for p = T(x) of every auxiliary image x.
-2. Truncate to the k largest entries, t = max(log p, floor) + c, raise those kept by one amount so that none is below 0,
-   put 0 for the others.
+1. Query the target: p = T(x) for every auxiliary image x.
+2. Truncate to the k largest entries, t = max(log p, floor) + c, raise the kept entries by one amount so that none is
+   below 0, set the others to 0.
 3. Train a decoder of transposed convolutions: minimise ||Dec(t) - x||^2.
-4. Feed it with the (truncated) answers that the victims' images are given. The attack sees the answers only.
+4. Decode the (truncated) responses to the victims' images. The attack gets only the responses, not the images.
 
 Differs from the paper:
-- The authors' code keeps the epoch that is best on the private training set. The attacker has none: the epoch is chosen
-  on a held-out part of the auxiliary images, `holdout`.
+- The authors' code keeps the epoch that is best on the private training set, which an attacker does not have. Here the
+  epoch is chosen on a held-out part of the auxiliary images, `holdout`.
 - The authors' code scales each pixel by its smallest and largest value in the data set, which divides by zero where
   a border is constant. Images are in [0, 1] here.
 - The decoder for 28x28 and 16x16 pixels, which the paper does not have, has a first map of 7x7 and 4x4.
-- The class aimed at is the largest entry of the answer. Several decoders with seeds of their own if `draws` is above 1.
-- One-hot vectors as answers, which give one image of each class, are left out.
-- Variant `working` has a larger step size. At tier `quick`, on the answers of the digits teacher to 200 private and 200
-  unseen images, one seed, the mean squared error is 0.021 and 0.023; that of the class means is 0.022, of the mean
+- The attacked class is the largest entry of the response. With `draws` above 1 there are several decoders, with
+  different seeds.
+- The paper's one-hot vectors as responses, which give one image per class, are omitted.
+- Variant `working` has a larger step size. At tier `quick`, on the responses of the digits teacher to 200 private and
+  200 unseen images, one seed, the mean squared error is 0.021 and 0.023; that of the class means is 0.022, of the mean
   image 0.044.
 """
 
@@ -40,11 +42,12 @@ from bench.seeds import derive
 from bench.validate import at_least, below, between, positive
 
 FEWEST = 16
+"""Smallest number of auxiliary images."""
 
 
 @dataclass(frozen=True)
 class Ami:
-    """Inversion of answers by a decoder trained on background knowledge; the defaults are the paper's."""
+    """Inversion of output vectors by a decoder trained on background knowledge; the defaults are the paper's."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Yang et al., CCS 2019, arXiv 1902.08552"
@@ -58,32 +61,32 @@ class Ami:
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="the decoder learns by larger steps, 1e-3 for 2e-4",
-            why="tier quick trains a narrower decoder for at most 2,000 steps, too few for small ones",
+            what="the decoder's learning rate is 1e-3, not 2e-4",
+            why="tier quick trains a narrower decoder for at most 2,000 steps, too few for a small learning rate",
             sets={"lr": 1e-3},
         ),
     )
 
     truncate: int = 0
-    """k, how many of the largest confidences of an answer are used; 0 uses all."""
+    """k, number of largest confidences of a response that are used; 0 = all."""
     shift: float = 50.0
-    """c, what is added to log p, so that entries kept differ from the zeros of those dropped."""
+    """c, added to log p so that kept entries differ from the zeros of dropped ones."""
     floor: float = -1000.0
     """Smallest log p; a confidence of 0 counts as this."""
     epochs: Size[int] = 100
-    """Passes over the auxiliary images."""
+    """Epochs over the auxiliary images."""
     max_steps: Size[int] = 0
-    """Most steps of one decoder's training, in whole passes, one at least; 0 is no limit."""
+    """Largest number of training steps of one decoder, in whole epochs, at least one epoch; 0 = no limit."""
     decoder_batch: Size[int] = 128
     """Images per step of the decoder's training."""
     lr: float = 2e-4
-    """Step size of Adam (AMSGrad, betas 0.5 and 0.999)."""
+    """Learning rate of Adam (AMSGrad, betas 0.5 and 0.999)."""
     width: Size[int] = 128
     """f, channels of the decoder's last hidden map."""
     holdout: float = 0.1
     """Share of the auxiliary images on which the best epoch is chosen; 0 keeps the last epoch."""
     draws: Size[int] = 1
-    """Decoders trained from seeds of their own; each reconstructs every victim."""
+    """Decoders trained from different seeds; each reconstructs every victim."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "epochs", "decoder_batch", "width", "draws")
@@ -93,7 +96,7 @@ class Ami:
         below(self, 0, "floor")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: images the decoder cannot make, too few auxiliary images, k above the classes."""
+        """Return a skip reason or None: unsupported image size, too few auxiliary images, or k above the classes."""
         try:
             check_square(shape)
         except BenchError as error:
@@ -105,10 +108,10 @@ class Ami:
         return None
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Reconstruct the image behind every observed answer, once in each draw; `victims` are the answers' numbers."""
-        asked = torch.cat([target.scores(part) for part in aux.split(CHUNK)])
+        """Reconstruct the image of every observed response, once in each draw; `victims` are the responses' indices."""
+        responses = torch.cat([target.scores(part) for part in aux.split(CHUNK)])
         observed = target.victim_scores()
-        known, seen = self._encode(asked), self._encode(observed)
+        known, seen = self._encode(responses), self._encode(observed)
         held_out = math.ceil(self.holdout * len(aux))
         epochs = self.passes(len(aux) - held_out)
         with ctx.track("AMI: training the decoder", epochs * self.draws) as advance:
@@ -137,14 +140,14 @@ class Ami:
         return encode(answers, self.truncate or answers.shape[1], self.floor, self.shift)
 
     def passes(self, used: int) -> int:
-        """Passes over `used` images: `epochs`, or as many as `max_steps` has room for."""
+        """Return the number of epochs over `used` images: `epochs`, or fewer if `max_steps` is reached earlier."""
         if not self.max_steps:
             return self.epochs
         return min(self.epochs, max(1, self.max_steps // math.ceil(used / self.decoder_batch)))
 
 
 def encode(answers: Tensor, keep: int, floor: float, shift: float) -> Tensor:
-    """Step 2: (n, classes) vectors, at least 0, that the decoder reads.
+    """Step 2: return the decoder's (n, classes) inputs, at least 0.
 
     Args:
         answers: (n, classes) probabilities.

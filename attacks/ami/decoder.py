@@ -15,7 +15,7 @@ from bench.api import Advance
 from bench.nets.generators import check_square, doublings
 
 CHUNK = 512
-"""Vectors decoded at once."""
+"""Batch size of decoding."""
 
 
 class Decoder(nn.Module):
@@ -35,7 +35,7 @@ class Decoder(nn.Module):
         width: f, channels of the last hidden map.
 
     Raises:
-        BenchError: a size it cannot make.
+        BenchError: the image size is not supported.
     """
 
     def __init__(self, classes: int, shape: tuple[int, int, int], width: int) -> None:
@@ -51,7 +51,7 @@ class Decoder(nn.Module):
         self.layers = nn.Sequential(*layers)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """(n, classes) to (n, c, h, w) in [0, 1]."""
+        """Map (n, classes) to (n, c, h, w) in [0, 1]."""
         return self.layers(vectors[:, :, None, None])
 
 
@@ -60,7 +60,7 @@ def _double(inputs: int, outputs: int) -> nn.ConvTranspose2d:
 
 
 def build_decoder(classes: int, shape: tuple[int, int, int], width: int, seed: int) -> Decoder:
-    """A decoder, on the CPU, with weights that depend on `seed` alone; torch's own random state stays as it was."""
+    """Build a decoder on the CPU; its weights depend only on `seed`, and torch's global random state is unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         return Decoder(classes, shape, width)
@@ -77,15 +77,15 @@ def train_decoder(
     rng: torch.Generator,
     advance: Advance,
 ) -> None:
-    """Minimise the mean squared error over pixels in place, by Adam with AMSGrad; leave it in eval mode.
+    """Train in place by Adam with AMSGrad to minimise the mean squared error of pixels; leave it in eval mode.
 
     Args:
         decoder: on the device of the pairs.
         pairs: (n, classes) vectors and their (n, c, h, w) images, n >= 1.
-        held_out: the like, m rows. The epoch of smallest error on them is kept; the last one if m = 0.
-        batch: pairs per step; the last step of an epoch has what is left.
-        lr: step size; betas are 0.5 and 0.999.
-        rng: on the pairs' device; orders them again in each epoch.
+        held_out: m more pairs. The weights of the epoch with the smallest error on them are kept (m = 0: last).
+        batch: pairs per step; the last batch of an epoch may be smaller.
+        lr: learning rate; betas are 0.5 and 0.999.
+        rng: on the pairs' device; shuffles them in each epoch.
         advance: called with 1 after every epoch.
     """
     vectors, images = pairs
@@ -109,5 +109,5 @@ def train_decoder(
 
 @torch.no_grad()
 def decode(decoder: nn.Module, vectors: Tensor) -> Tensor:
-    """(n, c, h, w) float32 in [0, 1] of (n, classes) vectors, by a decoder in eval mode."""
+    """Decode (n, classes) vectors to (n, c, h, w) float32 in [0, 1], by a decoder in eval mode."""
     return torch.cat([decoder(part) for part in vectors.split(CHUNK)])

@@ -13,16 +13,17 @@ from torch import Tensor, nn
 from bench.nets.generators import Shape, check_square
 
 _SMALLEST_MAP = 4
+"""The discriminator halves maps until they are at most this wide."""
 
 
 class MinibatchDiscrimination(nn.Module):
-    """How close every image is to the other images of its batch.
+    """Minibatch discrimination: closeness of every image to the other images of its batch.
 
     With M_b(x) the b-th of `kernels` linear codes of length `length`, the output for x_i is
     o_b(x_i) = sum over the others x_j of exp(-||M_b(x_i) - M_b(x_j)||_1).
 
-    The weights start so small that the distance of two images is of order 1 for features of order 1. Weights of order 1
-    make distances of hundreds, all exponentials 0, and the layer can never learn.
+    The initial weights are so small that the distance of two images is of order 1 for features of order 1. With weights
+    of order 1 distances are hundreds, all exponentials are 0, and the layer cannot learn.
 
     Args:
         features: length of the input.
@@ -35,14 +36,14 @@ class MinibatchDiscrimination(nn.Module):
         nn.init.normal_(self.project.weight, std=1 / (length * math.sqrt(features)))
 
     def codes(self, h: Tensor) -> Tensor:
-        """M: (n, features) to (kernels, n, length), float32."""
+        """Map (n, features) to the codes M, (kernels, n, length), float32."""
         return self.project(h).float().view(-1, self.kernels, self.length).transpose(0, 1)
 
     def forward(self, h: Tensor, others: Tensor | None = None) -> Tensor:
-        """o: (n, features) to (n, kernels).
+        """Map (n, features) to o, (n, kernels).
 
         Args:
-            others: (kernels, m, length) codes of other images to be compared with; None compares the batch with itself.
+            others: (kernels, m, length) codes of images to compare with; None = compare the batch with itself.
         """
         codes = self.codes(h)
         if others is not None:
@@ -62,10 +63,10 @@ class ClassDiscriminator(nn.Module):
         shape: (c, h, w) of the images; h = w, a multiple of 4 from 8 to 64.
         classes: number of classes.
         width: d.
-        kernels, length: of the minibatch discrimination.
+        kernels, length: arguments of the minibatch discrimination.
 
     Raises:
-        BenchError: a size it cannot take.
+        BenchError: the image size is not supported.
     """
 
     def __init__(self, shape: Shape, classes: int, width: int, kernels: int, length: int) -> None:
@@ -86,17 +87,17 @@ class ClassDiscriminator(nn.Module):
         self.last = nn.Linear(inputs * size**2 + kernels, classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """h: (n, c, h, w) to (n, features); images do not affect each other."""
+        """Map (n, c, h, w) to the features h, (n, features); images do not affect each other."""
         return self.body(x)
 
     def head(self, h: Tensor, others: Tensor | None = None) -> Tensor:
-        """d: (n, features) to (n, classes) logits, compared with the batch itself or with the codes `others`."""
+        """Map features to (n, classes) logits; images are compared with the batch or with the codes `others`."""
         return self.last(torch.cat([h, self.minibatch(h, others).to(h.dtype)], 1))
 
     def codes(self, x: Tensor) -> Tensor:
-        """The codes of images (m, c, h, w), to be compared with."""
+        """Return the codes of (m, c, h, w) images, for `others`."""
         return self.minibatch.codes(self.features(x))
 
     def forward(self, x: Tensor, others: Tensor | None = None) -> Tensor:
-        """(n, c, h, w) to (n, classes) logits; with `others`, images do not affect each other."""
+        """Map (n, c, h, w) to (n, classes) logits; with `others`, images do not affect each other."""
         return self.head(self.features(x), others)

@@ -1,37 +1,37 @@
 """KED-MI: train a GAN with the target's soft labels, then recover a latent distribution for each class.
 
 Chen, Kahla, Jia, Qi, "Knowledge-Enriched Distributional Model Inversion Attacks", ICCV 2021 (arXiv 2010.04092).
-G generator, T target, y the class aimed at; the discriminator has one logit l_k per class and "fake" as a further class
-with logit 0: s(x) = log sum_k exp l_k(x), and D(x) = e^s / (e^s + 1) is the probability of "real".
+G generator, T target, y the attacked class; the discriminator has one logit l_k per class, and logit 0 for the
+additional class "fake": s(x) = log sum_k exp l_k(x), and D(x) = e^s / (e^s + 1) is the probability of "real".
 
 1. Label the attacker's images x by T. Train G and D:
    L_D = -E sum_k T_k(x) log softmax_k l(x) - 1/2 [E log D(x) + E log(1 - D(G(z)))], z ~ N(0, I), and
    L_G = mean |E h(x) - E h(G(z))| + lambda_h sum over the batch of the entropy of softmax l(G(z)),
    where h are D's features before its minibatch discrimination.
-2. For each class set mu = 0 and log sigma^2 = 1, and repeat: z = mu + sigma eps, eps ~ N(0, I), and move mu and
-   log sigma^2 by Adam to lower -log D(G(z)) + lambda CE(T(G(z)), y).
-3. Bring back G(z) for z drawn from each recovered distribution.
+2. For each class set mu = 0 and log sigma^2 = 1, and repeat: z = mu + sigma eps, eps ~ N(0, I), and update mu
+   and log sigma^2 by Adam to lower -log D(G(z)) + lambda CE(T(G(z)), y).
+3. Return G(z) for z drawn from each recovered distribution.
 
 Differs from the paper:
 - lambda_h, the halves in L_D, the absolute (not squared) gap and the *sum* of the entropies are those of the authors'
   code, which the paper does not print. Both expectations over real images are taken over one batch; the authors' code
   draws one for each. Batches are drawn with replacement.
-- D compares an image with the others of its batch (minibatch discrimination). In step 2 the authors' code lets the
-  images of all the classes aimed at see each other. Here each is compared with a fixed batch of real images, as many as
-  it met in training, so that the result does not depend on `batch`.
-- The kernels of the minibatch discrimination start so small that distances are of order 1; see
-  `MinibatchDiscrimination`. From N(0, 1) all its outputs, and their gradients, are 0.
+- D compares an image with the others of its batch (minibatch discrimination). In step 2 the authors' code
+  compares the images of all attacked classes with each other. Here each is compared with a fixed batch of real images,
+  as large as in training, so the result does not depend on `batch`.
+- The kernels of the minibatch discrimination are initialised so that distances are of order 1; see
+  `MinibatchDiscrimination`. With N(0, 1) all its outputs and their gradients are 0.
 - The authors' code clamps z to [-1, 1] after G has been evaluated, and not at all before step 3, so the clamp has no
   effect. `latent_clip` clamps before G is evaluated, in steps 2 and 3 (as the code of LOMMA, Nguyen et al., CVPR 2023);
   its default is none.
-- Each of the `draws` recovers distributions of its own, of which `images_per_class` images are drawn. The paper
-  recovers one for each class and draws five.
-- The losses of step 2 are sums over the images, not means: Adam makes the same steps of both.
-- Nothing holds sigma near 1 in step 2, in the paper neither.
+- Each of the `draws` recovers separate distributions, from which `images_per_class` images are drawn. The paper
+  recovers one distribution per class and draws five images.
+- The losses of step 2 are sums over the images, not means: Adam makes the same steps for both.
+- No term of step 2 keeps sigma near 1, as in the paper.
 - G is in evaluation mode in steps 2 and 3. Image sizes other than 32 and 64: see `ClassDiscriminator` and
   `bench.nets.generators.DeconvGenerator`.
-- The GAN depends on the target and is trained again in every run of the attack; nothing of it is kept.
-- Variant `working` makes larger steps.
+- The GAN depends on the target, so it is trained in every run of the attack and not cached.
+- Variant `working` has larger learning rates.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ from bench.seeds import derive
 from bench.validate import at_least, positive
 
 BETAS = (0.5, 0.999)
+"""Adam's betas for G and D."""
 
 
 @dataclass(frozen=True)
@@ -88,13 +89,13 @@ class KedMi:
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="the GAN learns by larger steps, 1e-3 for 2e-4, and G is updated after 2 updates of D, not 5",
-            why="tier quick has 400 updates of D for the paper's 53,000, of which every fifth leaves G 80 small steps",
+            what="the GAN's learning rate is 1e-3, not 2e-4, and G is updated after 2 updates of D, not 5",
+            why="tier quick has 400 updates of D, the paper 53,000; with n_critic 5, G would have only 80 updates",
             sets={"gan_lr": 1e-3, "n_critic": 2},
         ),
         Departure(
-            what="mu and log sigma^2 are recovered with the step size 0.1 for 0.02",
-            why="tier quick makes 100 steps of the recovery for the paper's 2,400",
+            what="the learning rate of mu and log sigma^2 is 0.1, not 0.02",
+            why="tier quick has 100 steps, the paper 2,400",
             sets={"lr": 0.1},
         ),
     )
@@ -104,7 +105,7 @@ class KedMi:
     gan_batch: Size[int] = 64
     """Images per update of the GAN."""
     gan_lr: float = 2e-4
-    """Adam step size of G and D; betas 0.5 and 0.999."""
+    """Adam's learning rate for G and D; betas 0.5 and 0.999."""
     n_critic: int = 5
     """Updates of D per update of G."""
     entropy_weight: float = 1e-4
@@ -112,7 +113,7 @@ class KedMi:
     latent: Size[int] = 100
     """Length of the latent vector z."""
     width: Size[int] = 64
-    """Channels of the narrowest hidden maps of G and D."""
+    """Channels of the narrowest hidden layers of G and D."""
     kernels: Size[int] = 64
     """Outputs of D's minibatch discrimination."""
     kernel_length: Size[int] = 50
@@ -120,19 +121,19 @@ class KedMi:
     iterations: Size[int] = 2400
     """Steps of the recovery of mu and log sigma^2."""
     lr: float = 0.02
-    """Adam step size of the recovery."""
+    """Adam's learning rate in the recovery."""
     identity_weight: float = 100.0
-    """lambda, the weight of the cross-entropy (identity loss) against -log D (prior loss)."""
+    """lambda, weight of the cross-entropy (identity loss) relative to -log D (prior loss)."""
     initial_logvar: float = 1.0
-    """log sigma^2 at the start of the recovery."""
+    """Initial log sigma^2 of the recovery."""
     latent_clip: float = 0.0
-    """Bound on every coordinate of z whenever G is evaluated in steps 2 and 3; 0 is no bound."""
+    """Bound on every coordinate of z when G is evaluated in steps 2 and 3; 0 = no bound."""
     draws: Size[int] = 5
-    """Recoveries per class (the paper's own: 1)."""
+    """Recoveries per class (the paper: 1)."""
     images_per_class: Size[int] = 20
-    """Images drawn from each recovered distribution (the paper's own: 5)."""
+    """Images drawn from each recovered distribution (the paper: 5)."""
     batch: Size[int] = 200
-    """Images searched at once; changes rounding only."""
+    """Images searched in one batch; affects rounding only."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "gan_steps", "n_critic", "latent", "width", "kernels", "kernel_length", "iterations")
@@ -142,11 +143,11 @@ class KedMi:
         at_least(self, 0, "entropy_weight", "identity_weight", "latent_clip")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: images the GAN cannot make, or fewer than two batches of auxiliary images."""
+        """Return a skip reason or None: unsupported image size, or fewer than two batches of auxiliary images."""
         return untrainable(shape, aux, self.gan_batch)
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Bring back `draws` x `images_per_class` images of every class."""
+        """Reconstruct `draws` x `images_per_class` images of every class."""
         generator, discriminator = self._gan(target, aux, ctx)
         with torch.no_grad():
             pick = torch.randperm(len(aux), generator=ctx.generator("ked-mi/reference"), device=ctx.device)
@@ -165,7 +166,7 @@ class KedMi:
         return AttackResult(self._sample(mu, logvar, generator, ctx), per_draw.repeat(self.draws), draws)
 
     def _gan(self, target: Target, aux: Tensor, ctx: Context) -> tuple[DeconvGenerator, ClassDiscriminator]:
-        """Step 1: G and D, trained with the target's labels of `aux`, frozen, in eval mode."""
+        """Step 1: return G and D, trained with the target's labels of `aux`, frozen, in eval mode."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derive(ctx.seed, "ked-mi/networks"))
             generator = ctx.prepared(DeconvGenerator(target.shape, self.latent, self.width)).train()
@@ -220,7 +221,7 @@ class KedMi:
         ctx: Context,
         advance: Advance,
     ) -> tuple[Tensor, Tensor]:
-        """Step 2 for some `rows` of all (m,) `labels`: their (n, latent) mu and log sigma^2, each row on its own."""
+        """Step 2 for some `rows` of all (m,) `labels`: return their mu and log sigma^2; rows are independent."""
         rng = ctx.generator("ked-mi/noise")
         mu = torch.zeros(len(rows), self.latent, device=ctx.device, requires_grad=True)
         logvar = torch.full_like(mu, self.initial_logvar, requires_grad=True)
@@ -235,13 +236,13 @@ class KedMi:
         return mu.detach(), logvar.detach()
 
     def _latents(self, mu: Tensor, logvar: Tensor, eps: Tensor) -> Tensor:
-        """z = mu + sigma eps, inside the bound if there is one."""
+        """Return z = mu + sigma eps, clamped if there is a bound."""
         z = mu + (logvar / 2).exp() * eps
         return z.clamp(-self.latent_clip, self.latent_clip) if self.latent_clip else z
 
     @torch.no_grad()
     def _sample(self, mu: Tensor, logvar: Tensor, generator: nn.Module, ctx: Context) -> Tensor:
-        """Step 3: (m x images_per_class, c, h, w) float32 of (m, latent) distributions."""
+        """Step 3: return (m x images_per_class, c, h, w) float32 images of (m, latent) distributions."""
         shape = (len(mu), self.images_per_class, self.latent)
         eps = torch.randn(shape, generator=ctx.generator("ked-mi/samples"), device=ctx.device)
         z = self._latents(mu.unsqueeze(1), logvar.unsqueeze(1), eps).flatten(0, 1)
@@ -249,23 +250,23 @@ class KedMi:
 
 
 def discriminator_loss(real: Tensor, soft: Tensor, fake: Tensor) -> Tensor:
-    """L_D of D's logits of real (n, classes) and generated (m, classes) images; `soft` is T of the real ones."""
+    """Return L_D of D's logits for real (n, classes) and generated (m, classes) images; `soft` is T of real images."""
     unsupervised = softplus(-real.logsumexp(1)).mean() + softplus(fake.logsumexp(1)).mean()
     return cross_entropy(real, soft) + 0.5 * unsupervised
 
 
 def generator_loss(h_real: Tensor, h_fake: Tensor, fake: Tensor, entropy_weight: float) -> Tensor:
-    """L_G of D's features (n, d) of real and generated images and its logits (n, classes) of the generated ones."""
+    """Return L_G of D's features (n, d) of real and generated images and its logits (n, classes) of generated ones."""
     log_p = fake.log_softmax(1)
     entropies = -(log_p.exp() * log_p).sum()
     return (h_real.mean(0) - h_fake.mean(0)).abs().mean() + entropy_weight * entropies
 
 
 def recovery_loss(realism: Tensor, logits: Tensor, labels: Tensor, identity_weight: float) -> Tensor:
-    """Sum over images of -log D(G(z)) + lambda CE(T(G(z)), y).
+    """Return the sum over images of -log D(G(z)) + lambda CE(T(G(z)), y).
 
     Args:
-        realism: (n, classes) logits of D. logits: (n, classes) of the target. labels: (n,) classes aimed at.
+        realism: (n, classes) logits of D. logits: (n, classes) of the target. labels: (n,) attacked classes.
     """
     prior = softplus(-realism.logsumexp(1)).sum()
     return prior + identity_weight * cross_entropy(logits, labels, reduction="sum")

@@ -1,27 +1,28 @@
-"""MI-Face: descend in pixels until the target is confident of the class.
+"""MI-Face: gradient descent on pixels until the target is confident of the class.
 
 Fredrikson, Jha, Ristenpart, "Model Inversion Attacks that Exploit Confidence Information and Basic Countermeasures",
-CCS 2015, Algorithm 1. f_y(x) is the target's softmax probability of the class y aimed at, c(x) = 1 - f_y(x) the cost.
+CCS 2015, Algorithm 1. f_y(x) is the target's softmax probability of the attacked class y, c(x) = 1 - f_y(x) the cost.
 
 1. x_0 = the black image.
 2. For i = 1 to alpha: x_i = Process(x_(i-1) - lambda grad c(x_(i-1))).
-3. Stop at i if c(x_i) >= max(c(x_(i-1)), ..., c(x_(i-beta))), no progress, or if the cost is at the threshold gamma.
-4. Bring back the x_i of smallest cost.
+3. Stop at i if c(x_i) >= max(c(x_(i-1)), ..., c(x_(i-beta))) (no progress), or if the cost reaches the threshold gamma.
+4. Return the x_i of smallest cost.
 
 Differs from the paper:
-- gamma 0.99 is compared with the confidence f_y, not with the cost: as a threshold on the cost it would end the search
-  at a confidence of 1 %. The search stops at c(x_i) <= 1 - gamma.
-- The rule of no progress waits until there are beta earlier costs; the paper does not say what it does before.
+- gamma 0.99 is a threshold on the confidence f_y, not on the cost, where it would end the search at a confidence of
+  1 %. The search stops at c(x_i) <= 1 - gamma.
+- The rule of no progress needs beta earlier costs; the paper does not say what happens before.
 - The auxiliary term of the cost is 0.
-- Process is a clip to [0, 1] unless told otherwise. The paper's denoising and sharpening, which it uses on the code of
-  an auto-encoder, is there as filters of 3x3 pixels: `gaussian`, `median`, `median-sharpen`. With `identity` the search
-  leaves [0, 1], and what it brings back is clipped at the end.
+- Process is a clip to [0, 1] by default. The paper's denoising and sharpening of the code of an auto-encoder is
+  available as 3x3 filters of pixels: `gaussian`, `median`, `median-sharpen`. With `identity` the search
+  leaves [0, 1], and the result is clipped at the end.
 - `loss cross-entropy` is not the paper's: the cost is -log f_y, whose gradient does not vanish where f_y is near 0. The
-  threshold is the same confidence.
-- `start` other than `zero` is not the paper's. It is what makes several images of one class differ.
+  threshold is on the same confidence.
+- `start` other than `zero` is not the paper's; it makes several images of one class differ.
 - Variant `working` starts from `noise`, uses the cross-entropy and `median-sharpen`, tuned on the evaluator that scores
-  the attack. At tier `quick`, of 100 images from the digits teacher, one seed, it recognises 37 %, the teacher 99 %. Of
-  the ten images of the paper's own settings, ended at 300 steps, it recognises one, the teacher all.
+  the attack. At tier `quick`, the evaluator recognises 37 % of 100 images from the digits teacher, one seed; the
+  teacher recognises 99 %. With the paper's settings and 300 steps, the evaluator recognises one of ten images, the
+  teacher all.
 """
 
 from __future__ import annotations
@@ -32,15 +33,19 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from attacks.mi_face.process import Process, process
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
 from bench.validate import at_least, at_most, positive
 
 CHECK_EVERY = 20
-"""Steps between two checks of which searches have stopped: each check waits for the device."""
+"""Steps between checks for finished searches; each check synchronises with the device."""
 
+SIGMA = 0.5
+"""Standard deviation of the Gaussian filter of Process, in pixels."""
+
+Process = Literal["identity", "clip", "gaussian", "median", "median-sharpen"]
 Loss = Literal["probability", "cross-entropy"]
 Start = Literal["zero", "aux-mean", "aux", "noise"]
 
@@ -61,8 +66,8 @@ class MiFace:
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="x_0 is uniform noise, drawn again for each of 5 draws and 2 images of a class",
-            why="from the black image there is one search, and so one image, for each class: too few to be judged by",
+            what="x_0 is uniform noise, different for each of 5 draws and 2 images per class",
+            why="the black image gives one image per class, too few for an evaluation",
             sets={"start": "noise", "draws": 5, "images_per_class": 2},
         ),
         Departure(
@@ -72,32 +77,32 @@ class MiFace:
         ),
         Departure(
             what="Process is a median filter and sharpening after each step, not a clip",
-            why="without a filter the images end as noise that the target is sure of; tuned by the evaluator on digits",
+            why="without a filter the images become noise of high confidence; tuned by the evaluator on digits",
             sets={"process": "median-sharpen"},
-            worth="digits teacher, one seed, tier quick, 100 images, a trial: 43 % recognised, 18 % with the clip",
+            worth="digits teacher, one seed, tier quick, 100 images: 43 % recognised, with the clip 18 %",
         ),
     )
 
     iterations: Size[int] = 5000
-    """alpha, the most steps of one search."""
+    """alpha, largest number of steps of one search."""
     patience: Size[int] = 100
-    """beta, how many earlier costs a step must not all fail to undercut."""
+    """beta, number of earlier costs; the search stops if a step is not below the largest of them."""
     gamma: float = 0.99
     """Confidence f_y at which the search stops."""
     lr: float = 0.1
-    """lambda, the step size."""
+    """lambda, the learning rate."""
     loss: Loss = "probability"
     """The cost: 1 - f_y (the paper's), or -log f_y."""
     process: Process = "clip"
-    """Process, what is done to the image after each step; the filters clip too."""
+    """Process, the operation on the image after each step; the filters clip too."""
     start: Start = "zero"
-    """x_0: black, the mean of the attacker's images, one of them at random for each image, or uniform noise."""
+    """x_0: black, the mean of the attacker's images, a random one of them, or uniform noise."""
     draws: Size[int] = 1
-    """Independent draws of x_0; 1 where x_0 is not random."""
+    """Independent draws of x_0; 1 if x_0 is not random."""
     images_per_class: Size[int] = 1
-    """Images aimed at each class in each draw; 1 where x_0 is not random."""
+    """Images per class in each draw; 1 if x_0 is not random."""
     batch: Size[int] = 1000
-    """Images searched at once; changes rounding only."""
+    """Images searched in one batch; affects rounding only."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "iterations", "patience", "draws", "images_per_class", "batch")
@@ -111,7 +116,7 @@ class MiFace:
             )
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: `start` asks for auxiliary images and there are none."""
+        """Return a skip reason or None: `start` needs auxiliary images, but there are none."""
         if self.start in ("aux-mean", "aux") and aux < 1:
             return f"start {self.start} needs auxiliary images and there are none; use start zero or noise"
         return None
@@ -128,7 +133,7 @@ class MiFace:
         return AttackResult(torch.cat(found).clamp(0, 1), targets, draws)
 
     def _starts(self, n: int, shape: tuple[int, int, int], aux: Tensor, ctx: Context) -> Tensor:
-        """(n, c, h, w), the x_0 of every image."""
+        """Return x_0 of every image, (n, c, h, w)."""
         rng = ctx.generator("mi-face/starts")
         if self.start == "noise":
             return torch.rand(n, *shape, generator=rng, device=ctx.device)
@@ -138,7 +143,7 @@ class MiFace:
         return black if self.start == "zero" else black + aux.mean(0)
 
     def _search(self, x: Tensor, labels: Tensor, target: Target, ctx: Context, advance: Advance) -> Tensor:
-        """(n, c, h, w), of each search from `x` the image of smallest cost; a search that has stopped is over."""
+        """Run steps 2 to 4 from `x`; return the (n, c, h, w) image of smallest cost of each search."""
         limit = cost_at(self.gamma, self.loss)
         best = x.clone()
         lowest = torch.full((len(x),), math.inf, device=x.device)
@@ -164,7 +169,7 @@ class MiFace:
         return best
 
     def _cost_and_gradient(self, x: Tensor, labels: Tensor, target: Target, ctx: Context) -> tuple[Tensor, Tensor]:
-        """(n,) c(x) and (n, c, h, w) its gradient, each image's own."""
+        """Return c(x) of each image, (n,), and its gradient, (n, c, h, w)."""
         x = x.detach().requires_grad_()
         with ctx.precision():
             logits = target.logits(x)
@@ -174,7 +179,7 @@ class MiFace:
 
 
 def costs(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:
-    """(n,) c(x): 1 - f_y, or -log f_y.
+    """Return c(x) of each image, (n,): 1 - f_y, or -log f_y.
 
     Args:
         logits: (n, classes). labels: (n,) int64, the classes y.
@@ -184,15 +189,47 @@ def costs(logits: Tensor, labels: Tensor, loss: Loss) -> Tensor:
 
 
 def cost_at(confidence: float, loss: Loss) -> float:
-    """The cost of an image whose class has this probability, in (0, 1]."""
+    """Return the cost of an image whose class has this probability, in (0, 1]."""
     return -math.log(confidence) if loss == "cross-entropy" else 1 - confidence
 
 
 def stops(cost: Tensor, earlier: Tensor, limit: float) -> Tensor:
-    """(n,) bool: step 3.
+    """Return whether each search stops (step 3), (n,) bool.
 
     Args:
-        cost: (n,) c(x_i). earlier: (beta, n) the beta costs before, infinite where there are fewer.
+        cost: (n,) c(x_i). earlier: (beta, n) the beta previous costs, infinite if there are fewer.
         limit: the cost at the confidence gamma.
     """
     return (cost >= earlier.amax(0)) | (cost <= limit)
+
+
+def process(x: Tensor, how: Process) -> Tensor:
+    """Apply Process to (n, c, h, w) images; the result is in [0, 1] unless `how` is "identity"."""
+    if how == "identity":
+        return x
+    x = x.clamp(0, 1)
+    if how == "gaussian":
+        x = gaussian(x)
+    elif how in ("median", "median-sharpen"):
+        x = median(x)
+        if how == "median-sharpen":
+            x = 2 * x - gaussian(x)
+    return x.clamp(0, 1)
+
+
+def gaussian(x: Tensor) -> Tensor:
+    """Apply a 3x3 Gaussian filter to each channel; borders are repeated."""
+    side = math.exp(-1 / (2 * SIGMA**2))
+    line = torch.tensor([side, 1, side], device=x.device) / (1 + 2 * side)
+    return (_neighbours(x) * torch.outer(line, line).view(1, 9, 1)).sum(1).view_as(x)
+
+
+def median(x: Tensor) -> Tensor:
+    """Apply a 3x3 median filter to each channel; borders are repeated."""
+    return _neighbours(x).median(1).values.view_as(x)
+
+
+def _neighbours(x: Tensor) -> Tensor:
+    """Return the 3x3 pixels around each pixel, row by row, (n c, 9, h w)."""
+    maps = functional.pad(x.flatten(0, 1).unsqueeze(1), (1, 1, 1, 1), mode="replicate")
+    return functional.unfold(maps, 3)

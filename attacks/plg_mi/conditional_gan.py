@@ -1,4 +1,4 @@
-"""The generator and the discriminator of PLG-MI, both told the class.
+"""Class-conditional generator and discriminator of PLG-MI.
 
 Yuan et al., AAAI 2023: residual networks with class-conditional batch normalisation, and with spectral normalisation
 and a projection of the class (Miyato and Koyama, ICLR 2018; Miyato et al., ICLR 2018).
@@ -16,10 +16,11 @@ from torch.nn.utils.parametrizations import spectral_norm
 from bench.nets.generators import Shape, check_square, doublings
 
 _SMALLEST_MAP = 3
+"""The discriminator halves maps until they are at most this wide."""
 
 
 class ClassBatchNorm(nn.Module):
-    """Batch normalisation with a scale and a shift of each channel for every class, at the start 1 and 0."""
+    """Batch normalisation with a scale and a shift per channel and class, initially 1 and 0."""
 
     def __init__(self, channels: int, classes: int) -> None:
         super().__init__()
@@ -29,7 +30,7 @@ class ClassBatchNorm(nn.Module):
         nn.init.zeros_(self.shift.weight)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n, channels, h, w) of classes (n,)."""
+        """Normalise (n, channels, h, w) maps of classes (n,)."""
         return self.scale(y)[:, :, None, None] * self.norm(x) + self.shift(y)[:, :, None, None]
 
 
@@ -85,7 +86,7 @@ class ConditionalGenerator(nn.Module):
         self.last = nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), _conv(width, shape[0], 3, gain=1.0), nn.Sigmoid())
 
     def forward(self, z: Tensor, y: Tensor) -> Tensor:
-        """(n, latent) and classes (n,) to (n, c, h, w) in [0, 1]."""
+        """Map (n, latent) and classes (n,) to (n, c, h, w) in [0, 1]."""
         x = self.start(z)
         for block in self.grow:
             x = block(x, y)
@@ -110,8 +111,8 @@ class _DownBlock(nn.Module):
 class ProjectionDiscriminator(nn.Module):
     """The discriminator of PLG-MI: images and classes to one number each; images do not affect each other.
 
-    Residual blocks halve the map until at most 3 pixels are left, with d, 2d, 4d, ... channels; h is the sum of the
-    map's places after a ReLU, and D(x, y) = v . h + b + e_y . h. Every layer, e included, is spectrally normalised.
+    Residual blocks halve the map until at most 3 pixels are left, with d, 2d, 4d, ... channels; h is the spatial
+    sum after a ReLU, and D(x, y) = v . h + b + e_y . h. Every layer, e included, is spectrally normalised.
 
     Args:
         shape: (c, h, w) of the images; h = w, a multiple of 4 from 8 to 64.
@@ -119,7 +120,7 @@ class ProjectionDiscriminator(nn.Module):
         width: d.
 
     Raises:
-        BenchError: a size it cannot take.
+        BenchError: the image size is not supported.
     """
 
     def __init__(self, shape: Shape, classes: int, width: int) -> None:
@@ -136,6 +137,6 @@ class ProjectionDiscriminator(nn.Module):
         self.embed = spectral_norm(nn.Embedding(classes, inputs))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """(n, c, h, w) and classes (n,) to (n,) scores; higher means more like a real image of the class."""
+        """Map (n, c, h, w) and classes (n,) to (n,) scores; higher means more like a real image of the class."""
         h = self.body(x).sum((2, 3))
         return self.score(h).squeeze(1) + (self.embed(y) * h).sum(1)

@@ -9,22 +9,22 @@ random augmentation.
 2. Train G(z, y) and D(x, y) with the hinge losses, z ~ N(0, I), y uniform:
    L_D = E max(0, 1 - D(x, y)) + E max(0, 1 + D(G(z, y), y)) and
    L_G = -E D(G(z, y), y) + alpha E L_MM(T(A(G(z, y))), y), with the max-margin loss L_MM = -t_y + max_{j != y} t_j.
-3. For each class draw z ~ N(0, I) and move it by Adam to lower L_MM(T(A_1(G(z, y))), y) + L_MM(T(A_2(G(z, y))), y),
+3. For each class draw z ~ N(0, I) and update it by Adam to lower L_MM(T(A_1(G(z, y))), y) + L_MM(T(A_2(G(z, y))), y),
    with new augmentations A_1, A_2 at every step.
 
 Differs from the paper:
-- No mirroring in A: it is wrong for digits. `mirror` turns it on, as the authors have it for faces.
-- A cuts out a square of 0.8 to 1 of the area, turns it by up to 5 degrees and changes brightness, contrast and, in
-  colour images, saturation by up to 0.2, with one resampling and one clamp. The hue is left alone.
-- G ends in a sigmoid. The authors' ends in tanh with real images in [0, 1], so half of its range is never right.
+- No mirroring in A: it is wrong for digits. `mirror` enables it, as the authors do for faces.
+- A crops a square of 0.8 to 1 of the area, rotates it by up to 5 degrees and changes brightness, contrast and, in
+  colour images, saturation by up to 0.2, with one resampling and one clamp. The hue does not change.
+- G ends in a sigmoid. The authors' ends in tanh with real images in [0, 1], so half of its range is never used.
 - Images are ranked by log-probabilities in double precision: many probabilities of a confident target round to 1.
 - Batches of (image, pseudo-label) are drawn with replacement.
-- The losses of step 3 are sums over the images, not means: Adam makes the same steps of both.
+- The losses of step 3 are sums over the images, not means: Adam makes the same steps for both.
 - G is in evaluation mode in step 3, so images do not affect each other. z is not clamped, as in the authors' code.
 - `draws` x `images_per_class` starts for each class; the authors have 5 random seeds of one.
 - Image sizes other than 64, and narrower networks: see `attacks/plg_mi/conditional_gan.py`.
-- The GAN depends on the target and is trained again in every run of the attack; nothing of it is kept.
-- Variant `working` trains the GAN by larger steps.
+- The GAN depends on the target, so it is trained in every run of the attack and not cached.
+- Variant `working` trains the GAN with a larger learning rate.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import relu
+from torch.nn.functional import affine_grid, grid_sample, relu
 
-from attacks.plg_mi.augmentation import CHANCES, augment
 from attacks.plg_mi.conditional_gan import ConditionalGenerator, ProjectionDiscriminator
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
@@ -48,6 +47,9 @@ from bench.seeds import derive
 from bench.validate import at_least, at_most, between, positive
 
 BETAS = (0.0, 0.9)
+"""Adam's betas for G and D."""
+CHANCES = 8
+"""Number of random numbers per augmented image."""
 
 
 @dataclass(frozen=True)
@@ -83,20 +85,20 @@ class PlgMi:
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            what="the GAN learns by larger steps, 1e-3 for 2e-4, and G is updated after 2 updates of D, not 5",
-            why="tier quick has 200 updates of D for the paper's 150,000, of which every fifth leaves G 40 small steps",
+            what="the GAN's learning rate is 1e-3, not 2e-4, and G is updated after 2 updates of D, not 5",
+            why="tier quick has 200 updates of D, the paper 150,000; with n_critic 5, G would have only 40 updates",
             sets={"gan_lr": 1e-3, "n_critic": 2},
         ),
     )
 
     top_n: Size[int] = 30
-    """n, the images selected for each class (all of them if there are fewer)."""
+    """n, number of images selected for each class (all if there are fewer)."""
     gan_steps: Size[int] = 150_000
     """Updates of D (30,000 iterations of `n_critic` updates of D and one of G)."""
     gan_batch: Size[int] = 64
     """Images per update of the GAN."""
     gan_lr: float = 2e-4
-    """Adam step size of G and D; betas 0 and 0.9."""
+    """Adam's learning rate for G and D; betas 0 and 0.9."""
     n_critic: int = 5
     """Updates of D per update of G."""
     margin_weight: float = 0.2
@@ -104,25 +106,25 @@ class PlgMi:
     latent: Size[int] = 128
     """Length of the latent vector z."""
     width: Size[int] = 64
-    """Channels of the narrowest hidden maps of G and D."""
+    """Channels of the narrowest hidden layers of G and D."""
     iterations: Size[int] = 600
     """Steps of the latent search."""
     lr: float = 0.1
-    """Adam step size of the latent search."""
+    """Adam's learning rate in the latent search."""
     crop: float = 0.8
-    """Smallest part of the area that A keeps."""
+    """Smallest share of the area that A keeps."""
     rotation: float = 5.0
-    """Largest angle by which A turns, in degrees."""
+    """Largest rotation by A, in degrees."""
     jitter: float = 0.2
     """Largest relative change of brightness, contrast and saturation by A."""
     mirror: bool = False
-    """Let A mirror half of the images; wrong for digits."""
+    """Whether A mirrors half of the images; wrong for digits."""
     draws: Size[int] = 5
     """Random seeds per class."""
     images_per_class: Size[int] = 20
-    """Images aimed at each class in each draw (the paper's own: 1)."""
+    """Images per class in each draw (the paper: 1)."""
     batch: Size[int] = 200
-    """Images searched at once; changes rounding only."""
+    """Images searched in one batch; affects rounding only."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "top_n", "gan_steps", "gan_batch", "n_critic", "latent", "width", "iterations")
@@ -134,7 +136,7 @@ class PlgMi:
         at_most(self, 1, "crop")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """A reason not to run: images the GAN cannot make, or fewer auxiliary images than each class is to have."""
+        """Return a skip reason or None: unsupported image size, or fewer auxiliary images than `top_n`."""
         try:
             check_square(shape)
         except BenchError as error:
@@ -144,7 +146,7 @@ class PlgMi:
         return None
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Bring back `draws` x `images_per_class` images of every class."""
+        """Reconstruct `draws` x `images_per_class` images of every class."""
         generator = self._gan(target, aux, ctx)
         per_draw = torch.arange(target.classes, device=ctx.device).repeat_interleave(self.images_per_class)
         labels = per_draw.repeat(self.draws)
@@ -160,7 +162,7 @@ class PlgMi:
         return AttackResult(torch.cat(found), labels, draws)
 
     def _gan(self, target: Target, aux: Tensor, ctx: Context) -> ConditionalGenerator:
-        """Steps 1 and 2: G, frozen, in eval mode."""
+        """Steps 1 and 2: return G, frozen, in eval mode."""
         with torch.no_grad():
             logits = torch.cat([target.logits(part) for part in aux.split(500)])
         selected = top_n(logits, min(self.top_n, len(aux)))
@@ -183,7 +185,7 @@ class PlgMi:
         rng: torch.Generator,
         advance: Advance,
     ) -> None:
-        """Train both networks in place; `selected` holds the (classes, n) rows of `aux` that serve each class."""
+        """Train both networks in place; `selected` has the (classes, n) rows of `aux` of each class."""
         optimise_g = torch.optim.Adam(generator.parameters(), lr=self.gan_lr, betas=BETAS)
         optimise_d = torch.optim.Adam(discriminator.parameters(), lr=self.gan_lr, betas=BETAS)
         n, classes = self.gan_batch, len(selected)
@@ -219,7 +221,7 @@ class PlgMi:
         ctx: Context,
         advance: Advance,
     ) -> Tensor:
-        """Step 3 for some `rows` of all (m, latent) `starts`: (n, latent) latents, each row on its own."""
+        """Step 3 for some `rows` of all (m, latent) `starts`: return their latents; rows are independent."""
         rng = ctx.generator("plg-mi/views")
         z, y = starts[rows].clone().requires_grad_(), labels[rows]
         adam = torch.optim.Adam([z], lr=self.lr)
@@ -237,16 +239,45 @@ class PlgMi:
 
 
 def top_n(logits: Tensor, n: int) -> Tensor:
-    """(classes, n) rows of (m, classes) logits, n <= m: for each class those of largest probability, largest first."""
+    """Return the n rows of (m, classes) logits with the largest probability of each class, descending; (classes, n)."""
     return logits.double().log_softmax(1).topk(n, dim=0).indices.T
 
 
 def hinge(real: Tensor, fake: Tensor) -> Tensor:
-    """L_D of D's scores (n,) of real and (m,) of generated images."""
+    """Return L_D of D's scores (n,) for real and (m,) for generated images."""
     return relu(1 - real).mean() + relu(1 + fake).mean()
 
 
 def max_margin(logits: Tensor, labels: Tensor) -> Tensor:
-    """(n,) L_MM = -t_y + max_{j != y} t_j of (n, classes) logits, classes >= 2, and (n,) labels."""
+    """Return L_MM = -t_y + max_{j != y} t_j, (n,), of (n, classes) logits, classes >= 2, and (n,) labels."""
     y = labels.unsqueeze(1)
     return logits.scatter(1, y, -math.inf).amax(1) - logits.gather(1, y).squeeze(1)
+
+
+def augment(images: Tensor, chances: Tensor, crop: float, rotation: float, jitter: float, mirror: bool) -> Tensor:
+    """Apply A: crop, rotate and recolour every image by its own random numbers; differentiable in the images.
+
+    Args:
+        images: (n, c, h, w) in [0, 1], float32.
+        chances: (n, CHANCES) in [0, 1): area, position in x and y, angle, brightness, contrast, saturation, mirror.
+        crop: smallest share of the area. rotation: largest angle in degrees. jitter: largest change of the factors.
+        mirror: whether images whose last chance is below 1/2 are mirrored.
+
+    Returns:
+        (n, c, h, w) in [0, 1]; black where a rotated square exceeds the image.
+    """
+    area, across, down, turn, *factors, side = chances.unbind(1)
+    scale = (crop + (1 - crop) * area).sqrt()
+    angle = math.radians(rotation) * (2 * turn - 1)
+    cos, sin = scale * angle.cos(), scale * angle.sin()
+    hand = torch.where(side < 0.5, -1.0, 1.0) if mirror else torch.ones_like(side)
+    free = 1 - scale
+    matrix = [cos * hand, -sin, free * (2 * across - 1), sin * hand, cos, free * (2 * down - 1)]
+    grid = affine_grid(torch.stack(matrix, 1).view(-1, 2, 3), list(images.shape), align_corners=False)
+    x = grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    brightness, contrast, saturation = (1 + jitter * (2 * f.view(-1, 1, 1, 1) - 1) for f in factors)
+    x = brightness * x
+    middle = x.mean((1, 2, 3), keepdim=True)
+    x = middle + contrast * (x - middle)
+    grey = x.mean(1, keepdim=True)
+    return (grey + saturation * (x - grey)).clamp(0, 1)

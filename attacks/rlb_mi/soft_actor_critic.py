@@ -1,16 +1,16 @@
-"""Soft actor-critic for many agents side by side, each with networks of its own.
+"""Soft actor-critic for many agents in parallel, each with separate networks.
 
-Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018 (arXiv 1812.05905), with a learnt temperature.
+Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018 (arXiv 1812.05905), with a learned temperature.
 pi the policy, Q_1, Q_2 critics, Q^_1, Q^_2 their slow copies, e the temperature, s a state, a an action of k numbers in
 (-1, 1), r a reward, s' the next state, g the discount, h the target entropy. Per update, of a batch of transitions:
 
 1. y = r + g (min_i Q^_i(s', a') - e log pi(a'|s')), a' ~ pi(s'); y = r at the end of an episode.
-2. Q_i moves to lower mean (Q_i(s, a) - y)^2.
-3. pi moves to lower mean [e log pi(a~|s) - min_i Q_i(s, a~)], a~ ~ pi(s).
-4. log e moves to lower -log e (mean log pi(a~|s) + h).
+2. Update Q_i to lower mean (Q_i(s, a) - y)^2.
+3. Update pi to lower mean [e log pi(a~|s) - min_i Q_i(s, a~)], a~ ~ pi(s).
+4. Update log e to lower -log e (mean log pi(a~|s) + h).
 5. Q^_i <- tau Q_i + (1 - tau) Q^_i.
 
-An action is tanh(m + sd n), n ~ N(0, I) with a number of its own for every dimension of every action. log pi is the
+An action is tanh(m + sd n), n ~ N(0, I), drawn separately for every dimension of every action. log pi is the
 mean over the k dimensions, and so is h: h = -1 is the usual -k of a sum.
 """
 
@@ -28,14 +28,14 @@ from bench.gan.gradient_step import descend
 LOG_SD = (-20.0, 2.0)
 """Bounds of the logarithm of a policy's standard deviation."""
 OUTPUT = 3e-3
-"""Bound of the uniform first weights of the last layers."""
+"""Bound of the uniform initial weights of the last layers."""
 
 
 class Perceptrons(nn.Module):
     """`count` separate networks of two hidden ReLU layers: (count, n, inputs) to (count, n, outputs).
 
     Args:
-        rng: draws the first weights, uniform up to 1/sqrt(fan-in), in the last layer up to `OUTPUT`; on the networks'
+        rng: draws the initial weights, uniform up to 1/sqrt(fan-in), in the last layer up to `OUTPUT`; on the networks'
             device.
     """
 
@@ -52,7 +52,7 @@ class Perceptrons(nn.Module):
         self.biases = nn.ParameterList([uniform(1, columns, bound) for _, columns, bound in sizes])
 
     def forward(self, x: Tensor) -> Tensor:
-        """Each network's answers to its own n rows."""
+        """Apply each network to its own n rows."""
         last = len(self.weights) - 1
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             x = torch.baddbmm(bias, x, weight)
@@ -61,14 +61,14 @@ class Perceptrons(nn.Module):
 
 
 class Agents:
-    """`count` agents, which learn from transitions of their own and never see each other's.
+    """`count` agents, each of which learns only from its own transitions.
 
     Args:
         size: k, length of a state and of an action.
         hidden: width of the two hidden layers.
-        lr: Adam's step size, of all networks and of log e.
+        lr: Adam's learning rate, for all networks and for log e.
         discount, slowness, entropy: g, tau and h.
-        rng: on the device of the networks; the only source of randomness, here and later.
+        rng: on the device of the networks; the only source of randomness.
     """
 
     def __init__(
@@ -100,24 +100,24 @@ class Agents:
 
     @torch.no_grad()
     def act(self, states: Tensor) -> Tensor:
-        """(count, n, k) actions in (-1, 1), drawn from the policies at (count, n, k) states."""
+        """Draw (count, n, k) actions in (-1, 1) from the policies at (count, n, k) states."""
         return self._sample(states)[0]
 
     def learn(
-        self, states: Tensor, actions: Tensor, rewards: Tensor, following: tuple[Tensor, Tensor] | None = None
+        self, states: Tensor, actions: Tensor, rewards: Tensor, next_states: tuple[Tensor, Tensor] | None = None
     ) -> None:
-        """One update of every agent from its own n transitions.
+        """Update every agent once on its own n transitions.
 
         Args:
             states, actions: (count, n, k). rewards: (count, n).
-            following: (count, n, k) next states, and (count, n) of 1 where the episode goes on and 0 where it ended;
+            next_states: (count, n, k) next states, and (count, n), 1 where the episode continues and 0 where it ended;
                 None if all ended.
         """
         # 1 and 2: the critics
-        goal = rewards if following is None else rewards + self._discount * self._future(*following)
-        answers = self._values(self.critics, states, actions)
-        descend(self._adams["critics"], (answers - goal).square().mean(2).sum())
-        # 3: the policy, by the critics just moved
+        goal = rewards if next_states is None else rewards + self._discount * self._future(*next_states)
+        values = self._values(self.critics, states, actions)
+        descend(self._adams["critics"], (values - goal).square().mean(2).sum())
+        # 3: the policy, with the updated critics
         sampled, log_pi = self._sample(states)
         temperature = self.log_temperature.detach().exp().unsqueeze(1)
         value = self._values(self.critics, states, sampled).amin(0)
@@ -132,13 +132,13 @@ class Agents:
 
     @torch.no_grad()
     def _future(self, states: Tensor, goes_on: Tensor) -> Tensor:
-        """(count, n), what step 1 adds to the reward, without the discount."""
+        """Return the term that step 1 adds to the reward, without the discount, (count, n)."""
         actions, log_pi = self._sample(states)
         value = self._values(self.slow, states, actions).amin(0)
         return goes_on * (value - self.log_temperature.exp().unsqueeze(1) * log_pi)
 
     def _sample(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """(count, n, k) actions and (count, n) log pi, differentiable in the policies' weights."""
+        """Return (count, n, k) actions and (count, n) log pi, differentiable in the policies' weights."""
         mean, log_sd = self.policy(states).chunk(2, -1)
         log_sd = log_sd.clamp(*LOG_SD)
         noise = torch.randn(mean.shape, generator=self._rng, device=mean.device)
@@ -146,25 +146,25 @@ class Agents:
         return raw.tanh(), log_density(raw, noise, log_sd)
 
     def _values(self, critics: Perceptrons, states: Tensor, actions: Tensor) -> Tensor:
-        """(2, count, n) of both critics."""
+        """Return the values of both critics, (2, count, n)."""
         pairs = torch.cat([states, actions], -1)
         return critics(pairs.repeat(2, 1, 1)).view(2, self._count, -1)
 
 
 def log_density(raw: Tensor, noise: Tensor, log_sd: Tensor) -> Tensor:
-    """(...,) mean over the last dimension of the log density of tanh(raw), raw = mean + exp(log_sd) noise.
+    """Return the log density of tanh(raw), raw = mean + exp(log_sd) noise, as the mean over the last dimension.
 
-    log N(noise) - log_sd - log(1 - tanh(raw)^2), the last written so that it does not overflow.
+    log N(noise) - log_sd - log(1 - tanh(raw)^2), in a form of the last term that does not overflow.
     """
     normal = -0.5 * (noise.square() + math.log(2 * math.pi)) - log_sd
     return (normal - 2 * (math.log(2) - raw - softplus(-2 * raw))).mean(-1)
 
 
 class Replay:
-    """The last `capacity` transitions of every agent; all agents add theirs at the same time.
+    """Replay memory: the last `capacity` transitions of every agent; all agents add theirs at the same time.
 
     Args:
-        device: where they are kept.
+        device: device of the stored tensors.
     """
 
     def __init__(self, count: int, capacity: int, size: int, device: torch.device) -> None:
@@ -179,14 +179,14 @@ class Replay:
         return min(self._added, self._capacity)
 
     def add(self, states: Tensor, actions: Tensor, rewards: Tensor, goes_on: bool) -> None:
-        """One transition of each agent, instead of the oldest: (count, k), (count, k), (count,)."""
+        """Store one transition of each agent, (count, k), (count, k), (count,), in place of the oldest if full."""
         place = self._added % self._capacity
         self._states[:, place], self._actions[:, place], self._rewards[:, place] = states, actions, rewards
         self._goes_on[place] = float(goes_on)
         self._added += 1
 
     def draw(self, n: int, rng: torch.Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """n transitions of each agent, with replacement: states, actions, rewards, and 1 where the episode goes on."""
+        """Draw n transitions per agent, with replacement: states, actions, rewards, 1 where the episode continues."""
         picks = torch.randint(len(self), (len(self._agents), n), generator=rng, device=rng.device)
         where = (self._agents, picks)
         return self._states[where], self._actions[where], self._rewards[where], self._goes_on[picks]

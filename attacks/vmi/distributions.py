@@ -1,4 +1,4 @@
-"""The families of q in VMI: normal distributions and flows of latents, many side by side, with their KL to N(0, I)."""
+"""Families of q in VMI: many normal distributions or flows of latents in parallel, and their KL to N(0, I)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from bench.api import Tensors
 
 
 def gaussian(q: Tensors, eps: Tensor) -> tuple[Tensor, Tensor]:
-    """Latents z = m + L eps and KL(N(m, L L^T) || N(0, I)) = (||L||_F^2 + ||m||^2 - d) / 2 - log det L.
+    """Return z = m + L eps and KL(N(m, L L^T) || N(0, I)) = (||L||_F^2 + ||m||^2 - d) / 2 - log det L.
 
     Args:
         q: "mean" m (n, d), "log_scale" (n, d) the logarithms of L's diagonal, and for a full covariance "below"
-            (n, d, d), of which L has what is below the diagonal.
+            (n, d, d), whose entries below the diagonal are those of L.
         eps: (n, samples, d).
 
     Returns:
@@ -34,7 +34,7 @@ def gaussian(q: Tensors, eps: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def start_flow(count: int, latent: int, steps: int, hidden: int, rng: torch.Generator) -> Tensors:
-    """Parameters of `count` flows that only turn the coordinates around; all have a first axis of `count`.
+    """Return parameters of `count` flows that only reverse the coordinates; the first axis of all is `count`.
 
     "log_scale" and "shift" (steps, latent); couplings "w1" (steps, first, hidden), "c1" (steps, 1, hidden),
     "w2" (steps, hidden, second), "c2" (steps, 1, second), where second = latent // 2 and first = latent - second.
@@ -54,10 +54,10 @@ def start_flow(count: int, latent: int, steps: int, hidden: int, rng: torch.Gene
 
 
 def flow(q: Tensors, eps: Tensor) -> tuple[Tensor, Tensor]:
-    """Latents z = f_K(.. f_1(eps)), and the mean over them of log q(z) - log N(z; 0, I), an estimate of KL.
+    """Return z = f_K(.. f_1(eps)), and the mean over samples of log q(z) - log N(z; 0, I), an estimate of KL.
 
     Args:
-        q: parameters as those of `start_flow`. eps: (n, samples, d).
+        q: parameters as in `start_flow`. eps: (n, samples, d).
 
     Returns:
         (n, samples, d) and (n,).

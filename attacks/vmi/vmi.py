@@ -1,32 +1,32 @@
-"""VMI: fit to each class a distribution of latent vectors by variational inference, and draw images from it.
+"""VMI: fit a latent distribution to each class by variational inference, and draw images from it.
 
 Wang, Fu, Li, Khisti, Zemel, Makhzani, "Variational Model Inversion Attacks", NeurIPS 2021 (arXiv 2201.10787).
-G generator, T target, y the class aimed at, p(z) = N(0, I) the prior, q(z) the distribution fitted.
+G generator, T target, y the attacked class, p(z) = N(0, I) the prior, q(z) the distribution fitted.
 
 1. Train G on the attacker's images (`bench/gan/gan_prior.py`).
-2. For each class lower by SGD  E_{z~q} [-log p_T(y | G(z))] + gamma KL(q || p),  the expectation over `samples` latents
-   drawn again at every step. With eps ~ N(0, I), q is one of
+2. For each class minimise by SGD  E_{z~q} [-log p_T(y | G(z))] + gamma KL(q || p),  the expectation over `samples`
+   latents newly drawn at every step. With eps ~ N(0, I), q is one of
    - full:      z = m + L eps, L lower triangular with a positive diagonal;
    - diagonal:  the same with a diagonal L;
-   - flow:      z = f_K(.. f_1(eps)), f_k(u): scale and shift each coordinate, u' = exp(s_k) u + b_k; turn the order of
-                the coordinates around; add to the second half an affine function of ELU of an affine one of the first.
-3. Bring back G(z) for z drawn from each q.
+   - flow:      z = f_K(.. f_1(eps)), f_k(u): scale and shift each coordinate, u' = exp(s_k) u + b_k; reverse the order
+     of the coordinates; add to the second half an affine function of ELU of an affine function of the first.
+3. Return G(z) for z drawn from each q.
 
 Differs from the paper:
 - G is GMI's generator, trained as a Wasserstein GAN and shared with the other attacks; the authors have a DCGAN or
   StyleGAN2, and for the latter a flow for each of the layers' latents.
-- All classes, and all `draws`, are fitted together, each with its own parameters; the paper fits one after the other.
-  Losses are sums over the distributions and means over a distribution's samples, as if fitted alone.
+- All classes and `draws` are fitted in parallel, each with its own parameters; the paper fits one after the other.
+  Losses are sums over distributions of means over samples, so each fit is independent.
 - KL is exact for `full` and `diagonal`; the authors estimate E ||z||^2 by 1,000 samples. For `flow` it is estimated,
   as theirs, by log q - log p at the samples of the step: log q(z) = log N(eps) - sum_k sum_i s_ki.
 - q starts as the prior. The flow's scales and shifts start at 0 rather than from the first batch; the coordinates are
-  turned around instead of by a learned rotation; the functions of its couplings have one hidden layer, and their
-  last layer starts at 0. The number of the flow's steps is ours: the authors print it for StyleGAN only.
-- SGD at 1e-4 is the authors'; `optimiser=adam` with a step size of about 1e-2 needs far fewer steps.
-- Each of the `draws` fits distributions of its own, from which `images_per_class` images are drawn; the paper fits one
-  for each class and draws 100.
+  reversed, not rotated by a learned rotation; the functions of its couplings have one hidden layer, and their
+  last layer starts at 0. The number of the flow's steps is ours: the authors report it only for StyleGAN.
+- SGD at 1e-4 is the authors'; `optimiser=adam` with a learning rate of about 1e-2 needs far fewer steps.
+- Each of the `draws` fits separate distributions, from which `images_per_class` images are drawn; the paper fits one
+  distribution per class and draws 100 images.
 - G is in evaluation mode in steps 2 and 3, so images do not affect each other.
-- Variant `working`: diagonal covariance and Adam. (`full` wants smaller steps, and more of them.)
+- Variant `working`: diagonal covariance and Adam. (`full` needs a smaller learning rate and more steps.)
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class Vmi(GanPrior):
         SHORT_TRAINING,
         Departure(
             what="q is normal with a diagonal covariance, not a flow",
-            why="80 steps (tier quick) settle no more; a full covariance, 4,950 further numbers, made worse images",
+            why="80 steps (tier quick) cannot fit more; a full covariance (4,950 more parameters) gave worse images",
             sets={"family": "diagonal"},
         ),
         Departure(
-            what="Adam with the step size 0.05 for SGD with 1e-4",
-            why="tier quick makes 80 steps for the authors' 4,836; SGD at 1e-4 hardly moves q in so few",
+            what="Adam with learning rate 0.05, not SGD with 1e-4",
+            why="tier quick has 80 steps, the authors 4,836; 80 steps of SGD at 1e-4 hardly change q",
             sets={"optimiser": "adam", "lr": 0.05},
         ),
     )
@@ -88,7 +88,7 @@ class Vmi(GanPrior):
     family: Literal["full", "diagonal", "flow"] = "flow"
     """q: a normal distribution with full or diagonal covariance, or a flow."""
     kl_weight: float = 1e-3
-    """gamma, the weight of KL(q || p)."""
+    """gamma, weight of KL(q || p)."""
     iterations: Size[int] = 4836
     """Steps of the fit (31 epochs of 156)."""
     samples: Size[int] = 64
@@ -96,19 +96,19 @@ class Vmi(GanPrior):
     optimiser: Literal["sgd", "adam"] = "sgd"
     """SGD with momentum 0.9, or Adam."""
     lr: float = 1e-4
-    """Step size of the fit."""
+    """Learning rate of the fit."""
     label_smoothing: float = 0.0
-    """Share of the probability aimed at that is spread over all classes."""
+    """Label smoothing: share of the target probability that is spread over all classes."""
     flow_steps: Size[int] = 10
     """K, the steps of the flow."""
     hidden: Size[int] = 100
     """Hidden units of the functions in the flow's couplings."""
     draws: Size[int] = 5
-    """Fits per class (the paper's own: 1)."""
+    """Fits per class (the paper: 1)."""
     images_per_class: Size[int] = 20
-    """Images drawn from each fitted distribution (the paper's own: 100)."""
+    """Images drawn from each fitted distribution (the paper: 100)."""
     batch: Size[int] = 3200
-    """Images searched at once, at least the samples of one distribution; changes rounding only."""
+    """Images searched in one batch, at least the samples of one distribution; affects rounding only."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,24 +120,24 @@ class Vmi(GanPrior):
             at_least(self, 2, "latent")  # its couplings work on two halves
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Bring back `draws` x `images_per_class` images of every class.
+        """Reconstruct `draws` x `images_per_class` images of every class.
 
-        The GAN depends on `aux` and on its own fields only; it is trained once for all targets and seeds.
+        The GAN depends only on `aux` and on the GAN options; it is trained once for all targets and seeds.
         """
         generator, _ = self.gan(aux, ctx)
         classes = torch.arange(target.classes, device=ctx.device)
         labels = classes.repeat(self.draws)
-        whole = self._start(len(labels), ctx)
+        prior = self._priors(len(labels), ctx)
         parts = torch.arange(len(labels), device=ctx.device).split(max(1, self.batch // self.samples))
         with ctx.track("VMI: fitting", self.iterations * len(parts)) as advance:
-            fitted = [self._fit(rows, labels, whole, generator, target, ctx, advance) for rows in parts]
-        q = {name: torch.cat([each[name] for each in fitted]) for name in whole}
+            fitted = [self._fit(rows, labels, prior, generator, target, ctx, advance) for rows in parts]
+        q = {name: torch.cat([each[name] for each in fitted]) for name in prior}
         per_draw = classes.repeat_interleave(self.images_per_class)
         draws = torch.arange(self.draws, device=ctx.device).repeat_interleave(len(per_draw))
         return AttackResult(self._images(q, len(labels), generator, ctx), per_draw.repeat(self.draws), draws)
 
-    def _start(self, count: int, ctx: Context) -> Tensors:
-        """Parameters of `count` distributions, each of which is the prior."""
+    def _priors(self, count: int, ctx: Context) -> Tensors:
+        """Return parameters of `count` distributions, all equal to the prior."""
         if self.family == "flow":
             return start_flow(count, self.latent, self.flow_steps, self.hidden, ctx.generator("vmi/flow"))
         q = {name: torch.zeros(count, self.latent, device=ctx.device) for name in ("mean", "log_scale")}
@@ -146,21 +146,22 @@ class Vmi(GanPrior):
         return q
 
     def _draw(self, q: Tensors, eps: Tensor) -> tuple[Tensor, Tensor]:
+        """Return latents z of q and KL(q || p), from standard normal `eps`."""
         return flow(q, eps) if self.family == "flow" else gaussian(q, eps)
 
     def _fit(
         self,
         rows: Tensor,
         labels: Tensor,
-        whole: Tensors,
+        prior: Tensors,
         generator: nn.Module,
         target: Target,
         ctx: Context,
         advance: Advance,
     ) -> Tensors:
-        """Step 2 for some `rows` of all (m,) `labels`, from the same rows of `whole`, each row on its own."""
+        """Step 2 for some `rows` of all (m,) `labels`: fit q, initialised at `prior`; rows are independent."""
         rng = ctx.generator("vmi/noise")
-        q = {name: value[rows].clone().requires_grad_() for name, value in whole.items()}
+        q = {name: value[rows].clone().requires_grad_() for name, value in prior.items()}
         parameters, y = list(q.values()), labels[rows].repeat_interleave(self.samples)
         optimiser: torch.optim.Optimizer
         if self.optimiser == "adam":
@@ -180,7 +181,7 @@ class Vmi(GanPrior):
 
     @torch.no_grad()
     def _images(self, q: Tensors, count: int, generator: nn.Module, ctx: Context) -> Tensor:
-        """Step 3: (count x images_per_class, c, h, w) float32, distribution by distribution."""
+        """Step 3: return (count x images_per_class, c, h, w) float32 images, distribution by distribution."""
         shape = (count, self.images_per_class, self.latent)
         eps = torch.randn(shape, generator=ctx.generator("vmi/samples"), device=ctx.device)
         z, _ = self._draw(q, eps)

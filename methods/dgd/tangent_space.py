@@ -1,9 +1,9 @@
 """Perturbations along and across the manifold that a decoder spans (DGD Eq. 4; Yu et al., CVPR 2019).
 
-The decoder phi_d maps codes e to images; its Jacobian J(e) sends a small step in the code to the step of the image. The
-tangent directions at e are the leading right-singular vectors of J: steps that move the image along the manifold. The
-normal directions are their orthogonal complement in code space: steps that the manifold hardly follows. For a linear
-decoder e -> W e these are the row space and the null space of W.
+The decoder phi_d maps codes e to images; its Jacobian J(e) maps a small step of the code to the step of the image. The
+tangent directions at e are the leading right-singular vectors of J: they move the image along the manifold. The normal
+directions are their orthogonal complement in code space: they hardly change the image. For a linear decoder e -> W e
+these are the row space and the null space of W.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ Decode = Callable[[Tensor], Tensor]
 
 
 def jacobian_gram(decode: Decode, codes: Tensor) -> Tensor:
-    """J^T J at every code, from one forward derivative per coordinate of the code.
+    """Compute J^T J at every code, by one forward-mode derivative per coordinate of the code.
 
     Args:
-        decode: (n, c) to (n, ...), row by row: row i of the result depends on row i of the codes alone.
+        decode: (n, c) to (n, ...), row by row: row i of the result depends only on row i of the codes.
         codes: (n, c).
 
     Returns:
@@ -37,12 +37,12 @@ def jacobian_gram(decode: Decode, codes: Tensor) -> Tensor:
 
 
 def tangent_basis(gram: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Orthonormal directions in code space, and which of them are tangent.
+    """Return orthonormal directions in code space, and which of them are tangent.
 
     Args:
         gram: (n, c, c) J^T J, c >= 2.
-        share: in (0, 1); the fewest leading directions that hold this share of the trace are tangent, but at least one
-            is tangent and one normal.
+        share: in (0, 1); the smallest number of leading directions that hold this share of the trace are tangent. At
+            least one direction is tangent and at least one is normal.
 
     Returns:
         (n, c, c) with the directions as columns, and (n, c) booleans, true where the column is tangent.
@@ -56,9 +56,10 @@ def tangent_basis(gram: Tensor, share: float) -> tuple[Tensor, Tensor]:
 
 
 def tangent_and_normal_step(gram: Tensor, share: float, size: float, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """n^parallel and n^perpendicular of Eq. 4: one random step in each of the two spaces, for every code.
+    """Draw n^parallel and n^perpendicular of Eq. 4: a random step in each of the two spaces, for every code.
 
-    A standard Gaussian vector projected onto the space and scaled to `size`: its direction is uniform in the space.
+    A step is a standard Gaussian vector, projected onto the space and scaled to length `size`, so its direction is
+    uniform in the space.
 
     Args:
         gram: (n, c, c), from `jacobian_gram`.
@@ -71,9 +72,9 @@ def tangent_and_normal_step(gram: Tensor, share: float, size: float, rng: torch.
     """
     vectors, tangent = tangent_basis(gram, share)
     drawn = torch.randn(vectors.shape[:2], generator=rng, device=gram.device, dtype=gram.dtype)
-    return _of_length(vectors, drawn * tangent, size), _of_length(vectors, drawn * ~tangent, size)
 
+    def step(coordinates: Tensor) -> Tensor:
+        direction = torch.einsum("nij,nj->ni", vectors, coordinates)
+        return size * direction / direction.norm(dim=1, keepdim=True).clamp_min(torch.finfo(direction.dtype).tiny)
 
-def _of_length(vectors: Tensor, coordinates: Tensor, size: float) -> Tensor:
-    step = torch.einsum("nij,nj->ni", vectors, coordinates)
-    return size * step / step.norm(dim=1, keepdim=True).clamp_min(torch.finfo(step.dtype).tiny)
+    return step(drawn * tangent), step(drawn * ~tangent)

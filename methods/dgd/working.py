@@ -1,17 +1,17 @@
-"""DGD as it learns: noisy votes on images of a data-free prior that evolve, read whole, and a student of all of them.
+"""DGD as it learns: noisy votes on images of a data-free prior and their children; a student of the class posteriors.
 
-What is left of Ge et al. (IEEE TIP 2023, section III; `methods/dgd/dgd.py` has it as printed): synthetic images D^ that
-no data went into, an ensemble's noisy votes on few of them (Eq. 3), and a student of the answers (Eq. 5). What is asked
-next and how the student learns is `bench/distillation/transcription/loop.py`: post-processing of the votes.
+This variant keeps of Ge et al. (IEEE TIP 2023, section III; `methods/dgd/dgd.py` has it as printed): synthetic images
+D^ that contain no private data, noisy votes of an ensemble on a few of them (Eq. 3), and a student of these labels
+(Eq. 5). `bench/distillation/transcription/loop.py` chooses the queries and trains the student: post-processing of the
+votes.
 
-Privacy. The noisy votes are all that is taken, one vote per record and query, so that epsilon is finite for a private
-record. For Gaussian votes (the paper's DGD+) it is this project's accountant's, claimed and proved alike; for Laplace
-votes the claim is section III-E's formula. With `prior baseline` a generator learns from phi_b, as in the paper,
-unprotected, and nothing is proved.
+Privacy. Only the noisy votes leave, one vote per record and query, so epsilon is finite for a private record. For
+Gaussian votes (the paper's DGD+) the claim is the accounted epsilon; for Laplace votes it is section III-E's formula.
+With `prior baseline` a generator learns from phi_b without protection, as in the paper, and epsilon is infinite.
 
-Differs from the paper: in all that `departures` lists, and where the paper leaves things open as the printed variant
-does. Smaller ones have no line there: teachers that are networks train at 0.003 on batches of 16 moved images (printed:
-0.05, 128, unmoved); the student's batch is 256 (128), Adam's betas are 0.9 and 0.99; asked images are stored in 8 bits.
+Differs from the paper: by the `departures`, and where the paper leaves things open as the printed variant does. Smaller
+differences are not in that list: teachers that are networks train at 0.003 on batches of 16 shifted images (printed:
+0.05, 128, not shifted); the student's batch is 256 (128), Adam's betas are 0.9 and 0.99; queried images have 8 bits.
 """
 
 from __future__ import annotations
@@ -43,47 +43,49 @@ from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Source
 from bench.validate import at_least
 from methods.dgd.accounting import (
-    BASELINE,
-    UNCHARGED,
-    asks_for_a_proof,
+    BASELINE_ACCESS,
+    calibrate_votes,
+    limit_queries,
+    needs_record_guarantee,
     one_query_game,
-    readable,
     votes_claim,
     votes_ledger,
-    within,
 )
-from methods.dgd.dgd import Dgd
-from methods.dgd.steps import SHOWN, draw_images, draw_rows
+from methods.dgd.dgd import N_SYNTHETIC, Dgd, draw_images, sample_rows
 
 BASELINE_PRIOR = "baseline"
+"""Value of `prior` for a generator that learns from phi_b."""
 ALPHA, BETA = 5.0, 0.1
-"""Of Eq. 2, as printed."""
+"""alpha and beta of Eq. 2, as printed."""
 GENERATOR_STEPS, GENERATOR_BATCH, GENERATOR_RATE = 200, 128, 1e-3
+"""Training of the generator that learns from phi_b: steps, batch size, learning rate."""
 LATENT, WIDTH = 100, 32
-"""Of the generator that learns from phi_b."""
+"""The same generator's length of z, and number of channels of the last hidden map."""
 TEACHER_RATE, TEACHER_SHIFT, TEACHER_BATCH = 3e-3, 1, 16
-"""Of teachers that are trained step by step."""
+"""Training of teachers that are networks: learning rate, largest random shift in pixels, batch size."""
 TEACHERS = 500
-"""n where the field is 0 and the data set needs no other number."""
+"""n with `teachers 0`, unless the data set has a smaller number."""
 ROUNDS = 5
-FEWEST, MANY, READABLE = 1300, 25_600, 0.1
-"""Queries where the field is 0: as many as leave the noise at this share of the teachers; the paper's 1300 at least."""
+"""Number of rounds with `rounds 0` and little noise."""
+MIN_QUERIES, MAX_QUERIES, RELATIVE_NOISE = 1300, 25_600, 0.1
+"""With `queries 0`: smallest (the paper's) and largest number of queries, and target noise as a share of the
+teachers."""
 PRINTED_STEPS = 500
-"""Of the student (section IV)."""
-LEAST_ODDS = 1e-5
-"""Of a class that the arg-max does not name."""
+"""The paper's number of student steps (section IV)."""
+MIN_PROBABILITY = 1e-5
+"""Target probability of every class except the arg-max, with `reading argmax`."""
 RATE, UNSURE = 2e-3, 0.0
-"""Of the student: largest rate; how much it prefers doubtful images, on which the teachers disagree."""
+"""The student's largest learning rate, and its preference for unsure images; 0, because the teachers disagree there."""
 TRIPLES = 3000
-"""Images of D^ for the VAE and for E_u, where it is asked for."""
+"""Number of images of D^ for the VAE and for E_u."""
 
 
 @dataclass(frozen=True)
 class DgdWorking:
-    """Noisy votes on a prior's images and on their children, and a student of what the votes say.
+    """Noisy votes on images of a prior and on their children, and a student of the class posteriors.
 
     Raises:
-        ValueError: a value out of its range; the sentence names it.
+        ValueError: a value is out of range; the message names it.
     """
 
     version: ClassVar[int] = 2
@@ -92,57 +94,57 @@ class DgdWorking:
     unit: ClassVar[str] = str(Unit.EXAMPLE)
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
-            "D^ is drawn from a data-free prior (pen strokes on digits and mnist), not by a generator that learns from "
+            "D^ comes from a data-free prior (pen strokes on digits and mnist), not from a generator that learns from "
             "phi_b",
-            "phi_b is unprotected: nothing could be proved",
+            "phi_b is not protected, so the accounted epsilon would be infinite",
             without={"prior": BASELINE_PRIOR},
         ),
         Departure(
-            "votes have Gaussian noise (the paper's DGD+), as little as the accountant allows, and not Laplace noise",
-            "for n queries at epsilon 10 section III-E's formula asks for a standard deviation of 1.80 sqrt(n), the "
-            "accountant for 0.71 sqrt(n)",
+            "the votes have Gaussian noise (the paper's DGD+), calibrated by the accountant, not Laplace noise",
+            "for n queries at epsilon 10 section III-E's formula requires a standard deviation of 1.80 sqrt(n), the "
+            "accountant 0.71 sqrt(n)",
             without={"aggregation": "laplace"},
         ),
         Departure(
-            "as many queries as leave the noise at a tenth of the teachers, at least 1300",
-            "noise grows with the root of the queries, votes with the teachers",
-            without={"queries": FEWEST},
+            "as many queries as the budget allows with noise of a tenth of the teachers, at least 1300",
+            "the noise grows with the square root of the queries, the votes with the teachers",
+            without={"queries": MIN_QUERIES},
         ),
         Departure(
-            "teachers are least squares on scattering features, or small networks on sets of a few thousand images",
-            "a network that is trained on 100 images answers worse",
+            "teachers are least squares on scattering features, or small networks on a few thousand images",
+            "a network trained on 100 images is less accurate",
             without={"teachers": 100, "teacher_net": "shard-cnn"},
         ),
         Departure(
-            "queries are asked in five rounds: children of answered images, balanced over what the student sees; one "
-            "round where the noise is more than a tenth of the teachers",
-            "the prior has few images of some classes; a student that much noise taught chooses badly",
+            "five rounds of queries, with children of labelled images, balanced over the classes that the student "
+            "predicts; one round if the noise is more than a tenth of the teachers",
+            "the prior has few images of some classes; a student of noisier labels chooses badly",
             without={"rounds": 1, "evolve": 0.0, "choose": 1.0},
         ),
         Departure(
-            "targets are the posterior given all noisy counts, not the one-hot arg-max of Eq. 3",
-            "at much noise the largest count is often not the class that teachers mean",
+            "targets are the class posteriors given all noisy counts, not the one-hot arg-max of Eq. 3",
+            "with much noise the largest count is often not the plurality of the teachers",
             without={"reading": "argmax"},
         ),
         Departure(
-            "no VAE and no unsupervised energy: the student learns from the answered images alone (Eq. 4, 6 left out)",
-            "the student was worse for it, and at chance where answers are few",
+            "no VAE and no unsupervised energy: the student learns only from the labelled images (Eq. 4 and 6 omitted)",
+            "with them the student was worse, and at chance with few labels",
             without={"energy": 1.0},
         ),
         Departure(
-            "answered images are moved a little when they are seen again",
-            "a student of a few thousand images would remember them",
+            "labelled images are moved a little at every training step",
+            "a student memorises a few thousand images",
             without={"jitter": False},
         ),
         Departure(
-            "one cycle of rate 0.002 at most, 300 steps and one for 15 queries; printed: 500 steps from 0.001",
-            "more answers take more steps",
+            "one learning-rate cycle up to 0.002, and 300 steps plus one per 15 queries; printed: 500 steps from 0.001",
+            "more labels need more steps",
             without={"student_steps": PRINTED_STEPS},
         ),
         Departure(
-            "three in five of the student's steps follow the last answer",
-            "what is learnt of the first answers alone has to be unlearnt: 10 points with 1,300 queries (MNIST, by the "
-            "attacker's images, one seed); with all 25,600 nothing",
+            "three in five of the student's steps follow the last label",
+            "the student has to unlearn a fit to the first labels: 10 points with 1,300 queries (MNIST, on the "
+            "attacker's images, one seed); no effect with all 25,600",
             without={"early": 0.8},
         ),
     )
@@ -153,38 +155,40 @@ class DgdWorking:
     }  # fmt: skip
 
     teachers: Size[int] = 250
-    """n, teachers on disjoint parts of the private data; 0 = as many as suit the data set."""
+    """n, number of teachers on disjoint parts of the private data; 0 = 500, or fewer on small data sets."""
     teacher_net: Size[str] = "auto"
-    """Network of the n teachers, a name as for --teacher (the paper's is dgd-cnn), or `same` for the run's --teacher;
+    """Network of the n teachers: a name as for --teacher (the paper's is dgd-cnn), or `same` = that of --teacher;
     auto = scatter-linear, or shard-cnn on data sets of a few thousand images (digits, usps)."""
     teacher_steps: Size[int] = 3000
-    """Rounds of the teachers' training, where their network is trained step by step."""
+    """Training steps of each teacher, if it is trained by gradient descent."""
     aggregation: Literal["gaussian", "laplace"] = "gaussian"
     """Noise on the vote counts: Gaussian (DGD+, section IV-B) or Laplace (Eq. 3)."""
     scale: Solved[float] = 40.0
-    """Sigma of Gaussian votes, or noise scale 2 / epsilon_0 of Eq. 3; solved from the budget unless --solve steps."""
+    """Sigma of Gaussian votes, or noise scale 2 / epsilon_0 of Eq. 3, in votes; solved from the budget unless --solve
+    steps."""
     queries: Size[int] = 0
-    """|D^_s|, images put to the ensemble; 0 = as many as leave the noise at a tenth of the teachers, 1300 to 25,600."""
+    """|D^_s|, number of images that the ensemble labels; 0 = 1300 to 25,600, as many as the budget allows with noise of
+    a tenth of the teachers."""
     prior: str = "auto"
-    """Where D^ comes from: a prior (`bench list priors`) or several in turns, A+B; auto = the data set's; `baseline`, a
-    generator that learns from phi_b (Eq. 2; unprotected); or `generator`, one that learns from the student."""
+    """Source of D^: a prior (`bench list priors`), or several that alternate, A+B; auto = the data set's; `baseline` =
+    a generator that learns from phi_b (Eq. 2; unprotected); `generator` = one that learns from the student."""
     rounds: Size[int] = 0
-    """Parts in which the queries are asked, the student learning after each; 0 = 5, or where the noise is more than a
-    tenth of the teachers 1, of the prior alone."""
+    """Rounds of queries; the student learns after each. 0 = 5, or 1 if the noise is more than a tenth of the teachers;
+    a single round has no children."""
     evolve: float = 0.7
-    """Share of the candidate images that are children of answered ones."""
+    """Share of the candidate images that are children of labelled images."""
     choose: float = 2.0
-    """Candidate images for each query; those asked are balanced over the classes that the student sees."""
+    """Candidate images per query; the queried ones are balanced over the classes that the student predicts."""
     reading: Literal["posterior", "argmax"] = "posterior"
-    """Target from noisy counts: each class's posterior given all of them, or their arg-max (Eq. 3)."""
+    """Training target: posterior of the classes given all noisy counts, or the counts' arg-max (Eq. 3)."""
     jitter: bool = True
-    """Whether answered images are moved a little whenever the student sees them again."""
+    """Whether labelled images are moved a little at every training step."""
     student_steps: Size[int] = 0
-    """Steps of the student's training in all; 0 = 300 and one more for every 15 queries."""
+    """Student steps in total; 0 = 300 plus one per 15 queries."""
     early: float = 0.4
-    """Share of the student's steps that is taken before the last answers, from 0 to 1."""
+    """Share of the student's steps before the last labels, from 0 to 1."""
     energy: float = 0.0
-    """Weight of E_u (Eq. 6) beside the answers, on triples that a VAE of D^ makes (Eq. 4), as printed; 0 = no VAE."""
+    """Weight of E_u (Eq. 6) relative to the labels, on triples of a VAE of D^ (Eq. 4); 0 = no VAE."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "teacher_steps", "choose")
@@ -196,11 +200,11 @@ class DgdWorking:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The ensemble, and the baseline where its generator draws the images."""
+        """The ensemble, and with `prior baseline` the baseline."""
         return frozenset({"teacher_ensemble"} | ({"teacher"} if self.prior == BASELINE_PRIOR else set()))
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
-        """The ensemble of section III-C; `teacher_arch` is the network of phi_b."""
+        """Describe the ensemble of section III-C; `teacher_arch` is the network of phi_b."""
         return Shards(
             count=self.ensemble_size(dataset),
             archs=(self.network(teacher_arch, dataset),),
@@ -211,32 +215,32 @@ class DgdWorking:
         )
 
     def ensemble_size(self, dataset: str) -> int:
-        """n."""
+        """Return n."""
         return self.teachers or data.facts(dataset).teachers or TEACHERS
 
     def network(self, teacher_arch: str, dataset: str) -> str:
-        """That of a teacher. Least squares on fixed features need a hundred images."""
+        """Return the name of the teachers' network; data sets with few images per teacher get a small one."""
         small = "shard-cnn" if data.facts(dataset).teachers else "scatter-linear"
         return {"same": teacher_arch, "auto": small}.get(self.teacher_net, self.teacher_net)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Section III. `label` alone asks the ensemble; phi_b is asked only by `prior baseline`."""
+        """Run section III. Only `label` queries the ensemble; only `prior baseline` queries phi_b."""
         plan = replace(self.plan(budget, teacher.dataset), teachers=len(teacher.members()))
         noise = ctx.privacy_noise("dgd")
-        # III-B: where the synthetic images D^ come from
+        # III-B: the source of the synthetic images D^
         source = self.image_source(teacher, ctx)
-        # III-C: noisy labels of the few images D^_s (Eq. 3), at most so many in all as the ledger is told
+        # III-C: noisy labels of the few images D^_s (Eq. 3), never more than the ledger contains
         left = plan.queries
 
         def label(images: Tensor, _: Tensor) -> Tensor:
             nonlocal left
             left -= len(images)
             if left < 0:
-                raise ValueError(f"{plan.queries - left} queries, but the ledger is told of {plan.queries}")
+                raise ValueError(f"{plan.queries - left} queries, but the ledger contains {plan.queries}")
             return self.label(plan, images, teacher.members(), noise)
 
-        # III-D: the student (Eq. 5), between whose rounds D^_s is chosen
-        phi_s, asked = self.training(plan).train(
+        # III-D: the student (Eq. 5), which chooses D^_s between its rounds
+        phi_s, queried = self.training(plan).train(
             teacher,
             student,
             source,
@@ -251,20 +255,20 @@ class DgdWorking:
             arch=student,
             ledger=self.ledger(plan),
             claim=self.claim(plan, budget.delta),
-            synthetic=asked[:SHOWN],
+            synthetic=queried[:N_SYNTHETIC],
             solved={"queries": plan.queries, "scale": plan.aggregation.scale},
             votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.privacy_noise("votes measured")),
         )
 
     def image_source(self, teacher: Teacher, ctx: Context) -> ImageSource:
-        """D^: of a prior, or of a generator that learns from phi_b (section III-B) or from the student."""
+        """Return the source of D^: a prior, or a generator that learns from phi_b (III-B) or from the student."""
         if self.prior == BASELINE_PRIOR:
             return BaselineGenerator(teacher, ctx)
         return image_source(self.prior, teacher, ctx)
 
     def training(self, plan: VotePlan) -> Transcription:
-        """How the student is trained. One that votes of much noise taught has no good choice of what to ask next."""
-        queries, clear = plan.queries, plan.aggregation.scale <= 1.01 * READABLE * plan.teachers
+        """Configure queries and training of the student; with much noise one round, as its choices would be poor."""
+        queries, clear = plan.queries, plan.aggregation.scale <= 1.01 * RELATIVE_NOISE * plan.teachers
         return Transcription(
             questions=queries,
             rounds=self.rounds or (ROUNDS if clear else 1),
@@ -278,7 +282,7 @@ class DgdWorking:
         )
 
     def unsupervised_energy(self, source: ImageSource, teacher: Teacher, ctx: Context) -> Energy:
-        """`energy` times E_u (Eq. 6) of a batch of D^, by the printed variant's VAE and triples (Eq. 4)."""
+        """Return `energy` times E_u (Eq. 6) of a batch of D^, with the printed variant's VAE and triples (Eq. 4)."""
         printed, rng = Dgd(**Dgd.tiers["quick"]), ctx.generator("energy")
         images = source.draw(TRIPLES, teacher.shape, rng)
         with ctx.track("DGD: autoencoder", printed.steps) as advance:
@@ -286,60 +290,60 @@ class DgdWorking:
         triples = printed.triples(images, vae, rng)
 
         def energy(phi_s: nn.Module, rng: torch.Generator) -> Tensor:
-            # Dropout would move the features more than the steps do
+            # Dropout would change the features more than the steps do
             phi_s.eval()
-            found = printed.unsupervised_energy(phi_s, triples[:, draw_rows(TRIPLES, printed.batch, rng)])
+            e_u = printed.unsupervised_energy(phi_s, triples[:, sample_rows(TRIPLES, printed.batch, rng)])
             phi_s.train()
-            return self.energy * found
+            return self.energy * e_u
 
         return energy
 
     def label(self, plan: VotePlan, images: Tensor, members: Ensemble, noise: Source) -> Tensor:
-        """(n, classes) log-probabilities of the classes given the noisy votes. All that is learnt of the ensemble."""
+        """Return (n, classes) log-probabilities given the noisy votes, the only output of the ensemble that is used."""
         part = replace(plan, queries=len(images), candidates=len(images))
         _, counts = noisy_votes(part, images, members, noise)
         if self.reading == "posterior":
             return log_posterior(counts, plan.aggregation, plan.teachers)
-        return F.one_hot(counts.argmax(1), members.classes).float().clamp_min(LEAST_ODDS).log()
+        return F.one_hot(counts.argmax(1), members.classes).float().clamp_min(MIN_PROBABILITY).log()
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse a budget that no noise and no number of queries meets, before anything is trained."""
+        """Refuse a budget that no noise and no number of queries can meet, before anything is trained."""
         self.plan(budget, dataset)
         if self.prior != BASELINE_PRIOR:
             check_source(self.prior, dataset)
 
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
-        """The queries and, from the budget, the noise on the votes (or the number of queries)."""
-        if self.unprotected and asks_for_a_proof(budget):
+        """Calibrate the noise on the votes, or with `--solve steps` the number of queries, to the budget."""
+        if self.unprotected and needs_record_guarantee(budget):
             raise BenchError(
                 "--account accounted: the generator learns from the unprotected baseline; use another --method.prior"
             )
         noise = Aggregation(self.aggregation, self.scale)
-        fields = VotePlan(noise, self.queries or MANY, self.queries or MANY, self.ensemble_size(dataset))
+        fields = VotePlan(noise, self.queries or MAX_QUERIES, self.queries or MAX_QUERIES, self.ensemble_size(dataset))
         if not self.queries:
-            fields = readable(fields, READABLE, FEWEST, budget, self.unprotected)
-        return within(fields, budget, self.unprotected)
+            fields = limit_queries(fields, RELATIVE_NOISE, MIN_QUERIES, budget, self.unprotected)
+        return calibrate_votes(fields, budget, self.unprotected)
 
     @property
     def unprotected(self) -> str:
-        """What is taken from the private data without protection; "" = nothing."""
-        return BASELINE if self.prior == BASELINE_PRIOR else ""
+        """Access to the private data without protection, as the ledger describes it; "" = none."""
+        return BASELINE_ACCESS if self.prior == BASELINE_PRIOR else ""
 
     def ledger(self, plan: VotePlan) -> Ledger:
-        """Everything that is taken from the private data."""
+        """Return the ledger of all access to the private data."""
         return votes_ledger(plan, self.unprotected)
 
     def claim(self, plan: VotePlan, delta: float) -> Claim:
-        """The votes' epsilon at these settings, whose unit is one private record."""
-        return votes_claim(plan, delta, UNCHARGED[self.unprotected])
+        """Return the claim of the votes at these settings; its unit is one private record."""
+        return votes_claim(plan, delta, self.unprotected)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """The label of one image, with and without one teacher's change of mind: what an audit plays."""
+        """Build the audit's game: the label of one image, with and without a changed vote of one teacher."""
         return one_query_game(self.plan(budget, dataset), budget.delta, self.label)
 
 
 class BaselineGenerator:
-    """Section III-B: phi_g, trained once against the unprotected phi_b at a constant rate."""
+    """Section III-B: phi_g, trained once against the unprotected phi_b, with a constant learning rate."""
 
     def __init__(self, teacher: Teacher, ctx: Context) -> None:
         rng = ctx.generator("generator")
@@ -359,20 +363,20 @@ class BaselineGenerator:
             )
 
     def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
-        """(count, c, h, w) images of random vectors z."""
+        """Draw (count, c, h, w) images of random vectors z."""
         return draw_images(self._phi_g, count, rng).float()
 
     def learn(self, student: nn.Module) -> None:
-        """Nothing: phi_b has taught it."""
+        """Do nothing: the generator learns from phi_b only."""
 
 
 def generator_loss(discriminator: Any, x: Tensor) -> Tensor:
-    """L of Eq. 2, batch mean, as the paper's text has it: sure outputs, balanced classes, large features."""
+    """L of Eq. 2, batch mean, read as the paper's text: confident outputs, balanced classes, large features."""
     logits = discriminator(x).float()
     activation = l1_activation_loss(discriminator.features(x).float(), up=True)
     return confidence_loss(logits) + ALPHA * balance_loss(logits, per_sample=False) + BETA * activation
 
 
 def cross_entropy(logits: Tensor, log_targets: Tensor) -> Tensor:
-    """E_s of Eq. 5, batch mean: (n, c) logits of the student, (n, c) log-probabilities that the votes gave."""
+    """E_s of Eq. 5, batch mean, of the student's (n, c) logits and (n, c) target log-probabilities."""
     return F.cross_entropy(logits, log_targets.exp())

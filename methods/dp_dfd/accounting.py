@@ -1,9 +1,9 @@
-"""What DP-DFD's selective responses cost, for both variants: claim, ledger, calibration, the game of an audit.
+"""Privacy of DP-DFD's selective responses, for both variants: claim, ledger, calibration and the audit's game.
 
-One private record may change the teacher and hence all N answers, which compose. Each is charged as randomised response
-over two classes, whatever its k was: k depends on the student and differs from row to row, and every epsilon-DP
-mechanism is a post-processing of binary randomised response (Kairouz, Oh, Viswanath, ICML 2015), so this charge
-dominates. The candidates follow from earlier answers alone.
+One private record may change the teacher, hence all N responses, which compose. The ledger counts each as randomised
+response over two classes. Its actual number of candidates k depends on the student and differs per row, but every
+epsilon-DP mechanism is a post-processing of binary randomised response (Kairouz, Oh, Viswanath, ICML 2015), so this is
+an upper bound. The candidates depend on earlier responses only.
 """
 
 from __future__ import annotations
@@ -37,22 +37,23 @@ from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 
-MOST_STAGES = 1_000_000
+MAX_STAGES = 1_000_000
 PLAYS, TRIAL_PLAYS = 100_000, 10_000
+"""Plays of the audit's game, and of the trial that selects the strongest of several games."""
 Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
-"""(m, c, h, w) images, the student, the teacher, noise to (m, d): all that is learnt of the teacher."""
+"""A method's step: (m, c, h, w) images, student, teacher, noise -> (m, d) private responses."""
 
 
 @dataclass(frozen=True)
 class ResponsePlan:
-    """The parameters that enter the mechanism.
+    """Parameters of the mechanism that determine its privacy.
 
     Attributes:
         threshold: t, on the student's probabilities.
         stages: T.
-        share: images answered per stage.
-        answer_epsilon: of one selective randomised response; infinity = no noise.
-        classes: c; 0 = not known, and then neither is what the answers carry.
+        share: number of queried images per stage.
+        answer_epsilon: epsilon of one selective randomised response; infinity = no noise.
+        classes: c; 0 = unknown, so the information of the responses is unknown too.
     """
 
     threshold: float
@@ -63,31 +64,33 @@ class ResponsePlan:
 
     @property
     def answers(self) -> int:
-        """N, how often the teacher is asked about an image."""
+        """N, the number of responses."""
         return self.stages * self.share
 
     @property
     def carries(self) -> float | None:
-        """Nats of all one-hot answers at most; each has 2 to c candidates, as the student's output has it."""
+        """Upper bound on the information of all one-hot responses, in nats; each has 2 to c candidates."""
         return self.answers * selective_capacity(self.answer_epsilon, self.classes) if self.classes else None
 
     @property
     def solved(self) -> dict[str, float]:
-        """What a release reports of it."""
+        """The parameters that the budget and the data set determined, for the record."""
         known: dict[str, float] = {"threshold": self.threshold, "stages": self.stages, "answers": self.answers}
         return known | ({"answer_epsilon": self.answer_epsilon} if math.isfinite(self.answer_epsilon) else {})
 
 
-def settings(
+def uncalibrated_plan(
     threshold: float, stages: int, amount: int, answer_epsilon: float, dataset: str, classes: int
 ) -> ResponsePlan:
-    """A method's fields, with the paper's threshold and amount where they are 0.
+    """Return the plan of a method's options before calibration.
 
     Args:
-        stages: T; 0 = every image is a stage of its own.
+        threshold: t; 0 = the paper's, 1 / (2c).
+        stages: T; 0 = one per image.
+        amount: number of images; 0 = the paper's for the data set.
 
     Raises:
-        BenchError: fewer images than stages.
+        BenchError: there are fewer images than stages.
     """
     amount = amount or data.facts(dataset).dp_dfd_images
     stages = stages or amount
@@ -97,11 +100,11 @@ def settings(
 
 
 def response_ledger(plan: ResponsePlan, generator_saw_teacher: bool, soft: bool = False) -> Ledger:
-    """What a release takes, for one private record and for one answer.
+    """Return the ledger of all access to the private data, for one private record and for one response.
 
     Args:
-        generator_saw_teacher: line 1 trained the generator on the unprotected teacher.
-        soft: the teacher's own vectors are among the answers.
+        generator_saw_teacher: whether line 1 trained the generator on the unprotected teacher.
+        soft: whether the teacher's own output vectors are among the responses.
     """
     ledger = Ledger()
     if generator_saw_teacher:
@@ -119,22 +122,23 @@ def response_ledger(plan: ResponsePlan, generator_saw_teacher: bool, soft: bool 
 
 
 def response_claim(plan: ResponsePlan, soft: bool = False) -> Claim:
-    """epsilon-LabelDP of one answer, as the paper says of soft answers too."""
+    """Return the paper's claim, epsilon-LabelDP of one response; for soft responses it is disputed."""
     disputed = NO_EPSILON if soft else ""
     return Claim(dpsd_theorem2(plan.answer_epsilon), 0.0, Unit.QUERY, "DP-DFD, section II-C", disputed=disputed)
 
 
-def within(
+def calibrate_responses(
     fields: ResponsePlan, budget: Budget, ledger_of: Callable[[ResponsePlan], Ledger], refusal: str
 ) -> ResponsePlan:
-    """Calibration: `fields` with one response's epsilon, or T, that just meets the budget.
+    """Return `fields` with the epsilon of one response, or the number of stages T, that just meets the budget.
 
     Args:
-        ledger_of: the method's ledger of a plan.
-        refusal: why no response's epsilon proves anything for the budget's unit, and what to do; "" where one does.
+        ledger_of: returns the method's ledger of a plan.
+        refusal: reason and remedy, if no epsilon of a response gives a finite accounted epsilon for the budget's unit;
+            "" = one does.
 
     Raises:
-        BenchError: the budget cannot be met, with the reason.
+        BenchError: the budget cannot be met; the message has the reason.
     """
     if budget.unit not in (Unit.EXAMPLE, Unit.QUERY):
         raise BenchError(f"--unit {budget.unit}: answers are accounted per example or per query; name one of the two")
@@ -149,44 +153,47 @@ def within(
             "--solve steps: the epsilon of one response does not depend on the number of stages; use --solve sigma"
         )
     try:
-        plan = _solved(fields, budget, budget.epsilon, ledger_of)
+        plan = _solve(fields, budget, budget.epsilon, ledger_of)
         check_response_epsilon(plan.answer_epsilon, 2)
         return plan
     except Unreachable as error:
-        asked = f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}"
-        raise BenchError(f"{asked}: {error}") from None
+        options = f"--epsilon {budget.epsilon:g} --account {budget.account} --solve {budget.solve}"
+        raise BenchError(f"{options}: {error}") from None
 
 
-def _solved(
+def _solve(
     fields: ResponsePlan, budget: Budget, epsilon: float, ledger_of: Callable[[ResponsePlan], Ledger]
 ) -> ResponsePlan:
+    """Return `fields` with the solved parameter. Raises Unreachable if none exists."""
+
     def cost(plan: ResponsePlan) -> float:
         return account(ledger_of(plan), budget.unit, budget.delta).epsilon
 
     if budget.solve == "none":
         return fields
     if budget.solve == "steps":
-        stages = largest_count(lambda n: cost(replace(fields, stages=n)), epsilon, MOST_STAGES)
+        stages = largest_count(lambda n: cost(replace(fields, stages=n)), epsilon, MAX_STAGES)
         return replace(fields, stages=stages)
     if budget.account == "claimed" or budget.unit == Unit.QUERY:
         return replace(fields, answer_epsilon=epsilon)
-    most = most_response_epsilon(2)
+    largest = most_response_epsilon(2)
     noise = calibrate_noise(
-        lambda x: cost(replace(fields, answer_epsilon=min(1 / x, most))), epsilon, 0.1, 100.0, rtol=1e-4
+        lambda x: cost(replace(fields, answer_epsilon=min(1 / x, largest))), epsilon, 0.1, 100.0, rtol=1e-4
     )
-    return replace(fields, answer_epsilon=min(1 / noise, most))
+    return replace(fields, answer_epsilon=min(1 / noise, largest))
 
 
 def response_game(plan: ResponsePlan, ledger: Ledger, delta: float, classes: int, step: Step) -> DistinguishingGame:
-    """One raw answer to one synthetic image, the student's output being the adversary's choice: for an audit.
+    """Build the audit's game: one response to one synthetic image; the adversary chooses the student's output.
 
-    Candidates are two (a sure student), all classes, or those of a student in between; the teachers' classes are both
-    candidates, or one is not. The teachers are unsure enough for a soft answer to differ from a one-hot one.
+    Candidates are two classes (a confident student), all classes, or a number in between. The classes of the two
+    teachers are both candidates, or one of them is not. The teachers are unsure enough for a soft response to differ
+    from a one-hot one.
 
     Args:
-        step: the method's own answers, by row.
+        step: the method's own responses, by row.
     """
-    proved, curve = account(ledger, Unit.QUERY, delta), accounted_curve(ledger, Unit.QUERY)
+    accounted, curve = account(ledger, Unit.QUERY, delta), accounted_curve(ledger, Unit.QUERY)
     games = []
     for steepness in (30.0, 1.0, 0.0):
         logits = -steepness * torch.arange(classes, dtype=torch.float32)
@@ -195,15 +202,15 @@ def response_game(plan: ResponsePlan, ledger: Ledger, delta: float, classes: int
             play = _play(logits, other, step)
             where = "one class is no candidate" if other >= k else "both classes are candidates"
             what = f"one selective response over {k} of {classes} classes; two teachers, {where}"
-            within_delta = proved.delta if proved.finite else 0.0
+            game_delta = accounted.delta if accounted.finite else 0.0
             claimed = response_claim(plan).epsilon
-            games.append(DistinguishingGame(play, claimed, proved.epsilon, within_delta, what, curve, PLAYS))
+            games.append(DistinguishingGame(play, claimed, accounted.epsilon, game_delta, what, curve, PLAYS))
     return strongest_game(games, TRIAL_PLAYS)
 
 
 def _play(logits: Tensor, other: int, step: Step) -> Play:
-    """Answers where the student has these logits and the teacher's most probable class is 0, or `other`."""
-    theirs = torch.zeros(2, len(logits))
-    theirs[0, 0] = theirs[1, other] = 2.0
-    student, teacher = TableNetwork(logits.expand(2, -1)), TableNetwork(theirs)
+    """Play responses of a teacher whose class is 0, or `other`, to a student with these logits."""
+    teacher_logits = torch.zeros(2, len(logits))
+    teacher_logits[0, 0] = teacher_logits[1, other] = 2.0
+    student, teacher = TableNetwork(logits.expand(2, -1)), TableNetwork(teacher_logits)
     return play_of_rows(lambda numbers, rng: step(numbered_images(numbers), student, teacher, rng).double())

@@ -1,8 +1,8 @@
 """DPDFD, section 4.4, direct training: lines 4 to 12 of Algorithm 1 on private images with their labels (Table 4).
 
-The update of the student multiplies the noisy gradients by the Jacobian at the private images, so that nothing can be
-proved of it; the paper's claim, whose proof takes an example for a query, stands beside it. Batches are drawn without
-amplification by sampling, of which the paper says nothing.
+The student's update multiplies the noisy gradients by the Jacobian at the private images, so the accounted epsilon is
+infinite. The paper's claim is reported next to it; its proof treats an example as a query. Batches are drawn without
+amplification by sampling; the paper does not mention any.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from bench.privacy.events import unprotected_event
 from bench.validate import present
 
 Sanitise = Callable[[Tensor], Tensor]
-"""(B, c) gradients to (B, c) bounded and noisy ones: lines 7 to 9."""
+"""(B, c) gradients -> (B, c) bounded and noisy gradients: lines 7 to 9."""
 
 
 def check(budget: Budget) -> None:
-    """Raise BenchError for a budget that direct training has no ledger for."""
+    """Raise BenchError for a budget whose unit or account direct training cannot meet."""
     if budget.account == "accounted":
         raise BenchError(
-            "--account accounted --method.data private: nothing can be proved of direct training; "
+            "--account accounted --method.data private: direct training has no finite accounted epsilon; "
             "use --account claimed, or --method.data synthetic with --method.teachers N"
         )
     if budget.unit != Unit.EXAMPLE:
         raise BenchError(
-            f"--unit {budget.unit} --method.data private: its ledger speaks of examples alone; use --unit example"
+            f"--unit {budget.unit} --method.data private: direct training is accounted per example; use --unit example"
         )
 
 
@@ -56,19 +56,19 @@ def train_directly(
     parameters: AnnotationParameters,
     delta: float,
 ) -> Release:
-    """The student of private images and their labels; the teacher is not asked.
+    """Train a student on the private images and their labels; the teacher is not queried.
 
     Args:
-        sanitise: of the gradients of a batch.
+        sanitise: bounds the gradients of a batch and adds noise.
         gamma: step of line 10.
         gamma_s: learning rate of the student's Adam.
-        falling: whether it falls to 0 along a cosine.
+        falling: whether the rate falls to 0 along a cosine.
 
     Raises:
-        RuntimeError: the method's `needs` did not name the private data.
+        RuntimeError: the method's `needs` does not contain the private data.
     """
     if teacher.private is None:
-        raise RuntimeError("direct training needs the private images")
+        raise RuntimeError("direct training did not receive the private images; `needs` must contain private_data")
     (private, labels), iterations = teacher.private, parameters.iterations
     phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
     step_s = torch.optim.Adam(phi_s.parameters(), lr=gamma_s)
@@ -78,12 +78,12 @@ def train_directly(
         for _ in range(iterations):
             chosen = torch.randint(len(private), (batch,), generator=rng, device=ctx.device)
             x = to_float(private[chosen.to(private.device)]).to(ctx.device)
-            truth = labels[chosen.to(labels.device)].to(ctx.device)
+            y = labels[chosen.to(labels.device)].to(ctx.device)
             with torch.no_grad():
                 p_s = phi_s.eval()(x).softmax(1)
-            # 4-6: the gradient of the cross-entropy at the logits; 7-9: bounded, with noise; 10: the new outputs
-            y_s = p_s - gamma * sanitise(p_s - F.one_hot(truth, teacher.classes))
-            # 11-12: no dropout, which would move the student's output further than y_s lies from it
+            # 4-6: gradient of the cross-entropy at the logits; 7-9: bounded, with noise; 10: new outputs
+            y_s = p_s - gamma * sanitise(p_s - F.one_hot(y, teacher.classes))
+            # 11-12: without dropout, which would change the output by more than the step to y_s
             train_without_dropout(phi_s)
             with ctx.precision():
                 loss = F.cross_entropy(call_s(x).float(), y_s)
@@ -92,7 +92,7 @@ def train_directly(
             advance(1)
     ledger = Ledger()
     ledger.spend(unprotected_event(), why="the noisy gradients are multiplied by the Jacobian at private images")
-    claim = present(mechanism.claim(parameters, delta), "claim: Theorem 3 needs one teacher")
+    claim = present(mechanism.claim(parameters, delta), "claim of Theorem 3, which is for one teacher")
     return Release(
         student=phi_s.eval(),
         arch=student,

@@ -1,32 +1,33 @@
 """DPSD: differentially private synthetic distillation of one teacher into a student, as its paper prints it.
 
 Liu, Ge, Wang, Li, Liu, "Privacy-Preserving Model Transcription with Differentially Private Synthetic Distillation",
-arXiv 2601.19090, Algorithm 1. Phi_t teacher, Phi_s student, Phi_g generator; b batch, T iterations, c classes.
+arXiv 2601.19090, Algorithm 1. Symbols: Phi_t teacher, Phi_s student, Phi_g generator; b batch size, T iterations,
+c classes.
 
-Privacy, one teacher. The theorems are the claim; both speak of one synthetic image (unit `query`). What is proved for
-one private record (unit `example`): it may change the teacher, hence all b rows of all T batches by up to 2 beta each,
-so a batch is a Gaussian mechanism of multiplier sigma / (2 sqrt(b)), whatever beta is; in label mode all b T randomised
-responses compose. Everything else, the generator included, is post-processing of these answers.
+Privacy, one teacher. The claim is Theorem 1 or 2; both protect one synthetic image (unit `query`). One private record
+(unit `example`) may change the teacher, hence all b rows of all T batches by up to 2 beta each. A batch is therefore a
+Gaussian mechanism of multiplier sigma / (2 sqrt(b)), for any beta. In label mode all b T randomised responses compose.
+All other steps, including the generator, are post-processing of these responses.
 
 Differs from the paper:
 - Eq. 2 divides the non-target terms by 1 - p_j and writes the teacher's weights for both networks; decoupled
   distillation (Zhao et al., CVPR 2022) divides by 1 - p_r, as here.
 - The gradient is taken at the student's logits and applied to its probabilities; the paper says "outputs".
-- Eq. 3 puts the noise inside the sum over the batch: every answer has its own draw here, and the 1/b is the batch mean
+- Eq. 3 puts the noise inside the sum over the batch: here each response has its own draw, and the 1/b is the batch mean
   of the loss.
 - Top-k takes the largest magnitudes.
-- Eq. 5 answers over all c classes when r is a candidate and over the k candidates otherwise (`response printed`);
-  `response candidates` answers over the candidates always, as the paper's Algorithm 2 does.
-- Eq. 8's second term is printed per sample but described as class balance, which needs the batch mean; its third is
-  printed with a plus sign but argued to raise activations. `generator_terms argued` (default) follows the text,
-  `generator_terms printed` the equation. The third takes the features that the student's last layer sees.
-- An iteration is one batch, as in Alg. 1, and T is section IV-A's 200; section III-D speaks of 20 iterations.
-- Label mode asks anew in every iteration, as line 4 does, b T answers in all; section III-C has labels drawn once and
-  used again throughout.
-- y is held constant in the generator's step, which sees the updated student, in evaluation mode.
-- The student has no dropout while it learns from Eq. 3's targets, which lie a step of gamma_s beta from its own output.
-- sigma, or T, is solved from the budget: the paper prints one sigma, two betas and one T for every epsilon it reports.
-- Its student ends at chance on digits, 10.3 % (tier `paper`, one seed), without noise too: see `working.py`.
+- Eq. 5 draws the response from all c classes if r is a candidate and from the k candidates otherwise
+  (`response printed`); `response candidates` always draws from the candidates, as in the paper's Algorithm 2.
+- Eq. 8's second term is printed per sample, but the text describes class balance, which needs the batch mean; its third
+  term has a plus sign, but the text argues for large activations. `generator_terms argued` (default) follows the text,
+  `generator_terms printed` the equation. The third term uses the features before the student's last layer.
+- An iteration is one batch, as in Alg. 1, and T is section IV-A's 200; section III-D mentions 20 iterations.
+- Label mode queries again in every iteration, as in line 4, b T responses in total; in section III-C labels are drawn
+  once and reused.
+- y is held constant in the generator's step, which uses the updated student, in evaluation mode.
+- The student has no dropout while it learns from Eq. 3's targets, which are one step of gamma_s beta from its output.
+- sigma, or T, is solved from the budget: the paper prints one sigma, two betas and one T for all its epsilons.
+- The student stays at chance on digits, 10.3 % (tier `paper`, one seed), also without noise: see `working.py`.
 """
 
 from __future__ import annotations
@@ -76,16 +77,18 @@ from bench.privacy.noise import Source
 from bench.validate import at_least, positive
 
 LAMBDA = 8.0
-"""Weight of Eq. 2's non-target part (section III-B)."""
+"""lambda, weight of Eq. 2's non-target part (section III-B)."""
 H = 1e-4
 """The stability constant h of Eq. 3."""
 LATENT, WIDTH = 100, 32
-"""Length of a vector z, and channels of the generator's last hidden map; the paper prints neither."""
+"""Length of z, and channels of the generator's last hidden map; the paper prints neither."""
+N_SYNTHETIC = 60
+"""Number of synthetic images that a release contains."""
 
 
 @dataclass(frozen=True)
 class Dpsd:
-    """Algorithm 1; the defaults are section IV-A's."""
+    """Algorithm 1; the defaults are those of section IV-A."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
@@ -102,37 +105,39 @@ class Dpsd:
     mode: Literal["data", "label"] = "data"
     """The switch s of Eq. 6: noisy gradients (data, Eq. 3) or randomised response (label, Eq. 5)."""
     iterations: Size[int] = 200
-    """T."""
+    """T, number of iterations."""
     batch: Size[int] = 256
-    """b, synthetic images per iteration."""
+    """b, number of synthetic images per iteration."""
     k: int = 0
-    """Top-k of Eq. 3 and 5; 0 = the paper's for the data set (3 for MNIST, FMNIST, CIFAR10), at most c."""
+    """k, entries of a gradient (Eq. 3) or candidates of a response (Eq. 5), at most c; 0 = the paper's for the data set
+    (3 for MNIST, FMNIST, CIFAR10)."""
     beta: float = 0.0
-    """Normalisation bound beta of Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
+    """beta, bound on the norm of a gradient in Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on
+    ImageNet."""
     sigma: Solved[float] = 100.0
-    """Noise scale sigma of Eq. 3, over beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of Eq. 3, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
     gamma_s: float = 0.1
     """Learning rate of the student, and the step of Eq. 3."""
     gamma_g: float = 0.01
-    """Learning rate of the generator and its vectors."""
+    """Learning rate of the generator and of the vectors z."""
     loss: Literal["dkd", "kd"] = "dkd"
-    """L_t: decoupled distillation (Eq. 2), or plain (Fig. 6)."""
+    """L_t, distillation loss: decoupled (Eq. 2) or plain (Fig. 6)."""
     bound: Literal["normalise", "clip"] = "normalise"
-    """Bound gradients by normalising (Eq. 3), or by clipping (Fig. 5)."""
+    """Bound gradients by normalising (Eq. 3) or clipping (Fig. 5)."""
     response: Literal["candidates", "printed"] = "candidates"
-    """Randomised response over the candidates (Algorithm 2), or Eq. 5 as printed, which no epsilon covers."""
+    """Randomised response over the candidates (Algorithm 2), or Eq. 5 as printed, which has no finite epsilon."""
     discriminator: Literal["student", "teacher"] = "student"
-    """Who judges the generator's images; teacher is DPSD-T, whose images are not private."""
+    """Network that the generator's loss uses; teacher = DPSD-T, whose images are not private."""
     generator_terms: Literal["argued", "printed"] = "argued"
-    """Second and third term of Eq. 8: class balance and large activations (the text), or as printed."""
+    """Second and third term of Eq. 8: class balance and large activations as the text argues, or as printed."""
     ce_weight: float = 1.0
-    """Weight of Eq. 8's first term, CE; 0 switches it off (Table VI)."""
+    """Weight of Eq. 8's first term, CE; 0 = off (Table VI)."""
     ie_weight: float = 1.0
-    """Weight of Eq. 8's second term, IE; 0 switches it off (Table VI)."""
+    """Weight of Eq. 8's second term, IE; 0 = off (Table VI)."""
     norm_weight: float = 1.0
-    """Weight of Eq. 8's third term, NORM; 0 switches it off (Table VI)."""
+    """Weight of Eq. 8's third term, NORM; 0 = off (Table VI)."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "iterations", "batch")
@@ -140,20 +145,20 @@ class Dpsd:
         positive(self, "answer_epsilon", "gamma_s", "gamma_g")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse a budget that no sigma or T meets, before anything is trained."""
+        """Refuse a budget that no sigma or T can meet, before anything is trained."""
         self.parameters(budget, dataset, classes)
 
     def sampler(self, shape: tuple[int, int, int], classes: int, dataset: str) -> Sampler:
-        """Phi_g, of Gaussian latents."""
+        """Build Phi_g, for Gaussian z."""
         return Sampler(UpsampleGenerator(shape, LATENT, WIDTH), gaussian_latents(LATENT))
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Algorithm 1. Only `_annotate` asks the teacher, and in DPSD-T the generator's loss."""
+        """Run Algorithm 1. Only `_annotate` queries the teacher, and in DPSD-T the generator's loss."""
         parameters = self.parameters(budget, teacher.dataset, teacher.classes)
-        # The stream is called as when students were published; another name would draw other students
+        # The stream names determine the published students; do not rename them
         noise, rng = ctx.privacy_noise("dpsd"), ctx.generator("transcription")
 
-        # 1: Xavier's weights, and a batch Z of random vectors
+        # 1: Xavier initialisation, and a batch Z of random vectors
         phi_s = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes)))
         phi_g = ctx.prepared(xavier(self.sampler(teacher.shape, teacher.classes, teacher.dataset).generator))
         z = torch.randn(self.batch, LATENT, generator=rng, device=ctx.device).requires_grad_()
@@ -172,13 +177,13 @@ class Dpsd:
 
                 # 5: the student descends L_s, Eq. 7
                 phi_s.train()
-                if self.mode == "data":  # y is the student's own output moved, and dropout would move it further
+                if self.mode == "data":  # y is one small step from the output; dropout would hide it
                     train_without_dropout(phi_s)
                 with ctx.precision():
                     loss = F.cross_entropy(call_s(x).float(), y)
                 descend(step_s, loss)
 
-                # 6: the generator and its vectors descend L_s + L_g, Eq. 8; the student stays as it is
+                # 6: the generator and its vectors descend L_s + L_g, Eq. 8; the student is fixed
                 phi_s.eval().requires_grad_(False)
                 with ctx.precision():
                     x = phi_g(z)
@@ -188,17 +193,17 @@ class Dpsd:
                 phi_s.requires_grad_(True)
                 advance(1)
 
-        # 8: return both
+        # 8: return student and generator
         mechanism = self._mechanism(teacher.classes)
         with torch.no_grad():
-            shown = phi_g(z)[:60]
+            synthetic = phi_g(z)[:N_SYNTHETIC]
         return Release(
             student=phi_s.eval(),
             arch=student,
             ledger=mechanism.ledger(parameters),
             claim=mechanism.claim(parameters, budget.delta),
             generator=phi_g,
-            synthetic=shown,
+            synthetic=synthetic,
             solved=parameters.solved(self.mode),
         )
 
@@ -206,7 +211,7 @@ class Dpsd:
     def _annotate(
         self, x: Tensor, phi_s: nn.Module, phi_t: nn.Module, parameters: AnnotationParameters, noise: Source
     ) -> Tensor:
-        """Eq. 6: (b, c) noisy labels. All that is ever learnt from the teacher."""
+        """Eq. 6: return (b, c) noisy labels, the only use of the teacher's responses."""
         ours, theirs = phi_s(x), phi_t(x)
         if self.mode == "label":
             return F.one_hot(self._responses(ours, theirs, parameters, noise), ours.shape[1]).float()
@@ -214,22 +219,22 @@ class Dpsd:
         return ours.softmax(1) - self.gamma_s * g
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters) -> Tensor:
-        """Eq. 2 and the fraction of Eq. 3: (b, c) rows of norm at most beta, with k entries each."""
+        """Eq. 2 and the fraction of Eq. 3: return (b, c) gradients of norm at most beta, with k entries each."""
         l_t = kd_loss if self.loss == "kd" else partial(dkd_loss, weight=LAMBDA)
-        # By magnitude: by value the target class, whose gradient is negative, would be lost
+        # By magnitude, because the target class has a negative gradient
         g = keep_top_k(gradient_at_output(l_t, ours, theirs), parameters.k, "magnitude")
         return clip_rows(g, parameters.beta) if self.bound == "clip" else normalise_rows(g, parameters.beta, H)
 
     def _responses(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, noise: Source) -> Tensor:
-        """Eq. 5: (b,) randomised responses on r, the student's k most probable classes being the candidates."""
+        """Eq. 5: return (b,) randomised responses for r; the candidates are the student's k most probable classes."""
         r, candidates, epsilon = theirs.argmax(1), ours.topk(parameters.k, 1).indices, parameters.answer_epsilon
         if self.response == "printed":
-            # No epsilon covers it: a class outside of the candidates is only ever answered if r is one of them
+            # No finite epsilon: a class that is no candidate is a possible response only if r is a candidate
             return randomised_response_as_printed(r, candidates, ours.shape[1], epsilon, noise)
         return randomised_response(r, candidates, epsilon, noise)
 
     def _generator_loss(self, discriminator: Any, x: Tensor) -> Tensor:
-        """L_g, Eq. 8."""
+        """L_g of Eq. 8."""
         logits, argued = discriminator(x).float(), self.generator_terms == "argued"
         loss = self.ce_weight * confidence_loss(logits) + self.ie_weight * balance_loss(logits, per_sample=not argued)
         if self.norm_weight:
@@ -237,7 +242,7 @@ class Dpsd:
         return loss
 
     def parameters(self, budget: Budget, dataset: str, classes: int) -> AnnotationParameters:
-        """k, beta and, from the budget, sigma (or the randomised response's epsilon, or T)."""
+        """Return k, beta, and sigma (or the epsilon of one response, or T) calibrated to the budget."""
         fields = AnnotationParameters(
             k=check_candidates(self.k or paper_k(dataset, classes), dataset, classes),
             beta=self.beta or paper_beta(dataset, budget.epsilon),
@@ -257,7 +262,7 @@ class Dpsd:
         )
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
+        """Build the audit's game: one response to one synthetic image, of the two teachers that differ most."""
         parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
         step = partial(self._annotate, parameters=parameters)
         game = response_game if self.mode == "label" else gradient_game

@@ -1,10 +1,10 @@
-"""DPSD as it learns: its mechanisms asked about images of a data-free prior that evolve, answers read by likelihood.
+"""DPSD as it learns: noisy responses to images of a data-free prior and their children, read by likelihood.
 
-The mechanisms, the noise and the theorems are those of `dpsd.py`; see there for the paper and for what is proved. What
-is asked and how the student learns is `bench/distillation/transcription/loop.py`: post-processing of the answers.
+Mechanisms, noise and theorems are those of `dpsd.py`; see there for the paper and its privacy.
+`bench/distillation/transcription/loop.py` chooses the queries and trains the student: post-processing of the responses.
 
-Differs from the paper: as `dpsd.py` says, and by the `departures` below. What they are worth was measured at a claimed
-epsilon of 10 and tier `quick`, three seeds: leaderboards/papers/ablations/runs.csv.
+Differs from the paper: as `dpsd.py`, and by the `departures` below. Their effects were measured at a claimed epsilon of
+10 and tier `quick`, three seeds: leaderboards/papers/ablations/runs.csv.
 """
 
 from __future__ import annotations
@@ -62,16 +62,15 @@ from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import clip_rows, gaussian_rows, keep_top_k, normalise_rows, randomised_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
+from methods.dpsd.dpsd import LAMBDA, N_SYNTHETIC, H
 
-LAMBDA, H = 8.0, 1e-4
-"""Of Eq. 2 and 3, as printed."""
 GAMMA = 0.1
-"""gamma_s of Eq. 6's target, as printed."""
+"""gamma_s of Eq. 6's target; as in the printed variant."""
 
 
 @dataclass(frozen=True)
 class WorkingDpsd(TranscriptionOptions):
-    """Many images asked about once each, in rounds."""
+    """One query per image, in rounds."""
 
     version: ClassVar[int] = 5
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
@@ -86,9 +85,10 @@ class WorkingDpsd(TranscriptionOptions):
         CHILDREN,
         CHOICE,
         Departure(
-            "an answer is read by its likelihood under every class (`--method.reading printed`: the paper's target)",
-            "a step of gamma_s beta from the student's own output is lost in Adam's steps, whose size does not depend "
-            "on it",
+            "the student learns from the likelihood of each response under every class (`--method.reading printed`: "
+            "the paper's target)",
+            "a target one step of gamma_s beta from the student's own output has no effect: Adam's step size does not "
+            "depend on that distance",
             worth=READING_WORTH,
         ),
         REPLAY,
@@ -96,17 +96,17 @@ class WorkingDpsd(TranscriptionOptions):
         ROUNDS,
         MANY_STEPS,
         Departure(
-            "all classes are candidates of a response and entries of a gradient (`--method.k 3`: the student's three, "
-            "or the three largest)",
-            "a class that is none of the student's three is answered by noise, so that it stays unknown; of a sure "
-            "teacher the entries left out tell as much as those kept",
+            "all classes are candidates of a response, and all entries of a gradient are kept (`--method.k 3`: the "
+            "student's three most probable classes, or the three largest entries)",
+            "a class outside the student's three gets a random response, so the student never learns it; a confident "
+            "teacher's omitted entries have as much information as the kept ones",
             worth=CANDIDATES_WORTH,
         ),
         FLAT_QUESTIONS,
         FEW_CLEAR_ANSWERS,
         Departure(
-            "data mode: plain distillation (Hinton et al., 2015) instead of Eq. 2's (`--method.loss dkd`)",
-            "eight times as much of the bounded gradient speaks of the other classes",
+            "data mode: plain distillation loss (Hinton et al., 2015), not Eq. 2's (`--method.loss dkd`)",
+            "Eq. 2 gives the classes other than the target eight times the weight in the bounded gradient",
             worth=PLAIN_LOSS_WORTH,
         ),
         JITTER,
@@ -123,24 +123,27 @@ class WorkingDpsd(TranscriptionOptions):
     mode: Literal["data", "label"] = "data"
     """Noisy gradients (data, Eq. 3) or randomised response (label, Algorithm 2)."""
     questions: Size[int] = 51_200
-    """b T, answers, one an image or one a copy; in data mode at most so many as the budget allows at `most_noise`."""
+    """b T, number of responses, one per image or copy; in data mode fewer if the budget does not allow as many at
+    `most_noise`."""
     k: int = 0
-    """Top-k of Eq. 3, candidates of Eq. 5; 0 = all classes. The paper's is 3 for MNIST, FMNIST and CIFAR10."""
+    """k, entries of a gradient (Eq. 3) or candidates of a response (Eq. 5); 0 = all classes. The paper's is 3 for
+    MNIST, FMNIST and CIFAR10."""
     beta: float = 0.0
-    """Normalisation bound beta of Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
+    """beta, bound on the norm of a gradient in Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on
+    ImageNet."""
     sigma: Solved[float] = 100.0
-    """Noise scale sigma of Eq. 3, over beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of Eq. 3, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
-    """Data mode: largest noise over the bound at which questions beyond the 256th are asked, which leaves few of them;
-    0 = any."""
+    """Data mode: largest noise, divided by the bound. If the budget needs more, there are fewer queries, at least 256;
+    0 = no limit."""
     loss: Literal["kd", "dkd"] = "kd"
-    """L_t: plain distillation, or decoupled (Eq. 2; Fig. 6)."""
+    """L_t, distillation loss: plain, or decoupled (Eq. 2; Fig. 6)."""
     bound: Literal["normalise", "clip"] = "normalise"
-    """Bound gradients by normalising (Eq. 3), or by clipping (Fig. 5)."""
+    """Bound gradients by normalising (Eq. 3) or clipping (Fig. 5)."""
     asked_at: Literal["flat", "student"] = "flat"
-    """The output at which Eq. 3's gradient is taken: all classes equally likely, or the student's."""
+    """Output at which Eq. 3's gradient is taken: all classes equally likely (flat), or the student's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -149,43 +152,45 @@ class WorkingDpsd(TranscriptionOptions):
         positive(self, "answer_epsilon")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse a budget that no noise meets, and an unknown prior, before anything is trained."""
+        """Refuse a budget that no noise can meet, or an unknown prior, before anything is trained."""
         Transcription.of(self, self.parameters(budget, dataset, classes).iterations)
         check_source(self.prior, dataset)
 
     def held_bytes(self, shape: tuple[int, int, int], classes: int, dataset: str, budget: Budget) -> int:
-        """Bytes of the images that the loop holds at its peak."""
+        """Return the peak memory of the loop's images, in bytes."""
         return Transcription.of(self, self.parameters(budget, dataset, classes).iterations).image_bytes(shape)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Rounds of questions and answers. Only `_answers` asks the teacher."""
+        """Run rounds of queries. Only `_query_teacher` queries the teacher."""
         parameters = self.parameters(budget, teacher.dataset, teacher.classes)
         mechanism, noise = self._mechanism(teacher.classes), ctx.privacy_noise("dpsd")
 
-        def ask(images: Tensor, ours: Tensor) -> Tensor:
-            return self._answers(images, ours, teacher.model, parameters, noise)
+        def query(images: Tensor, ours: Tensor) -> Tensor:
+            return self._query_teacher(images, ours, teacher.model, parameters, noise)
 
         doubtful = self.mode == "label" and more_often_wrong(parameters.answer_epsilon, parameters.k)
         training = Transcription.of(self, parameters.iterations, doubtful)
         source = image_source(self.prior, teacher, ctx)
-        phi_s, asked = training.train(teacher, student, source, ask, ctx, f"DPSD {self.mode} mode", self._loss)
+        phi_s, queried = training.train(teacher, student, source, query, ctx, f"DPSD {self.mode} mode", self._loss)
         return Release(
             student=phi_s,
             arch=student,
             ledger=mechanism.ledger(parameters),
             claim=mechanism.claim(parameters, budget.delta),
-            synthetic=asked[:60],
+            synthetic=queried[:N_SYNTHETIC],
             solved=parameters.solved(self.mode),
         )
 
     @torch.no_grad()
-    def _answers(
+    def _query_teacher(
         self, images: Tensor, ours: Tensor, phi_t: nn.Module, parameters: AnnotationParameters, noise: Source
     ) -> Tensor:
-        """(n, c) readings of the noisy answers to n questions. All that is ever learnt from the teacher.
+        """Return (n, c) readings of the noisy responses to n images, all that is used of the teacher.
+
+        A reading is a response's log-likelihood under every class, or with `reading printed` the paper's target.
 
         Args:
-            ours: (n, c) the student's logits.
+            ours: (n, c) logits of the student.
         """
         theirs = phi_t(images)
         if self.mode == "label":
@@ -203,18 +208,20 @@ class WorkingDpsd(TranscriptionOptions):
 
     @property
     def _loss(self) -> Loss:
-        """Of stored readings: their likelihood, or the cross-entropy to Eq. 6's target. To one-hot answers, whose
-        logarithms are 0 and minus infinity, the two are the same."""
+        """Loss on stored readings: likelihood, or cross-entropy to Eq. 6's target.
+
+        For printed responses of label mode, one-hot with logarithms 0 and minus infinity, the two are equal.
+        """
         return F.cross_entropy if self.reading == "printed" and self.mode == "data" else likelihood_loss
 
     def _bounded_gradient(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters) -> Tensor:
-        """Eq. 2 and the fraction of Eq. 3: (n, c) rows of norm at most beta, with k entries each."""
+        """Eq. 2 and the fraction of Eq. 3: return (n, c) gradients of norm at most beta, with k entries each."""
         l_t = kd_loss if self.loss == "kd" else partial(dkd_loss, weight=LAMBDA)
         g = keep_top_k(gradient_at_output(l_t, ours, theirs), parameters.k, "magnitude")
         return clip_rows(g, parameters.beta) if self.bound == "clip" else normalise_rows(g, parameters.beta, H)
 
     def parameters(self, budget: Budget, dataset: str, classes: int) -> AnnotationParameters:
-        """k, beta, the number of questions and, from the budget, sigma (or the randomised response's epsilon)."""
+        """Return k, beta, the number of queries, and sigma (or a response's epsilon) calibrated to the budget."""
         fields = AnnotationParameters(
             k=check_candidates(self.k or classes, dataset, classes),
             beta=self.beta or paper_beta(dataset, budget.epsilon),
@@ -228,21 +235,21 @@ class WorkingDpsd(TranscriptionOptions):
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:
-        # Every question is a batch of its own, so that their number may be any
+        # Each query is a batch of one image, so any number of queries is possible
         return AnnotationMechanism(self.mode, 1, classes)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One raw answer to one synthetic image, by the two teachers that are furthest apart: what an audit plays."""
+        """Build the audit's game: one response to one synthetic image, of the two teachers that differ most."""
         parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
 
         def step(images: Tensor, phi_s: nn.Module, phi_t: nn.Module, noise: Source) -> Tensor:
-            return self._answers(images, phi_s(images), phi_t, parameters, noise)
+            return self._query_teacher(images, phi_s(images), phi_t, parameters, noise)
 
-        if self.mode == "label":  # likelihoods, as the logarithm of one may be minus infinity
-            return response_game(lambda *given: step(*given).exp(), mechanism, parameters, budget.delta)
+        if self.mode == "label":  # likelihoods, because log-likelihoods may be minus infinity
+            return response_game(lambda *inputs: step(*inputs).exp(), mechanism, parameters, budget.delta)
         return gradient_game(step, mechanism, parameters, budget.delta, flat=self.asked_at == "flat")
 
 
 def _response(ours: Tensor, theirs: Tensor, k: int, epsilon: float, noise: Source) -> Tensor:
-    """(n,) randomised responses on the teacher's classes, over the student's k most probable ones."""
+    """Return (n,) randomised responses for the teacher's classes, over the student's k most probable classes."""
     return randomised_response(theirs.argmax(1), ours.topk(k, 1).indices, epsilon, noise)

@@ -1,11 +1,10 @@
-"""FedDPSD as it learns: the clients asked about images of a data-free prior that evolve, answers read by likelihood.
+"""FedDPSD as it learns: clients' noisy responses to images of a data-free prior, read by likelihood.
 
-What is asked of the clients, the bound, the noise and the theorems are those of `fed_dpsd.py`; see there for the paper
-and for what is proved. What is asked and how the student learns is `bench/distillation/transcription/loop.py`:
-post-processing of the answers.
+Queries, bound, noise and theorems are those of `fed_dpsd.py`; see there for the paper and its privacy.
+`bench/distillation/transcription/loop.py` chooses the queries and trains the student: post-processing of the responses.
 
-Differs from the paper: as `fed_dpsd.py` says, and by the `departures` below. Clients are small networks (`shard-cnn`)
-of 600 steps, where the printed variant's are of 3000; the paper gives neither.
+Differs from the paper: as `fed_dpsd.py`, and by the `departures` below. Clients are small networks (`shard-cnn`) of 600
+training steps, those of the printed variant have 3000; the paper gives neither.
 """
 
 from __future__ import annotations
@@ -63,22 +62,20 @@ from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import normalise_rows, randomised_response
 from bench.privacy.noise import Source
 from bench.validate import at_least, positive
-from methods.fed_dpsd.clients import NoiseBy, federated_game, noisy_mean, shards, sigma_of_mean
+from methods.fed_dpsd.fed_dpsd import N_SYNTHETIC, H, NoiseBy, client_shards, federated_game, noisy_mean, sigma_of_mean
 
-H = 1e-4
-"""Stability constant of line 26."""
 GAMMA = 0.1
-"""gamma_s, the step of the paper's target."""
+"""gamma_s, the step of the paper's target; as in the printed variant."""
 WRONG = 0.2
-"""Label mode: how often a client's own class is taken to say nothing of the clients' common one."""
+"""Label mode: assumed probability that a client's class is independent of the clients' common class."""
 SPREAD = 0.3
-"""Data mode: standard deviation over beta, in each entry, by which the clients' mean gradient is taken to differ from
-one that all agree on."""
+"""Data mode: assumed standard deviation of the clients' mean gradient around a common gradient, in each entry, divided
+by beta."""
 
 
 @dataclass(frozen=True)
 class WorkingFedDpsd(TranscriptionOptions):
-    """Many images asked about once each, in rounds."""
+    """One query per image, in rounds."""
 
     version: ClassVar[int] = 4
     reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"
@@ -93,9 +90,10 @@ class WorkingFedDpsd(TranscriptionOptions):
         CHILDREN,
         CHOICE,
         Departure(
-            "an answer is read by its likelihood under every class (`--method.reading printed`: the paper's target)",
-            "clients that hold few images of a class are often wrong; all their answers together are read by a law "
-            "that allows for that",
+            "the student learns from the likelihood of each response under every class (`--method.reading printed`: "
+            "the paper's target)",
+            "clients that have few images of a class are often wrong; the joint likelihood of their responses models "
+            "that",
             worth=READING_WORTH,
         ),
         REPLAY,
@@ -103,14 +101,14 @@ class WorkingFedDpsd(TranscriptionOptions):
         ROUNDS,
         MANY_STEPS,
         Departure(
-            "label mode: all classes are candidates (`--method.k 3`: the student's three)",
-            "a class that is none of the student's three is answered by noise, so that it stays unknown",
+            "label mode: all classes are candidates (`--method.k 3`: the student's three most probable classes)",
+            "a class outside the student's three gets a random response, so the student never learns it",
             worth=CANDIDATES_WORTH,
         ),
         FEW_CLEAR_ANSWERS,
         Departure(
-            "plain distillation instead of DPSD's decoupled loss",
-            "eight times as much of the bounded gradient speaks of the other classes",
+            "plain distillation loss, not DPSD's decoupled loss",
+            "the decoupled loss gives the classes other than the target eight times the weight in the bounded gradient",
             worth=PLAIN_LOSS_WORTH,
         ),
         JITTER,
@@ -124,31 +122,31 @@ class WorkingFedDpsd(TranscriptionOptions):
     }
 
     mode: Literal["data", "label"] = "data"
-    """The switch s: noisy gradients (data), or randomised responses (label)."""
+    """The switch s: noisy gradients (data) or randomised responses (label)."""
     clients: Size[int] = 5
-    """m."""
+    """m, number of clients."""
     alpha: float = 0.5
-    """Concentration of the Dirichlet shares in which the clients hold each class; 1e6 = equal ones (IID)."""
+    """Concentration of the Dirichlet distribution of each class over the clients; 1e6 = equal shares (IID)."""
     client_nets: Size[str] = "shard-cnn"
-    """Networks of the clients' teachers, separated by commas and taken in turn."""
+    """Networks of the clients' teachers, separated by commas; with several, they alternate."""
     client_steps: Size[int] = 600
     """Training steps of a client's teacher."""
     noise_by: NoiseBy = "server"
-    """Data mode: noise added once by the server (as printed), or by every client."""
+    """Data mode: add noise once at the server (as printed), or at every client."""
     questions: Size[int] = 51_200
-    """b T, answers, one an image or one a copy; in data mode at most so many as the budget allows at `most_noise`
-    on the clients' mean."""
+    """b T, number of responses, one per image or copy; in data mode fewer if the budget does not allow as many at
+    `most_noise`."""
     k: int = 0
-    """Candidates of a randomised response, the student's most probable classes; 0 = all classes."""
+    """k, candidates of a randomised response, the student's most probable classes; 0 = all classes."""
     beta: float = 0.0
-    """Normalisation bound; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
+    """beta, bound on the norm of a gradient; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
     sigma: Solved[float] = 100.0
-    """Noise scale sigma, over beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
-    """Data mode: largest noise over the bound at which questions beyond the 256th are asked, which leaves few of them;
-    0 = any."""
+    """Data mode: largest noise of the clients' mean, divided by the bound. If the budget needs more, there are fewer
+    queries, at least 256; 0 = no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -157,47 +155,49 @@ class WorkingFedDpsd(TranscriptionOptions):
         positive(self, "alpha", "answer_epsilon")
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
-        """The clients' teachers."""
-        return shards(self.clients, self.client_nets, self.alpha, self.client_steps)
+        """Describe the clients' teachers."""
+        return client_shards(self.clients, self.client_nets, self.alpha, self.client_steps)
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse a budget that no noise meets, and an unknown prior, before anything is trained."""
+        """Refuse a budget that no noise can meet, or an unknown prior, before anything is trained."""
         Transcription.of(self, self.parameters(budget, dataset, classes).iterations)
         check_source(self.prior, dataset)
 
     def held_bytes(self, shape: tuple[int, int, int], classes: int, dataset: str, budget: Budget) -> int:
-        """Bytes of the images that the loop holds at its peak."""
+        """Return the peak memory of the loop's images, in bytes."""
         return Transcription.of(self, self.parameters(budget, dataset, classes).iterations).image_bytes(shape)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Rounds of questions and answers. Only `_answers` asks the clients."""
+        """Run rounds of queries. Only `_query_clients` queries the clients."""
         clients, parameters = teacher.members(), self.parameters(budget, teacher.dataset, teacher.classes)
         mechanism, noise = self._mechanism(teacher.classes), ctx.privacy_noise("fed-dpsd")
 
-        def ask(images: Tensor, ours: Tensor) -> Tensor:
-            return self._answers(images, ours, clients, parameters, noise)
+        def query(images: Tensor, ours: Tensor) -> Tensor:
+            return self._query_clients(images, ours, clients, parameters, noise)
 
         doubtful = self.mode == "label" and more_often_wrong(parameters.answer_epsilon, parameters.k)
         training = Transcription.of(self, parameters.iterations, doubtful)
         source = image_source(self.prior, teacher, ctx)
-        phi_s, asked = training.train(teacher, student, source, ask, ctx, f"FedDPSD {self.mode} mode", self._loss)
+        phi_s, queried = training.train(teacher, student, source, query, ctx, f"FedDPSD {self.mode} mode", self._loss)
         return Release(
             student=phi_s,
             arch=student,
             ledger=mechanism.ledger(parameters),
             claim=mechanism.claim(parameters, budget.delta),
-            synthetic=asked[:60],
+            synthetic=queried[:N_SYNTHETIC],
             solved=parameters.solved(self.mode),
         )
 
     @torch.no_grad()
-    def _answers(
+    def _query_clients(
         self, images: Tensor, ours: Tensor, clients: Ensemble, parameters: AnnotationParameters, noise: Source
     ) -> Tensor:
-        """(n, c) readings of the noisy answers to n questions. All that is ever learnt from the clients.
+        """Return (n, c) readings of the noisy responses to n images, all that is used of the clients.
+
+        A reading is a response's log-likelihood under every class, or with `reading printed` the paper's target.
 
         Args:
-            ours: (n, c) the student's logits.
+            ours: (n, c) logits of the student.
         """
         if self.mode == "label":
             return self._responses(ours, clients(images), parameters, noise)
@@ -211,7 +211,7 @@ class WorkingFedDpsd(TranscriptionOptions):
         )
 
     def _responses(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, noise: Source) -> Tensor:
-        """Label mode's readings: of each client's own response, all of them together."""
+        """Label mode: return the joint (n, c) reading of the clients' randomised responses."""
         epsilon, classes = parameters.answer_epsilon, ours.shape[1]
         answers = [_response(ours, each, parameters.k, epsilon, noise) for each in theirs]
         if self.reading == "printed":
@@ -222,13 +222,14 @@ class WorkingFedDpsd(TranscriptionOptions):
 
     @property
     def _loss(self) -> Loss:
+        """Loss on stored readings: likelihood, or cross-entropy to the paper's target."""
         return F.cross_entropy if self.reading == "printed" else likelihood_loss
 
     def parameters(self, budget: Budget, dataset: str, classes: int) -> AnnotationParameters:
-        """k, beta, the number of questions and, from the budget, sigma (or the randomised response's epsilon)."""
-        usual = paper_k(dataset, classes) if self.mode == "data" else classes
+        """Return k, beta, the number of queries, and sigma (or a response's epsilon) calibrated to the budget."""
+        default_k = paper_k(dataset, classes) if self.mode == "data" else classes
         fields = AnnotationParameters(
-            k=check_candidates(self.k or usual, dataset, classes),
+            k=check_candidates(self.k or default_k, dataset, classes),
             beta=self.beta or paper_beta(dataset, budget.epsilon),
             sigma=self.sigma,
             answer_epsilon=self.answer_epsilon,
@@ -236,29 +237,29 @@ class WorkingFedDpsd(TranscriptionOptions):
         )
         mechanism = self._mechanism(classes)
         if self.mode == "data":
-            readable = self.most_noise / sigma_of_mean(1.0, self.clients, self.noise_by)
-            fields = few_enough(mechanism, fields, budget, readable)
+            most_noise = self.most_noise / sigma_of_mean(1.0, self.clients, self.noise_by)
+            fields = few_enough(mechanism, fields, budget, most_noise)
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:
-        # Every question is a batch of its own, so that their number may be any
+        # Each query is a batch of one image, so any number of queries is possible
         return AnnotationMechanism(self.mode, 1, classes, clients=self.clients)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
-        """One client's raw answer to one image, by the two teachers that are furthest apart: what an audit plays."""
+        """Build the audit's game: one client's response to one image, of the two teachers that differ most."""
         parameters, mechanism = self.parameters(budget, dataset, classes), self._mechanism(classes)
 
         def step(images: Tensor, phi_s: nn.Module, clients: Any, noise: Source) -> Tensor:
-            return self._answers(images, phi_s(images), clients, parameters, noise)
+            return self._query_clients(images, phi_s(images), clients, parameters, noise)
 
         return federated_game(step, mechanism, parameters, budget.delta, self.noise_by)
 
 
 def _bounded_gradient(ours: Tensor, theirs: Tensor, bound: float) -> Tensor:
-    """Lines 23 to 27, of plain distillation: (b, c) rows of norm at most beta."""
+    """Lines 23 to 27 for the plain distillation loss: return (b, c) gradients of norm at most beta."""
     return normalise_rows(gradient_at_output(kd_loss, ours, theirs), bound, H)
 
 
 def _response(ours: Tensor, theirs: Tensor, k: int, epsilon: float, noise: Source) -> Tensor:
-    """Lines 29 to 33: (b,) randomised responses on a client's classes, over the student's k most probable ones."""
+    """Lines 29 to 33: return (b,) randomised responses of one client, over the student's k most probable classes."""
     return randomised_response(theirs.argmax(1), ours.topk(k, 1).indices, epsilon, noise)

@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from inversion_made import Quadrants
 from torch import Tensor, nn
 
 from attacks.ami import ami, decoder
 from attacks.ami.ami import Ami, encode
 from attacks.ami.decoder import Decoder, build_decoder, decode, train_decoder
-from bench import config
 from bench.api import AccessDenied, AttackResult, Target
-from bench.errors import BenchError
 from bench.testing import context, toy_images
 
 SHAPE = (1, 16, 16)
@@ -22,47 +21,9 @@ AUX = toy_images(64, 1)
 VICTIMS = toy_images(6, 2)
 
 
-class Quadrants(nn.Module):
-    """Four classes: which quadrant is bright."""
-
-    def __init__(self, slope: float = 8.0) -> None:
-        super().__init__()
-        self.slope = slope
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.slope * nn.functional.avg_pool2d(x, 8).flatten(1)
-
-
 def attack(seed: int = 0, victims: Tensor = VICTIMS, aux: Tensor = AUX, **changes: Any) -> tuple[AttackResult, Target]:
     target = Target(Quadrants(), "scores", SHAPE, 4, victims)
     return Ami(**{**TINY, **changes}).run(target, aux, context(seed)), target
-
-
-def test_defaults_are_the_papers() -> None:
-    paper = Ami()
-    assert (paper.shift, paper.floor, paper.epochs, paper.decoder_batch) == (50, -1000, 100, 128)
-    assert (paper.lr, paper.width, paper.truncate, paper.draws, paper.max_steps) == (2e-4, 128, 0, 1, 0)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"), [("truncate", "-1"), ("holdout", "0.6"), ("epochs", "0"), ("lr", "0"), ("floor", "0")]
-)
-def test_refuses_impossible_options(name: str, text: str) -> None:
-    with pytest.raises(BenchError, match=name):
-        config.configure(Ami, "paper", {name: text}, "attack", "printed")
-
-
-@pytest.mark.parametrize(
-    ("shape", "classes", "aux", "reason"),
-    [
-        ((1, 30, 30), 10, 99, "30x30"),
-        ((1, 16, 16), 10, 15, "at least 16"),
-        ((1, 16, 16), 2, 99, "truncate is 3"),
-    ],
-)
-def test_says_why_it_does_not_apply(shape: tuple[int, int, int], classes: int, aux: int, reason: str) -> None:
-    assert reason in (Ami(truncate=3).skip_reason(shape, classes, aux) or "")
-    assert Ami(truncate=3).skip_reason((1, 16, 16), 10, 16) is None
 
 
 def test_encoding_by_hand() -> None:
@@ -78,7 +39,7 @@ def test_encoding_by_hand() -> None:
     assert one.tolist() == [[0.0, 0.0, 0.0]]
 
 
-def test_encoding_undoes_softmax_up_to_a_constant_and_is_never_negative() -> None:
+def test_encode_inverts_softmax_up_to_a_constant() -> None:
     logits = 30 * torch.randn(200, 10, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     encoded = encode(logits.softmax(1), 10, -1000.0, 50.0)
     assert encoded.min() >= 0
@@ -99,7 +60,7 @@ def test_encoding_undoes_softmax_up_to_a_constant_and_is_never_negative() -> Non
         ((3, 64, 64), [32, 16, 8, 4, 3]),
     ],
 )
-def test_decoder_makes_images_of_every_size(shape: tuple[int, int, int], channels: list[int]) -> None:
+def test_decoder_supports_all_sizes(shape: tuple[int, int, int], channels: list[int]) -> None:
     decoder = Decoder(10, shape, 4)
     grown = [layer.out_channels for layer in decoder.modules() if isinstance(layer, nn.ConvTranspose2d)]
     assert grown == channels
@@ -107,7 +68,7 @@ def test_decoder_makes_images_of_every_size(shape: tuple[int, int, int], channel
     assert images.shape == (3, *shape) and images.min() >= 0 and images.max() <= 1
 
 
-def test_decoder_weights_depend_on_the_seed_alone() -> None:
+def test_build_decoder_depends_only_on_the_seed() -> None:
     torch.manual_seed(0)
     first, state = build_decoder(4, SHAPE, 4, 7), torch.get_rng_state()
     torch.rand(3)
@@ -132,7 +93,7 @@ def train(decoder: nn.Module, held: tuple[Tensor, Tensor], epochs: int, seed: in
     )
 
 
-def test_the_best_epoch_on_the_held_out_images_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_train_decoder_keeps_the_best_held_out_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A much too large step size makes the errors jump; the kept state is a clone of the one with the smallest
     error."""
     errors: list[float] = []
@@ -164,7 +125,7 @@ class Shade(nn.Module):
         return self.shade.expand(len(vectors), *SHAPE)
 
 
-def test_the_step_size_never_recovers_from_a_large_gradient() -> None:
+def test_train_decoder_uses_amsgrad() -> None:
     """Adam with AMSGrad by hand: the gradient is largest at first, and steps stay divided by that."""
     images = torch.full((4, *SHAPE), 0.5, dtype=torch.float64)
     shade = mean = square = largest = 0.0
@@ -181,7 +142,7 @@ def test_the_step_size_never_recovers_from_a_large_gradient() -> None:
     assert decoder.shade.item() == pytest.approx(shade, abs=1e-9)
 
 
-def test_without_held_out_images_the_last_epoch_is_kept() -> None:
+def test_train_decoder_without_held_out_images_keeps_last() -> None:
     none = (torch.zeros(0, 4), torch.zeros(0, *SHAPE))
     one, two = build_decoder(4, SHAPE, 4, 0), build_decoder(4, SHAPE, 4, 0)
     train(one, none, 3)
@@ -189,13 +150,13 @@ def test_without_held_out_images_the_last_epoch_is_kept() -> None:
     assert not torch.equal(next(one.parameters()), next(two.parameters()))
 
 
-def test_decoding_does_not_depend_on_who_else_is_decoded() -> None:
+def test_decode_is_independent_per_vector() -> None:
     decoder = build_decoder(4, SHAPE, 4, 0).eval()
     vectors = torch.rand(5, 4)
     torch.testing.assert_close(decode(decoder, vectors[2:3]), decode(decoder, vectors)[2:3])
 
 
-def test_what_it_brings_back_and_what_it_asks() -> None:
+def test_attack_reconstructs_every_victim_per_draw() -> None:
     found, target = attack(draws=2)
     assert found.images.shape == (12, *SHAPE) and found.images.dtype == torch.float32
     assert not found.images.requires_grad
@@ -207,20 +168,20 @@ def test_what_it_brings_back_and_what_it_asks() -> None:
     assert not torch.equal(found.images[:6], found.images[6:])
 
 
-def test_the_attack_sees_the_answers_and_not_the_victims() -> None:
+def test_attack_uses_responses_not_victims() -> None:
     """Other victims with the same answers: the quadrants of each image are turned about, their means stay."""
     turned = VICTIMS.view(-1, 1, 2, 8, 2, 8).flip(3, 5).reshape(VICTIMS.shape)
     assert not torch.equal(turned, VICTIMS)
     torch.testing.assert_close(attack(victims=turned)[0].images, attack()[0].images, rtol=0, atol=1e-4)
 
 
-def test_nothing_is_learnt_from_the_victims_answers() -> None:
+def test_attack_does_not_train_on_victims_responses() -> None:
     """The decoder does not depend on the other victims: no epoch is selected on them."""
     others = torch.cat([VICTIMS[:2], torch.rand(20, *SHAPE)])
     torch.testing.assert_close(attack(victims=others)[0].images[:2], attack()[0].images[:2], rtol=0, atol=1e-5)
 
 
-def test_truncation_hides_the_small_confidences() -> None:
+def test_truncation_removes_small_confidences() -> None:
     """With k = 1 two victims that differ in small confidences only look the same."""
     base = VICTIMS[:1].expand(2, -1, -1, -1).clone()
     base[1, 0, 8:, 8:] += 0.1
@@ -244,12 +205,7 @@ def test_decoder_learns_to_invert() -> None:
     assert rolled > 4 * error
 
 
-def test_seeds_repeat_and_differ() -> None:
-    one, same, other = (attack(seed)[0].images for seed in (0, 0, 1))
-    assert torch.equal(one, same) and not torch.equal(one, other)
-
-
-def test_passes_over_the_images() -> None:
+def test_passes_respect_max_steps() -> None:
     assert Ami().passes(60_000) == 100
     limited = Ami(epochs=50, max_steps=2000, decoder_batch=32)
     assert [limited.passes(used) for used in (215, 9000, 9001, 10**6)] == [50, 7, 7, 1]
@@ -257,7 +213,7 @@ def test_passes_over_the_images() -> None:
 
 
 @pytest.mark.parametrize(("share", "held"), [(0.0, 0), (0.1, 7), (0.5, 32)])
-def test_how_many_images_are_held_out(share: float, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_holdout_splits_the_auxiliary_images(share: float, held: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[tuple[int, int]] = []
 
     def spy(decoder: nn.Module, pairs: Any, held_out: Any, **rest: Any) -> None:
@@ -274,12 +230,8 @@ def test_how_many_images_are_held_out(share: float, held: int, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "make",
-    [
-        lambda: Target(Quadrants(), "scores", SHAPE, 4),
-        lambda: Target(Quadrants(), "label", SHAPE, 4, VICTIMS),
-    ],
+    "make", [lambda: Target(Quadrants(), "scores", SHAPE, 4), lambda: Target(Quadrants(), "label", SHAPE, 4, VICTIMS)]
 )
-def test_needs_scores_and_victims(make: Callable[[], Target]) -> None:
+def test_attack_without_scores_or_victims_is_denied(make: Callable[[], Target]) -> None:
     with pytest.raises(AccessDenied):
         Ami(**TINY).run(make(), AUX, context())

@@ -11,9 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from attacks.brep_mi import BrepMi, on_sphere, repulsion
-from bench import config
 from bench.api import Context, Target
-from bench.errors import BenchError
 from bench.testing import context
 
 SHAPE = (1, 8, 8)
@@ -104,21 +102,6 @@ def half_space(z: Tensor) -> Tensor:
 START = torch.tensor([[0.2, 0.0, 0.0, 0.0, 0.0, 0.0]])
 
 
-def test_defaults_are_the_papers() -> None:
-    paper = BrepMi()
-    assert (paper.sphere_points, paper.radius, paper.growth, paper.inside) == (32, 2, 1.3, 0.875)
-    assert (paper.max_step, paper.latent_clip, paper.patience, paper.start_batch) == (3, 1.5, 1000, 256)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("growth", "1"), ("radius", "0"), ("inside", "1"), ("query_cap", "32"), ("start_cap", "255"), ("patience", "0")],
-)
-def test_refuses_impossible_options(name: str, text: str) -> None:
-    with pytest.raises(BenchError, match=f"{name} is"):
-        config.configure(BrepMi, "paper", {name: text}, "attack", "printed")
-
-
 def test_repulsion_by_hand() -> None:
     u = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [0.6, 0.8], [-1.0, 0.0]]])
     agree = torch.tensor([[True, False, False, True]])
@@ -126,14 +109,14 @@ def test_repulsion_by_hand() -> None:
     assert not repulsion(u, torch.ones_like(agree)).any()
 
 
-def test_directions_are_uniform_on_the_unit_sphere() -> None:
+def test_on_sphere_is_uniform() -> None:
     u = on_sphere(torch.randn(20_000, 3, generator=torch.Generator().manual_seed(0)))
     torch.testing.assert_close(u.norm(dim=1), torch.ones(20_000))
     assert u.mean(0).abs().max() < 0.02
     torch.testing.assert_close(u.T @ u / 20_000, torch.eye(3) / 3, atol=0.01, rtol=0)
 
 
-def test_rejected_steps_are_counted_by_the_cap_and_by_patience() -> None:
+def test_search_counts_rejected_steps() -> None:
     capped = Asked(never)
     assert torch.equal(search(capped, START, query_cap=100, patience=10**6), START)
     assert capped.queries == 99, "11 steps of 8 points and one rejected z' each; another would pass 100"
@@ -142,7 +125,7 @@ def test_rejected_steps_are_counted_by_the_cap_and_by_patience() -> None:
     assert patient.queries == 7 * 9
 
 
-def test_radius_grows_by_its_factor_until_the_sphere_is_wider_than_the_clamp() -> None:
+def test_search_radius_grows_up_to_the_diagonal() -> None:
     ask = Asked(always)
     assert torch.equal(search(ask, START, query_cap=10**6), START)
     radii = [float((z - START).norm(dim=-1).mean()) for z in ask.calls]
@@ -151,7 +134,7 @@ def test_radius_grows_by_its_factor_until_the_sphere_is_wider_than_the_clamp() -
 
 
 @pytest.mark.parametrize(("agreeing", "grows"), [(7, False), (8, True)])
-def test_radius_grows_only_above_seven_eighths(agreeing: int, grows: bool) -> None:
+def test_search_radius_grows_above_seven_eighths(agreeing: int, grows: bool) -> None:
     def answer(z: Tensor) -> Tensor:
         return never(z) if z.ndim == 2 else (torch.arange(8) < agreeing).long().expand(len(z), 8)
 
@@ -163,7 +146,7 @@ def test_radius_grows_only_above_seven_eighths(agreeing: int, grows: bool) -> No
 
 
 @pytest.mark.parametrize(("radius", "step"), [(30.0, 3.0), (9.0, 3.0), (6.0, 2.0), (1.5, 0.5)])
-def test_first_step_by_hand(radius: float, step: float) -> None:
+def test_search_first_step_by_hand(radius: float, step: float) -> None:
     """A third of the radius, but at most 3, against the mean of the directions that leave the class."""
     ask = Asked(half_space)
     search(ask, START, patience=1, radius=radius, latent_clip=10.0)
@@ -174,20 +157,20 @@ def test_first_step_by_hand(radius: float, step: float) -> None:
     assert float((moved - START).norm()) > 0.1 * step
 
 
-def test_steps_are_clamped() -> None:
+def test_search_clamps_steps() -> None:
     clamped = Asked(half_space)
     search(clamped, START, radius=8.0, patience=20, query_cap=10**4, latent_clip=0.25)
     assert max(float(z.abs().max()) for z in clamped.calls if z.ndim == 2) == 0.25
 
 
-def test_search_walks_away_from_the_boundary_and_never_crosses_it() -> None:
+def test_search_moves_away_from_the_boundary() -> None:
     ask = Asked(half_space)
     found = search(ask, START.repeat(20, 1), radius=0.5, patience=30, query_cap=10**5)
     assert (found[:, 0] > 0.5).all()
     assert max(z.shape[0] for z in ask.calls) == 20 and min(z.shape[0] for z in ask.calls) < 20
 
 
-def test_result_is_the_point_of_the_last_growth() -> None:
+def test_search_returns_the_point_of_the_last_growth() -> None:
     def answer(z: Tensor) -> Tensor:
         first = len(ask.calls) == 1
         return always(z) if first or z.ndim == 2 else never(z)
@@ -198,13 +181,13 @@ def test_result_is_the_point_of_the_last_growth() -> None:
     assert torch.equal(found, START)
 
 
-def test_without_growth_the_result_is_where_the_search_ended() -> None:
+def test_search_without_growth_returns_the_last_point() -> None:
     ask = Asked(lambda z: always(z) if z.ndim == 2 else never(z))
     found = search(ask, START, patience=4)
     assert torch.equal(found, ask.calls[-1]) and not torch.equal(found, START)
 
 
-def test_searches_do_not_affect_each_other() -> None:
+def test_search_rows_are_independent() -> None:
     z = START.repeat(4, 1)
     together = search(Asked(half_space), z, radius=0.5)
     only = torch.tensor([False, True, False, True])
@@ -212,7 +195,7 @@ def test_searches_do_not_affect_each_other() -> None:
     assert torch.equal(alone[only], together[only]) and torch.equal(alone[~only], z[~only])
 
 
-def test_starts_are_of_their_class_and_used_in_turn() -> None:
+def test_starts_have_their_class_and_repeat_in_order() -> None:
     def answer(z: Tensor) -> Tensor:
         return torch.where(z[..., 0] > 1.45, 3, (z[..., 1] > 0).long())
 
@@ -227,7 +210,7 @@ def test_starts_are_of_their_class_and_used_in_turn() -> None:
     assert len(z[2].unique(dim=0)) > 6 and not torch.equal(z[2], z[4])
 
 
-def test_starts_stop_when_every_class_has_enough_or_at_the_cap() -> None:
+def test_starts_end_when_complete_or_at_the_cap() -> None:
     enough = Asked(half_space)
     BrepMi(**TINY)._starts(0, 2, enough, context())
     assert enough.queries in (16, 32)
@@ -237,7 +220,7 @@ def test_starts_stop_when_every_class_has_enough_or_at_the_cap() -> None:
 
 
 @pytest.mark.usefixtures("stub")
-def test_classes_without_a_start_get_random_images_and_it_is_said() -> None:
+def test_class_without_start_gets_random_images() -> None:
     stages: list[str] = []
 
     @contextmanager
@@ -255,7 +238,7 @@ def test_classes_without_a_start_get_random_images_and_it_is_said() -> None:
 
 
 @pytest.mark.usefixtures("stub")
-def test_what_it_brings_back_within_its_queries() -> None:
+def test_attack_reconstructs_all_cells_within_its_queries() -> None:
     result, target = run(Signs(), radius=0.5)
     assert result.images.shape == (24, *SHAPE) and result.images.dtype == torch.float32
     assert (result.draws * 4 + result.targets).bincount().tolist() == [3] * 8
@@ -275,7 +258,7 @@ def test_result_does_not_depend_on_the_attack_batch(batch: int) -> None:
 
 
 @pytest.mark.usefixtures("stub")
-def test_search_goes_deeper_into_the_class_than_its_start() -> None:
+def test_search_moves_deeper_into_the_class() -> None:
     def depth(**changes: Any) -> Tensor:
         result = run(Signs(), radius=0.3, images_per_class=8, start_cap=640, **changes)[0]
         return (result.images.flatten(1)[:, :2] - 0.5).abs().amin(1)

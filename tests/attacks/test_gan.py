@@ -37,7 +37,7 @@ def test_losses_by_hand() -> None:
     assert generator_loss(fake) == pytest.approx(0.5)
 
 
-def test_penalty_of_a_linear_critic_is_its_norm_less_one_squared() -> None:
+def test_gradient_penalty_of_linear_critic_by_hand() -> None:
     critic = nn.Sequential(nn.Flatten(), nn.Linear(4, 1), nn.Flatten(0))
     weight = torch.tensor([[1.0, -2.0, 4.0, 2.0]])
     critic[1].weight = nn.Parameter(weight.clone())
@@ -47,7 +47,7 @@ def test_penalty_of_a_linear_critic_is_its_norm_less_one_squared() -> None:
     torch.testing.assert_close(critic[1].weight.grad, 2 * (5 - 1) * weight / 5)
 
 
-def test_penalty_takes_the_norm_of_each_image_at_its_own_point() -> None:
+def test_gradient_penalty_uses_each_images_own_point() -> None:
     """D(x) = |x|^2 / 2 has gradient x, so the penalty reads the points themselves."""
 
     class Square(nn.Module):
@@ -62,7 +62,7 @@ def test_penalty_takes_the_norm_of_each_image_at_its_own_point() -> None:
     assert gradient_penalty(Square(), real, fake, alpha).item() == pytest.approx(expected)
 
 
-def test_steps_are_critic_updates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_steps_are_critic_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[float] = []
     original = wasserstein.descend
 
@@ -84,7 +84,7 @@ def test_steps_are_critic_updates(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not generator.training and not critic.training
 
 
-def test_training_depends_on_its_generator_only() -> None:
+def test_training_depends_only_on_its_random_generator() -> None:
     aux = torch.rand(20, *SHAPE)
     torch.manual_seed(1)
     one = train(aux)
@@ -96,12 +96,12 @@ def test_training_depends_on_its_generator_only() -> None:
     assert not torch.equal(one["generator.start.0.weight"], other["generator.start.0.weight"])
 
 
-def test_an_aux_set_smaller_than_the_batch_is_used_whole() -> None:
+def test_training_with_few_images_uses_all() -> None:
     assert all(value.isfinite().all() for value in train(torch.rand(3, *SHAPE), batch=64).values())
 
 
 @pytest.mark.thorough
-def test_generator_learns_what_the_images_look_like() -> None:
+def test_training_learns_the_image_distribution() -> None:
     aux = torch.zeros(32, *SHAPE)
     aux[..., :4] = 0.9
     generator, critic = build_gan(SHAPE, 5, 4, 1, CPU)
@@ -136,7 +136,7 @@ class Indifferent(nn.Module):
 
 
 @pytest.mark.parametrize(("weight", "moved"), [(1.0, 0.01), (-1.0, -0.01), (None, 0.0)])
-def test_the_generator_is_rewarded_for_diversity(weight: float | None, moved: float) -> None:
+def test_training_with_diversity_reward_by_hand(weight: float | None, moved: float) -> None:
     def distance(z: Tensor, other: Tensor, images: Tensor, others: Tensor) -> Tensor:
         assert weight is not None and not torch.equal(z, other)
         torch.testing.assert_close(images - others, 0.1 * (z - other).view(-1, 1, 2, 2))
@@ -150,14 +150,14 @@ def test_the_generator_is_rewarded_for_diversity(weight: float | None, moved: fl
     assert generator.scale.item() - 0.1 == pytest.approx(moved, abs=1e-5)
 
 
-def test_batches_are_shuffled_passes() -> None:
+def test_shuffled_batches_are_passes_over_the_rows() -> None:
     batches = shuffled_batches(10, 3, torch.Generator().manual_seed(0))
     first, second = (torch.cat([next(batches) for _ in range(3)]) for _ in range(2))
     assert len(set(first.tolist())) == len(set(second.tolist())) == 9
     assert first.tolist() != second.tolist()
 
 
-def test_networks_are_built_from_the_seed_alone() -> None:
+def test_build_gan_depends_only_on_the_seed() -> None:
     torch.manual_seed(5)
     state = torch.random.get_rng_state()
     one, same, other = (pack(g=build_gan(SHAPE, 5, 4, seed, CPU)[0]) for seed in (1, 1, 2))
@@ -181,7 +181,7 @@ def test_pack_and_unpack() -> None:
         unpack(state, generator=again)
 
 
-def test_fingerprint_reads_the_pixels() -> None:
+def test_fingerprint_depends_on_pixels_and_shape() -> None:
     pixels = torch.randint(256, (5, *SHAPE), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     images = pixels.float() / 255
     assert fingerprint(images) == fingerprint(pixels.float() * (1 / 255))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from attacks.label_only import LabelOnly, translations
-from attacks.quantile import MEAN_LOG_CHI_SQUARE, Quantile, fitted, margin
+from attacks.quantile import MEAN_LOG_CHI_SQUARE, Quantile, margin, ridge_predictions
 from bench.api import AttackerKnowledge, Reference, Target
 from bench.metrics.membership import auc_interval, gap_auc
 from bench.testing import context
@@ -45,7 +45,7 @@ class Remembers(nn.Module):
 
 
 @pytest.mark.parametrize("d", [1, 2, 3])
-def test_translations_are_all_different_and_4d_at_each_distance(d: int) -> None:
+def test_translations_are_4d_at_each_distance(d: int) -> None:
     image = torch.zeros(1, 1, 9, 9)
     image[0, 0, 4, 4] = 1
     found = torch.stack(list(translations(image, d))).flatten(1)
@@ -53,19 +53,19 @@ def test_translations_are_all_different_and_4d_at_each_distance(d: int) -> None:
     assert bool((found.sum(1) == 1).all())
 
 
-def test_a_translation_repeats_edges() -> None:
+def test_translations_repeat_edges() -> None:
     image = torch.tensor([[1.0, 2], [3, 4]]).view(1, 1, 2, 2)
     found = [x.reshape(4).tolist() for x in translations(image, 1)]
     assert found == [[1, 2, 1, 2], [1, 1, 3, 3], [2, 2, 4, 4], [3, 4, 3, 4]]
 
 
-def test_a_constant_classifier_gives_its_gap_and_counts_41_questions() -> None:
+def test_label_only_sends_41_queries_per_suspect() -> None:
     target = Target(Remembers(torch.full((1, 1, 6, 6), 9.0), 1.0), "label", (1, 6, 6), 2)
     scores = LabelOnly().infer(target, knows(torch.rand(10, 1, 6, 6, generator=rng()), torch.arange(10) % 2), context())
     assert scores.scores.tolist() == [3.0, 0.0] * 5 and target.queries == 410
 
 
-def test_noise_grows_level_by_level_and_images_stay_in_range() -> None:
+def test_label_only_noise_grows_per_level() -> None:
     class Seen(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             seen.append(x)
@@ -80,7 +80,7 @@ def test_noise_grows_level_by_level_and_images_stay_in_range() -> None:
     assert deviations == pytest.approx([0.05, 0.05, 0.1, 0.1, 0.15, 0.15], rel=0.08)
 
 
-def test_suspects_are_scored_one_by_one_in_their_order() -> None:
+def test_label_only_scores_are_independent_per_suspect() -> None:
     x, y = torch.rand(12, 1, 6, 6, generator=rng()), torch.ones(12, dtype=torch.int64)
     model, order = Remembers(x[:6], 1.2), torch.randperm(12, generator=rng(1))
     one, other = (
@@ -90,7 +90,7 @@ def test_suspects_are_scored_one_by_one_in_their_order() -> None:
     assert torch.equal(one[order], other) and len(one.unique()) > 2
 
 
-def test_robustly_right_records_are_found_and_where_nothing_is_remembered_none() -> None:
+def test_label_only_finds_only_memorised_records() -> None:
     x, y = torch.rand(300, 1, 6, 6, generator=rng()), torch.ones(300, dtype=torch.int64)
     inside = torch.arange(300) < 150
     # Right on everything, so that the gap says nothing; the records' surroundings are larger
@@ -104,7 +104,7 @@ def test_robustly_right_records_are_found_and_where_nothing_is_remembered_none()
     assert low < 0.5 < high
 
 
-def test_the_gap_attack_by_hand() -> None:
+def test_gap_auc_by_hand() -> None:
     """3 of 4 members and 1 of 2 others are right: AUC = 3/4 x 1/2 + 1/2 (3/4 x 1/2 + 1/4 x 1/2) = 0.625."""
     right = torch.tensor([True, True, True, False, True, False])
     inside = torch.tensor([True, True, True, True, False, False])
@@ -120,14 +120,14 @@ def test_margin_by_hand() -> None:
     assert margin(p, torch.tensor([1, 2])).tolist() == pytest.approx([math.log(3 / 5), math.log(8)])
 
 
-def test_ridge_by_hand() -> None:
+def test_ridge_predictions_by_hand() -> None:
     """Slope = cov / (var + ridge): 4 / (4 + 1) for x = -2, 2 and y = x, around the means."""
     x = torch.tensor([[-2.0], [2.0]], dtype=torch.float64)
-    found = fitted(x, x[:, 0] + 7, torch.tensor([[1.0], [10.0]], dtype=torch.float64), 1.0)
+    found = ridge_predictions(x, x[:, 0] + 7, torch.tensor([[1.0], [10.0]], dtype=torch.float64), 1.0)
     assert found.tolist() == pytest.approx([7.8, 15.0])
 
 
-def test_the_constant_of_the_log_square() -> None:
+def test_mean_log_chi_square_is_that_of_a_normal() -> None:
     x = torch.randn(200_000, generator=rng(), dtype=torch.float64)
     assert float(x.square().log().mean()) == pytest.approx(MEAN_LOG_CHI_SQUARE, abs=0.02)
 
@@ -161,7 +161,7 @@ def scores(attack: Any, x: Tensor, outside: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("shift", "found"), [(0.5, True), (0.0, False)])
-def test_members_that_are_surer_than_others_like_them_are_found(shift: float, found: bool) -> None:
+def test_quantile_finds_unusually_confident_members(shift: float, found: bool) -> None:
     x = torch.cat([hard_and_easy(1000, 10, shift, 2.0), hard_and_easy(1000, 20, 0.0, 2.0)])
     inside = torch.arange(2000) < 1000
     value, low, high = auc_interval(scores(Quantile(), x, hard_and_easy(3000, 30, 0.0, 2.0)), inside)
@@ -173,7 +173,7 @@ def test_members_that_are_surer_than_others_like_them_are_found(shift: float, fo
         assert low < 0.5 < high
 
 
-def test_the_score_is_how_many_deviations_a_record_is_surer_than_others_like_it() -> None:
+def test_quantile_score_is_the_standardised_margin() -> None:
     """Whatever record: how hard it is moves the mean and the deviation of its margin."""
     x = hard_and_easy(1000, 10, 0.3, 3.0)
     hard, s = x[:, 0, 0, 1].double(), x[:, 0, 0, 0].double() / FAINT
@@ -183,12 +183,12 @@ def test_the_score_is_how_many_deviations_a_record_is_surer_than_others_like_it(
     assert float(torch.corrcoef(torch.stack([found, wanted]))[0, 1]) > 0.98
 
 
-def test_each_suspect_is_compared_with_the_records_outside_alone() -> None:
+def test_quantile_scores_are_independent_per_suspect() -> None:
     x, outside = hard_and_easy(400, 10, 0.0, 2.0), hard_and_easy(1000, 30, 0.0, 2.0)
     torch.testing.assert_close(scores(Quantile(), x, outside)[5:9], scores(Quantile(), x[5:9], outside))
 
 
-def test_records_are_compared_with_those_of_their_own_class() -> None:
+def test_quantile_compares_within_the_class() -> None:
     """Margins of class 1 are larger by 4: no sign of membership."""
     labels, other = torch.arange(400) % 2, torch.arange(2000) % 2
 
@@ -206,12 +206,12 @@ def test_records_are_compared_with_those_of_their_own_class() -> None:
     assert abs(float(found[labels == 1].mean() - found[labels == 0].mean())) < 0.5
 
 
-def test_without_anything_to_learn_it_is_the_loss_threshold() -> None:
+def test_quantile_with_large_ridge_is_the_loss_threshold() -> None:
     x = hard_and_easy(400, 10, 0.0, 0.0)
     found = scores(Quantile(ridge=1e6), x, hard_and_easy(3000, 30, 0.0, 0.0))
     order = found.argsort()
     assert bool((x[order, 0, 0, 0].diff() >= -1e-6).all())
 
 
-def test_few_records_outside_are_refused() -> None:
+def test_quantile_with_few_records_has_a_skip_reason() -> None:
     assert "1000" in (Quantile().skip_reason((1, 8, 8), 10, 999) or "")

@@ -18,11 +18,7 @@ from torch import Tensor
 from attacks.lira import Lira, log_density, median
 from attacks.loss_threshold import LossThreshold
 from bench.api import AttackerKnowledge, Target
-from bench.membership.confidences import (
-    ask,
-    scaled_confidence,
-    split_by_membership,
-)
+from bench.membership.confidences import ask, scaled_confidence, split_by_membership
 from bench.testing import context
 
 # LiRA
@@ -74,7 +70,7 @@ def known_of(knowledge: AttackerKnowledge, count: int) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("centre", ["mean", "median"])
 @pytest.mark.parametrize("variance", ["per-example", "fixed"])
-def test_lira_is_the_slow_one(variance: Any, centre: Any) -> None:
+def test_lira_equals_a_slow_implementation(variance: Any, centre: Any) -> None:
     target, knowledge, phi, _ = gaussian_world(8, 12)
     known, members = known_of(knowledge, 8)
     plain = Lira(references=8, variance=variance, centre=centre)
@@ -87,7 +83,7 @@ def test_lira_is_the_slow_one(variance: Any, centre: Any) -> None:
     assert pdf.tolist() == pytest.approx(slow_lira(phi, known, members, variance, centre, "pdf"), rel=1e-4)
 
 
-def test_online_score_is_the_log_likelihood_ratio_of_the_world() -> None:
+def test_online_score_is_the_true_log_likelihood_ratio() -> None:
     """With 4000 models the fitted normals are the true ones up to some 2 %."""
     target, knowledge, phi, t = gaussian_world(4000)
     found = Lira(references=4000, views="none").infer(target, knowledge, context()).scores
@@ -97,7 +93,7 @@ def test_online_score_is_the_log_likelihood_ratio_of_the_world() -> None:
     assert float(((found - wanted).abs() / (1 + wanted.abs())).mean()) < 0.04
 
 
-def test_online_lira_beats_offline_and_the_loss_in_a_known_world() -> None:
+def test_lira_beats_the_loss_threshold() -> None:
     """Targets drawn from the world: hard and easy suspects mislead the loss, not the ratio."""
     n, count = 900, 64
     members, member = split_in_half(count, n, 1), torch.arange(n) % 2 == 0
@@ -118,7 +114,7 @@ def test_online_lira_beats_offline_and_the_loss_in_a_known_world() -> None:
     assert areas["offline"] == pytest.approx(best, abs=0.03)
 
 
-def test_fixed_variance_takes_out_from_out() -> None:
+def test_fixed_variance_uses_out_confidences() -> None:
     """Card 4.12. IN scatters 10 times as much as OUT; the authors' code would use its deviation for both."""
     members = split_in_half(6, 5)
     known = torch.where(members, 10 * draw(6, 5), draw(6, 5, seed=1))
@@ -132,7 +128,7 @@ def test_fixed_variance_takes_out_from_out() -> None:
     assert (found.scores - wanted * 0.1).abs().max() > 0.3
 
 
-def test_offline_cdf_and_pdf_differ_below_the_mean() -> None:
+def test_offline_tails_differ_below_the_mean() -> None:
     """Card 4.12. A confidence far below OUT's mean does not indicate membership, but the density treats it so."""
     members = split_in_half(6, 3)
     known = draw(6, 3).clamp(-1, 1)
@@ -144,7 +140,7 @@ def test_offline_cdf_and_pdf_differ_below_the_mean() -> None:
     assert pdf.argmin() == 1
 
 
-def test_lira_is_finite_where_all_models_agree() -> None:
+def test_lira_is_finite_if_all_models_agree() -> None:
     members = split_in_half(4, 6)
     for mode in ("online", "offline"):
         lira = Lira(references=4, mode=mode)  # type: ignore[arg-type]
@@ -152,6 +148,6 @@ def test_lira_is_finite_where_all_models_agree() -> None:
         assert bool(found.scores.isfinite().all())
 
 
-def test_medians_of_even_numbers_are_in_the_middle() -> None:
+def test_median_of_even_number_is_the_middle() -> None:
     assert median(torch.tensor([[4.0], [1.0], [2.0], [10.0]])).tolist() == [3.0]
     assert median(torch.tensor([[4.0], [1.0], [2.0]])).tolist() == [2.0]

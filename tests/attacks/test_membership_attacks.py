@@ -36,7 +36,7 @@ ATTACKS: list[type[Any]] = [LossThreshold, Lira, Rmia, Shadow]
 # What they share
 
 
-def test_confidence_by_hand() -> None:
+def test_scaled_confidence_by_hand() -> None:
     p = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1]], dtype=torch.float64)
     labels = torch.tensor([1, 1])
     assert true_class_probability(p, labels).tolist() == [0.3, 0.8]
@@ -44,7 +44,7 @@ def test_confidence_by_hand() -> None:
 
 
 @pytest.mark.parametrize("margin", [-80.0, -30.0, -1.0, 0.0, 1.0, 17.0, 30.0, 80.0])
-def test_confidence_of_float32_answers_is_that_of_the_logits(margin: float) -> None:
+def test_scaled_confidence_of_float32_is_that_of_logits(margin: float) -> None:
     """1 - p_y of float32 is 0 from a margin of 17 on."""
     logits = torch.tensor([[1.0, 1.0 + margin, 0.5, -2.0]])
     exact = logits.double()
@@ -53,21 +53,21 @@ def test_confidence_of_float32_answers_is_that_of_the_logits(margin: float) -> N
     assert found.item() == pytest.approx(wanted.item(), abs=1e-4)
 
 
-def test_confidence_is_finite_where_probabilities_vanish() -> None:
+def test_scaled_confidence_is_finite_at_zero_probability() -> None:
     p = torch.tensor([[200.0, -200.0], [-200.0, 200.0]]).softmax(1).double()
     assert p.min() == 0
     assert scaled_confidence(p, torch.tensor([0, 0])).tolist() == pytest.approx([-math.log(TINY), math.log(TINY)])
 
 
-def test_answers_in_batches_are_the_same_and_are_counted() -> None:
+def test_ask_in_batches_is_equal_and_counted() -> None:
     target = table(draw(7, 3))
     whole, parts = ask(target, cards(7), 100), ask(target, cards(7), 2)
     assert whole.dtype == torch.float64 and torch.equal(whole, parts)
     assert target.queries == 14
 
 
-def test_a_model_that_diverged_is_named() -> None:
-    with pytest.raises(RunFailed, match="not numbers"):
+def test_ask_with_nan_outputs_fails_the_run() -> None:
+    with pytest.raises(RunFailed):
         ask(table(torch.full((3, 2), math.nan)), cards(3), 8)
 
 
@@ -92,18 +92,18 @@ def test_split_by_membership_by_hand() -> None:
 
 
 @pytest.mark.parametrize("attack", [Lira, Rmia, Shadow])
-def test_a_suspect_that_is_not_in_half_of_the_references_is_refused(attack: type[ReferenceAttack]) -> None:
+def test_unbalanced_references_fail_the_run(attack: type[ReferenceAttack]) -> None:
     members = split_in_half(4, 6)
     members[0, 2] = ~members[0, 2]
     smoke = configure(attack, "smoke", {}, "attack")
-    with pytest.raises(RunFailed, match="half"):
+    with pytest.raises(RunFailed):
         smoke.infer(table(binary(draw(9))), world(draw(4, 9), members, 3), context())
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize(("variant", "kind"), [("printed", "student"), ("working", "teacher")])
-def test_every_tier_asks_for_the_references_it_names(attack: type[Any], tier: str, variant: Variant, kind: str) -> None:
+def test_every_tier_requests_its_references(attack: type[Any], tier: str, variant: Variant, kind: str) -> None:
     made = configure(attack, tier, {}, "attack", variant)
     if not isinstance(made, ReferenceAttack):
         return
@@ -123,24 +123,17 @@ def test_every_tier_asks_for_the_references_it_names(attack: type[Any], tier: st
     assert asked == [(made.references, kind)]
 
 
-@pytest.mark.parametrize(
-    ("attack", "name", "text"),
-    [
-        (LossThreshold, "batch", "0"),
-        (Lira, "references", "3"),
-        (Lira, "references", "0"),
-        (Lira, "references", "2"),
-        (Lira, "batch", "0"),
-        (Rmia, "gamma", "0"),
-        (Rmia, "a", "1.1"),
-        (Rmia, "references", "2"),
-        (Shadow, "hidden", "-1"),
-        (Shadow, "steps", "0"),
-        (Shadow, "lr", "0"),
-        (Shadow, "weight_decay", "-1"),
-    ],
-)
-def test_refuses_impossible_options(attack: type[Any], name: str, text: str) -> None:
+REFUSED = {
+    LossThreshold: "batch=0",
+    Lira: "references=3 references=0 references=2 batch=0",
+    Rmia: "gamma=0 a=1.1 references=2",
+    Shadow: "hidden=-1 steps=0 lr=0 weight_decay=-1",
+}
+
+
+@pytest.mark.parametrize(("attack", "option"), [(cls, option) for cls in REFUSED for option in REFUSED[cls].split()])
+def test_option_out_of_range_is_refused(attack: type[Any], option: str) -> None:
+    name, text = option.split("=")
     with pytest.raises(BenchError, match=name):
         configure(attack, "paper", {name: text}, "attack", "printed")
 
@@ -148,7 +141,7 @@ def test_refuses_impossible_options(attack: type[Any], name: str, text: str) -> 
 # Loss threshold
 
 
-def test_the_score_is_minus_the_cross_entropy() -> None:
+def test_loss_threshold_is_minus_the_cross_entropy() -> None:
     logits, labels = 3 * draw(20, 5), torch.arange(20) % 5
     knowledge = dataclasses.replace(world(draw(2, 20), split_in_half(2, 20)), labels=labels)
     found = LossThreshold().infer(table(logits), knowledge, context()).scores
@@ -156,7 +149,7 @@ def test_the_score_is_minus_the_cross_entropy() -> None:
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_well_fitted_records_are_not_tied() -> None:
+def test_loss_threshold_has_no_ties_at_small_losses() -> None:
     phi = torch.linspace(17, 80, 40, dtype=torch.float64)
     assert binary(phi).float().softmax(1)[:, 0].unique().numel() <= 2
     knowledge = world(draw(2, 40), split_in_half(2, 40))
@@ -164,7 +157,7 @@ def test_well_fitted_records_are_not_tied() -> None:
     assert bool((found.diff() > 0).all())
 
 
-def test_scores_of_views_are_averaged() -> None:
+def test_lira_averages_over_views() -> None:
     """A model that reads the left column sees two worlds in an image and its mirror image."""
 
     class Left(nn.Module):
@@ -235,7 +228,7 @@ def memory() -> tuple[dict[str, Target], AttackerKnowledge, Tensor]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_memorised_records_are_found_and_a_random_network_knows_none(
+def test_attack_finds_memorised_records_only(
     attack: type[Any], memory: tuple[dict[str, Target], AttackerKnowledge, Tensor]
 ) -> None:
     targets, knowledge, member = memory
@@ -249,7 +242,7 @@ def test_memorised_records_are_found_and_a_random_network_knows_none(
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_scores_do_not_depend_on_the_batch(
+def test_attack_scores_do_not_depend_on_the_batch(
     attack: type[Any], memory: tuple[dict[str, Target], AttackerKnowledge, Tensor]
 ) -> None:
     targets, knowledge, _ = memory

@@ -26,7 +26,7 @@ def test_statistics_by_hand() -> None:
     assert found[0].tolist() == pytest.approx(wanted)
 
 
-def test_without_hidden_units_it_is_logistic_regression() -> None:
+def test_shadow_without_hidden_units_is_logistic_regression() -> None:
     members, known, own = split_in_half(6, 80), draw(6, 80), draw(80, seed=1)
     known += 0.8 * members
     linear = Shadow(references=6, hidden=0, steps=300, lr=0.1, weight_decay=0.0, features="probabilities")
@@ -36,7 +36,7 @@ def test_without_hidden_units_it_is_logistic_regression() -> None:
     assert found.tolist() == pytest.approx(wanted.tolist(), abs=0.01)
 
 
-def test_weight_decay_holds_the_classifier_back() -> None:
+def test_shadow_weight_decay_shrinks_scores() -> None:
     """Each step of 0.1 takes 0.9 of the weights, which then hardly grow beyond a step."""
     members, known, own = split_in_half(6, 80), draw(6, 80), draw(80, seed=1)
     known += 0.8 * members
@@ -50,7 +50,7 @@ def test_weight_decay_holds_the_classifier_back() -> None:
     assert float(scores[1]) < 0.4 * float(scores[0])
 
 
-def test_a_classifier_per_class_learns_opposite_rules() -> None:
+def test_shadow_per_class_learns_opposite_rules() -> None:
     """Members are confident, which is a large p_0 in class 0 and a small one in class 1."""
     n, count = 120, 6
     labels, members = torch.arange(n) % 2, split_in_half(count, n)

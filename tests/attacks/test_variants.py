@@ -71,7 +71,7 @@ PRINTED = {"episode_steps", "first_bn", "holdout", "jitter", "n_critic", "ref_ba
 
 
 @pytest.mark.parametrize("name", registry.entries("attack"))
-def test_working_is_printed_with_the_departures_of_this_table(name: str) -> None:
+def test_working_variant_sets_the_options_of_the_table(name: str) -> None:
     cls = registry.load("attack", name)
     printed = plain(configure(cls, "paper", {}, "attack", "printed"))
     assert printed == {option.name: option.default for option in options(cls)}
@@ -81,14 +81,14 @@ def test_working_is_printed_with_the_departures_of_this_table(name: str) -> None
 
 
 @pytest.mark.parametrize("name", registry.entries("attack"))
-def test_what_makes_another_algorithm_is_no_size(name: str) -> None:
+def test_algorithmic_options_are_not_sizes(name: str) -> None:
     sizes = {option.name for option in options(registry.load("attack", name)) if option.size}
     assert not sizes & PRINTED
     assert not {size for size in sizes if size.endswith(("lr", "weight", "loss", "clip"))}
 
 
 @pytest.mark.parametrize("name", [name for name in WORKING if WORKING[name]])
-def test_the_printed_algorithm_runs_too(name: str) -> None:
+def test_printed_variant_runs(name: str) -> None:
     cls = registry.load("attack", name)
     if hasattr(cls, "compare"):
         contract = type("Printed", (testing.ReleaseContract,), {"plugin": cls, "variant": "printed"})()

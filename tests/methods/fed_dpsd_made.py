@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from teachers_made import Forbidden
+from torch import Tensor
 
 from bench import registry
 from bench.api import Release, Teacher
@@ -34,13 +35,6 @@ class Watched(Ensemble):
 
     def votes(self, images: Tensor) -> Tensor:
         raise AssertionError("Algorithm 2 has no votes")
-
-
-class Forbidden(nn.Module):
-    """Must not be queried."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the server has no teacher of its own")
 
 
 def smoke(variant: Variant = "printed", **given: str) -> Any:

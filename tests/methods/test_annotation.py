@@ -34,7 +34,7 @@ PARAMETERS = AnnotationParameters(k=3, beta=1e-3, sigma=100.0, answer_epsilon=1.
     ("mechanism", "steps", "expected"),
     [(ROWS, 200, 28.84), (ROWS, 40_000, 2319.98), (replace(ROWS, per_row=False), 200, 2929)],
 )
-def test_one_record_behind_one_teacher(mechanism: AnnotationMechanism, steps: int, expected: float) -> None:
+def test_ledger_of_one_teacher_by_hand(mechanism: AnnotationMechanism, steps: int, expected: float) -> None:
     ledger = mechanism.ledger(replace(PARAMETERS, iterations=steps))
     assert account(ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(expected, rel=1e-3)
 
@@ -42,23 +42,23 @@ def test_one_record_behind_one_teacher(mechanism: AnnotationMechanism, steps: in
 @pytest.mark.parametrize(
     ("beta", "steps", "expected"), [(1e-3, 200, 0.0456), (1e-3, 40_000, 0.8046), (5e-3, 40_000, 4.7933)]
 )
-def test_the_claim_is_theorem_1(beta: float, steps: int, expected: float) -> None:
+def test_claim_is_theorem_1(beta: float, steps: int, expected: float) -> None:
     claim = ROWS.claim(replace(PARAMETERS, beta=beta, iterations=steps), 1e-5)
     assert claim.epsilon == pytest.approx(expected, abs=1e-4) and claim.unit == Unit.QUERY
 
 
-def test_beta_cancels_in_what_is_proved_but_not_in_the_claim() -> None:
+def test_beta_changes_only_the_claim() -> None:
     small, large = replace(PARAMETERS, beta=1e-5), replace(PARAMETERS, beta=1.0)
     assert ROWS.claim(small, 1e-5).epsilon < ROWS.claim(large, 1e-5).epsilon
     assert ROWS.ledger(small).to_json() == ROWS.ledger(large).to_json()
 
 
-def test_one_answer_of_a_batch_costs_less_than_the_teacher_behind_it() -> None:
+def test_query_costs_less_than_example() -> None:
     ledger = ROWS.ledger(PARAMETERS)
     assert account(ledger, Unit.QUERY, 1e-5).epsilon < account(ledger, Unit.EXAMPLE, 1e-5).epsilon
 
 
-def test_labels_compose_over_all_answers() -> None:
+def test_label_mode_composes_over_all_responses() -> None:
     ledger = LABELS.ledger(replace(PARAMETERS, iterations=2))
     assert account(ledger, Unit.QUERY, 1e-5).epsilon == pytest.approx(1.0)
     assert account(ledger, Unit.EXAMPLE, 1e-12).epsilon == pytest.approx(8.0, rel=1e-3)
@@ -69,25 +69,23 @@ def test_labels_compose_over_all_answers() -> None:
     [replace(LABELS, response_as_printed=True), replace(ROWS, teacher_trains_generator=True)],
     ids=["Eq. 5 as printed", "DPSD-T"],
 )
-def test_what_cannot_be_proved_is_infinite_and_refused(mechanism: AnnotationMechanism) -> None:
+def test_infinite_epsilon_is_refused(mechanism: AnnotationMechanism) -> None:
     assert math.isinf(account(mechanism.ledger(PARAMETERS), Unit.EXAMPLE, 1e-5).epsilon)
     with pytest.raises(BenchError, match="--account accounted"):
         calibrate(mechanism, PARAMETERS, Budget(8.0, account="accounted"))
 
 
 @pytest.mark.parametrize("mechanism", [ROWS, LABELS], ids=["rows", "labels"])
-def test_a_generator_that_the_teacher_trains_leaves_nothing_finite_whatever_the_unit(
-    mechanism: AnnotationMechanism,
-) -> None:
+def test_dpsd_t_has_no_finite_epsilon(mechanism: AnnotationMechanism) -> None:
     """The answered image is also put to the teacher with gradients, which train what is released."""
     taught = replace(mechanism, teacher_trains_generator=True)
     for unit in (Unit.EXAMPLE, Unit.QUERY):
         assert math.isinf(account(taught.ledger(PARAMETERS), unit, 1e-5).epsilon)
-        with pytest.raises(BenchError, match="--account accounted: DPSD-T"):
+        with pytest.raises(BenchError, match="--account accounted"):
             calibrate(taught, PARAMETERS, Budget(8.0, account="accounted", unit=unit))
 
 
-def test_responses_of_clients_are_charged_for_a_record_left_out_and_of_one_teacher_for_one_replaced() -> None:
+def test_ledger_relation_of_clients_and_teacher() -> None:
     clients = replace(LABELS, clients=10)
     for mechanism, relation in ((LABELS, Relation.REPLACE_ONE), (clients, Relation.ADD_OR_REMOVE_ONE)):
         found = account(mechanism.ledger(replace(PARAMETERS, iterations=2)), Unit.EXAMPLE, 1e-12)
@@ -98,13 +96,13 @@ def test_responses_of_clients_are_charged_for_a_record_left_out_and_of_one_teach
 @pytest.mark.parametrize("mechanism", [ROWS, replace(ROWS, per_row=False), LABELS], ids=["row", "batch", "label"])
 @pytest.mark.parametrize("account", ["claimed", "accounted"])
 @pytest.mark.parametrize("target", [0.5, 10.0])
-def test_the_budget_is_met_and_used(mechanism: AnnotationMechanism, account: str, target: float) -> None:
+def test_calibrate_meets_the_budget(mechanism: AnnotationMechanism, account: str, target: float) -> None:
     budget = Budget(target, account=account)  # type: ignore[arg-type]
     cost = mechanism.cost(calibrate(mechanism, replace(PARAMETERS, iterations=3), budget), budget)
     assert target * 0.99 <= cost <= target
 
 
-def test_solving_for_steps_takes_one_step_too_many_past_the_budget() -> None:
+def test_calibrate_steps_is_maximal() -> None:
     budget = Budget(2.0, solve="steps")
     parameters = calibrate(ROWS, PARAMETERS, budget)
     assert parameters.sigma == PARAMETERS.sigma
@@ -115,12 +113,12 @@ def test_solving_for_steps_takes_one_step_too_many_past_the_budget() -> None:
     )
 
 
-def test_steps_do_not_move_the_epsilon_of_one_label() -> None:
-    with pytest.raises(BenchError, match="does not depend on T"):
+def test_calibrate_steps_for_one_label_is_refused() -> None:
+    with pytest.raises(BenchError, match="--solve steps"):
         calibrate(LABELS, PARAMETERS, Budget(2.0, solve="steps"))
 
 
-def test_no_budget_keeps_the_fields_and_an_infinite_one_drops_the_noise() -> None:
+def test_calibrate_without_finite_budget() -> None:
     assert calibrate(ROWS, PARAMETERS, Budget(None, solve="none")) == PARAMETERS
     free = calibrate(ROWS, PARAMETERS, Budget(math.inf, solve="none"))
     assert free.sigma == 0 and math.isinf(account(ROWS.ledger(free), Unit.EXAMPLE, 1e-5).epsilon)
@@ -129,9 +127,7 @@ def test_no_budget_keeps_the_fields_and_an_infinite_one_drops_the_noise() -> Non
 
 @pytest.mark.parametrize("mechanism", [ROWS, replace(ROWS, per_row=False), SUMS], ids=["row", "batch", "sums"])
 @pytest.mark.parametrize("unit", [Unit.EXAMPLE, Unit.QUERY])
-def test_gradients_without_noise_protect_neither_a_record_nor_an_answer(
-    mechanism: AnnotationMechanism, unit: Unit
-) -> None:
+def test_gradients_without_noise_have_infinite_epsilon(mechanism: AnnotationMechanism, unit: Unit) -> None:
     assert math.isinf(account(mechanism.ledger(replace(PARAMETERS, sigma=0.0)), unit, 1e-5).epsilon)
 
 
@@ -143,7 +139,7 @@ def test_gradients_without_noise_protect_neither_a_record_nor_an_answer(
     [{}, {"mode": "label"}, {"teachers": 3}, {"clients": 3}, {"clients": 3, "mode": "label"}],
     ids=lambda kind: " ".join(map(str, kind.values())) or "data",
 )
-def test_batches_of_one_cost_and_claim_what_batches_of_many_do(kind: dict[str, Any]) -> None:
+def test_single_queries_cost_as_much_as_batches(kind: dict[str, Any]) -> None:
     """N questions as N batches of one, 5 batches of N / 5 or one batch of all: only their number counts."""
     small = replace(PARAMETERS, answer_epsilon=0.1, sigma=30.0)
     found = []
@@ -156,7 +152,7 @@ def test_batches_of_one_cost_and_claim_what_batches_of_many_do(kind: dict[str, A
     assert all(math.isfinite(value) for value in found[0])
 
 
-def test_another_number_of_questions_costs_and_claims_more() -> None:
+def test_more_queries_cost_and_claim_more() -> None:
     ledgers = [ONES.ledger(replace(PARAMETERS, iterations=n)) for n in (60, 61)]
     fewer, more = (account(ledger, Unit.EXAMPLE, 1e-5).epsilon for ledger in ledgers)
     assert fewer < more
@@ -177,9 +173,7 @@ def asked(mechanism: AnnotationMechanism, target: float | None, given: int, **bu
 @pytest.mark.parametrize("mechanism", [ONES, SUMS, replace(ONES, clients=5)], ids=["one", "teachers", "clients"])
 @pytest.mark.parametrize("given", [1, FEWEST - 1, FEWEST, 2000])
 @pytest.mark.parametrize("target", [0.1, 8.0, 1000.0])
-def test_never_more_questions_than_given_and_at_least_the_fewest(
-    mechanism: AnnotationMechanism, given: int, target: float
-) -> None:
+def test_few_enough_stays_within_its_bounds(mechanism: AnnotationMechanism, given: int, target: float) -> None:
     found = asked(mechanism, target, given)
     assert min(given, FEWEST) <= found.iterations <= given
     assert found == replace(PARAMETERS, iterations=found.iterations), "nothing else changes"
@@ -189,9 +183,7 @@ def test_never_more_questions_than_given_and_at_least_the_fewest(
     ("mechanism", "agreeing", "target"),
     [(SUMS, 50, 10.0), (replace(SUMS, teachers=200), 200, 3.0), (replace(ONES, clients=40), 40, 20.0), (ONES, 1, 1e4)],
 )
-def test_where_more_are_affordable_their_noise_can_be_read_and_one_more_is_too_many(
-    mechanism: AnnotationMechanism, agreeing: int, target: float
-) -> None:
+def test_few_enough_is_maximal_at_readable_noise(mechanism: AnnotationMechanism, agreeing: int, target: float) -> None:
     """A sum of the gradients of m teachers that agree has the norm m beta."""
     found, budget = asked(mechanism, target, 10**6), Budget(target, account="accounted")
     assert FEWEST < found.iterations < 10**6
@@ -201,7 +193,7 @@ def test_where_more_are_affordable_their_noise_can_be_read_and_one_more_is_too_m
     assert calibrate(mechanism, found, budget).sigma == pytest.approx(noise, rel=0.02)
 
 
-def test_a_tight_budget_is_met_by_noise_alone() -> None:
+def test_few_enough_with_tight_budget_is_the_minimum() -> None:
     budget = Budget(0.5, account="accounted")
     found = calibrate(SUMS, asked(SUMS, 0.5, 10**6), budget)
     assert found.iterations == FEWEST and found.sigma > 2 * READABLE * 50
@@ -218,17 +210,17 @@ def test_a_tight_budget_is_met_by_noise_alone() -> None:
     ],
     ids=str,
 )
-def test_questions_stay_where_no_noise_is_solved(budget: dict[str, Any]) -> None:
+def test_few_enough_without_solved_noise_is_unchanged(budget: dict[str, Any]) -> None:
     assert asked(SUMS, given=10**6, **budget).iterations == 10**6
 
 
-def test_the_claim_has_its_own_number_of_questions() -> None:
+def test_few_enough_for_the_claim() -> None:
     """Theorem 1 buys many questions where the ledger buys the fewest."""
     assert asked(ONES, 10.0, 10**6, account="claimed").iterations > 50 * FEWEST
     assert asked(ONES, 10.0, 10**6).iterations == FEWEST
 
 
-def test_answers_that_are_each_paid_for_by_themselves_are_all_asked() -> None:
+def test_few_enough_per_query_is_unchanged() -> None:
     """For unit `query` many responses cost as much as one: even a small budget removes none."""
     for target in (1.0, 10.0):
         budget = Budget(target, account="accounted", unit=Unit.QUERY)
@@ -249,17 +241,15 @@ def test_answers_that_are_each_paid_for_by_themselves_are_all_asked() -> None:
         ("mnist", None, 5e-3),
     ],
 )
-def test_the_papers_beta_is_of_the_data_set_whatever_of_it_is_there(
-    dataset: str, epsilon: float | None, expected: float
-) -> None:
+def test_paper_beta_depends_on_the_base_data_set(dataset: str, epsilon: float | None, expected: float) -> None:
     assert paper_beta(dataset, epsilon) == expected
 
 
-def test_the_claim_of_the_response_as_printed_is_disputed() -> None:
+def test_printed_response_claim_is_disputed() -> None:
     said = [replace(LABELS, response_as_printed=printed).claim(PARAMETERS, 1e-5) for printed in (True, False)]
     assert [claim.disputed for claim in said if claim] == ["answers-give-the-label-away", ""]
 
 
-def test_what_is_impossible_is_refused_before_the_number_is_sought() -> None:
-    with pytest.raises(BenchError, match="states no theorem for many teachers"):
+def test_few_enough_refuses_an_impossible_budget() -> None:
+    with pytest.raises(BenchError):
         asked(SUMS, 8.0, 2000, account="claimed")

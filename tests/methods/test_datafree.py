@@ -60,7 +60,7 @@ def test_the_gradient_of_dkd_by_hand() -> None:
     assert torch.allclose(found[0], torch.tensor(by_hand, dtype=torch.float64), atol=1e-12)
 
 
-def test_dkd_survives_certain_teachers() -> None:
+def test_dkd_is_finite_for_confident_teachers() -> None:
     certain = torch.tensor([[200.0, -200.0, 0.0]])
     found = gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), torch.zeros(1, 3), certain)
     assert torch.isfinite(found).all() and found[0, 0] < 0
@@ -70,7 +70,7 @@ def test_confidence_is_cross_entropy_to_the_argmax() -> None:
     assert confidence_loss(logits(P_S, P_T)).item() == pytest.approx(-(math.log(0.5) + math.log(0.7)) / 2)
 
 
-def test_balance_of_the_batch_mean_and_as_printed() -> None:
+def test_balance_loss_by_hand_in_both_readings() -> None:
     mean = [(a + b) / 2 for a, b in zip(P_S, P_T, strict=True)]
     both = logits(P_S, P_T)
     assert balance_loss(both, per_sample=False).item() == pytest.approx(sum(p * math.log(p) for p in mean))
@@ -78,14 +78,14 @@ def test_balance_of_the_batch_mean_and_as_printed() -> None:
     assert balance_loss(both, per_sample=True).item() == pytest.approx(sum(each) / 2)
 
 
-def test_balance_of_the_mean_is_least_when_classes_are_even_and_outputs_sure() -> None:
+def test_balance_loss_is_minimal_for_even_classes() -> None:
     sure = torch.eye(3) * 50
     assert balance_loss(sure, per_sample=False).item() == pytest.approx(-math.log(3), abs=1e-5)
     assert balance_loss(sure[:1].repeat(3, 1), per_sample=False).item() == pytest.approx(0, abs=1e-5)
     assert balance_loss(sure, per_sample=True).item() > balance_loss(torch.zeros(3, 3), per_sample=True).item()
 
 
-def test_activation_up_rewards_what_down_punishes() -> None:
+def test_activation_loss_signs_are_opposite() -> None:
     features = torch.tensor([[3.0, 4.0], [0.0, 1.0]])
     assert activation_loss(features, up=False).item() == pytest.approx(3.0)
     assert activation_loss(features, up=True).item() == pytest.approx(-3.0)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from dgd_made import Spy, SpyEnsemble, convert, learning, printed, rng, teacher
 from torch import Tensor, nn
 
-from bench import nets, registry
+from bench import nets
 from bench.config import configure
 from bench.distillation.image_source import image_source
 from bench.nets.vae import VAE
@@ -29,11 +29,6 @@ from methods.dgd.working import DgdWorking
 
 class TestPrinted(MethodContract):
     plugin = Dgd
-
-
-def test_the_two_variants_are_found() -> None:
-    assert registry.variants("method", "dgd") == ("printed", "working")
-    assert registry.load("method", "dgd", "printed") is Dgd and registry.load("method", "dgd") is DgdWorking
 
 
 GOLDEN = [
@@ -98,7 +93,7 @@ def test_equation_6_by_hand(follow: str, sign: int) -> None:
     assert float(value) == pytest.approx(normal + tangent + sign * plogp, rel=1e-5)
 
 
-def test_the_default_of_equation_6_prefers_sure_outputs() -> None:
+def test_equation_6_default_prefers_confident_outputs() -> None:
     """The text: minimising makes the outputs more determinate. As printed, a flat output has the least energy."""
     sure, flat = torch.full((3, 1, 1, 4, 4), 4.0), torch.zeros(3, 1, 1, 4, 4)
     assert printed().unsupervised_energy(Two(), sure) < printed().unsupervised_energy(Two(), flat)
@@ -114,7 +109,7 @@ def test_equation_5_by_hand() -> None:
 
 
 @pytest.mark.thorough
-def test_a_student_learns_what_the_votes_say_of_two_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_student_learns_the_votes_on_two_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """A prior of black and white images, all votes for class 2 and class 1: the student separates them."""
 
     class Votes(SpyEnsemble):
@@ -136,7 +131,7 @@ def test_a_student_learns_what_the_votes_say_of_two_images(monkeypatch: pytest.M
 
 
 @pytest.mark.thorough
-def test_the_energy_of_unlabelled_images_is_the_printed_one_times_its_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_is_weight_times_the_printed_energy(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the same rows of the same triples; and the student goes on in training mode, with its dropout."""
     monkeypatch.setattr(working, "TRIPLES", 64)
     seen = []
@@ -156,7 +151,7 @@ def test_the_energy_of_unlabelled_images_is_the_printed_one_times_its_weight(mon
 
 
 @pytest.mark.thorough
-def test_the_energy_is_a_part_of_every_step_and_asks_the_ensemble_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_is_in_every_student_step(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
     def energy(self: DgdWorking, *_: Any) -> Callable[[nn.Module, torch.Generator], Tensor]:
@@ -182,7 +177,7 @@ def linear_decoder(rank: int, code: int = 6, pixels: int = 20) -> tuple[Tensor, 
 
 
 @pytest.mark.parametrize("rank", [1, 3, 5])
-def test_of_a_linear_decoder_tangent_is_row_space_and_normal_null_space(rank: int) -> None:
+def test_tangent_space_of_linear_decoder_is_row_space(rank: int) -> None:
     w, decode = linear_decoder(rank)
     codes = torch.randn(7, 6, dtype=torch.float64)
     gram = jacobian_gram(decode, codes)
@@ -196,7 +191,7 @@ def test_of_a_linear_decoder_tangent_is_row_space_and_normal_null_space(rank: in
     assert not torch.allclose(along[0] + across[0], along[1] + across[1])
 
 
-def test_steps_are_orthogonal_of_one_length_and_tangent_ones_move_the_image_more() -> None:
+def test_steps_are_orthogonal_and_of_one_length() -> None:
     torch.manual_seed(5)
     vae = VAE((1, 8, 8), code=6, width=4)
     codes = torch.randn(40, 6)
@@ -213,14 +208,14 @@ def test_steps_are_orthogonal_of_one_length_and_tangent_ones_move_the_image_more
 
 
 @pytest.mark.parametrize("share", [1e-6, 0.5, 1 - 1e-9])
-def test_there_is_always_a_tangent_and_a_normal_direction(share: float) -> None:
+def test_tangent_basis_has_both_kinds_of_directions(share: float) -> None:
     gram = torch.stack([torch.eye(4), torch.zeros(4, 4), torch.diag(torch.tensor([9.0, 0, 0, 0]))])
     vectors, tangent = tangent_basis(gram, share)
     assert ((tangent.sum(1) >= 1) & (tangent.sum(1) <= 3)).all()
     assert torch.allclose(vectors.transpose(1, 2) @ vectors, torch.eye(4).expand(3, 4, 4), atol=1e-6)
 
 
-def test_triples_are_the_code_and_its_two_neighbours() -> None:
+def test_triples_differ_by_the_steps() -> None:
     """With hardly any length the three images agree; across stays nearer than along."""
     torch.manual_seed(6)
     vae, images = VAE(SHAPE, code=4, width=4), torch.rand(12, *SHAPE)
@@ -231,7 +226,7 @@ def test_triples_are_the_code_and_its_two_neighbours() -> None:
     assert (along - decoded).norm() > (across - decoded).norm() > 0
 
 
-def test_the_printed_code_noise_leaves_nothing_of_a_code() -> None:
+def test_printed_code_noise_destroys_the_code() -> None:
     """Scale 2c / epsilon_1 = 800 on codes in [-1, 1]: two draws of it decode to different images, and steps drown."""
     torch.manual_seed(6)
     vae, images = VAE(SHAPE, code=4, width=4), torch.rand(12, *SHAPE)
@@ -241,14 +236,14 @@ def test_the_printed_code_noise_leaves_nothing_of_a_code() -> None:
 
 
 @pytest.mark.parametrize("prior", ["auto", "pen", "generator"])
-def test_without_the_baselines_generator_the_baseline_is_left_alone(prior: str) -> None:
+def test_other_priors_do_not_query_the_baseline(prior: str) -> None:
     spy = Spy(toy_teacher().model)
     convert(learning(prior=prior), teacher(model=spy))
     assert spy.shown == 0
 
 
 @pytest.mark.parametrize("method", [printed(), learning(prior="baseline")])
-def test_the_baseline_trains_the_generator(method: Dgd | DgdWorking, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_baseline_trains_the_generator(method: Dgd | DgdWorking, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(working, "GENERATOR_STEPS", 3)
     spy = Spy(toy_teacher().model)
     convert(method, teacher(model=spy))
@@ -256,7 +251,7 @@ def test_the_baseline_trains_the_generator(method: Dgd | DgdWorking, monkeypatch
 
 
 @pytest.mark.slow
-def test_noise_free_student_comes_within_fifteen_points_of_its_teachers(
+def test_run_without_noise_is_near_the_teachers(
     bench: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     done = bench("run", "--method", "dgd", "--dataset", "digits", "--tier", "quick", "--epsilon", "inf",

@@ -18,8 +18,7 @@ from bench.nets.vae import VAE
 from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context
 from methods.dgd import dgd
-from methods.dgd.dgd import Dgd
-from methods.dgd.steps import draw_rows, falling_adam, step
+from methods.dgd.dgd import Dgd, adam_with_linear_decay, sample_rows
 from methods.dgd.working import DgdWorking
 
 
@@ -30,33 +29,30 @@ def nothing(_: int) -> None:
 # Rates
 
 
-def test_the_generators_rate_falls_tenfold_every_eighty_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generator_rate_falls_tenfold_every_80_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     rates: list[float] = []
 
-    def watched(loss: Tensor, optimizer: torch.optim.Optimizer, schedule: Any) -> None:
-        rates.append(optimizer.param_groups[0]["lr"])
-        schedule.step()
-
-    monkeypatch.setattr(dgd, "step", watched)
+    monkeypatch.setattr(dgd, "descend", lambda optimizer, loss: rates.append(optimizer.param_groups[0]["lr"]))
     monkeypatch.setattr(Dgd, "generator_loss", lambda *_: torch.zeros(()))
     printed(generator_steps="161", batch="2").learn_generator(teacher(), rng(), context(), nothing)
     assert rates == pytest.approx([0.2] * 80 + [0.02] * 80 + [0.002])
 
 
-def test_the_rates_of_vae_and_student_fall_linearly_to_zero() -> None:
+def test_adam_with_linear_decay_falls_to_zero() -> None:
     weight = nn.Linear(1, 1, bias=False)
-    optimizer, schedule = falling_adam(weight, 0.4, 4)
+    optimizer, schedule = adam_with_linear_decay(weight, 0.4, 4)
     rates = []
     for _ in range(5):
         rates.append(optimizer.param_groups[0]["lr"])
-        step(weight.weight.sum(), optimizer, schedule)
+        optimizer.step()
+        schedule.step()
     assert rates == pytest.approx([0.4, 0.3, 0.2, 0.1, 0.0])
 
 
 # The networks
 
 
-def test_the_baseline_is_asked_as_it_is_released_and_the_generator_normalises_by_its_batch() -> None:
+def test_generator_training_uses_the_right_modes() -> None:
     """phi_b in evaluation mode and fixed; phi_g in training mode, while it learns and while D^ is drawn."""
     made = nets.build("datalens", SHAPE, CLASSES).train()
     modes = []
@@ -68,11 +64,11 @@ def test_the_baseline_is_asked_as_it_is_released_and_the_generator_normalises_by
     assert modes[3:] == [True]
 
 
-def test_a_batch_is_drawn_from_all_rows() -> None:
-    assert set(draw_rows(3, 200, rng()).tolist()) == {0, 1, 2}
+def test_sample_rows_covers_all_rows() -> None:
+    assert set(sample_rows(3, 200, rng()).tolist()) == {0, 1, 2}
 
 
-def test_the_autoencoder_sees_all_of_the_synthetic_images(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learn_vae_uses_all_synthetic_images(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
     loss = VAE.loss
 
@@ -89,9 +85,7 @@ def test_the_autoencoder_sees_all_of_the_synthetic_images(monkeypatch: pytest.Mo
 # Which images
 
 
-def test_the_images_that_are_answered_and_those_that_make_triples_are_all_of_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_queried_and_other_images_partition_the_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """D^_s and D^_u have no image in common, and together they are D^."""
     parts: dict[str, Tensor] = {}
     label, triples = Dgd.label, Dgd.triples
@@ -102,7 +96,7 @@ def test_the_images_that_are_answered_and_those_that_make_triples_are_all_of_the
     assert len(torch.cat([parts["s"], parts["u"]]).unique(dim=0)) == 40
 
 
-def test_private_images_are_at_most_so_many_each_once_in_a_random_order() -> None:
+def test_private_images_are_a_random_subset() -> None:
     pixels = torch.arange(100, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, *SHAPE)
     of = teacher(private=(pixels, torch.zeros(100, dtype=torch.long)))
     found = (255 * printed(images="private").private_images(of, rng())[:, 0, 0, 0]).round().int().tolist()
@@ -134,7 +128,7 @@ def triples(vae: Known, pixels: Tensor, **given: str) -> Tensor:
     return printed(**given).triples(images, cast(VAE, vae), rng()).flatten(2) / STRETCH
 
 
-def test_nine_tenths_of_the_squared_jacobian_are_tangent() -> None:
+def test_tangent_share_is_nine_tenths() -> None:
     """Of 16, 4 and 1 the first two are 95 % and the first one is 76 %: the third direction is the normal one."""
     pixels = torch.rand(30, 3, generator=rng(1))
     code, across, along = triples(Known(), pixels, step_size="0.5")
@@ -145,14 +139,14 @@ def test_nine_tenths_of_the_squared_jacobian_are_tangent() -> None:
     assert (moved[:, :2].abs() > 0.01).any(0).all(), "in both tangent directions"
 
 
-def test_a_code_is_drawn_from_what_the_encoder_says() -> None:
+def test_triples_sample_the_encoders_distribution() -> None:
     vae = Known()
     vae.log_variance = 0.0
     drawn = triples(vae, torch.zeros(2000, 3))[0].flatten().double().numpy()
     assert stats.kstest(drawn, stats.norm(0, 1).cdf).pvalue > 0.01
 
 
-def test_noise_on_codes_is_laplaces_of_scale_2c_over_epsilon_1_on_codes_up_to_one() -> None:
+def test_code_noise_is_laplace_of_the_printed_scale() -> None:
     """c is 4 in this tier; with hardly any noise a code is itself over its own largest entry."""
     pixels = torch.tensor([[0.1, 0.2, 0.4], [0.9, 0.3, 0.0]])
     silent = triples(Known(), pixels, code_epsilon="1e4")[0]
@@ -166,7 +160,7 @@ def test_noise_on_codes_is_laplaces_of_scale_2c_over_epsilon_1_on_codes_up_to_on
 # The student
 
 
-def test_the_student_descends_equation_1_on_answered_images_and_their_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_learn_student_descends_equation_1(monkeypatch: pytest.MonkeyPatch) -> None:
     """E_s by the network in training mode and the label of each image; E_u, of other rows, in evaluation mode."""
     modes: list[bool] = []
     asked, labels = torch.rand(CLASSES, *SHAPE, generator=rng(1)), torch.eye(CLASSES)
@@ -185,7 +179,7 @@ def test_the_student_descends_equation_1_on_answered_images_and_their_labels(mon
         terms.append(energy(self, phi_s, triples))
         return terms[-1]
 
-    def stepped(loss: Tensor, *_: Any) -> None:
+    def stepped(_: Any, loss: Tensor) -> None:
         assert float(loss.detach()) == pytest.approx(float(terms[-2] + terms[-1]), rel=1e-6)
 
     pairs: list[Tensor] = []
@@ -193,7 +187,7 @@ def test_the_student_descends_equation_1_on_answered_images_and_their_labels(mon
     shown: list[Tensor] = []
     monkeypatch.setattr(dgd.F, "cross_entropy", supervised)
     monkeypatch.setattr(Dgd, "unsupervised_energy", unsupervised)
-    monkeypatch.setattr(dgd, "step", stepped)
+    monkeypatch.setattr(dgd, "descend", stepped)
     printed(steps="2").learn_student(phi_s, asked, labels, others, rng(), context(), nothing)
     assert modes[0] and not any(modes[1 : len(modes) // 2]) and modes[len(modes) // 2]
     assert torch.equal(asked[pairs[0].argmax(1)], shown[0])
@@ -202,7 +196,7 @@ def test_the_student_descends_equation_1_on_answered_images_and_their_labels(mon
 # The working variant
 
 
-def test_the_working_variants_sizes() -> None:
+def test_working_training_sizes() -> None:
     """300 steps and one for every 15 queries; teachers of section III-C on small moved batches; early as given."""
     plan = VotePlan(Aggregation("gaussian", 1.0), 150, 150, 3)
     method = learning(student_steps="0", early="0.7")
@@ -211,14 +205,12 @@ def test_the_working_variants_sizes() -> None:
     assert (shards.batch, shards.lr, shards.shift) == (16, 0.003, 1)
 
 
-def test_a_large_budget_buys_no_more_queries_than_there_are() -> None:
+def test_plan_has_at_most_max_queries() -> None:
     assert DgdWorking(teachers=500).plan(Budget(60.0), "mnist").queries == 25_600
 
 
 @pytest.mark.parametrize("method", [printed(teachers="7"), learning(teachers="7")])
-def test_votes_are_read_by_the_number_of_teachers_that_there_are(
-    method: Dgd | DgdWorking, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_label_uses_the_actual_number_of_teachers(method: Dgd | DgdWorking, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three of the seven requested ones had data."""
     told: list[int] = []
     label = type(method).label

@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 import torch
 from dp_dfd_made import Either, convert, learning, norm_teacher, printed
-from loops import same_students, small_generator
+from teachers_made import Fixed
 from torch import Tensor, nn
 
-from bench import nets, registry
-from bench.api import Release, Teacher
+from bench import nets
+from bench.api import Teacher
 from bench.config import configure
 from bench.distillation.replay import Answers
 from bench.distillation.transcription.likelihoods import LEAST_ODDS, likelihood_loss
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.testing import CLASSES, SHAPE, MethodContract, context, toy_teacher
+from bench.testing import CLASSES, SHAPE, MethodContract, toy_teacher
 from methods.dp_dfd.accounting import ResponsePlan
 from methods.dp_dfd.dp_dfd import DpDfd, candidates, kl_loss, respond
 from methods.dp_dfd.working import DpDfdWorking
@@ -35,11 +35,6 @@ class TestPrinted(MethodContract):
 
     def teacher(self) -> Teacher:
         return norm_teacher()
-
-
-def test_the_two_variants_are_found() -> None:
-    assert registry.variants("method", "dp-dfd") == ("printed", "working")
-    assert registry.load("method", "dp-dfd", "printed") is DpDfd and registry.load("method", "dp-dfd") is DpDfdWorking
 
 
 EQUATIONS = {"follow": "equations", "answers": "soft"}
@@ -84,14 +79,9 @@ def test_golden_student_of_an_accounted_budget() -> None:
     assert account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(9.999796, rel=1e-5)
 
 
-def test_candidates_are_above_the_threshold_or_the_top_two() -> None:
+def test_candidates_by_hand() -> None:
     y_s = torch.tensor(
-        [
-            [0.50, 0.30, 0.15, 0.05],
-            [0.05, 0.93, 0.00, 0.02],
-            [0.26, 0.24, 0.25, 0.25],
-            [0.125, 0.125, 0.25, 0.50],
-        ]
+        [[0.50, 0.30, 0.15, 0.05], [0.05, 0.93, 0.00, 0.02], [0.26, 0.24, 0.25, 0.25], [0.125, 0.125, 0.25, 0.50]]
     )
     assert candidates(y_s, 0.125).tolist() == [
         [True, True, True, False],
@@ -105,7 +95,7 @@ def test_candidates_are_above_the_threshold_or_the_top_two() -> None:
 
 
 @pytest.mark.parametrize("sure", [0.9, 0.3], ids=["one above t", "none above t"])
-def test_k_is_two_after_the_top_two_replace_i(sure: float) -> None:
+def test_respond_counts_k_after_the_top_two(sure: float) -> None:
     """With the k of before, the teacher's class would be kept always (k = 1) or with a probability above 1 (k = 0)."""
     n = 40_000
     y_s = torch.tensor([[sure, (1 - sure) * 0.4, (1 - sure) * 0.3, (1 - sure) * 0.3]]).expand(n, -1)
@@ -117,7 +107,7 @@ def test_k_is_two_after_the_top_two_replace_i(sure: float) -> None:
     assert answers[0] == pytest.approx(1 - kept, abs=0.012) and answers[2:].sum() == 0
 
 
-def test_a_soft_answer_is_the_teachers_own_vector_and_only_for_its_class() -> None:
+def test_respond_soft_returns_the_teachers_vector() -> None:
     y_t = torch.tensor([[0.0, 2.0, 1.0, 0.0]]).expand(2000, -1)
     allowed = torch.tensor([[True, True, False, False]]).expand(2000, -1)
     answers = respond(allowed, y_t, 1.0, torch.Generator().manual_seed(0), soft=True)
@@ -126,25 +116,14 @@ def test_a_soft_answer_is_the_teachers_own_vector_and_only_for_its_class() -> No
     assert (answers[~own] == torch.tensor([1.0, 0.0, 0.0, 0.0])).all()
 
 
-class Same(nn.Module):
-    """Answers every batch with the same logits."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = logits
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[: len(x)]
-
-
 def readings(method: DpDfdWorking, ours: Tensor, theirs: Tensor, epsilon: float, threshold: float) -> Tensor:
     """Return the working variant's reading of one response for each row of logits."""
     asked, noise = ResponsePlan(threshold, len(ours), 1, epsilon), torch.Generator().manual_seed(0)
-    return method.answers(torch.zeros(len(ours), *SHAPE), ours, Same(theirs), asked, noise)
+    return method.query_teacher(torch.zeros(len(ours), *SHAPE), ours, Fixed(theirs), asked, noise)
 
 
 @pytest.mark.parametrize(("sure", "k"), [([0.6, 0.38, 0.01, 0.01], 2), ([0.4, 0.3, 0.29, 0.01], 3)])
-def test_an_answer_is_read_by_its_likelihood_over_the_candidates(sure: list[float], k: int) -> None:
+def test_reading_is_the_likelihood_of_the_response(sure: list[float], k: int) -> None:
     """epsilon = 1: e / (e + k - 1) for the class that was answered, 1 / (e + k - 1) for another candidate, else 1/k."""
     ours = torch.tensor([sure]).log().expand(300, -1)
     theirs = torch.randn(300, CLASSES, generator=torch.Generator().manual_seed(1)) * 3
@@ -156,14 +135,14 @@ def test_an_answer_is_read_by_its_likelihood_over_the_candidates(sure: list[floa
     assert float((found.argmax(1) == theirs.argmax(1))[among].float().mean()) == pytest.approx(stay, abs=0.1)
 
 
-def test_an_answer_without_noise_is_believed_but_for_a_rest() -> None:
+def test_reading_without_noise_is_nearly_certain() -> None:
     ours, theirs = torch.zeros(8, CLASSES), 3 * torch.eye(CLASSES).repeat(2, 1)
     found = readings(learning(), ours, theirs, math.inf, 0.125).exp()
     stay = 1 / (1 + (CLASSES - 1) * LEAST_ODDS)
     assert torch.allclose(found, torch.where(theirs > 0, stay, stay * LEAST_ODDS), rtol=1e-3)
 
 
-def test_the_printed_reading_is_the_one_hot_answer_of_equation_3() -> None:
+def test_printed_reading_is_the_one_hot_response() -> None:
     ours, theirs = torch.randn(40, CLASSES), torch.randn(40, CLASSES)
     one_hot = readings(learning(reading="printed"), ours, theirs, 1.0, 0.125)
     likely = readings(learning(), ours, theirs, 1.0, 0.125)
@@ -173,7 +152,7 @@ def test_the_printed_reading_is_the_one_hot_answer_of_equation_3() -> None:
     assert loss == pytest.approx(float(kl_loss(ours, one_hot.exp())), rel=1e-5)
 
 
-def test_the_losses_of_the_student_by_hand() -> None:
+def test_student_losses_by_hand() -> None:
     logits = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]])
     onehot, soft = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.5, 0.5], [1.0, 0.0]])
     assert float(kl_loss(logits, onehot)) == pytest.approx((math.log(4 / 3) + math.log(2)) / 2)
@@ -184,7 +163,7 @@ def test_the_losses_of_the_student_by_hand() -> None:
     assert float(likelihood_loss(logits, law.log())) == pytest.approx(by_hand)
 
 
-def test_without_noise_the_likelihood_is_nearly_cross_entropy_with_finite_gradients() -> None:
+def test_likelihood_without_noise_has_finite_gradients() -> None:
     logits = torch.randn(6, CLASSES, generator=torch.Generator().manual_seed(0), requires_grad=True)
     classes = torch.arange(6) % CLASSES
     law = readings(learning(), torch.zeros(6, CLASSES), 9 * torch.eye(CLASSES)[classes], math.inf, 0.125)
@@ -195,7 +174,7 @@ def test_without_noise_the_likelihood_is_nearly_cross_entropy_with_finite_gradie
 
 
 @pytest.mark.thorough
-def test_the_likelihood_reading_finds_the_law_behind_noisy_answers() -> None:
+def test_likelihood_reading_recovers_the_class_law() -> None:
     """Minimising it over one shared output recovers the teacher's class frequencies; Eq. 3 recovers the noisy ones."""
     rng = torch.Generator().manual_seed(0)
     truth = torch.multinomial(torch.tensor([0.7, 0.2, 0.1]), 30_000, True, generator=rng)
@@ -221,71 +200,24 @@ SWITCHES = [["onehot", "soft"], ["text", "equations"]]
 
 
 @pytest.mark.parametrize(("answers", "follow"), list(itertools.product(*SWITCHES)))
-def test_every_combination_of_switches_runs(answers: str, follow: str) -> None:
+def test_printed_options_run(answers: str, follow: str) -> None:
     release = convert(printed(answers=answers, follow=follow))
     assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
 
 
 @pytest.mark.parametrize(
-    "method",
-    [
-        printed(pretrain_steps="0", finetune_steps="0"),
-        printed(ce_weight="0", alpha="0"),
-    ],
-    ids=repr,
+    "method", [printed(pretrain_steps="0", finetune_steps="0"), printed(ce_weight="0", alpha="0")], ids=repr
 )
-def test_every_other_option_runs(method: Either) -> None:
+def test_other_options_run(method: Either) -> None:
     assert convert(method).ledger.entries(Unit.EXAMPLE)
 
 
-def silent(**given: str) -> Release:
-    """Build it without a committee by default: that takes six times as long, and options act before it."""
-    return convert(learning(**ALONE | given), budget=Budget(math.inf))
-
-
-@pytest.fixture(scope="module")
-def usual() -> Release:
-    return silent()
-
-
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"amount": "60"},
-        {"rounds": "4"},
-        {"threshold": "0.9"},
-        {"prior": "noise"},
-        {"prior": "generator"},
-        {"evolve": "0"},
-        {"choose": "1"},
-        {"reading": "printed"},
-        {"jitter": "off"},
-        {"replay": "false"},
-        {"gamma_s": "0.01"},
-        {"student_steps": "7"},
-        {"committee": "2"},
-    ],
-    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
+    ("method", "kept"), [(printed(stages="3"), [16, 32, 48]), (printed(stages="3", follow="equations"), [16, 16, 16])]
 )
-def test_every_option_of_the_working_variant_changes_the_student(
-    usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
+def test_follow_decides_whether_responses_are_reused(
+    monkeypatch: pytest.MonkeyPatch, method: DpDfd, kept: list[int]
 ) -> None:
-    small_generator(monkeypatch)
-    assert not same_students(usual, silent(**given))
-
-
-def test_nothing_else_changes_the_student(usual: Release) -> None:
-    assert same_students(usual, silent(jitter="on", threshold="0.125"))
-
-
-@pytest.mark.parametrize(
-    ("method", "kept"),
-    [
-        (printed(stages="3"), [16, 32, 48]),
-        (printed(stages="3", follow="equations"), [16, 16, 16]),
-    ],
-)
-def test_old_answers_are_reused_or_not(monkeypatch: pytest.MonkeyPatch, method: DpDfd, kept: list[int]) -> None:
     seen: list[int] = []
     original = Answers.sample
 
@@ -299,39 +231,9 @@ def test_old_answers_are_reused_or_not(monkeypatch: pytest.MonkeyPatch, method: 
     assert seen == kept
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("method", "stages"), [(printed(), 2), (learning(), 1)])
-def test_progress_is_told_in_full(method: Either, stages: int) -> None:
-    told: dict[str, list[int]] = {}
-
-    def track(stage: str, total: int) -> Any:
-        told[stage] = [total, 0]
-        return Counting(told[stage])
-
-    torch.manual_seed(0)
-    method.convert(toy_teacher(), "datalens", Budget(10.0), replace(context(), track=track))
-    assert all(total == done > 0 for total, done in told.values()) and len(told) == stages
-
-
-class Counting:
-    """A progress bar that adds up."""
-
-    def __init__(self, cell: list[int]) -> None:
-        self.cell = cell
-
-    def __enter__(self) -> Callable[[int], None]:
-        return self.add
-
-    def __exit__(self, *_: Any) -> None:
-        pass
-
-    def add(self, n: int) -> None:
-        self.cell[1] += n
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("epsilon", "least"), [("inf", 0.8), (10, 0.8), (1, 0.5)])
-def test_the_quick_tier_on_digits(
+def test_run_quick_on_digits_is_better_than_chance(
     bench: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path, epsilon: object, least: float
 ) -> None:
     done = bench("run", "--method", "dp-dfd", "--epsilon", epsilon, timeout=3600)

@@ -27,7 +27,7 @@ class Pictures(nn.Module):
         return (self.weight * z).view(-1, 1, 1, 1)
 
 
-def test_the_norm_term_by_hand() -> None:
+def test_norm_term_by_hand() -> None:
     """x = (0, 1), (2, 3): mean (1, 2), biased var (1, 1). Layer 1 remembers (1, 0), (4, 1): |(0, 2)| + |(3, 0)| = 5.
     It hands on ((0 - 1) / 2, 1), ((2 - 1) / 2, 3): mean (0, 2), var (1/4, 1). Layer 2 remembers (0, 1), (1, 1):
     |(0, 1)| + |(3/4, 0)| = 7/4."""
@@ -37,12 +37,12 @@ def test_the_norm_term_by_hand() -> None:
         assert float(statistics.distance()) == pytest.approx(5 + 1.75)
         model(torch.tensor([[0.0, 1.0], [2.0, 3.0]]))
         assert float(statistics.distance()) == pytest.approx(6.75), "each call starts afresh"
-        with pytest.raises(RuntimeError, match="no forward pass"):
+        with pytest.raises(RuntimeError):
             statistics.distance()
     assert not model.first._forward_pre_hooks and not model.second._forward_pre_hooks
 
 
-def test_the_norm_term_takes_maps_over_batch_and_places_and_moves_the_images() -> None:
+def test_norm_term_of_maps_has_a_gradient() -> None:
     model = nn.BatchNorm2d(1).eval()
     images = torch.tensor([[[[0.0, 2.0]]], [[[4.0, 6.0]]]], requires_grad=True)
     with BatchStatistics(model) as statistics:
@@ -54,18 +54,18 @@ def test_the_norm_term_takes_maps_over_batch_and_places_and_moves_the_images() -
     assert model.num_batches_tracked == 0, "the discriminator's own statistics stay"
 
 
-def test_hooks_are_removed_after_an_error_and_a_judge_without_batchnorm_is_refused() -> None:
+def test_batch_statistics_remove_hooks_or_refuse() -> None:
     model = TwoNorms().eval()
     with pytest.raises(ZeroDivisionError), BatchStatistics(model):
         raise ZeroDivisionError
     assert not model.first._forward_pre_hooks
-    with pytest.raises(BenchError, match="no BatchNorm"):
+    with pytest.raises(BenchError):
         BatchStatistics(nn.Linear(2, 2))
-    with pytest.raises(BenchError, match="no BatchNorm"):
+    with pytest.raises(BenchError):
         convert(printed(beta="10"))
 
 
-def test_eq_2_is_the_weighted_sum_of_its_three_terms() -> None:
+def test_equation_2_is_the_weighted_sum() -> None:
     """Logits (ln 3, 0) and (0, 0): CE = (ln 4/3 + ln 2) / 2; mean p = (5/8, 3/8)."""
     judge = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(2, eps=1e-12)).eval()
     images = torch.tensor([[math.log(3), 0.0], [0.0, 0.0]]).view(2, 2, 1, 1)
@@ -89,12 +89,12 @@ def test_eq_2_is_the_weighted_sum_of_its_three_terms() -> None:
         assert float(method.generator_loss(judge, None, images)) == pytest.approx(a * ce + b * term, rel=1e-5)
 
 
-def test_the_activation_term_of_dgd() -> None:
+def test_l1_activation_loss_by_hand() -> None:
     features = torch.tensor([[1.0, -3.0], [0.0, 4.0]])
     assert float(l1_activation_loss(features, up=False)) == 2 and float(l1_activation_loss(features, up=True)) == -2
 
 
-def test_pretraining_descends_decays_and_leaves_the_judge_alone() -> None:
+def test_pretrain_descends_and_keeps_the_discriminator() -> None:
     generator, judge, told = Pictures(), nn.Sequential(nn.Linear(1, 1), nn.Dropout()), []
     seen: list[bool] = []
 
@@ -110,7 +110,7 @@ def test_pretraining_descends_decays_and_leaves_the_judge_alone() -> None:
     assert judge.training and all(p.requires_grad and p.grad is None for p in judge.parameters())
 
 
-def test_fixed_gives_back_each_modules_own_mode() -> None:
+def test_fixed_restores_each_modules_mode() -> None:
     model = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1).eval())
     model[0].bias.requires_grad_(False)
     with fixed(model):
@@ -119,7 +119,7 @@ def test_fixed_gives_back_each_modules_own_mode() -> None:
     assert model[0].weight.requires_grad and not model[0].bias.requires_grad
 
 
-def test_the_norm_term_trains_the_generator_and_leaves_the_teacher_as_it_was() -> None:
+def test_norm_term_trains_only_the_generator() -> None:
     teacher = norm_teacher()
     before = {name: value.clone() for name, value in teacher.model.state_dict().items()}
     made = [generator_weights(convert(printed(finetune_steps="0", beta=beta), teacher)) for beta in ("0", "10")]
@@ -129,7 +129,7 @@ def test_the_norm_term_trains_the_generator_and_leaves_the_teacher_as_it_was() -
 
 
 @pytest.mark.parametrize("term", ["ce_weight", "alpha", "beta"])
-def test_switching_a_term_of_eq_2_off_changes_what_is_made(term: str) -> None:
+def test_equation_2_weights_change_the_images(term: str) -> None:
     whole = {"ce_weight": "1", "alpha": "5", "beta": "10", "finetune_steps": "0", "pretrain_steps": "3"}
     assert not torch.equal(
         generator_weights(convert(printed(**whole), norm_teacher())),

@@ -7,19 +7,17 @@ from typing import Any
 
 import pytest
 import torch
-from dp_dfd_made import convert, learning, printed
-from loops import planned
+from dp_dfd_made import convert, printed
 from scipy import stats
 from torch import Tensor, nn
 
-from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, toy_teacher
 from methods.dp_dfd import dp_dfd
 from methods.dp_dfd.accounting import ResponsePlan
 from methods.dp_dfd.dp_dfd import DpDfd, draw_images
 
 
-def test_the_lines_of_a_stage_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_runs_the_lines_of_a_stage_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """1: the generator against the teacher. Twice 2: 17 of 35 images, labels by the student as it is, the student on
     them in training mode, the generator against the student."""
     happened: list[tuple[Any, ...]] = []
@@ -46,7 +44,7 @@ def test_the_lines_of_a_stage_in_their_order(monkeypatch: pytest.MonkeyPatch) ->
     assert happened == [("teacher", 7, 16, 0.002), *stage, *stage]
 
 
-def test_images_are_made_of_standard_normal_vectors() -> None:
+def test_draw_images_uses_standard_normal_vectors() -> None:
     z = draw_images(nn.Identity(), 300, 16, torch.Generator().manual_seed(0))
     assert z.shape == (300, 100)
     assert stats.kstest(z.flatten().double().numpy(), stats.norm(0, 1).cdf).pvalue > 0.01
@@ -64,20 +62,10 @@ class Same(nn.Module):
 
 
 @pytest.mark.parametrize(("sees", "answered"), [(0, 0), (2, 2), (3, None)])
-def test_the_students_classes_are_the_candidates_and_the_teachers_is_answered(sees: int, answered: int | None) -> None:
+def test_query_teacher_uses_the_students_candidates(sees: int, answered: int | None) -> None:
     """The student's first three are above t = 1/8; a teacher's class among them is revealed, the fourth is hidden."""
     teacher = Same(*[0.97 if c == sees else 0.01 for c in range(CLASSES)])
     plan, images = ResponsePlan(1 / 8, 1, 90, math.inf), torch.zeros(90, *SHAPE)
     rng = torch.Generator().manual_seed(0)
     found = printed().label(images, Same(0.45, 0.3, 0.24, 0.01), teacher, plan, rng).argmax(1)
     assert set(found.tolist()) == ({0, 1, 2} if answered is None else {answered})
-
-
-@pytest.mark.parametrize(("epsilon", "members"), [(1.0, 3), (1.2, 1)])
-def test_a_committee_learns_from_answers_that_are_more_often_wrong(
-    epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1."""
-    told = planned(monkeypatch)
-    convert(learning(amount="5000", answer_epsilon=str(epsilon)), budget=Budget(None, solve="none"))
-    assert (told[0][0].members, told[0][0].questions) == (members, 5000)

@@ -9,67 +9,25 @@ from typing import Any
 import pytest
 import torch
 from dp_accounting import GaussianDpEvent
-from loops import watched_losses
 from scipy import stats
-from torch import Tensor, nn
+from teachers_made import Fixed, Spy, log
+from torch import Tensor
 
 from bench import registry
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import dkd_loss, gradient_at_output
 from bench.distillation.noisy_labels import AnnotationParameters
-from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods.dpdfd import dpdfd
 from methods.dpdfd.dpdfd import Dpdfd
 from methods.dpdfd.working import WorkingDpdfd
 
 P_T, P_S = [0.7, 0.2, 0.1], [0.5, 0.3, 0.2]
 PARAMETERS = AnnotationParameters(k=3, beta=0.5, sigma=0.0, answer_epsilon=1.0, iterations=1)
 FREE = Budget(None, solve="none")
-
-
-class Spy(nn.Module):
-    """Counts a network's queries, their images, and whether they have gradients."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.asked: list[int] = []
-        self.seen: list[Tensor] = []
-        self.with_gradient = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.asked.append(len(x))
-        self.seen.append(x.detach().clone())
-        self.with_gradient += x.requires_grad
-        return self.model(x)
-
-    def features(self, x: Tensor) -> Tensor:
-        self.with_gradient += x.requires_grad
-        return self.model.features(x)  # type: ignore[operator]
-
-
-class Fixed(nn.Module):
-    """Answers every batch with the same logits, and shows the same features."""
-
-    def __init__(self, logits: Tensor, shown: Tensor | None = None) -> None:
-        super().__init__()
-        self.logits = logits
-        self.shown = logits if shown is None else shown
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[: len(x)]
-
-    def features(self, x: Tensor) -> Tensor:
-        return self.shown[: len(x)]
-
-
-def log(*rows: list[float]) -> Tensor:
-    return torch.tensor(rows).log()
 
 
 def smoke(**given: str) -> Dpdfd:
@@ -107,7 +65,7 @@ def test_lines_9_and_10_by_hand() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1.2, 1 / 1.2])
-def test_the_noise_has_the_scale_that_line_9_prints(scale: float) -> None:
+def test_noise_scale_is_that_of_line_9(scale: float) -> None:
     """One draw for all B images, of sigma C / B on the mean."""
     parameters, rng = replace(PARAMETERS, sigma=3.0, beta=0.01), torch.Generator().manual_seed(4)
     batch, draws = 4, 1500
@@ -118,19 +76,6 @@ def test_the_noise_has_the_scale_that_line_9_prints(scale: float) -> None:
     assert p > 0.01 if scale == 1.0 else p < 1e-6
     independent = torch.corrcoef(noisy.T) - torch.eye(CLASSES)
     assert float(independent.abs().max()) < 0.1
-
-
-def test_lines_11_to_14_descend_the_losses_of_lines_3_and_10(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In turn, student and generator, on D of line 3 and y_s of line 10; line 2 samples new vectors."""
-    happened = watched_losses(monkeypatch, dpdfd, Dpdfd)
-    convert(gamma="0.3")
-    assert [step.who for step in happened] == ["student", "generator"] * 3
-    assert [step.loss for step in happened] == pytest.approx([step.by_hand for step in happened], rel=1e-4)
-    for student, generator in zip(happened[::2], happened[1::2], strict=True):
-        assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
-        assert (16, 100) not in generator.shapes, "z is not trained"
-        assert (student.rate, generator.rate, student.dropout) == (0.1, 0.01, False)
-    assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
 
 
 @pytest.mark.parametrize("terms", ["argued", "printed"])
@@ -150,7 +95,7 @@ def test_equation_5_by_hand(terms: Any) -> None:
 
 
 @pytest.mark.parametrize("terms", ["argued", "printed"])
-def test_the_teacher_is_asked_once_a_batch_and_never_trains_the_generator(terms: str) -> None:
+def test_teacher_is_queried_once_per_batch(terms: str) -> None:
     toy = toy_teacher()
     spy = Spy(toy.model)
     release = convert(replace(toy, model=spy), generator_terms=terms, iterations="4")
@@ -166,9 +111,7 @@ VARIANTS = pytest.mark.parametrize("variant", [Dpdfd, WorkingDpdfd], ids=["print
     ("variant", "given", "multiplier", "count"),
     [("printed", {"iterations": "3"}, 100 / (2 * 16), 3), ("working", {"questions": "48"}, 50, 48)],
 )
-def test_the_ledger_has_sigma_over_what_a_record_may_move(
-    variant: Any, given: dict[str, str], multiplier: float, count: int
-) -> None:
+def test_ledger_multiplier_by_hand(variant: Any, given: dict[str, str], multiplier: float, count: int) -> None:
     """All 16 images of a batch share one draw as printed; in the working variant a record moves each response by
     itself."""
     method = configure(registry.load("method", "dpdfd", variant), "smoke", given, "method", variant)
@@ -179,7 +122,7 @@ def test_the_ledger_has_sigma_over_what_a_record_may_move(
 
 
 @pytest.mark.parametrize(("method", "expected"), [(WorkingDpdfd(), 28.84), (Dpdfd(), 2929.0)])
-def test_the_golden_epsilons_of_the_ledger(method: Any, expected: float) -> None:
+def test_ledger_golden_epsilons(method: Any, expected: float) -> None:
     """sigma = 100, B T = 256 * 200 = 51,200: ../shared/privacy.md."""
     parameters, mechanism = method.parameters(FREE, 10), method._mechanism(10)
     ledger = mechanism.ledger(parameters)
@@ -189,7 +132,7 @@ def test_the_golden_epsilons_of_the_ledger(method: Any, expected: float) -> None
 
 @pytest.mark.parametrize("bound_and_steps", [(1e-3, 200, 0.0456), (1e-3, 40_000, 0.8046), (5e-3, 40_000, 4.7933)])
 @VARIANTS
-def test_the_claim_is_theorem_3(variant: Any, bound_and_steps: tuple[float, int, float]) -> None:
+def test_claim_is_theorem_3(variant: Any, bound_and_steps: tuple[float, int, float]) -> None:
     bound, steps, expected = bound_and_steps
     method = variant(norm_bound=bound, **({"iterations": steps} if variant is Dpdfd else {"questions": 256 * steps}))
     claim = method._mechanism(10).claim(method.parameters(FREE, 10), 1e-5)
@@ -197,7 +140,7 @@ def test_the_claim_is_theorem_3(variant: Any, bound_and_steps: tuple[float, int,
     assert claim.unit == Unit.QUERY and claim.source == "DPDFD, Theorem 3"
 
 
-def test_a_release_says_what_it_solved_and_stays_within_its_claim() -> None:
+def test_release_is_within_its_claim() -> None:
     release = convert(budget=Budget(1.0))
     assert release.claim is not None and 0.999 < release.claim.epsilon <= 1
     assert release.solved["iterations"] == 3 and release.solved["sigma"] > 0
@@ -207,7 +150,7 @@ def test_a_release_says_what_it_solved_and_stays_within_its_claim() -> None:
 
 @pytest.mark.thorough
 @VARIANTS
-def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant: Any) -> None:
+def test_audit_refutes_theorem_3_not_the_ledger(variant: Any) -> None:
     """At sigma = 2 and C = 1e-3, Theorem 3 claims a cost of 0.1 per image; the noise is 2 C, not 2."""
     method = Dpdfd(batch=2, norm_bound=1e-3, sigma=2.0) if variant is Dpdfd else variant(norm_bound=1e-3, sigma=2.0)
     found = audit(method.game(FREE, "toy", 3), 6_000)
@@ -215,31 +158,10 @@ def test_the_audit_finds_theorem_3_too_small_and_the_ledger_large_enough(variant
 
 
 @pytest.mark.thorough
-def test_a_batch_with_one_noise_draw_is_a_play() -> None:
+def test_game_of_shared_noise_plays_batches() -> None:
     budget = Budget(5.0, account="accounted", unit=Unit.QUERY)
     played = Dpdfd(batch=4).game(budget, "mnist", 10)
     assert played.play(False, 7, torch.Generator()).shape == (7, 11), "ten numbers of an answer, one of a later call"
     found = audit(played, 8_000)
     assert 0.5 < found.lower_bound <= found.accounted == pytest.approx(5.0, rel=1e-3)
     assert audit(replace(played, accounted=0.3), 8_000).verdict == "accountant refuted"
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"data": "private", "teachers": 3},
-        {"norm_bound": 0.0},
-        {"gamma": -0.1},
-        {"gamma_g": 0.0},
-        {"iterations": 0},
-        {"direct_iterations": 0},
-    ],
-    ids=str,
-)
-def test_impossible_settings_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"expected|leave out"):
-        Dpdfd(**given)
-    told = {name: str(value) for name, value in given.items()}
-    with pytest.raises(BenchError, match="--method: ") as refused:
-        configure(Dpdfd, "smoke", told, "method", "printed")
-    assert "\n" not in str(refused.value)

@@ -10,16 +10,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
-from loops import planned, same_students, small_generator
-from test_dpdfd import Fixed, Spy
-from torch import Tensor, nn
+from loops import planned, small_generator
+from teachers_made import Fixed, FixedMembers, Spy, towards
+from torch import Tensor
 
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
-from bench.distillation.transcription.likelihoods import likelihood_loss
-from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
@@ -35,17 +33,6 @@ FREE = Budget(math.inf, solve="none")
 ALONE = {"committee": "1"}
 
 
-class Members(nn.Module):
-    """Many teachers, each of which has the same logits for every batch."""
-
-    def __init__(self, logits: list[Tensor]) -> None:
-        super().__init__()
-        self.logits = torch.stack(logits)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[:, : len(x)]
-
-
 def smoke(**given: str) -> WorkingDpdfd:
     return configure(WorkingDpdfd, "smoke", given, "method", "working")
 
@@ -57,14 +44,14 @@ def convert(teacher: Teacher | None = None, budget: Budget | None = None, **give
 
 def answers(method: WorkingDpdfd, ours: Tensor, theirs: list[Tensor], parameters: AnnotationParameters) -> Tensor:
     """Readings of a teacher's answers, or of many teachers'."""
-    phi_t = Members(theirs) if method.teachers else Fixed(theirs[0])
+    phi_t = FixedMembers(torch.stack(theirs)) if method.teachers else Fixed(theirs[0])
     noise = torch.Generator().manual_seed(0)
-    return method._answers(torch.zeros(len(ours), *SHAPE), ours, phi_t, parameters, noise)
+    return method._query_teacher(torch.zeros(len(ours), *SHAPE), ours, phi_t, parameters, noise)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("prior", ["auto", "generator"])
-def test_the_ledger_counts_what_the_teacher_was_asked(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_counts_the_teachers_queries(prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many candidates are looked at, and however many steps student and generator take."""
     small_generator(monkeypatch)
     toy = toy_teacher()
@@ -79,7 +66,7 @@ def test_the_ledger_counts_what_the_teacher_was_asked(prior: str, monkeypatch: p
     assert release.claim is not None and 9.99 < release.claim.epsilon <= 10 and release.generator is None
 
 
-def test_images_that_share_a_mean_get_one_noisy_answer_and_what_is_over_gets_none() -> None:
+def test_shared_images_get_one_noisy_mean() -> None:
     """Line 9: (the sum of B rows and one draw of sigma C) / B, and every image of the B has it."""
     method, fields = smoke(shared="4"), replace(PARAMETERS, sigma=3.0)
     g = F.normalize(torch.randn(10, CLASSES, generator=torch.Generator().manual_seed(2)), dim=1) * fields.beta
@@ -92,7 +79,7 @@ def test_images_that_share_a_mean_get_one_noisy_answer_and_what_is_over_gets_non
     assert torch.equal(method._noisy(g[:8], fields, torch.Generator().manual_seed(0)), found[:8]), "two whole fours"
 
 
-def test_a_shared_mean_is_read_with_the_noise_of_a_mean() -> None:
+def test_shared_mean_is_read_with_its_own_noise() -> None:
     """Four images that agree: log P(answer | r) = -|answer / C - towards r|^2 / (2 (sigma / 4)^2)."""
     r, means = torch.arange(4).repeat_interleave(4), torch.stack([towards(c) for c in range(CLASSES)])
     rng = torch.Generator().manual_seed(0)
@@ -104,27 +91,20 @@ def test_a_shared_mean_is_read_with_the_noise_of_a_mean() -> None:
     assert torch.allclose(found, by_hand, atol=2e-2, rtol=0.03)
 
 
-def test_as_many_images_are_asked_about_as_make_up_whole_means(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shared_queries_are_whole_means(monkeypatch: pytest.MonkeyPatch) -> None:
     told = planned(monkeypatch)
     convert(questions="50", shared="4")
     assert told[0][0].questions == 48
 
 
-@pytest.mark.parametrize(("reading", "loss"), [("likelihood", likelihood_loss), ("printed", F.cross_entropy)])
-def test_the_loss_fits_the_reading(reading: str, loss: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = planned(monkeypatch)
-    convert(reading=reading)
-    assert told[0][1] is loss
-
-
-def test_what_can_be_read_of_a_shared_mean_is_its_own_noise() -> None:
+def test_shared_mean_noise_limit_is_per_mean() -> None:
     """Noise of half the bound on the mean of four is noise of twice the bound on their sum."""
     budget = Budget(3000.0, account="accounted")
     for shared in (1, 4):
         assert WorkingDpdfd(shared=shared).parameters(budget, 10).sigma == pytest.approx(READABLE * shared, rel=0.05)
 
 
-def test_a_shared_mean_is_charged_by_what_a_record_moves_in_a_sum() -> None:
+def test_shared_mean_ledger_by_hand() -> None:
     """One record may move all B rows of all N / B sums; one answer is a row of one sum."""
     release = convert(budget=Budget(10.0), questions="50", shared="4", **ALONE)
     (entry,), (once,) = (release.ledger.entries(unit) for unit in (Unit.EXAMPLE, Unit.QUERY))
@@ -134,7 +114,7 @@ def test_a_shared_mean_is_charged_by_what_a_record_moves_in_a_sum() -> None:
 
 
 @pytest.mark.parametrize(("shared", "copies", "rounds"), [(4, 3, 5), (16, 1, 3), (5, 2, 1)])
-def test_never_more_shared_means_are_drawn_than_charged(
+def test_shared_means_are_never_more_than_charged(
     shared: int, copies: int, rounds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[int] = []
@@ -151,20 +131,15 @@ def test_never_more_shared_means_are_drawn_than_charged(
 
 
 @pytest.mark.thorough
-def test_the_audit_of_a_shared_mean_comes_close_to_what_is_accounted_and_not_above() -> None:
+def test_audit_of_a_shared_mean_is_close_to_accounted() -> None:
     """The first of four images decides; the answer is their one noisy mean."""
     method = WorkingDpdfd(shared=4, questions=64)
     found = audit(method.game(Budget(5.0, account="accounted", unit=Unit.QUERY), "mnist", 10), 8_000)
     assert 0.5 < found.lower_bound <= found.accounted == pytest.approx(5.0, rel=1e-3)
 
 
-def towards(r: int) -> Tensor:
-    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
-    return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
-
-
 @pytest.mark.parametrize(("teachers", "sigma", "of_mean"), [(0, 0.5, 0.5), (4, 2.0, 0.5), (4, 8.0, 2.0)])
-def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(teachers: int, sigma: float, of_mean: float) -> None:
+def test_reading_is_the_gaussian_likelihood(teachers: int, sigma: float, of_mean: float) -> None:
     """log P(answer | r) = -|answer / C - towards r|^2 / (2 s^2), s being the noise, over C, of the teachers' mean."""
     r = torch.arange(40) % CLASSES
     means, n = torch.stack([towards(c) for c in range(CLASSES)]), max(teachers, 1)
@@ -181,7 +156,7 @@ def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(teachers: int
 
 @pytest.mark.parametrize("at", ["flat", "student"])
 @pytest.mark.parametrize("bound", ["normalise", "clip"])
-def test_the_printed_reading_is_a_step_from_the_output_that_was_asked_at(at: Any, bound: str) -> None:
+def test_printed_reading_is_a_step_of_line_10(at: Any, bound: str) -> None:
     """y = p - 0.1 C g / (||g|| + e), or g clipped to C; the mean over two teachers."""
     torch.manual_seed(1)
     ours, theirs = torch.randn(5, CLASSES), list(torch.randn(2, 5, CLASSES) * 3)
@@ -199,7 +174,7 @@ def test_the_printed_reading_is_a_step_from_the_output_that_was_asked_at(at: Any
 
 
 @pytest.mark.parametrize("given", [{}, {"asked_at": "student"}, {"bound": "clip"}], ids=str)
-def test_the_likeliest_class_is_a_sure_teachers(given: dict[str, str]) -> None:
+def test_reading_prefers_the_teachers_class(given: dict[str, str]) -> None:
     torch.manual_seed(5)
     ours, r = torch.randn(400, CLASSES), torch.randint(0, CLASSES, (400,))
     found = answers(smoke(**given), ours, [6 * F.one_hot(r, CLASSES).float()], replace(PARAMETERS, sigma=0.2))
@@ -207,14 +182,14 @@ def test_the_likeliest_class_is_a_sure_teachers(given: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(("target", "asked"), [(0.5, FEWEST), (1e6, 2000)])
-def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, asked: int) -> None:
+def test_accounted_budget_gives_few_queries(target: float, asked: int) -> None:
     budget = Budget(target, account="accounted")
     found = WorkingDpdfd(questions=2000).parameters(budget, 10)
     assert found.iterations == asked and (found.sigma > 10 * READABLE) == (asked == FEWEST)
     assert WorkingDpdfd(questions=100).parameters(budget, 10).iterations == 100
 
 
-def test_many_teachers_are_asked_more_for_the_same_budget() -> None:
+def test_more_teachers_allow_more_queries() -> None:
     budget, found = Budget(8.0, account="accounted"), {}
     for teachers in (50, 100, 200):
         method = WorkingDpdfd(teachers=teachers)
@@ -224,84 +199,3 @@ def test_many_teachers_are_asked_more_for_the_same_budget() -> None:
         assert account(method._mechanism(10).ledger(parameters), Unit.EXAMPLE, 1e-5).epsilon <= 8
     assert FEWEST < found[50] < found[100] < found[200]
     assert found[200] == pytest.approx(16 * found[50], rel=0.02), "as the square of their number"
-
-
-@pytest.fixture(scope="module")
-def usual() -> Release:
-    """Without a committee: that takes six times as long, and options act before it."""
-    return convert(budget=FREE, **ALONE)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": "60"},
-        {"rounds": "4"},
-        {"bound": "clip"},
-        {"asked_at": "student"},
-        {"prior": "noise"},
-        {"prior": "generator"},
-        {"evolve": "0"},
-        {"choose": "1"},
-        {"reading": "printed"},
-        {"jitter": "off"},
-        {"replay": "false"},
-        {"gamma_s": "0.01"},
-        {"student_steps": "7"},
-        {"committee": "2"},
-        {"shared": "4"},
-    ],
-    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
-)
-def test_every_other_option_changes_the_student(
-    usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_generator(monkeypatch)
-    assert not same_students(usual, convert(budget=FREE, **ALONE | given))
-
-
-def test_nothing_else_changes_the_student(usual: Release) -> None:
-    assert same_students(usual, convert(budget=FREE, jitter="on", **ALONE))
-
-
-def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
-    with pytest.raises(BenchError, match="nothing-such") as refused:
-        WorkingDpdfd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
-    assert "\n" not in str(refused.value)
-    WorkingDpdfd(prior="generator").check(Budget(10.0), "mnist", 10)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": 0},
-        {"choose": 0.5},
-        {"evolve": 1.0},
-        {"evolve": math.nan},
-        {"rounds": -1},
-        {"student_steps": -1},
-        {"norm_bound": 0.0},
-        {"sigma": -1.0},
-        {"gamma_s": 0.0},
-        {"batch": 0},
-        {"direct_iterations": 0},
-        {"shared": 0},
-        {"shared": 51_201},
-    ],
-    ids=str,
-)
-def test_impossible_fields_are_refused_by_name(given: dict[str, Any]) -> None:
-    (name,) = given
-    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
-        WorkingDpdfd(**given)
-
-
-def test_direct_training_and_many_teachers_exclude_each_other() -> None:
-    with pytest.raises(ValueError, match=r"leave out --method\.teachers"):
-        WorkingDpdfd(data="private", teachers=3)
-    with pytest.raises(ValueError, match=r"leave out --method\.teachers"):
-        WorkingDpdfd(shared=4, teachers=3)
-    for given in ({"asked_at": "student"}, {"reading": "printed"}):
-        with pytest.raises(ValueError, match="shared is for gradients at the flat output"):
-            WorkingDpdfd(shared=4, **given)

@@ -8,53 +8,21 @@ from typing import Any
 
 import pytest
 import torch
-from loops import watched_losses
 from scipy import stats
-from torch import Tensor, nn
+from teachers_made import Fixed, Spy
+from torch import Tensor
 
 from bench import data
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import dkd_loss, gradient_at_output
 from bench.distillation.noisy_labels import AnnotationParameters
-from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.testing import CLASSES, SHAPE, context, toy_teacher
-from methods.dpsd import dpsd
 from methods.dpsd.dpsd import Dpsd
 from methods.dpsd.working import WorkingDpsd
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=math.inf, iterations=1)
-
-
-class Spy(nn.Module):
-    """Counts a network's queries, their images, and whether they have gradients."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        self.asked: list[int] = []
-        self.with_gradient = 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.asked.append(len(x))
-        self.with_gradient += x.requires_grad
-        return self.model(x)
-
-    def features(self, x: Tensor) -> Tensor:
-        self.with_gradient += x.requires_grad
-        return self.model.features(x)  # type: ignore[operator]
-
-
-class Fixed(nn.Module):
-    """Answers every batch with the same logits."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = logits
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[: len(x)]
 
 
 def smoke(**given: str) -> Dpsd:
@@ -72,7 +40,7 @@ def annotate(method: Dpsd, ours: Tensor, theirs: Tensor, parameters: AnnotationP
 
 
 @pytest.mark.parametrize("mode", ["data", "label"])
-def test_the_ledger_counts_what_the_teacher_was_asked(mode: str) -> None:
+def test_ledger_counts_the_teachers_queries(mode: str) -> None:
     toy = toy_teacher()
     spy = Spy(toy.model)
     release = convert(replace(toy, model=spy), mode=mode)
@@ -82,7 +50,7 @@ def test_the_ledger_counts_what_the_teacher_was_asked(mode: str) -> None:
     assert entry.count == (3 if mode == "data" else 3 * 16)
 
 
-def test_dpsd_t_lets_the_teacher_train_the_generator_and_says_so() -> None:
+def test_dpsd_t_generator_is_in_the_ledger() -> None:
     toy = toy_teacher()
     spy = Spy(toy.model)
     release = convert(replace(toy, model=spy), discriminator="teacher")
@@ -90,7 +58,7 @@ def test_dpsd_t_lets_the_teacher_train_the_generator_and_says_so() -> None:
     assert any("NonPrivate" in type(e.event).__name__ for e in release.ledger.entries(Unit.EXAMPLE))
 
 
-def test_an_answer_is_the_step_of_equation_3() -> None:
+def test_annotate_is_the_step_of_equation_3() -> None:
     """Without noise and with k = c: y = p_s - gamma beta g / (||g|| + h), g the gradient of Eq. 2 at the logits."""
     torch.manual_seed(1)
     ours, theirs = torch.randn(5, CLASSES), torch.randn(5, CLASSES) * 3
@@ -100,36 +68,12 @@ def test_an_answer_is_the_step_of_equation_3() -> None:
     assert torch.allclose(annotate(method, ours, theirs, PARAMETERS), by_hand, atol=1e-7)
 
 
-def test_clipping_takes_the_fractions_place() -> None:
+def test_bound_clip_replaces_the_fraction() -> None:
     torch.manual_seed(1)
     ours, theirs = torch.randn(5, CLASSES), torch.randn(5, CLASSES) * 3
     gradient = gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), ours, theirs)
     by_hand = ours.softmax(1) - 0.5 * gradient * (0.01 / gradient.norm(dim=1, keepdim=True)).clamp(max=1)
     assert torch.allclose(annotate(smoke(gamma_s="0.5", bound="clip"), ours, theirs, PARAMETERS), by_hand, atol=1e-7)
-
-
-@pytest.mark.parametrize("mode", ["data", "label"])
-def test_lines_5_and_6_descend_the_losses_of_lines_3_and_4(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In turn, student and generator, on the images just answered and their answers; the vectors are trained too."""
-    happened = watched_losses(monkeypatch, dpsd, Dpsd)
-    torch.manual_seed(0)
-    smoke(mode=mode).convert(toy_teacher(), "shard-cnn", Budget(10.0), context())
-    assert [step.who for step in happened] == ["student", "generator"] * 3
-    assert [step.loss for step in happened] == pytest.approx([step.by_hand for step in happened], rel=1e-4)
-    for student, generator in zip(happened[::2], happened[1::2], strict=True):
-        assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
-        assert (16, 100) in generator.shapes, "z is trained with the generator"
-        assert (student.rate, generator.rate) == (0.1, 0.01)
-    assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
-
-
-@pytest.mark.parametrize(("mode", "dropout"), [("data", False), ("label", True)])
-def test_the_student_drops_out_only_where_its_targets_are_not_its_own_output(
-    mode: str, dropout: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    happened = watched_losses(monkeypatch, dpsd, Dpsd)
-    convert(mode=mode, iterations="1")
-    assert happened[0].who == "student" and happened[0].dropout == dropout
 
 
 @pytest.mark.parametrize(("terms", "sign"), [("argued", -1), ("printed", 1)])
@@ -148,7 +92,7 @@ def test_equation_8_by_hand(terms: str, sign: int) -> None:
     assert float(found) == pytest.approx(2 * ce + 3 * ie + sign * 5 * 3.0, rel=1e-5)
 
 
-def test_top_k_keeps_the_largest_and_noise_covers_the_rest() -> None:
+def test_top_k_noise_covers_all_entries() -> None:
     torch.manual_seed(1)
     ours, theirs = torch.randn(200, CLASSES), torch.randn(200, CLASSES) * 3
     method = smoke(gamma_s="100.0")
@@ -159,7 +103,7 @@ def test_top_k_keeps_the_largest_and_noise_covers_the_rest() -> None:
 
 
 @pytest.mark.parametrize("variant", [Dpsd, WorkingDpsd], ids=["printed", "working"])
-def test_top_k_keeps_the_largest_magnitudes_of_which_the_teachers_class_is_one(variant: Any) -> None:
+def test_top_k_keeps_the_largest_magnitudes(variant: Any) -> None:
     """Plain distillation's gradient at a flat output is 1/4 - p: -0.65 at the teacher's class, 0.25 at the last."""
     theirs = torch.tensor([[0.9, 0.07, 0.03, 1e-9]]).log()
     kept = variant(loss="kd")._bounded_gradient(torch.zeros(1, 4), theirs, replace(PARAMETERS, k=2))
@@ -168,7 +112,7 @@ def test_top_k_keeps_the_largest_magnitudes_of_which_the_teachers_class_is_one(v
 
 
 @pytest.mark.parametrize("scale", [1.0, 2 / 3, 3 / 2])
-def test_the_noise_of_an_answer_has_standard_deviation_sigma_beta(scale: float) -> None:
+def test_noise_has_deviation_sigma_beta(scale: float) -> None:
     torch.manual_seed(2)
     ours, theirs = torch.randn(2000, CLASSES), torch.randn(2000, CLASSES)
     method = smoke(gamma_s="1.0")
@@ -178,7 +122,7 @@ def test_the_noise_of_an_answer_has_standard_deviation_sigma_beta(scale: float) 
     assert p > 0.01 if scale == 1.0 else p < 1e-6
 
 
-def test_label_mode_answers_a_candidate_of_the_student() -> None:
+def test_label_mode_responds_with_a_candidate() -> None:
     torch.manual_seed(3)
     ours, theirs = torch.randn(300, CLASSES), torch.randn(300, CLASSES)
     parameters = replace(PARAMETERS, k=2, answer_epsilon=1.0)
@@ -190,7 +134,7 @@ def test_label_mode_answers_a_candidate_of_the_student() -> None:
     assert not (ours.topk(2, 1).indices == printed.argmax(1, keepdim=True)).any(1).all()
 
 
-def test_label_mode_without_noise_repeats_the_teacher_where_it_can() -> None:
+def test_label_mode_without_noise_is_the_teachers_class() -> None:
     torch.manual_seed(4)
     ours, theirs = torch.randn(100, CLASSES), torch.randn(100, CLASSES)
     answers = annotate(smoke(mode="label"), ours, theirs, PARAMETERS)
@@ -209,12 +153,12 @@ def test_label_mode_without_noise_repeats_the_teacher_where_it_can() -> None:
     ],
     ids=lambda given: "-".join(given),
 )
-def test_every_other_option_runs(given: dict[str, str]) -> None:
+def test_options_run(given: dict[str, str]) -> None:
     assert convert(**given).ledger.entries(Unit.EXAMPLE)
 
 
 @pytest.mark.thorough
-def test_switching_a_generator_term_off_changes_what_is_made() -> None:
+def test_generator_weights_change_the_images() -> None:
     def generator(**given: str) -> Tensor:
         made = convert(budget=Budget(math.inf, solve="none"), gamma_s="0.001", **given).generator
         assert made is not None
@@ -225,32 +169,8 @@ def test_switching_a_generator_term_off_changes_what_is_made() -> None:
         assert not torch.equal(whole, generator(**{term: "0"}))
 
 
-def test_an_infinite_budget_has_no_noise_and_no_promise() -> None:
-    release = convert(budget=Budget(math.inf, solve="none"))
-    assert release.solved["sigma"] == 0 and release.claim is not None and math.isinf(release.claim.epsilon)
-
-
 @pytest.mark.parametrize(("dataset", "classes", "k"), [("mnist", 10, 3), ("hundred", 100, 50), ("x", 2, 2)])
-def test_k_is_the_papers_for_the_data_set(dataset: str, classes: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k_defaults_to_the_papers(dataset: str, classes: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"hundred": data.DatasetFacts(candidates=50)}
     monkeypatch.setattr(data, "facts", lambda name: known.get(name, data.DatasetFacts()))
     assert Dpsd().parameters(Budget(10.0), dataset, classes).k == k
-
-
-@pytest.mark.parametrize(("epsilon", "beta"), [(0.5, 1e-3), (1.0, 1e-3), (1.1, 5e-3), (10.0, 5e-3)])
-def test_beta_is_the_papers_for_the_budget(epsilon: float, beta: float) -> None:
-    assert Dpsd().parameters(Budget(epsilon), "mnist", 10).beta == beta
-
-
-@pytest.mark.parametrize("given", [{"k": 11}, {"k": 1}])
-def test_k_outside_two_to_c_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(BenchError, match="2 to 10"):
-        Dpsd(**given).check(Budget(10.0), "mnist", 10)
-
-
-@pytest.mark.parametrize(
-    "given", [{"iterations": 0}, {"k": -1}, {"batch": 0}, {"gamma_s": 0.0}, {"sigma": -1.0}, {"answer_epsilon": 0.0}]
-)
-def test_impossible_fields_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
-        Dpsd(**given)

@@ -10,16 +10,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from dp_accounting import GaussianDpEvent
-from loops import planned, same_students, small_generator
-from test_dpsd import Fixed, Spy
+from loops import small_generator
+from teachers_made import Fixed, Spy, towards
 from torch import Tensor
 
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import FEWEST, AnnotationParameters
-from bench.distillation.transcription.likelihoods import LEAST_SIGMA, likelihood_loss
-from bench.errors import BenchError
+from bench.distillation.transcription.likelihoods import LEAST_SIGMA
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.mechanisms import gaussian_rows
@@ -46,7 +45,7 @@ def convert(teacher: Teacher | None = None, budget: Budget | None = None, **give
 
 def answers(method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters) -> Tensor:
     noise, images = torch.Generator().manual_seed(0), torch.zeros(len(ours), *SHAPE)
-    return method._answers(images, ours, Fixed(theirs), parameters, noise)
+    return method._query_teacher(images, ours, Fixed(theirs), parameters, noise)
 
 
 # Queried networks
@@ -55,7 +54,7 @@ def answers(method: WorkingDpsd, ours: Tensor, theirs: Tensor, parameters: Annot
 @pytest.mark.thorough
 @pytest.mark.parametrize("prior", ["auto", "generator"])
 @pytest.mark.parametrize("mode", MODES)
-def test_the_ledger_counts_what_the_teacher_was_asked(mode: str, prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ledger_counts_the_teachers_queries(mode: str, prior: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many candidates are looked at, and however many steps student and generator take."""
     small_generator(monkeypatch)
     toy = toy_teacher()
@@ -76,7 +75,7 @@ def test_the_ledger_counts_what_the_teacher_was_asked(mode: str, prior: str, mon
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
-def test_the_release_says_how_many_questions_there_were_and_shows_the_last(mode: str) -> None:
+def test_release_has_the_last_queries(mode: str) -> None:
     release = convert(mode=mode)
     assert release.solved["iterations"] == 48 and release.solved["beta"] == 5e-3
     assert release.synthetic is not None and release.synthetic.shape == (16, *SHAPE) and release.generator is None
@@ -86,13 +85,8 @@ def test_the_release_says_how_many_questions_there_were_and_shows_the_last(mode:
 # Data mode
 
 
-def towards(r: int) -> Tensor:
-    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
-    return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
-
-
 @pytest.mark.parametrize("sigma", [0.0, 0.3, 2.0])
-def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(sigma: float) -> None:
+def test_reading_is_the_gaussian_likelihood(sigma: float) -> None:
     """beta (towards the class) + noise; log P(answer | r) = -|answer / beta - towards r|^2 / (2 sigma^2)."""
     r = torch.arange(40) % CLASSES
     sent = gaussian_rows(
@@ -108,7 +102,7 @@ def test_a_noisy_gradient_is_read_by_the_gaussian_at_a_flat_output(sigma: float)
 
 
 @pytest.mark.parametrize("at", ["flat", "student"])
-def test_the_printed_reading_is_equation_6s_target_at_the_output_that_was_asked_at(at: Any) -> None:
+def test_printed_reading_is_equation_6(at: Any) -> None:
     """y = p - 0.1 beta g / (||g|| + h), g the gradient of plain distillation at the flat output, or the student's."""
     torch.manual_seed(1)
     ours, theirs = torch.randn(5, CLASSES), torch.randn(5, CLASSES) * 3
@@ -120,7 +114,7 @@ def test_the_printed_reading_is_equation_6s_target_at_the_output_that_was_asked_
 
 
 @pytest.mark.parametrize("bound", ["normalise", "clip"])
-def test_the_decoupled_loss_has_the_papers_weight_of_eight(bound: Any) -> None:
+def test_decoupled_loss_has_weight_eight(bound: Any) -> None:
     torch.manual_seed(1)
     theirs = torch.randn(5, CLASSES) * 3
     g = gradient_at_output(lambda s, t: dkd_loss(s, t, 8.0), torch.zeros(5, CLASSES), theirs)
@@ -133,9 +127,7 @@ def test_the_decoupled_loss_has_the_papers_weight_of_eight(bound: Any) -> None:
 
 @pytest.mark.parametrize("given", [{}, {"asked_at": "student"}, {"loss": "dkd"}, {"bound": "clip"}], ids=str)
 @pytest.mark.parametrize(("sigma", "right"), [(0.0, 0.9), (0.2, 0.9), (1000.0, 0.0)])
-def test_the_likeliest_class_is_a_sure_teachers_unless_noise_drowns_it(
-    given: dict[str, str], sigma: float, right: float
-) -> None:
+def test_reading_prefers_the_teachers_class(given: dict[str, str], sigma: float, right: float) -> None:
     torch.manual_seed(5)
     ours, r = torch.randn(400, CLASSES), torch.randint(0, CLASSES, (400,))
     found = answers(smoke(**given), ours, 6 * F.one_hot(r, CLASSES).float(), replace(PARAMETERS, sigma=sigma))
@@ -143,7 +135,7 @@ def test_the_likeliest_class_is_a_sure_teachers_unless_noise_drowns_it(
     assert share >= right if right else (share < 0.4 and float(found.min()) > -0.1)
 
 
-def test_a_flat_question_says_nothing_of_the_student() -> None:
+def test_flat_reading_does_not_depend_on_the_student() -> None:
     torch.manual_seed(6)
     theirs = torch.randn(30, CLASSES) * 3
     one, other = torch.randn(2, 30, CLASSES)
@@ -154,7 +146,7 @@ def test_a_flat_question_says_nothing_of_the_student() -> None:
 
 @pytest.mark.parametrize("loss", ["kd", "dkd"])
 @pytest.mark.parametrize("bound", ["normalise", "clip"])
-def test_what_is_sent_has_k_entries_and_at_most_norm_beta(loss: Any, bound: Any) -> None:
+def test_gradient_has_k_entries_and_norm_beta(loss: Any, bound: Any) -> None:
     torch.manual_seed(7)
     ours, theirs = torch.randn(200, CLASSES), torch.randn(200, CLASSES) * 20
     rows = WorkingDpsd(loss=loss, bound=bound)._bounded_gradient(ours, theirs, replace(PARAMETERS, k=2))
@@ -164,7 +156,7 @@ def test_what_is_sent_has_k_entries_and_at_most_norm_beta(loss: Any, bound: Any)
 # Label mode
 
 
-def test_a_response_is_read_by_its_likelihood_over_the_students_candidates() -> None:
+def test_label_reading_is_the_response_likelihood() -> None:
     """epsilon = ln 3, two candidates: 3/4 for the class that was answered, 1/4 for the other, 1/2 outside of both."""
     torch.manual_seed(8)
     ours, theirs = torch.randn(300, CLASSES), torch.randn(300, CLASSES)
@@ -177,7 +169,7 @@ def test_a_response_is_read_by_its_likelihood_over_the_students_candidates() -> 
     assert float(kept) == pytest.approx(0.75, abs=0.12)
 
 
-def test_a_printed_response_is_one_hot_and_its_loss_the_cross_entropy() -> None:
+def test_printed_label_reading_is_one_hot() -> None:
     torch.manual_seed(9)
     ours, theirs = torch.randn(50, CLASSES), torch.randn(50, CLASSES)
     method = smoke(mode="label", reading="printed")
@@ -186,42 +178,11 @@ def test_a_printed_response_is_one_hot_and_its_loss_the_cross_entropy() -> None:
     assert float(method._loss(ours, found)) == pytest.approx(float(F.cross_entropy(ours, theirs.argmax(1))))
 
 
-@pytest.mark.parametrize(
-    ("given", "loss"),
-    [
-        ({}, likelihood_loss),
-        ({"mode": "label"}, likelihood_loss),
-        ({"mode": "label", "reading": "printed"}, likelihood_loss),
-        ({"reading": "printed"}, F.cross_entropy),
-    ],
-    ids=["data", "label", "printed label", "printed data"],
-)
-def test_the_loss_fits_the_reading(given: dict[str, str], loss: Any) -> None:
-    assert smoke(**given)._loss is loss
-
-
-@pytest.mark.parametrize(("mode", "epsilon", "members"), [("label", 1.0, 3), ("label", 1.2, 1), ("data", 1.0, 1)])
-def test_a_committee_learns_from_responses_that_are_more_often_wrong(
-    mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such
-    epsilon."""
-    told = planned(monkeypatch)
-    convert(budget=OWN, mode=mode, questions="5000", answer_epsilon=str(epsilon))
-    assert [schedule.members for schedule, _ in told] == [members]
-
-
-@pytest.mark.parametrize("mode", ["data", "label"])
-def test_k_is_all_classes_unless_it_is_given(mode: Any) -> None:
-    assert WorkingDpsd(mode=mode).parameters(Budget(10.0), "hundred", 100).k == 100
-    assert WorkingDpsd(mode=mode, k=2).parameters(Budget(10.0), "mnist", 10).k == 2
-
-
 # What it costs
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_as_many_questions_cost_and_claim_what_batches_of_them_do(mode: Any) -> None:
+def test_single_queries_cost_as_much_as_batches(mode: Any) -> None:
     """1,024 questions, or 4 batches of 256: one claim, one epsilon for a record and for an answer."""
     few = {"sigma": 40.0, "answer_epsilon": 0.05, "beta": 1e-3, "k": 3, "mode": mode}
     one, other = WorkingDpsd(questions=1024, **few), Dpsd(iterations=4, batch=256, **few)  # type: ignore[arg-type]
@@ -236,7 +197,7 @@ def test_as_many_questions_cost_and_claim_what_batches_of_them_do(mode: Any) -> 
 
 
 @pytest.mark.parametrize(("target", "asked"), [(0.5, FEWEST), (1e6, 2000)])
-def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, asked: int) -> None:
+def test_accounted_budget_gives_few_queries(target: float, asked: int) -> None:
     """One record moves all of a teacher's responses, so that a usual budget pays only for the least number."""
     method, budget = WorkingDpsd(questions=2000), Budget(target, account="accounted")
     found = method.parameters(budget, "mnist", 10)
@@ -244,104 +205,3 @@ def test_an_accounted_budget_buys_few_answers_that_can_be_read(target: float, as
     assert (found.sigma > 10 * READABLE) == (asked == FEWEST)
     assert WorkingDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
     assert WorkingDpsd(questions=2000, mode="label").parameters(Budget(8.0), "mnist", 10).iterations == 2000
-
-
-@pytest.mark.thorough
-def test_an_infinite_budget_has_no_noise_and_no_promise() -> None:
-    for mode in MODES:
-        release = convert(budget=FREE, mode=mode)
-        assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["iterations"] == 48
-        assert release.solved.get("sigma", 0) == 0 and "answer_epsilon" not in release.solved
-        assert math.isinf(account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon)
-
-
-# Options
-
-ALONE = {"committee": "1"}
-
-
-@pytest.fixture(scope="module")
-def usual() -> Release:
-    """Without a committee: that takes six times as long, and options act before it."""
-    return convert(budget=FREE, **ALONE)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": "60"},
-        {"rounds": "4"},
-        {"k": "2"},
-        {"loss": "dkd", "asked_at": "student"},
-        {"bound": "clip"},
-        {"asked_at": "student"},
-        {"prior": "noise"},
-        {"prior": "generator"},
-        {"evolve": "0"},
-        {"copies": "3"},
-        {"choose": "1"},
-        {"reading": "printed"},
-        {"jitter": "off"},
-        {"replay": "false"},
-        {"gamma_s": "0.01"},
-        {"student_steps": "7"},
-        {"committee": "2"},
-        {"mode": "label"},
-        {"mode": "label", "reading": "printed"},
-    ],
-    ids=lambda given: "-".join(f"{name}={value}" for name, value in given.items()),
-)
-def test_every_other_option_changes_the_student(
-    usual: Release, given: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_generator(monkeypatch)
-    assert not same_students(usual, convert(budget=FREE, **ALONE | given))
-
-
-def test_nothing_else_changes_the_student(usual: Release) -> None:
-    assert same_students(usual, convert(budget=FREE, jitter="on", prior="auto", k="4", **ALONE))
-
-
-@pytest.mark.parametrize("given", [{"k": 11}, {"k": 1}])
-@pytest.mark.parametrize("mode", MODES)
-def test_k_outside_two_to_c_is_refused(given: dict[str, Any], mode: Any) -> None:
-    with pytest.raises(BenchError, match="2 to 10"):
-        WorkingDpsd(mode=mode, **given).check(Budget(10.0), "mnist", 10)
-
-
-def test_copies_need_answers_that_add_up() -> None:
-    with pytest.raises(ValueError, match="copies is 2 and reading is printed"):
-        WorkingDpsd(copies=2, reading="printed")
-
-
-def test_an_unknown_prior_is_refused_before_anything_is_trained() -> None:
-    with pytest.raises(BenchError, match="nothing-such") as refused:
-        WorkingDpsd(prior="nothing-such").check(Budget(10.0), "mnist", 10)
-    assert "\n" not in str(refused.value)
-    WorkingDpsd(prior="generator").check(Budget(10.0), "mnist", 10)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"questions": 0},
-        {"choose": 0.5},
-        {"copies": 0},
-        {"evolve": 1.0},
-        {"evolve": -0.1},
-        {"evolve": math.nan},
-        {"rounds": -1},
-        {"student_steps": -1},
-        {"k": -1},
-        {"beta": -0.1},
-        {"sigma": -1.0},
-        {"gamma_s": 0.0},
-        {"answer_epsilon": 0.0},
-    ],
-    ids=str,
-)
-def test_impossible_fields_are_refused_by_name(given: dict[str, Any]) -> None:
-    (name,) = given
-    with pytest.raises(ValueError, match=f"{name} is .*; expected"):
-        WorkingDpsd(**given)

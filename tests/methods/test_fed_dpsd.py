@@ -9,20 +9,18 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from fed_dpsd_made import BOTH, MODES, convert, federation, smoke
-from loops import planned, small_generator, watched_losses
+from fed_dpsd_made import BOTH, MODES, convert, smoke
+from loops import small_generator
 from scipy import stats
-from torch import Tensor, nn
+from teachers_made import Fixed, FixedMembers, log, towards
+from torch import Tensor
 
 from bench.config import Variant
 from bench.distillation.losses import dkd_loss, gradient_at_output, kd_loss
 from bench.distillation.noisy_labels import AnnotationParameters
-from bench.distillation.transcription.likelihoods import likelihood_loss
-from bench.privacy import Budget, Unit
-from bench.testing import CLASSES, SHAPE, context
-from methods.fed_dpsd import fed_dpsd
-from methods.fed_dpsd.clients import noisy_mean
-from methods.fed_dpsd.fed_dpsd import FedDpsd
+from bench.privacy import Unit
+from bench.testing import CLASSES, SHAPE
+from methods.fed_dpsd.fed_dpsd import noisy_mean
 from methods.fed_dpsd.working import WorkingFedDpsd
 
 PARAMETERS = AnnotationParameters(k=3, beta=0.5, sigma=0.0, answer_epsilon=math.inf, iterations=1)
@@ -30,42 +28,13 @@ P_S = [0.5, 0.3, 0.15, 0.05]
 FIRST, SECOND = [0.3, 0.5, 0.1, 0.1], [0.1, 0.1, 0.1, 0.7]
 
 
-class Clients(nn.Module):
-    """m clients, each with the same logits for every batch."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = logits
-
-    def __len__(self) -> int:
-        return len(self.logits)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[:, : len(x)]
-
-
-class Fixed(nn.Module):
-    """Answers every batch with the same logits."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.logits = logits
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.logits[: len(x)]
-
-
 def annotate(method: Any, ours: Tensor, clients: Tensor, parameters: AnnotationParameters, k: int = 3) -> Tensor:
     """Targets of the printed variant, readings of the working one."""
     noise, images = torch.Generator().manual_seed(0), torch.zeros(len(ours), *SHAPE)
     if isinstance(method, WorkingFedDpsd):
         method = replace(method, clients=len(clients))
-        return method._answers(images, ours, Clients(clients), replace(parameters, k=k), noise)
-    return method._annotate(images, Fixed(ours), Clients(clients), replace(parameters, k=k), noise)
-
-
-def log(*rows: list[float]) -> Tensor:
-    return torch.tensor(rows).log()
+        return method._query_clients(images, ours, FixedMembers(clients), replace(parameters, k=k), noise)
+    return method._annotate(images, Fixed(ours), FixedMembers(clients), replace(parameters, k=k), noise)
 
 
 def test_data_mode_by_hand() -> None:
@@ -78,7 +47,7 @@ def test_data_mode_by_hand() -> None:
 
 @BOTH
 @pytest.mark.parametrize("noise", ["server", "client"])
-def test_every_image_gets_its_own_answer(noise: str, variant: Variant) -> None:
+def test_every_image_gets_its_own_noise(noise: str, variant: Variant) -> None:
     """No image's answer moves another one's."""
     torch.manual_seed(1)
     ours, clients = torch.randn(3, CLASSES), torch.randn(2, 3, CLASSES)
@@ -107,7 +76,7 @@ def test_label_mode_without_noise_by_hand() -> None:
 
 
 @pytest.mark.parametrize("others", [2.0, 3.0])
-def test_clients_randomise_independently_with_the_right_probability(others: float) -> None:
+def test_clients_randomise_independently(others: float) -> None:
     """Two sure clients, 3 candidates: how many of them tell the truth is binomial with p = e / (e + 2)."""
     n = 20_000
     ours, clients = log(P_S).expand(n, -1), log(FIRST).expand(2, n, -1)
@@ -122,7 +91,7 @@ def test_clients_randomise_independently_with_the_right_probability(others: floa
 
 @pytest.mark.parametrize("scale", [1.0, 1.15, 1 / 1.15])
 @pytest.mark.parametrize(("noise", "std"), [("server", 3.0 * 0.5 / 4), ("client", 3.0 * 0.5 / 2)])
-def test_the_noise_of_the_mean_over_4_clients(noise: str, std: float, scale: float) -> None:
+def test_noisy_mean_has_the_right_deviation(noise: str, std: float, scale: float) -> None:
     """sigma beta / m where the server adds it once, sigma beta / sqrt(m) where every client does."""
     ours = torch.zeros(3000, CLASSES)
     method = smoke(noise_by=noise, gamma_s="1.0")
@@ -135,7 +104,7 @@ def test_the_noise_of_the_mean_over_4_clients(noise: str, std: float, scale: flo
 
 @pytest.mark.parametrize("noise", ["server", "client"])
 @pytest.mark.parametrize("sigma", [0.0, 1.0])
-def test_the_likeliest_class_is_the_one_that_all_clients_are_sure_of(noise: str, sigma: float) -> None:
+def test_reading_prefers_the_clients_class(noise: str, sigma: float) -> None:
     torch.manual_seed(5)
     ours, r = torch.randn(200, CLASSES), torch.randint(0, CLASSES, (200,))
     clients = (6 * F.one_hot(r, CLASSES).float()).expand(16, -1, -1)
@@ -143,13 +112,8 @@ def test_the_likeliest_class_is_the_one_that_all_clients_are_sure_of(noise: str,
     assert (found.argmax(1) == r).float().mean() > 0.9
 
 
-def towards(r: int) -> Tensor:
-    """Return the gradient of a flat output towards class r for a teacher sure of r: p - 1 there, 1/4 elsewhere."""
-    return torch.full((CLASSES,), 1 / 12**0.5).index_fill(0, torch.tensor(r), -(0.75**0.5))
-
-
 @pytest.mark.parametrize(("noise", "of_mean"), [("server", 4.0 / 16), ("client", 4.0 / 4)])
-def test_the_mean_gradient_is_read_with_its_noise_and_the_clients_spread(noise: str, of_mean: float) -> None:
+def test_reading_has_noise_and_spread(noise: str, of_mean: float) -> None:
     """16 clients, sigma 4: log P = -|answer / beta - towards r|^2 / (2 (s^2 + 0.3^2)), s the noise of the mean."""
     r = torch.arange(40) % CLASSES
     sure = (9 * F.one_hot(r, CLASSES).float()).expand(16, -1, -1)
@@ -162,7 +126,7 @@ def test_the_mean_gradient_is_read_with_its_noise_and_the_clients_spread(noise: 
     assert torch.allclose(found, by_hand, atol=2e-2, rtol=0.03)
 
 
-def test_noise_added_once_is_read_with_more_confidence() -> None:
+def test_reading_of_server_noise_is_more_confident() -> None:
     """16 clients, sigma 8: the mean's noise is beta / 2 from the server, 2 beta from the clients."""
     ours = torch.zeros(300, CLASSES)
     clients = (6 * torch.eye(CLASSES)[torch.zeros(300, dtype=torch.long)]).expand(16, -1, -1)
@@ -174,7 +138,7 @@ def test_noise_added_once_is_read_with_more_confidence() -> None:
     assert sure[0] > sure[1] + 0.2
 
 
-def test_the_printed_reading_of_data_mode_is_a_step_from_the_students_output() -> None:
+def test_printed_data_reading_is_a_step() -> None:
     """Lines 23 to 27 and 14, of plain distillation, with the step 0.1."""
     g = [gradient_at_output(kd_loss, log(P_S), log(client)) for client in (FIRST, SECOND)]
     bars = [0.5 * each / (each.norm() + 1e-4) for each in g]
@@ -183,14 +147,14 @@ def test_the_printed_reading_of_data_mode_is_a_step_from_the_students_output() -
     assert torch.allclose(found, log(P_S).softmax(1) - 0.1 * (bars[0] + bars[1]) / 2, atol=1e-6)
 
 
-def test_the_printed_reading_of_label_mode_is_the_mean_of_the_answers() -> None:
+def test_printed_label_reading_is_the_mean() -> None:
     method = smoke("working", mode="label", reading="printed")
     told = annotate(method, log(P_S), torch.stack([log(FIRST), log([0.1, 0.1, 0.7, 0.1])]), PARAMETERS)
     assert torch.equal(told, torch.tensor([[0.0, 0.5, 0.5, 0.0]]))
 
 
 @pytest.mark.parametrize("m", [1, 2, 5])
-def test_responses_of_several_clients_multiply_each_with_a_share_that_says_nothing(m: int) -> None:
+def test_label_reading_multiplies_client_likelihoods(m: int) -> None:
     """3 of 4 classes are candidates, epsilon = 1: of every answer a client gives, 0.2 / 3 + 0.8 P(answer | r), P being
     e / (e + 2) for the class that was answered, 1 / (e + 2) for the other two, and 1 / 3 for the class outside."""
     n, parameters = 400, replace(PARAMETERS, answer_epsilon=1.0)
@@ -203,7 +167,7 @@ def test_responses_of_several_clients_multiply_each_with_a_share_that_says_nothi
     assert torch.allclose(annotate(smoke("working", mode="label"), *asked), by_hand, atol=1e-5)
 
 
-def test_no_client_is_believed_without_doubt() -> None:
+def test_label_reading_without_noise_is_not_certain() -> None:
     """Without noise three of five clients that agree outweigh two, and two are not forgotten."""
     logits = 5 * torch.eye(CLASSES)[[0, 0, 0, 1, 1]][:, None]
     found = annotate(smoke("working", mode="label"), torch.zeros(1, CLASSES), logits, PARAMETERS, k=CLASSES)
@@ -218,60 +182,8 @@ def test_no_client_is_believed_without_doubt() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("mode", MODES)
-def test_the_generator_of_the_working_variant_never_sees_the_clients(
-    mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_working_generator_does_not_query_clients(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     small_generator(monkeypatch)
     release, clients = convert(variant="working", mode=mode, prior="generator", choose="3", questions="50")
     assert sum(clients.asked) == 50 and clients.with_gradient == 0
     assert release.ledger.entries(Unit.EXAMPLE)[0].count == 50
-
-
-@pytest.mark.parametrize(("dataset", "classes"), [("mnist", 10), ("x", 2)])
-def test_candidates_are_all_classes_where_k_is_not_given(dataset: str, classes: int) -> None:
-    assert WorkingFedDpsd(mode="label").parameters(Budget(10.0), dataset, classes).k == classes
-    assert WorkingFedDpsd(mode="label", k=2).parameters(Budget(10.0), dataset, classes).k == 2
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_lines_15_to_18_descend_the_losses_of_lines_4_and_14(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In turn, student and generator, on the images of line 4 and the labels of line 14; line 3 samples new vectors."""
-    happened = watched_losses(monkeypatch, fed_dpsd, FedDpsd)
-    method = smoke(mode=mode)
-    method.convert(federation(method)[0], "shard-cnn", Budget(10.0), context())
-    assert [step.who for step in happened] == ["student", "generator"] * 3
-    assert [step.loss for step in happened] == pytest.approx([step.by_hand for step in happened], rel=1e-4)
-    for student, generator in zip(happened[::2], happened[1::2], strict=True):
-        assert torch.equal(student.images, generator.images) and torch.equal(student.targets, generator.targets)
-        assert (16, 100) not in generator.shapes, "z is not trained"
-        assert (student.rate, generator.rate) == (0.1, 0.01)
-    assert len(torch.cat([step.images for step in happened[::2]]).unique(dim=0)) == 3 * 16
-
-
-@pytest.mark.parametrize(("mode", "dropout"), [("data", False), ("label", True)])
-def test_the_student_drops_out_only_where_its_targets_are_not_its_own_output(
-    mode: str, dropout: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    happened = watched_losses(monkeypatch, fed_dpsd, FedDpsd)
-    convert(mode=mode, iterations="1")
-    assert happened[0].who == "student" and happened[0].dropout == dropout
-
-
-@pytest.mark.parametrize(("reading", "loss"), [("likelihood", likelihood_loss), ("printed", F.cross_entropy)])
-def test_the_loss_of_the_working_variant_fits_the_reading(
-    reading: str, loss: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = planned(monkeypatch)
-    convert(variant="working", reading=reading)
-    assert told[0][1] is loss
-
-
-@pytest.mark.parametrize(("mode", "epsilon", "members"), [("label", 1.0, 3), ("label", 1.2, 1), ("data", 1.0, 1)])
-def test_a_committee_learns_from_responses_that_are_more_often_wrong(
-    mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1; gradients have no such
-    epsilon."""
-    told, given = planned(monkeypatch), {"questions": "5000", "answer_epsilon": str(epsilon)}
-    convert(Budget(None, solve="none"), "working", mode=mode, **given)
-    assert told[0][0].members == members

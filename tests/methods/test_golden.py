@@ -102,5 +102,5 @@ def measured(release: Release) -> list[float]:
 
 @pytest.mark.usefixtures("double_precision", "usual_draws")
 @pytest.mark.parametrize("case", GOLDEN, ids=" ".join)
-def test_the_algorithm_is_what_it_was(case: tuple[str, Variant, str, str]) -> None:
+def test_golden_releases_are_unchanged(case: tuple[str, Variant, str, str]) -> None:
     assert measured(convert(*case)) == pytest.approx(GOLDEN[case], rel=1e-5, abs=1e-5)

@@ -90,7 +90,7 @@ def no_host_sync() -> Iterator[None]:
         lambda x: float(x[0]),
     ],
 )
-def test_the_watch_sees_what_waits(wait: Callable[[Tensor], Any]) -> None:
+def test_watch_detects_synchronisation(wait: Callable[[Tensor], Any]) -> None:
     with pytest.raises(HostSync), no_host_sync():
         _in_methods(wait, torch.tensor([1.0, -1.0]))
 
@@ -106,7 +106,7 @@ def watched(stage: str, total: int) -> Iterator[Callable[[int], None]]:
         yield lambda n: None
 
 
-def test_the_loop_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_covers_the_printed_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     from methods.dpsd.dpsd import Dpsd
 
     monkeypatch.setattr(Dpsd, "_annotate", lambda self, x, *_: x.flatten(1)[:, :CLASSES] * x.sum().item())
@@ -115,7 +115,7 @@ def test_the_loop_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("place", ["chosen", "drawn_children", "logits_of"])
-def test_the_rounds_of_the_working_variants_are_watched(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watch_covers_the_working_rounds(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = getattr(loop, place)
 
     def waiting(*given: Any) -> Any:
@@ -161,7 +161,7 @@ CASES = [(*case, "printed") for case in PRINTED] + [(*case, "working") for case 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "given", "variant"), CASES, ids=str)
-def test_a_conversion_never_waits_for_the_device(
+def test_convert_does_not_synchronise(
     name: str, given: dict[str, str], variant: Variant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_generator(monkeypatch)

@@ -10,13 +10,13 @@ from bench.distillation import noisy_labels
 from bench.privacy import mechanisms
 from methods.dp_dfd import accounting, dp_dfd
 from methods.dp_dfd.working import DpDfdWorking
-from methods.dpdfd import ensemble
+from methods.dpdfd import dpdfd
 from methods.dpdfd.dpdfd import Dpdfd
 from methods.dpdfd.working import WorkingDpdfd
 from methods.dpsd import working as dpsd_working
 from methods.dpsd.dpsd import Dpsd
 from methods.dpsd.working import WorkingDpsd
-from methods.fed_dpsd import clients, fed_dpsd
+from methods.fed_dpsd import fed_dpsd
 from methods.fed_dpsd import working as fed_working
 from methods.fed_dpsd.fed_dpsd import FedDpsd
 from methods.fed_dpsd.working import WorkingFedDpsd
@@ -128,25 +128,25 @@ PAPERS = [
         "a class that is no candidate is answered by the first one",
     ),
     working(
-        WorkingDpsd._answers,
+        WorkingDpsd._query_teacher,
         "parameters.sigma * parameters.beta",
         "parameters.sigma / 2 * parameters.beta",
         "noise halved",
     ),
     working(
-        WorkingDpsd._answers,
+        WorkingDpsd._query_teacher,
         "parameters.beta, noise)",
         f"parameters.beta, {SEEDED})",
         "noise used again in every batch",
     ),
     working(
-        WorkingDpsd._answers,
+        WorkingDpsd._query_teacher,
         "gradient_log_likelihood(g,",
         "gradient_log_likelihood(bounded(at, theirs),",
         "likelihood of the exact gradient",
     ),
     working(
-        WorkingDpsd._answers,
+        WorkingDpsd._query_teacher,
         "gaussian_rows(bounded(at, theirs),",
         "gaussian_rows(bounded(at, theirs).mean(0, keepdim=True).expand_as(ours) + bounded(at, theirs),",
         "every row twice",
@@ -157,7 +157,7 @@ PAPERS = [
     working_label(dpsd_working._response, "epsilon, noise)", "2 * epsilon, noise)", "epsilon doubled"),
     working_label(dpsd_working._response, "epsilon, noise)", f"epsilon, {SEEDED})", "noise used again in every batch"),
     working_label(
-        WorkingDpsd._answers,
+        WorkingDpsd._query_teacher,
         "response_log_likelihood(o,",
         "response_log_likelihood(theirs.argmax(1),",
         "likelihood of the teacher's own class",
@@ -171,11 +171,11 @@ PAPERS = [
         "gaussian(rows.double().sum(0), std / len(rows)) / len(rows)",
         "noise divided by the batch twice",
     ),
-    many(ensemble.noisy_mean, "parameters.sigma *", "parameters.sigma / 2 *", "noise halved"),
-    many(ensemble.noisy_mean, ".double().sum(0)", ".double().sum(0) * 2", "every teacher counted twice"),
-    many(ensemble.noisy_mean, "parameters.beta, noise)", f"parameters.beta, {SEEDED})", "noise used again"),
+    many(dpdfd.noisy_mean_of_teachers, "parameters.sigma *", "parameters.sigma / 2 *", "noise halved"),
+    many(dpdfd.noisy_mean_of_teachers, ".double().sum(0)", ".double().sum(0) * 2", "every teacher counted twice"),
+    many(dpdfd.noisy_mean_of_teachers, "parameters.beta, noise)", f"parameters.beta, {SEEDED})", "noise used again"),
     many(
-        ensemble.noisy_mean,
+        dpdfd.noisy_mean_of_teachers,
         "parameters.sigma * parameters.beta",
         "parameters.sigma * parameters.beta / len(theirs)",
         "noise divided by the teachers twice",
@@ -209,30 +209,30 @@ PAPERS = [
     ),
     working_mean(WorkingDpdfd._bounded, "normalise_rows(g, bound, E)", "g", "no normalisation"),
     working_mean(
-        WorkingDpdfd._answers,
+        WorkingDpdfd._query_teacher,
         "gradient_log_likelihood(g,",
         "gradient_log_likelihood(g + bounded(at, phi_t(images)),",
         "the exact gradient added to the noisy one",
     ),
     working_shared(WorkingDpdfd._noisy, "parameters.sigma *", "parameters.sigma / 2 *", "noise halved"),
     working_many(
-        WorkingDpdfd._answers,
-        "ensemble.noisy_mean(at, phi_t(images), bounded,",
-        "ensemble.noisy_mean(at, 2 * phi_t(images), lambda a, b: 2 * bounded(a, b),",
+        WorkingDpdfd._query_teacher,
+        "noisy_mean_of_teachers(at, phi_t(images), bounded,",
+        "noisy_mean_of_teachers(at, 2 * phi_t(images), lambda a, b: 2 * bounded(a, b),",
         "bound doubled",
     ),
-    fed(clients.noisy_mean, "parameters.sigma *", "parameters.sigma / 2 *", "noise halved"),
+    fed(fed_dpsd.noisy_mean, "parameters.sigma *", "parameters.sigma / 2 *", "noise halved"),
     fed(
-        clients.noisy_mean, "rows.double().sum(0), std", "rows.double().sum(0), std / len(rows)", "noise divided twice"
+        fed_dpsd.noisy_mean, "rows.double().sum(0), std", "rows.double().sum(0), std / len(rows)", "noise divided twice"
     ),
     fed(
-        clients.noisy_mean,
+        fed_dpsd.noisy_mean,
         "gaussian_rows(rows.double().sum(0), std, noise)",
         f"gaussian_rows(rows.double().sum(0), std, {SEEDED})",
         "noise used again in every batch",
     ),
     fed_by_client(
-        clients.noisy_mean,
+        fed_dpsd.noisy_mean,
         "gaussian_rows(rows.flatten(0, 1), std, noise)",
         "gaussian_rows(rows.flatten(0, 1), std / 2, noise)",
         "noise halved",
@@ -264,14 +264,14 @@ PAPERS = [
         "soft label",
     ),
     working_fed(
-        WorkingFedDpsd._answers,
+        WorkingFedDpsd._query_clients,
         "for each in clients(images)])",
         "for each in clients(images)]) * 2",
         "every client counted twice",
     ),
     working_fed(fed_working._bounded_gradient, "bound, H)", "2 * bound, H)", "bound doubled"),
     working_fed(
-        WorkingFedDpsd._answers,
+        WorkingFedDpsd._query_clients,
         "gradient_log_likelihood(\n        g,",
         "gradient_log_likelihood(\n        g + bounded(ours, clients(images)[0]),",
         "a client's exact gradient added",
@@ -307,19 +307,19 @@ PAPERS = [
         "one candidate too few is counted",
     ),
     working_selective(
-        DpDfdWorking.answers,
+        DpDfdWorking.query_teacher,
         "response_log_likelihood(answered.argmax(1),",
         "response_log_likelihood(phi_t(images).argmax(1),",
         "likelihood of the teacher's own class",
     ),
     working_selective(
-        DpDfdWorking.answers,
+        DpDfdWorking.query_teacher,
         "candidates(ours.softmax(1), plan.threshold)",
         "candidates(phi_t(images).softmax(1), plan.threshold)",
         "candidates of the teacher",
     ),
     working_selective(
-        DpDfdWorking.answers, "plan.answer_epsilon, noise)", "2 * plan.answer_epsilon, noise)", "epsilon doubled"
+        DpDfdWorking.query_teacher, "plan.answer_epsilon, noise)", "2 * plan.answer_epsilon, noise)", "epsilon doubled"
     ),
     working_selective(
         accounting.response_ledger,

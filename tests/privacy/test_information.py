@@ -24,7 +24,7 @@ from bench.privacy.information import (
     response_capacity,
     selective_capacity,
 )
-from methods.dp_dfd.accounting import ResponsePlan, response_ledger, settings
+from methods.dp_dfd.accounting import ResponsePlan, response_ledger, uncalibrated_plan
 
 
 def capacity(rows: np.ndarray) -> float:
@@ -205,18 +205,18 @@ def test_labels_without_noise_carry_their_alphabet_and_gradients_without_noise_a
 def test_a_generator_that_saw_the_teacher_makes_everything_infinite():
     shown = AnnotationMechanism("data", 256, 10, teacher_trains_generator=True).ledger(PARAMETERS)
     assert of_ledger(shown).nats == math.inf and "DPSD-T" in of_ledger(shown).why
-    plan = settings(0.0, 4, 1000, 1.0, "digits", 10)
+    plan = uncalibrated_plan(0.0, 4, 1000, 1.0, "digits", 10)
     assert of_ledger(response_ledger(plan, generator_saw_teacher=True)).nats == math.inf
     soft = response_ledger(plan, generator_saw_teacher=False, soft=True)
     assert of_ledger(soft).nats == math.inf
 
 
 def test_selective_responses_are_charged_with_the_best_number_of_candidates():
-    plan = settings(0.0, 4, 1000, 1.0, "digits", 10)
+    plan = uncalibrated_plan(0.0, 4, 1000, 1.0, "digits", 10)
     ledger = response_ledger(plan, generator_saw_teacher=False)
     assert of_ledger(ledger).nats == pytest.approx(1000 * response_capacity(1.0, 3))
     assert of_events(ledger.to_json(), 10).nats == pytest.approx(1000 * response_capacity(1.0, 3))
-    unprotected = response_ledger(settings(0.0, 4, 1000, math.inf, "digits", 10), generator_saw_teacher=False)
+    unprotected = response_ledger(uncalibrated_plan(0.0, 4, 1000, math.inf, "digits", 10), generator_saw_teacher=False)
     assert of_ledger(unprotected).nats == pytest.approx(1000 * math.log(10))
     assert of_ledger(response_ledger(ResponsePlan(0.05, 4, 250, 1.0), generator_saw_teacher=False)).nats is None
 
