@@ -22,7 +22,7 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.metrics import face_descriptor
 from bench.metrics.table import metrics
-from bench.pipeline import face_judge, floors, inversion, run, stages
+from bench.pipeline import face_judge, inversion, retrieval, run, stages
 from bench.pipeline.attacks import AttackTarget, attack_specs
 from bench.pipeline.job import Job, run_spec
 from bench.pipeline.resolve import load_job
@@ -201,8 +201,7 @@ def test_a_private_image_among_the_public_ones_is_found_by_retrieval_and_recogni
         spec, attack = run_spec(given, 0), given.attack
         judge = inversion.make_judge(given, spec, stages.train_evaluator(given, spec.evaluator).network)
         target = AttackTarget("student", attack_specs(spec)["student"], Sure(leaked.float() / 255))  # type: ignore[arg-type]
-        played = {"student": (target, nobody)}
-        gains[name] = floors.floor_metrics(given, attack, played, judge, face_judge.find(given)).metrics  # type: ignore[arg-type]
+        gains[name] = retrieval.retrieval_metrics(given, attack, [target], {"student": nobody}, judge, face_judge.find(given)).metrics  # type: ignore[arg-type]
     assert gains["leak"]["retrieval_best_judge_accuracy"] == gains["leak"]["retrieval_best_judge_near"] == 1.0
     assert gains["clean"]["retrieval_best_judge_near"] == 0.0
     assert gains["leak"]["retrieval_best_judge_distance"] < 0.1 < gains["clean"]["retrieval_best_judge_distance"]

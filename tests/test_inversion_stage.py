@@ -148,7 +148,7 @@ def people(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(face_descriptor, "describe", describe)
     monkeypatch.setattr(face_descriptor, "absent", lambda: "")
-    monkeypatch.setattr(face_judge, "wanted", lambda _: True)
+    monkeypatch.setattr(face_judge, "has_people", lambda _: True)
 
 
 @pytest.fixture
@@ -236,9 +236,9 @@ def test_of_people_the_judge_of_faces_says_what_public_images_show(leaked: bool,
 @pytest.mark.parametrize(("p", "enough"), [(None, True), (0.0499, True), (0.05, False), (0.8, False)])
 def test_it_is_the_teacher_on_which_public_images_are_beaten(p: float | None, enough: bool) -> None:
     for student in (None, 0.001, 0.9):
-        reason = inversion._too_weak({"teacher_floor_p": p, "floor_p": student, "random_floor_p": 0.9})
+        reason = inversion.weakness({"teacher_floor_p": p, "floor_p": student, "random_floor_p": 0.9})
         assert (reason == "") == enough
-    assert inversion._too_weak({}) == ""
+    assert inversion.weakness({}) == ""
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_it_is_the_teacher_on_which_public_images_are_beaten(p: float | None, en
 )
 def test_where_public_images_are_no_test_the_teacher_must_be_shown(shown: float, p: float | None, enough: bool) -> None:
     metrics = {"teacher_attack_accuracy": shown, "teacher_floor_p": p, "attack_accuracy": 1 - shown}
-    reason = inversion._too_weak(metrics)
+    reason = inversion.weakness(metrics)
     assert (reason == "") == enough
     assert enough or (reason.startswith("The attack is too weak") == (p is None))
 
@@ -300,7 +300,7 @@ def test_an_attack_has_no_say_in_what_the_bench_measures(fact: str) -> None:
     classes = torch.arange(3)
     found = AttackResult(torch.zeros(3, 1, 2, 2), classes, classes, facts={"without_start": 0.5})
     scored = evaluation.Scored({"attack_accuracy": 0.1}, {}, torch.eye(3))
-    played = inversion._Played(found, scored, None, 7, 1.0)
+    played = inversion.InvertedTarget(found, scored, None, 7, 1.0)
     assert played.metrics() == {"attack_accuracy": 0.1, "without_start": 0.5}
     found.facts = {fact: 1.0}
     with pytest.raises(RunFailed, match=f"says '{fact}' of itself"):
@@ -327,7 +327,7 @@ def test_a_student_that_is_the_teacher_is_attacked_with_it(change: float, played
     with torch.no_grad():
         networks["student"].bias += change
     targets = [AttackTarget(name, name, network) for name, network in networks.items()]  # type: ignore[arg-type]
-    found = inversion._played_once(targets)
+    found = inversion.share_identical_student(targets)
     assert [target.spec for target in found] == (played or list(networks))
     assert [target.name for target in found] == list(networks)
     assert [target.network for target in found] == list(networks.values())
@@ -335,4 +335,4 @@ def test_a_student_that_is_the_teacher_is_attacked_with_it(change: float, played
 
 def test_networks_without_weights_are_not_taken_for_each_other() -> None:
     targets = [AttackTarget(name, name, Reads(3)) for name in ("student", "teacher", "random")]  # type: ignore[arg-type]
-    assert inversion._played_once(targets) == targets
+    assert inversion.share_identical_student(targets) == targets

@@ -19,7 +19,7 @@ from bench.errors import BenchError
 from bench.pipeline import challenge, run
 from bench.pipeline.challenge import ReferenceModels, halves, make_challenge
 from bench.pipeline.job import Job, run_spec
-from bench.pipeline.membership import _some
+from bench.pipeline.membership import first_suspects
 from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 
@@ -104,7 +104,7 @@ def test_the_attackers_halves_have_all_classes_of_images_that_lie_class_by_class
 def test_some_suspects_have_as_many_of_each_class_on_either_side(toy: Path) -> None:
     found = make_challenge(job(toy).material)
     for most in (7, 20, 10_000):
-        some = _some(found, most)
+        some = first_suspects(found, most)
         counts = [found.labels[some.rows[side]].bincount(minlength=10) for side in (some.members, ~some.members)]
         assert torch.equal(*counts) and int(counts[0].sum()) == min(most, int(found.members.sum()))
         assert torch.equal(some.members, found.members[some.rows])

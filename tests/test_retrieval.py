@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bench import boards
 from bench.api import Target
-from bench.pipeline import floors, run
+from bench.pipeline import retrieval, run
 from bench.pipeline.job import Job
 from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
@@ -59,32 +59,32 @@ def rng() -> torch.Generator:
 
 def test_scores_bring_the_surest_images_and_ties_the_first() -> None:
     asked = target()
-    found = floors.preferred(asked, images(0.2, 0.9, 0.4, 0.9, 0.1), 3, rng())
+    found = retrieval.preferred(asked, images(0.2, 0.9, 0.4, 0.9, 0.1), 3, rng())
     assert found.tolist() == [[4, 0, 2], [1, 3, 2]] and asked.queries == 5
 
 
 def test_labels_bring_images_of_their_class_or_any_where_there_are_none() -> None:
-    found = floors.preferred(target("label"), images(0.2, 0.9, 0.4, 0.8), 3, rng())
+    found = retrieval.preferred(target("label"), images(0.2, 0.9, 0.4, 0.8), 3, rng())
     assert set(found[0].tolist()) == {0, 2} and set(found[1].tolist()) == {1, 3}
-    nowhere = floors.preferred(target("label"), images(0.2, 0.1, 0.4), 3, rng())
+    nowhere = retrieval.preferred(target("label"), images(0.2, 0.1, 0.4), 3, rng())
     assert set(nowhere[1].tolist()) == {0, 1, 2}
 
 
 def test_the_order_of_the_images_plays_no_part_with_scores() -> None:
     x = torch.rand(40, 1, 2, 2, generator=rng())
     order = torch.randperm(40, generator=rng())
-    one, other = (floors.preferred(target(), part, 4, rng()) for part in (x, x[order]))
+    one, other = (retrieval.preferred(target(), part, 4, rng()) for part in (x, x[order]))
     assert torch.equal(one, order[other])
 
 
 def test_fewer_images_than_asked_for_come_again() -> None:
-    assert floors.preferred(target(), images(0.2, 0.9), 5, rng())[0].tolist() == [0, 1, 0, 1, 0]
+    assert retrieval.preferred(target(), images(0.2, 0.9), 5, rng())[0].tolist() == [0, 1, 0, 1, 0]
 
 
 def test_a_private_image_among_the_attackers_is_found() -> None:
     """A target that is sure of only one image: if that is public, retrieval finds it."""
     asked = images(0.3, 0.99, 0.2)
-    assert int(floors.preferred(target(), asked, 1, rng())[1]) == 1
+    assert int(retrieval.preferred(target(), asked, 1, rng())[1]) == 1
 
 
 @pytest.mark.thorough

@@ -54,7 +54,7 @@ class FaceJudge:
 def find(job: Job) -> FaceJudge | None:
     """Return the judge of a run whose classes are people; None for other runs, or if dlib's models are not
     installed."""
-    if not wanted(job) or face_descriptor.absent():
+    if not has_people(job) or face_descriptor.absent():
         return None
     images, labels = job.material.private
     chosen = some_of_each_class(labels, IMAGES)
@@ -62,7 +62,7 @@ def find(job: Job) -> FaceJudge | None:
     return FaceJudge(job, class_means(described, labels[chosen], job.material.data.classes))
 
 
-def wanted(job: Job) -> bool:
+def has_people(job: Job) -> bool:
     """Whether every class of a run is a person."""
     return data.facts(job.material.data.name).classes_are_people
 
@@ -87,8 +87,8 @@ def numbers(found: Identified) -> Metrics:
     return metrics | {"judge_distance": found.distance}
 
 
-def unjudged(job: Job) -> dict[str, str]:
+def missing_metrics(job: Job) -> dict[str, str]:
     """Return the metrics that a run of people misses without a judge, with the reason; {} for any other run."""
-    if not wanted(job) or not (reason := face_descriptor.absent()):
+    if not has_people(job) or not (reason := face_descriptor.absent()):
         return {}
-    return {f"{target.prefix}{name}": f"nobody judged the faces: {reason}" for target in TARGETS for name in NAMES}
+    return {f"{target.prefix}{name}": f"no face judge: {reason}" for target in TARGETS for name in NAMES}

@@ -19,7 +19,7 @@ from bench.pipeline.components import Components
 from bench.pipeline.job import run_spec
 from bench.pipeline.resolve import load_job
 from bench.privacy import Budget
-from bench.storage.specs import DataSpec, Shared, Spec, canonical, digest
+from bench.storage.specs import DataSpec, JsonObject, Spec, canonical, digest
 from bench.sweeps.plan import plan
 from bench.sweeps.recipe import read
 
@@ -122,7 +122,7 @@ def test_settings_that_are_equal_but_written_otherwise_are_two() -> None:
     lookup = Components(caches=True)
     whole, broken = (lookup.settings_of(Setting(scale)) for scale in (1, 1.0))
     assert Setting(1) == Setting(1.0) and whole != broken and len({whole, broken}) == 2
-    assert whole == Shared({"scale": 1}) == {"scale": 1.0} and whole.text == '{\n "scale": 1\n}'
+    assert whole == JsonObject({"scale": 1}) == {"scale": 1.0} and whole.text == '{\n "scale": 1\n}'
     where = [lookup.spec(DataSpec, "digits", "f", split) for split in ("iid", "all", "iid")]
     assert where[0] is where[2] and where[0] != where[1]
 
