@@ -159,7 +159,9 @@ def test_the_bound_is_of_all_canaries_and_at_the_delta_and_confidence_asked_for(
     result = {"correct": 1, "tested": 2, "accuracy": 0.5}
     audited = Trained(cast("Any", SimpleNamespace(json=lambda _: result)), cast("Any", network))
     with patch.object(canary_audit, "correct_guesses", return_value=19):
-        line = canary_audit._line(given, audited, None, draw(given, game, 0), canary_audit.audit_spec(given, game, 0))
+        line = canary_audit.audit_line(
+            given, audited, None, draw(given, game, 0), canary_audit.audit_spec(given, game, 0)
+        )
     assert (line.correct, line.guesses) == (19, 20) and line.epsilon_lower == pytest.approx(bound, abs=1e-6)
     q = 1 / (1 + math.exp(-line.epsilon_lower))
     tail = [sum(math.comb(20, k) * q**k * (1 - q) ** (20 - k) for k in range(v, 21)) for v in range(20)]

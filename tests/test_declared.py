@@ -246,9 +246,7 @@ def test_an_attack_that_cannot_say_whether_it_applies_is_bad_input(
     with pytest.raises(BenchError, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+; fix"):
         load_job(settings)
     monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", lambda *_: True)
-    with pytest.raises(
-        BenchError, match=r"^attack 'gmi': TypeError: its `skip_reason` gives True; expected None, or a"
-    ):
+    with pytest.raises(BenchError, match=r"^attack 'gmi': TypeError: .*`skip_reason`.* True"):
         load_job(settings)
 
 
@@ -274,7 +272,7 @@ def test_a_student_that_is_not_the_network_it_is_called_is_not_kept(
         return Release(nets.build("datalens", teacher.shape, teacher.classes + 1), "datalens", ledger, None)
 
     monkeypatch.setattr(type(job.method), "convert", convert)
-    with pytest.raises(RunFailed, match="no-defence releases no datalens, as it says: the 10 tensors in"):
+    with pytest.raises(RunFailed, match="no-defence .*datalens .*10 tensors"):
         run.run(job, 0)
     assert not list((tmp_path / "runs" / "steps" / "release").glob("[!.]*"))
 
@@ -312,7 +310,7 @@ def test_whatever_a_plug_in_raises_in_an_audit_or_before_a_sweep_is_one_line(
     monkeypatch.setattr(canary_audit, "check", lambda *_: None)
     monkeypatch.setattr(stages, "train_teacher", bad(KeyError("off")))
     monkeypatch.setattr(canary_audit, "train_teacher", bad(KeyError("off")))
-    with pytest.raises(RunFailed, match=r"^KeyError: 'off' at tests/test_declared\.py:\d+; --debug shows the way"):
+    with pytest.raises(RunFailed, match=r"^KeyError: 'off' at tests/test_declared\.py:\d+; --debug "):
         if audited:
             canary_audit.prepare_shared(job, CanaryGame(4, 4), 0)
         else:

@@ -201,7 +201,9 @@ def test_a_private_image_among_the_public_ones_is_found_by_retrieval_and_recogni
         spec, attack = run_spec(given, 0), given.attack
         judge = inversion.make_judge(given, spec, stages.train_evaluator(given, spec.evaluator).network)
         target = AttackTarget("student", attack_specs(spec)["student"], Sure(leaked.float() / 255))  # type: ignore[arg-type]
-        gains[name] = retrieval.retrieval_metrics(given, attack, [target], {"student": nobody}, judge, face_judge.find(given)).metrics  # type: ignore[arg-type]
+        gains[name] = retrieval.retrieval_metrics(
+            given, attack, [target], {"student": nobody}, judge, face_judge.find(given)
+        ).metrics  # type: ignore[arg-type]
     assert gains["leak"]["retrieval_best_judge_accuracy"] == gains["leak"]["retrieval_best_judge_near"] == 1.0
     assert gains["clean"]["retrieval_best_judge_near"] == 0.0
     assert gains["leak"]["retrieval_best_judge_distance"] < 0.1 < gains["clean"]["retrieval_best_judge_distance"]

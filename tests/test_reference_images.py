@@ -66,7 +66,7 @@ def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
     for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
         assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
     assert torch.equal(kept.directions, new.directions)
-    fresh = reference_images._of_data(given, new)
+    fresh = reference_images.score_sets(reference_images.data_sets(given), new)
     found = reference_images.reference_metrics(given, given.attack, spec, kept)
     assert {key: found[key] for key in fresh} == fresh
 
@@ -120,7 +120,7 @@ def test_each_set_is_made_of_the_images_that_it_is_named_after(toy: Path) -> Non
     data = replace(m.data, train_images=torch.zeros_like(m.data.train_images), test_images=tested)
     marked = replace(m, data=data, private=(torch.zeros_like(images), labels), aux=torch.full_like(m.aux, 255))
     given = replace(given, material=marked)
-    sets = reference_images._of_everyone(given) | reference_images._of_generator(given, Redraws())
+    sets = reference_images.data_sets(given) | reference_images.generator_sets(given, Redraws())
     assert set(sets) == {"aux", "class_mean", "held_out", "prior", "decoder"}
     assert (sets["aux"][0] == 1).all() and not sets["class_mean"][0].any() and (sets["prior"][0] == 0.5).all()
     for name, shades in (("held_out", sets["held_out"][0]), ("decoder", 1 - sets["decoder"][0])):

@@ -135,9 +135,7 @@ def _fault(found: AttackResult, shape: Shape, classes: int, victims: int) -> str
     """
     count = len(found.images)
     if found.images.shape[1:] != shape or not count:
-        return (
-            f"returned images of shape {tuple(found.images.shape)}; expected one or more of {'x'.join(map(str, shape))}"
-        )
+        return f"returned images of shape {tuple(found.images.shape)}; expected at least one of shape {shape}"
     if not bool(found.images.isfinite().all()):
         # They would be scored as black images, and the target would look protected
         return "made images that are not finite; lower its step size"

@@ -51,10 +51,10 @@ AnySpec = TypeVar("AnySpec", bound=Spec)
 class MakeSpec(Protocol):
     """A function that builds a spec of a kind from its fields, such as `make_spec`."""
 
-    def __call__(self, kind: Callable[Fields, AnySpec], *args: Fields.args, **fields: Fields.kwargs) -> AnySpec: ...
+    def __call__(self, kind: Callable[Fields, AnySpec], /, *args: Fields.args, **fields: Fields.kwargs) -> AnySpec: ...
 
 
-def make_spec(kind: Callable[Fields, AnySpec], *args: Fields.args, **fields: Fields.kwargs) -> AnySpec:
+def make_spec(kind: Callable[Fields, AnySpec], /, *args: Fields.args, **fields: Fields.kwargs) -> AnySpec:
     """Build a spec of this kind from its fields."""
     return kind(*args, **fields)
 
@@ -162,7 +162,7 @@ class Components:
             self._options[id(part)] = part, options  # keep a reference, so that no other object gets its id
         return self._options[id(part)][1]
 
-    def spec(self, kind: Callable[Fields, AnySpec], *args: Fields.args, **fields: Fields.kwargs) -> AnySpec:
+    def spec(self, kind: Callable[Fields, AnySpec], /, *args: Fields.args, **fields: Fields.kwargs) -> AnySpec:
         """Build a spec from its fields; runs that share the object compute its canonical text once."""
         return make_spec(kind, *args, **fields)
 
