@@ -272,7 +272,7 @@ def test_a_student_that_is_not_the_network_it_is_called_is_not_kept(
         return Release(nets.build("datalens", teacher.shape, teacher.classes + 1), "datalens", ledger, None)
 
     monkeypatch.setattr(type(job.method), "convert", convert)
-    with pytest.raises(RunFailed, match="no-defence .*datalens .*10 tensors"):
+    with pytest.raises(RunFailed, match=r"no-defence .*datalens .*10 tensors"):
         run.run(job, 0)
     assert not list((tmp_path / "runs" / "steps" / "release").glob("[!.]*"))
 

@@ -45,9 +45,9 @@ def test_turns_are_taken_for_a_second_and_the_medians_compared() -> None:
 
 @pytest.fixture(autouse=True)
 def _forgotten() -> Iterator[None]:
-    devices._faster.cache_clear()
+    devices.faster_precision.cache_clear()
     yield
-    devices._faster.cache_clear()
+    devices.faster_precision.cache_clear()
 
 
 def timed(monkeypatch: pytest.MonkeyPatch, small: float, network: float) -> list[object]:
@@ -56,7 +56,7 @@ def timed(monkeypatch: pytest.MonkeyPatch, small: float, network: float) -> list
 
     def ratio(step: partial[None], seconds: float = 1.0) -> float:
         asked.append(step)
-        return small if step.func is devices._convolve else network
+        return small if step.func is devices.convolve else network
 
     monkeypatch.setattr(devices, "ratio", ratio)
     return asked
@@ -70,7 +70,7 @@ def test_bfloat16_is_taken_where_it_buys_a_fifth_of_the_network_s_time(
 ) -> None:
     for small in (0.5, 1.9):
         timed(monkeypatch, small, ratio)
-        devices._faster.cache_clear()
+        devices.faster_precision.cache_clear()
         assert devices.choose_precision("auto", CPU, SMALL) == found
 
 
@@ -104,7 +104,7 @@ def test_the_step_that_is_timed_is_the_network_s_in_either_precision(arch: str) 
     last = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)][-1]
     last.register_forward_hook(lambda _layer, _given, answer: seen.append((answer.dtype, len(answer))))
     for autocast in (True, False):
-        devices._step(network, torch.rand(4, 1, 28, 28), autocast)
+        devices.training_step(network, torch.rand(4, 1, 28, 28), autocast)
     assert seen == [(torch.bfloat16, 4), (torch.float32, 4)]
     assert all(torch.equal(weights[name], weight) for name, weight in network.named_parameters()), "nothing is learnt"
 

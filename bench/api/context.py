@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
@@ -13,8 +13,11 @@ from torch import Tensor, nn
 from bench.privacy.noise import Noise
 from bench.ranks import Ranks
 from bench.seeds import derive
+from bench.storage.specs import Json
 
 Tensors = dict[str, Tensor]
+Tiers = dict[str, dict[str, Any]]
+"""Tier ("smoke", "quick", "standard") to option to value; field defaults are the settings of tier `paper`."""
 Network = TypeVar("Network", bound=nn.Module)
 Advance = Callable[[int], None]
 """Progress callback: report that this many more units of work are done."""
@@ -23,7 +26,7 @@ Advance = Callable[[int], None]
 class Artifacts(Protocol):
     """Store for parts that several runs reuse, such as an attacker's GAN trained once for many targets."""
 
-    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors: ...
+    def get(self, kind: str, key: Mapping[str, Json], make: Callable[[], Tensors]) -> Tensors: ...
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from conftest import BENCH, ROOT
 from test_sweep import outcomes, recipe
 
 from bench.sweeps.executors import devices_of
-from bench.sweeps.ray_cluster import _answers, places
+from bench.sweeps.ray_cluster import is_listening, tasks_per_node
 
 KILLER = """
 import os, signal, subprocess, sys, time
@@ -149,8 +149,8 @@ def test_a_task_uses_the_gpus_that_it_asks_for(gpus: float, given: str) -> None:
 def test_a_head_that_is_gone_does_not_answer() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert _answers(f"127.0.0.1:{port}")
-    assert not _answers(f"127.0.0.1:{port}")
+        assert is_listening(f"127.0.0.1:{port}")
+    assert not is_listening(f"127.0.0.1:{port}")
 
 
 SLEEPER = """
@@ -205,4 +205,4 @@ def test_a_task_that_waits_for_a_place_is_not_begun_when_it_no_longer_fits(tmp_p
 def test_a_node_has_places_for_what_a_task_asks_for(
     requested: dict[str, float], node: dict[str, float], expected: float
 ) -> None:
-    assert places(requested, node) == expected
+    assert tasks_per_node(requested, node) == expected

@@ -24,7 +24,7 @@ from bench.storage.specs import (
     digest,
 )
 from bench.storage.store import Store
-from bench.sweeps.estimate import BESIDES, Estimate
+from bench.sweeps.estimate import OVERHEAD, Estimate
 
 WHERE = DataSpec("digits", "f" * 16, "iid")
 TEACHER = TeacherSpec(WHERE, "resnet18", None, {}, 0)
@@ -52,24 +52,24 @@ def finished(out: Path, spec: RunSpec, seconds: dict[str, float]) -> None:
 def test_a_step_counts_for_the_first_run_that_needs_it(tmp_path: Path) -> None:
     finished(tmp_path, run(seed=7, attack="gmi"), SPENT | PLAYED)
     estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
-    assert estimate.seconds(store, run(attack="gmi"), "inversion") == BESIDES + 100 + 30 + 20 + 6
-    assert estimate.seconds(store, run(attack="gmi"), "inversion") == BESIDES
-    assert estimate.seconds(store, run(), None) == BESIDES
+    assert estimate.seconds(store, run(attack="gmi"), "inversion") == OVERHEAD + 100 + 30 + 20 + 6
+    assert estimate.seconds(store, run(attack="gmi"), "inversion") == OVERHEAD
+    assert estimate.seconds(store, run(), None) == OVERHEAD
     other = run(seed=1, attack="gmi")
-    assert estimate.seconds(store, other, "inversion") == BESIDES + 100 + 20 + 6, "the evaluator is the same for all"
+    assert estimate.seconds(store, other, "inversion") == OVERHEAD + 100 + 20 + 6, "the evaluator is the same for all"
 
 
 def test_what_brings_back_no_image_needs_no_evaluator(tmp_path: Path) -> None:
     finished(tmp_path, run(seed=7, attack="loss-threshold"), SPENT | PLAYED)
     estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
-    assert estimate.seconds(store, run(), None) == BESIDES + 100 + 20
-    assert estimate.seconds(store, run(attack="loss-threshold"), "membership") == BESIDES + 6
+    assert estimate.seconds(store, run(), None) == OVERHEAD + 100 + 20
+    assert estimate.seconds(store, run(attack="loss-threshold"), "membership") == OVERHEAD + 6
 
 
 def test_a_method_that_asks_no_teacher_waits_for_none(tmp_path: Path) -> None:
     finished(tmp_path, run(seed=7), SPENT)
     estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
-    assert estimate.seconds(store, run(), None, asks_teacher=False) == BESIDES + 20
+    assert estimate.seconds(store, run(), None, needs_teacher=False) == OVERHEAD + 20
 
 
 def test_what_lies_in_the_store_costs_nothing(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_what_lies_in_the_store_costs_nothing(tmp_path: Path) -> None:
     there = {"teacher": asdict(spec.release.teacher), "attack": asdict(attack_specs(spec)["random"])}
     for kind, plain in there.items():
         (tmp_path / "steps" / kind / digest(plain)).mkdir(parents=True)
-    assert Estimate(tmp_path).seconds(store, spec, "inversion") == BESIDES + 30 + 20 + 1 + 2
+    assert Estimate(tmp_path).seconds(store, spec, "inversion") == OVERHEAD + 30 + 20 + 1 + 2
 
 
 def test_the_median_of_equal_steps(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_median_of_equal_steps(tmp_path: Path) -> None:
         finished(tmp_path, run(seed=seed), SPENT | {"release": seconds})
     finished(tmp_path, run(method="dgd"), SPENT | {"release": 1000.0})
     estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
-    assert estimate.seconds(store, run(seed=5), None) == BESIDES + 100 + 20
+    assert estimate.seconds(store, run(seed=5), None) == OVERHEAD + 100 + 20
 
 
 def test_what_was_never_run_is_not_guessed(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_was_never_run_is_not_guessed(tmp_path: Path) -> None:
     estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
     assert estimate.seconds(store, run(method="dgd"), None) is None
     assert estimate.seconds(store, run(attack="gmi"), "inversion") is None
-    assert estimate.seconds(store, run(), None) == BESIDES
+    assert estimate.seconds(store, run(), None) == OVERHEAD
 
 
 def test_another_variant_is_another_step(tmp_path: Path) -> None:
@@ -128,9 +128,9 @@ def test_an_audit_takes_what_audits_with_such_teachers_and_conversions_by_its_me
     audited(tmp_path, audit({"epochs": 10}), earlier)
     finished(tmp_path, run(seed=7, method="dgd"), SPENT | {"release": 40.0})
     estimate, store = Estimate(tmp_path), Store(tmp_path / "new")
-    assert estimate.audit_seconds(store, audit({"epochs": 10}, method="dgd")) == BESIDES + 2 * 250 + 40
-    assert estimate.audit_seconds(store, audit({"epochs": 10}, method="dgd", version=2)) == BESIDES + 40, "shared"
-    assert estimate.audit_seconds(store, audit({"epochs": 10}, "rmia", method="dgd")) == BESIDES + 250 + 40
+    assert estimate.audit_seconds(store, audit({"epochs": 10}, method="dgd")) == OVERHEAD + 2 * 250 + 40
+    assert estimate.audit_seconds(store, audit({"epochs": 10}, method="dgd", version=2)) == OVERHEAD + 40, "shared"
+    assert estimate.audit_seconds(store, audit({"epochs": 10}, "rmia", method="dgd")) == OVERHEAD + 250 + 40
     assert estimate.audit_seconds(store, audit({"epochs": 99})) is None, "a teacher trained at another length"
     assert estimate.audit_seconds(store, audit({"epochs": 10}, method="rr")) is None
 
@@ -140,4 +140,4 @@ def test_an_audit_of_an_ensemble_counts_its_teachers_and_leaves_out_what_is_ther
     spec = audit({}, ensemble=shards)
     audited(tmp_path, spec, {"teacher": 1.0, "null_teacher": 1.0, "release_ensemble": 90.0, "release": 20.0})
     (tmp_path / "steps" / "teacher" / digest(asdict(teachers_of(spec)["null_teacher"]))).mkdir(parents=True)
-    assert Estimate(tmp_path).audit_seconds(Store(tmp_path), spec) == BESIDES + 1 + 90 + 20
+    assert Estimate(tmp_path).audit_seconds(Store(tmp_path), spec) == OVERHEAD + 1 + 90 + 20

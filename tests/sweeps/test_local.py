@@ -37,7 +37,7 @@ def main(arguments):
         print("peak", peak_memory(), file=sys.stderr)
         return 0
     if arguments[0] == "late":
-        local._free_memory = lambda: False
+        local.free_memory = lambda: False
         return 0
     if arguments[0] == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -182,7 +182,7 @@ def test_an_interrupt_waits_until_a_process_has_begun(kind: signal.Signals) -> N
     before = {each: signal.signal(each, signal.default_int_handler) for each in processes.INTERRUPTS}
     reached = False
     try:
-        with pytest.raises(KeyboardInterrupt), processes.undisturbed():
+        with pytest.raises(KeyboardInterrupt), processes.delayed_interrupts():
             os.kill(os.getpid(), kind)
             time.sleep(0.1)
             reached = True
@@ -210,14 +210,14 @@ def test_a_closed_terminal_interrupts_a_sweep_unless_it_is_to_outlive_it() -> No
 IGNORING = """
 import os, signal, sys, time
 from pathlib import Path
-from bench.sweeps.local import _run_task
+from bench.sweeps.local import run_task
 
 def main(_):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(5)
 
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-status, _ = _run_task(main, [], Path(sys.argv[1]))
+status, _ = run_task(main, [], Path(sys.argv[1]))
 os._exit(status)
 """
 
