@@ -115,7 +115,7 @@ def test_every_choice_is_another_audit(place: Path) -> None:
 
 @pytest.mark.thorough
 def test_a_memorising_teacher_is_caught_and_a_null_is_not(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(canary_audit.OVERFIT, "epochs", 40)
+    monkeypatch.setattr(canary_audit, "OVERFIT_EPOCHS", 40)
     given = job(place, tier="quick", teacher_options=(("batch", "16"),), out=place / "caught")
     found = canary_audit.run(given, CanaryGame(60, 40, overfit=True), 0).audit
     student, teacher, null = (found.lines[name] for name in ("student", "teacher", "null"))

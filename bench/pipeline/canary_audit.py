@@ -37,8 +37,8 @@ SEPARATE_HOLDERS = 2
 also moved other records (`bench.data.partition.with_guests`), which no ledger accounts for."""
 SOURCE = "aux of iid, in hash order"
 """The images that are used as canaries, as records describe them."""
-OVERFIT: dict[str, int | float] = {"epochs": 20, "max_steps": 0, "shift": 0, "flip": False, "weight_decay": 0.0}
-"""Recipe options with which teachers memorise."""
+OVERFIT_EPOCHS = 20
+"""Epochs of teachers that are to memorise."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,10 @@ def release_of(spec: AuditSpec, teacher: AuditTeacherSpec) -> ReleaseSpec:
 
 def with_overfitting(job: Job, game: CanaryGame) -> Job:
     """Return the job; with teachers that memorise, if the game's settings say so."""
-    return replace(job, recipe=replace(job.recipe, **OVERFIT)) if game.overfit else job
+    if not game.overfit:
+        return job
+    recipe = replace(job.recipe, epochs=OVERFIT_EPOCHS, max_steps=0, shift=0, flip=False, weight_decay=0.0)
+    return replace(job, recipe=recipe)
 
 
 def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:

@@ -159,13 +159,13 @@ class Planner:
 
 def published_files(boards: Path) -> dict[str, Path]:
     """Return the files by hash of published audits, and of runs that did not fail and have no float32 noise."""
-    audits = {audit.hash: path for path, audit in readable(Audit, boards)}
-    records = {
+    kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
+    return {
         record.hash: path
-        for path, record in readable(Record, boards)
-        if record.status != "failed" and "float32-noise" not in flags(record)
+        for kind in kinds
+        for path, record in readable(kind, boards)
+        if isinstance(record, Audit) or (record.status != "failed" and "float32-noise" not in flags(record))
     }
-    return records | audits
 
 
 def names_in(folder: Path) -> set[str]:
