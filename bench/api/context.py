@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from bench.privacy.noise import Noise
 from bench.ranks import Ranks
 from bench.seeds import derive
-from bench.storage.specs import Json
 
 Tensors = dict[str, Tensor]
 Tiers = dict[str, dict[str, Any]]
@@ -26,7 +25,7 @@ Advance = Callable[[int], None]
 class Artifacts(Protocol):
     """Store for parts that several runs reuse, such as an attacker's GAN trained once for many targets."""
 
-    def get(self, kind: str, key: Mapping[str, Json], make: Callable[[], Tensors]) -> Tensors: ...
+    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors: ...
 
 
 @dataclass(frozen=True)
