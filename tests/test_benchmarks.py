@@ -188,33 +188,30 @@ class TestAblations:
         versions = [(row["method"], row["seed"], row["version"]) for row in found]
         assert versions == [("dgd", "0", "2"), ("dpsd", "0", "10"), ("dpsd", "0", "9"), ("dpsd", "1", "9")]
 
-    def test_rows_omit_runs_with_an_attack(self, ablations: Any, tmp_path: Path) -> None:
+    @staticmethod
+    def write(folder: Path, changes: list[tuple[str, str, dict[str, float]]]) -> None:
+        """Write a record for each method, attack and metrics; the attack's own metrics are left out."""
         boards = importlib.import_module("boards")
-        for number, attack in enumerate(("random-guess", "gmi")):
+        for number, (method, attack, metrics) in enumerate(changes):
             made = boards.record(number)
-            made.spec["attack"]["attack"] = attack
-            made.hash = digest(made.spec)
-            made.metrics |= {"accuracy": 0.81234, "teacher_accuracy": 0.9}
-            path = tmp_path / "records" / f"{number:016x}" / "record.json"
-            path.parent.mkdir(parents=True)
-            path.write_text(made.to_json(), encoding="utf-8")
-        found = ablations.rows([tmp_path])
-        assert [(row["method"], row["seed"], row["accuracy"]) for row in found] == [("dpsd", "0", "0.8123")]
-        assert ablations.rows([tmp_path], "attack") == [], "attacks on students are no ablation of the attack"
-
-    def test_rows_of_attacks_are_those_on_the_teacher(self, ablations: Any, tmp_path: Path) -> None:
-        boards = importlib.import_module("boards")
-        for number, scores in enumerate(({"teacher_attack_accuracy": 0.9}, {"teacher_auc": 0.61}, {})):
-            made = boards.record(number)
-            made.spec["release"]["method"] = "no-defence"
-            made.spec["attack"]["attack"] = "an-attack"
+            made.spec["release"]["method"], made.spec["attack"]["attack"] = method, attack
             made.hash = digest(made.spec)
             for name in ("teacher_attack_accuracy", "teacher_auc"):
                 made.metrics.pop(name, None)
-            made.metrics |= {"accuracy": 0.8, "teacher_accuracy": 0.9, **scores}
-            path = tmp_path / "records" / f"{number:016x}" / "record.json"
+            made.metrics |= {"teacher_accuracy": 0.9, **metrics}
+            path = folder / "records" / f"{number:016x}" / "record.json"
             path.parent.mkdir(parents=True)
             path.write_text(made.to_json(), encoding="utf-8")
+
+    def test_rows_omit_runs_with_an_attack(self, ablations: Any, tmp_path: Path) -> None:
+        self.write(tmp_path, [("dpsd", attack, {"accuracy": 0.81234}) for attack in ("random-guess", "gmi")])
+        found = ablations.rows([tmp_path])
+        assert [(row["method"], row["seed"], row["accuracy"]) for row in found] == [("dpsd", "0", "0.8123")]
+        assert ablations.rows([tmp_path], "attack") == [], "attacks on students are not ablations of the attack"
+
+    def test_rows_of_attacks_are_those_on_the_teacher(self, ablations: Any, tmp_path: Path) -> None:
+        scores = ({"teacher_attack_accuracy": 0.9}, {"teacher_auc": 0.61}, {})
+        self.write(tmp_path, [("no-defence", "an-attack", {"accuracy": 0.8, **each}) for each in scores])
         found = ablations.rows([tmp_path], "attack")
         assert [(row["attack"], row["success"]) for row in found] == [("an-attack", "0.9000"), ("an-attack", "0.6100")]
 

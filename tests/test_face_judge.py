@@ -200,7 +200,7 @@ def test_retrieval_finds_a_leaked_private_face(faces: Path, out: Path, described
         judge = inversion.make_judge(given, spec, stages.train_evaluator(given, spec.evaluator).network)
         target = AttackTarget("student", attack_specs(spec)["student"], Sure(leaked.float() / 255))  # type: ignore[arg-type]
         gains[name] = retrieval.retrieval_metrics(
-            given, attack, [target], {"student": none_recognised}, judge, face_judge.find(given)
+            given, attack, [target], {"student": none_recognised}, judge, face_judge.make_face_judge(given)
         ).metrics  # type: ignore[arg-type]
     assert gains["leak"]["retrieval_best_judge_accuracy"] == gains["leak"]["retrieval_best_judge_near"] == 1.0
     assert gains["clean"]["retrieval_best_judge_near"] == 0.0

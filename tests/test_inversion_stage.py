@@ -273,7 +273,7 @@ def test_face_judge_means_are_of_private_images(tmp_path: Path) -> None:
     given = job(tmp_path, 5)
     m, blank = given.material, torch.zeros_like
     data = replace(m.data, test_images=blank(m.data.test_images), train_images=blank(m.data.train_images))
-    judge = face_judge.find(replace(given, material=replace(m, data=data, aux=blank(m.aux))))
+    judge = face_judge.make_face_judge(replace(given, material=replace(m, data=data, aux=blank(m.aux))))
     assert judge is not None
     assert torch.equal(judge.means, one_hot(torch.arange(5), face_descriptor.LENGTH).double())
 

@@ -17,7 +17,7 @@ from baselines.no_defence import NoDefence
 from bench.api import AttackerKnowledge, MembershipResult, Release, Target, Teacher
 from bench.errors import BenchError
 from bench.pipeline import challenge, run
-from bench.pipeline.challenge import ReferenceModels, halves, make_challenge
+from bench.pipeline.challenge import Challenge, ReferenceModels, halves, make_challenge
 from bench.pipeline.job import Job, run_spec
 from bench.pipeline.membership import first_suspects
 from bench.pipeline.resolve import load_job
@@ -119,46 +119,46 @@ def test_halves_have_every_suspect_in_half_of_the_rows() -> None:
             halves(count, 10)
 
 
-def test_references_train_on_their_half_and_the_reserve(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given = job(toy, out=toy / "seen")
-    seen: list[torch.Tensor] = []
+@pytest.fixture
+def trainings(monkeypatch: pytest.MonkeyPatch) -> list[tuple[torch.Tensor, str]]:
+    """Private images and split of every teacher that is to be trained; the training itself raises StopIteration."""
+    found: list[tuple[torch.Tensor, str]] = []
 
-    def teacher(job: Job, spec: Any) -> Any:
-        seen.append(job.material.private[0])
+    def train_teacher(job: Job, spec: Any) -> Any:
+        found.append((job.material.private[0], spec.data.split))
         raise StopIteration
 
-    monkeypatch.setattr(challenge, "train_teacher", teacher)
-    spec = run_spec(given, 0)
-    suspects = make_challenge(given.material)
-    knowledge = ReferenceModels(given, spec.release, suspects, "scores").knowledge("teacher")
+    monkeypatch.setattr(challenge, "train_teacher", train_teacher)
+    return found
+
+
+def train_references(given: Job, of: Challenge) -> None:
+    knowledge = ReferenceModels(given, run_spec(given, 0).release, of, "scores").knowledge("teacher")
     with pytest.raises(StopIteration):
         knowledge.references(2, "teacher")
-    mask = halves(2, len(suspects.labels))[0]
-    room = len(given.material.private[0]) - len(suspects.labels) // 2
-    assert rows_of(seen[0]) == rows_of(suspects.images[mask]) | rows_of(suspects.reserve[0][:room])
-    assert not rows_of(seen[0]) & rows_of(suspects.images[~mask])
-    assert not rows_of(seen[0]) & rows_of(suspects.population[0])
 
 
-def test_references_are_as_large_as_the_target(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_references_train_on_their_half_and_the_reserve(toy: Path, trainings: list[tuple[torch.Tensor, str]]) -> None:
+    given = job(toy, out=toy / "seen")
+    found = make_challenge(given.material)
+    train_references(given, found)
+    mask, images = halves(2, len(found.labels))[0], trainings[0][0]
+    room = len(given.material.private[0]) - len(found.labels) // 2
+    assert rows_of(images) == rows_of(found.images[mask]) | rows_of(found.reserve[0][:room])
+    assert not rows_of(images) & rows_of(found.images[~mask]) and not rows_of(images) & rows_of(found.population[0])
+
+
+def test_references_are_as_large_as_the_target(toy: Path, trainings: list[tuple[torch.Tensor, str]]) -> None:
     given = job(toy, out=toy / "sizes")
-    seen: list[tuple[int, str]] = []
-
-    def teacher(job: Job, spec: Any) -> Any:
-        seen.append((len(job.material.private[0]), spec.data.split))
-        raise StopIteration
-
-    monkeypatch.setattr(challenge, "train_teacher", teacher)
-    many, release = make_challenge(given.material), run_spec(given, 0).release
-    few = replace(given, material=replace(given.material, private=tuple(x[:50] for x in given.material.private)))
-    fewer = make_challenge(few.material)
-    for one, suspects in ((given, many), (few, fewer), (few, fewer)):
-        with pytest.raises(StopIteration):
-            ReferenceModels(one, release, suspects, "scores").knowledge("teacher").references(2, "teacher")
-    on_suspects = [int(halves(2, len(each.labels))[0].sum()) for each in (many, fewer)]
-    room = len(few.material.private[0]) - len(fewer.labels) // 2
-    assert seen[1][0] == on_suspects[1] + min(room, len(fewer.reserve[0])) <= 50 + len(fewer.labels) // 4
-    assert seen[0][1] != seen[1][1] == seen[2][1], "references are stored by their suspects"
+    small = replace(given, material=replace(given.material, private=tuple(x[:50] for x in given.material.private)))
+    many, few = make_challenge(given.material), make_challenge(small.material)
+    for one, of in ((given, many), (small, few), (small, few)):
+        train_references(one, of)
+    sizes, splits = [len(images) for images, _ in trainings], [split for _, split in trainings]
+    suspects = int(halves(2, len(few.labels))[0].sum())
+    room = len(small.material.private[0]) - len(few.labels) // 2
+    assert sizes[1] == suspects + min(room, len(few.reserve[0])) <= 50 + len(few.labels) // 4
+    assert splits[0] != splits[1] == splits[2], "references are stored by their suspects"
 
 
 @pytest.mark.parametrize("method", ["dp-sgd", "pate"])

@@ -71,10 +71,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 
 
 def on_boards() -> dict[str, dict[str, Any]]:
-    """Each release with seed 0 that a board has and that has_finite_epsilon something: how to name it, and what is known of it.
+    """Return each release with seed 0 on a board that has a finite epsilon, by name.
 
-    An audit of a release has split iid: `few` has 300 private records, too few to plant canaries among, and some of
-    `canaries` have wrong labels already.
+    An audit of a release has split iid: `few` has 300 private records, too few for canaries, and
+    `canaries` has wrong labels already.
     """
     found: dict[str, dict[str, Any]] = {}
     for record in read_records(ROOT / "leaderboards"):
@@ -135,31 +135,31 @@ def test_recipe_audits_every_guarantee_on_the_boards(audited: list[dict[str, Any
     assert not [name.partition("{")[0] for name in uncovered(boards, audited)]
 
 
-def test_a_promise_that_is_not_audited_would_be_seen(audited: list[dict[str, Any]]) -> None:
+def test_uncovered_detects_a_release_without_audit(audited: list[dict[str, Any]]) -> None:
     changed = json.loads(json.dumps(audited[0]))
 
-    def seen() -> bool:
+    def is_uncovered() -> bool:
         return uncovered({"it": changed}, audited) == ["it"]
 
-    assert not seen()
+    assert not is_uncovered()
     changed["release"]["version"] -= 1
-    assert not seen(), "of an older version of the plug-in, and audited as it is now"
+    assert not is_uncovered(), "the audit is of a newer version of the plug-in"
     changed["release"]["options"]["an-old-name"] = 1
-    assert not seen()
+    assert not is_uncovered()
     changed["release"]["options"]["student_steps"] = 77
-    assert not seen(), "nor of the same sizes"
+    assert not is_uncovered(), "sizes may differ too"
     changed["release"]["budget"]["epsilon"] = 3.0
-    assert seen()
+    assert is_uncovered()
     changed["release"]["budget"]["epsilon"] = 10.0
     changed["release"]["options"]["mode"] = "label"
     changed["release"]["options"]["beta"] = 0.5
-    assert seen(), "of other options"
+    assert is_uncovered(), "other options"
     changed = json.loads(json.dumps(audited[0]))
     changed["release"]["version"] += 1
-    assert seen(), "newer than the code"
+    assert is_uncovered(), "a version that does not exist yet"
     changed["release"]["version"] -= 1
     changed["tier"] = "paper"
-    assert seen()
+    assert is_uncovered()
 
 
 def test_recipe_audits_have_these_canaries_and_epochs() -> None:

@@ -45,7 +45,10 @@ def run_inversion(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -
     if job.attack_skip_reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {job.attack_skip_reason}")
     victims = choose_victims(m) if attack.observes else None
-    judge, faces = make_judge(job, spec, present(networks.evaluator, "evaluator").network), face_judge.find(job)
+    judge, faces = (
+        make_judge(job, spec, present(networks.evaluator, "evaluator").network),
+        face_judge.make_face_judge(job),
+    )
     targets = share_identical_student(attack_targets(job, spec, networks))
     results = {target.name: invert_target(job, attack, target, judge, faces, victims) for target in targets}
     confusions = {target_name: result.confusion for target_name, result in results.items()}
@@ -135,7 +138,7 @@ class InvertedTarget:
                 raise RunFailed(
                     f"the attack reports '{name}', which is not one of its facts (`AttackResult.facts`); remove it"
                 )
-        people = {} if self.people is None else face_judge.numbers(self.people)
+        people = {} if self.people is None else face_judge.face_metrics(self.people)
         return self.scored.metrics | self.found.facts | people
 
 
@@ -147,7 +150,7 @@ def invert_target(
     step = attacks.invert(job, attack, target.spec, target.network, images)
     found = attacks.reconstructions(step)
     scored = evaluation.score(found, judge, target.network, victims)
-    people = None if faces is None else faces.judged(found.images, evaluation.aimed(found, victims).targets)
+    people = None if faces is None else faces.identify(found.images, evaluation.aimed(found, victims).targets)
     return InvertedTarget(found, scored, people, attacks.queries(step), step.seconds)
 
 

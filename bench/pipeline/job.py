@@ -91,17 +91,17 @@ class Job:
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether the method needs the undefended teacher, or an attack that proves its power on it."""
+        """Whether the method needs the undefended teacher, or an attack, whose power is tested on it."""
         return "teacher" in self.method.needs or self.attack is not None
 
     @property
     def needs_evaluator(self) -> bool:
-        """Whether an attack will reconstruct images for the evaluator to score."""
+        """Whether an inversion attack applies, whose images the evaluator scores."""
         return self.goal == "inversion" and self.attack_skip_reason is None
 
     @property
     def attack_skip_reason(self) -> str | None:
-        """Return why the attack does not apply to this data, as far as is known before training."""
+        """The reason why the attack does not apply to this data, as far as is known before training; else None."""
         if self.attack is None:
             return None
         m = self.material
@@ -126,12 +126,13 @@ class Job:
     def check(self) -> None:
         """Raise BenchError if the method cannot meet its budget, or a network cannot take the images.
 
-        The result is cached: calibrating a method and building networks take seconds.
+        The checks run once: calibrating a method and building networks take seconds.
         """
-        _ = self._checked  # the first access runs the checks
+        _ = self.is_checked
 
     @cached_property
-    def _checked(self) -> bool:
+    def is_checked(self) -> bool:
+        """True; the first access runs the checks of `check`."""
         images, components = self.material.data, self.components
         components.check_method(self.method, self.settings.budget, images.name, images.classes)
         if hasattr(self.method, "check_data"):
@@ -144,7 +145,7 @@ class Job:
         if hasattr(self.method, "networks"):
             networks += self.method.networks(images.shape, s.student)
         networks += [s.student] if trains_student(self.method) else []
-        for arch in dict.fromkeys(networks):  # the networks that will certainly be built, in that order
+        for arch in dict.fromkeys(networks):  # all networks that the run will build
             components.check_images(arch, images.shape, images.classes)
         components.check_generator(self.method, images.shape, images.classes, images.name)
         return True

@@ -48,7 +48,7 @@ def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge, fac
     if faces is None:
         return metrics
     for name, (images, targets) in (data_sets(job) | generated).items():
-        people = face_judge.numbers(faces.judged(images, targets))
+        people = face_judge.face_metrics(faces.identify(images, targets))
         metrics |= {f"reference_{name}_{key}": people[key] for key in face_judge.NAMES}
     return metrics
 

@@ -142,14 +142,14 @@ def _judge_faces(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> Bas
     each = torch.arange(len(best))
     described = face_judge.describe(faces.job, quantised(best.flatten(0, 1))).view(len(best), BEST, -1)
     found = {
-        "retrieval": faces.compared(described.flatten(0, 1), each.repeat_interleave(BEST)),
-        "retrieval_best": faces.compared(described[:, 0], each),
+        "retrieval": faces.identify_descriptors(described.flatten(0, 1), each.repeat_interleave(BEST)),
+        "retrieval_best": faces.identify_descriptors(described[:, 0], each),
     }
     others = [name for name in ("retrieval_mean", "retrieval_latents") if name in sets]
-    found |= {name: faces.judged(sets[name], each) for name in others}
+    found |= {name: faces.identify(sets[name], each) for name in others}
     metrics: Metrics = {}
     for name, one in found.items():
-        metrics |= {f"{name}_{key}": value for key, value in face_judge.numbers(one).items()}
+        metrics |= {f"{name}_{key}": value for key, value in face_judge.face_metrics(one).items()}
     return Baselines(metrics, found["retrieval"].confusion, found["retrieval_mean"].confusion)
 
 

@@ -97,16 +97,20 @@ def make_run(job: Job, spec: RunSpec, log: StepLog) -> Finished:
 def run_attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
     """Run the attack on student and baselines, and score it; an empty result for a run without an attack."""
     from bench.api import MembershipAttack, ReleaseAttack
-    from bench.pipeline.inversion import run_inversion
-    from bench.pipeline.membership import run_membership, run_release_membership
     from bench.pipeline.trained import StageResult
 
     if job.attack is None:
         return StageResult()
     if isinstance(job.attack, MembershipAttack):
+        from bench.pipeline.membership import run_membership
+
         return run_membership(job, job.attack, spec, networks)
     if isinstance(job.attack, ReleaseAttack):
+        from bench.pipeline.membership import run_release_membership
+
         return run_release_membership(job, job.attack, spec, networks)
+    from bench.pipeline.inversion import run_inversion
+
     return run_inversion(job, job.attack, spec, networks)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import BENCH, ROOT
+from conftest import BENCH
 from shared_parts import CPU, failing, normalised, observed, records, summed
 
 from bench.cli import main
@@ -22,17 +22,11 @@ from bench.pipeline.devices import pick_devices
 from bench.ranks import Ranks
 from bench.storage.provenance import device_name
 from bench.teachers import Recipe, fit
+from tests.sweeps.importable import environment, has_ended
 
 
 def pids(ranks: Ranks) -> list[int]:
     return [worker.process.pid or 0 for worker in ranks.workers if worker.process]
-
-
-def ended(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 @pytest.mark.thorough
@@ -48,7 +42,7 @@ def test_ranks_killed_process_fails_the_training(ranks: Ranks) -> None:
     with pytest.raises(RunFailed) as told:
         fit(normalised(), *records(64), recipe, CPU, 0, kill, ranks=ranks)
     assert all(value in str(told.value) for value in ("rank 1 of 2", "cpu", "signal 9"))
-    assert time.monotonic() - start < 60 and all(map(ended, killed))
+    assert time.monotonic() - start < 60 and all(map(has_ended, killed))
     fit(normalised(), *records(64), Recipe(epochs=1, batch=16), CPU, 0, ranks=ranks)
     assert len(pids(ranks)) == 2 and not set(pids(ranks)) & set(killed)
 
@@ -72,7 +66,7 @@ def test_ranks_processes_are_reused_and_share_threads(monkeypatch: pytest.Monkey
         assert sum(steps) == 1, "only the steps of rank 0 count"
         assert two.run(summed, [1.0, 2.5], grouped=True) == [3.5, 3.5]
         assert pids(two) == [each[2] for each in first] and not dist.is_initialized()
-    assert all(ended(each[2]) for each in first)
+    assert all(has_ended(each[2]) for each in first)
 
 
 LEADER = """
@@ -94,16 +88,16 @@ if __name__ == "__main__":
 def test_ranks_killed_leader_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "leader.py").write_text(LEADER, encoding="utf-8")
     command = [sys.executable, str(tmp_path / "leader.py"), str(Path(__file__).parent)]
-    leader = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
+    leader = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
     assert leader.stdout is not None
     helper = int(leader.stdout.readline())
-    assert not ended(helper)
+    assert not has_ended(helper)
     leader.kill()
     leader.wait()
     until = time.monotonic() + 20
-    while not ended(helper) and time.monotonic() < until:
+    while not has_ended(helper) and time.monotonic() < until:
         time.sleep(0.05)
-    assert ended(helper)
+    assert has_ended(helper)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +152,7 @@ def test_run_with_killed_rank_exits_with_1(tmp_path: Path) -> None:
     where = ["--device", "cpu", "--devices", "2", "--tier", "smoke", "--teacher", "datalens", *HOURS]
     started = subprocess.Popen(
         [*BENCH, "run", "--method", "dp-sgd", *where],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
+        cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     until = time.monotonic() + 200
     while len(found := helpers(started.pid)) < 2 and time.monotonic() < until:

@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import BENCH, ROOT
+from conftest import BENCH
 from test_sweep import outcomes, recipe
 
 from bench.sweeps.executors import devices_of
 from bench.sweeps.ray_cluster import is_listening, tasks_per_node
+from tests.sweeps.importable import environment, free_ports
 
 KILLER = """
 import os, signal, subprocess, sys, time
@@ -34,10 +35,8 @@ while time.monotonic() < until:
 """
 
 
-def environment() -> dict[str, str]:
-    """Put this checkout first on Python's path, and start clusters without a token, which ray 2.60 requires."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return os.environ | {"PYTHONPATH": path, "RAY_AUTH_MODE": "disabled"}
+NO_TOKEN = {"RAY_AUTH_MODE": "disabled"}
+"""Clusters are started without a token, which ray 2.60 requires."""
 
 
 @pytest.mark.slow
@@ -54,7 +53,7 @@ def test_ray_killed_worker_is_restarted(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [*BENCH, "sweep", str(path), "--tier", "smoke", "--backend", "ray", "--jobs", "2"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=800,
+        cwd=tmp_path, env=environment(**NO_TOKEN), capture_output=True, text=True, timeout=800,
     )  # fmt: skip
     assert "killed" in killer.communicate(timeout=250)[0], "the test has killed no worker"
     states = {name.split()[0]: outcome["state"] for name, outcome in outcomes(out).items()}
@@ -62,20 +61,17 @@ def test_ray_killed_worker_is_restarted(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def head(folder: Path) -> Iterator[tuple[str, int]]:
     """A cluster of this machine: its address, and the process that holds it together, which may be killed."""
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port", str(port), "--num-cpus", "2",
                "--temp-dir", str(folder), "--disable-usage-stats", "--include-dashboard=false", "--block"]  # fmt: skip
     with subprocess.Popen(
-        command, env=environment() | {"RAY_worker_niceness": "0"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        env=environment(**NO_TOKEN, RAY_worker_niceness="0"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as started:
         try:
             yield f"127.0.0.1:{port}", child(started.pid, "gcs_server")
@@ -116,7 +112,7 @@ def test_ray_lost_head_ends_a_sweep_that_can_continue(tmp_path: Path) -> None:
     with head(folder / "1") as (address, gcs):
         time.sleep(10)
         started = subprocess.Popen(
-            [*command, address], cwd=tmp_path, env=environment(),
+            [*command, address], cwd=tmp_path, env=environment(**NO_TOKEN),
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         until = time.monotonic() + 200
@@ -130,7 +126,7 @@ def test_ray_lost_head_ends_a_sweep_that_can_continue(tmp_path: Path) -> None:
     with head(folder / "2") as (address, _):
         time.sleep(10)
         again = subprocess.run(
-            [*command, address], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
+            [*command, address], cwd=tmp_path, env=environment(**NO_TOKEN), capture_output=True, text=True, timeout=300
         )
     assert again.returncode == 0, again.stderr
     states = {name: outcome["state"] for name, outcome in outcomes(tmp_path / "runs").items()}
@@ -178,7 +174,7 @@ for done in Ray(sleeper.main, jobs=1).run(tasks, until=time.monotonic() + 120):
 def test_ray_waiting_task_that_no_longer_fits_is_not_started(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
     (tmp_path / "sleeper.py").write_text(SLEEPER, encoding="utf-8")
-    found = environment()
+    found = environment(**NO_TOKEN)
     found["PYTHONPATH"] = os.pathsep.join([str(tmp_path), found["PYTHONPATH"]])
     done = subprocess.run(
         [sys.executable, "-c", WITH_AN_END], cwd=tmp_path, env=found, capture_output=True, text=True, timeout=200

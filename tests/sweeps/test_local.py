@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, write_toy
+from conftest import write_toy
 
 from bench.cli import main
 from bench.sweeps import processes
 from bench.sweeps.executors import Task
 from bench.sweeps.local import Local
-from tests.sweeps.importable import importable
+from tests.sweeps.importable import environment, has_ended, importable
 
 CELLS = """
 import os, signal, subprocess, sys, time
@@ -83,21 +83,12 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_local_many_cells_keep_their_exit_statuses(cells: Any, tmp_path: Path, number: int) -> None:
     """Run in a separate process, whose `__main__` the cells need not import."""
     statuses = [3 if i % 7 == 0 else 0 for i in range(number)]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     command = [sys.executable, "-c", MANY, json.dumps(statuses)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [status for status, _ in found] == statuses
     assert all(tail.splitlines()[-1:] == [f"end {status}"] for status, tail in found)
-
-
-def has_ended(process: int) -> bool:
-    """Whether a process has ended; an ended process that was not waited for counts too."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
 
 
 def all_ended(processes: list[int]) -> bool:
@@ -223,8 +214,7 @@ os._exit(status)
 
 
 def test_local_background_task_accepts_interrupts(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", IGNORING, str(tmp_path / "log")], env=environment, check=False)
+    done = subprocess.run([sys.executable, "-c", IGNORING, str(tmp_path / "log")], env=environment(), check=False)
     assert done.returncode == 130
 
 

@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BENCH, ROOT, write_toy
+from conftest import BENCH, write_toy
 
 from bench.storage.records import RECORD, Record
 from bench.storage.store import inspect
+from tests.sweeps.importable import environment
 
 WHOLE = """
 [[grid]]
@@ -33,7 +34,7 @@ def sweep(folder: Path) -> subprocess.Popen[str]:
     """A sweep with four workers, begun."""
     return subprocess.Popen(
         [*BENCH, "sweep", "many.toml", "--tier", "smoke", "--jobs", "4"],
-        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        cwd=folder, env=environment(OMP_NUM_THREADS="1"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

@@ -16,13 +16,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import BENCH, ROOT
+from conftest import BENCH
 from test_sweep import HOURS, accept_interrupts, outcomes, recipe
 
 from bench.errors import BenchError
 from bench.sweeps.executors import Task
 from bench.sweeps.slurm_cluster import Slurm
-from tests.sweeps.importable import importable
+from tests.sweeps.importable import environment, free_ports, importable
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 CONFIG = """
@@ -53,17 +53,6 @@ SlurmdParameters=config_overrides
 NodeName={host} CPUs=2 State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
-
-
-def free_ports(count: int) -> list[int]:
-    """Return free ports."""
-    probes = [socket.socket() for _ in range(count)]
-    for probe in probes:
-        probe.bind(("", 0))
-    ports = [int(probe.getsockname()[1]) for probe in probes]
-    for probe in probes:
-        probe.close()
-    return ports
 
 
 @pytest.fixture
@@ -118,11 +107,6 @@ def daemon_logs(folder: Path) -> str:
     """The logs of the daemons."""
     logs = [*folder.glob("*.said"), *folder.glob("*.log")]
     return "\n".join(f"{log.name}: {log.read_text(errors='replace')[-1500:]}" for log in logs)
-
-
-def environment() -> dict[str, str]:
-    """With this checkout before all else that Python finds."""
-    return os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
 SWEEP = ["--tier", "smoke", "--backend", "slurm"]
