@@ -213,26 +213,27 @@ def record_parts(module: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[set[
     return seen
 
 
+def check_moved(seen: list[list[set[int]]], records: int, inserted: int) -> None:
+    """Require that the inserted canaries are the only difference between the parts of an audit and of a plain run."""
+    audited, plain = seen
+    canaries = [{record for record in part if record >= records} for part in audited]
+    assert [part - extra for part, extra in zip(audited, canaries, strict=True)] == plain
+    assert sum(map(len, canaries)) == inserted and all(canaries)
+
+
 @pytest.mark.thorough
 def test_audit_canaries_do_not_move_records_of_an_ensemble(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = record_parts(stages, monkeypatch)
+    seen, game = record_parts(stages, monkeypatch), CanaryGame(40, 20)
     given = job(place, "fed-dpsd", method_options=(("clients", "2"),), out=place / "clients")
-    n = len(given.material.private[0])
-    found = canary_audit.run(given, CanaryGame(40, 20), 0).audit
-    plain = stages.train_ensemble(given, run_spec(given, 0).release.ensemble)
-    audited, without_canaries = seen
-    came = [{record for record in part if record >= n} for part in audited]
-    assert plain is not None and [part - guests for part, guests in zip(audited, came, strict=True)] == without_canaries
-    assert sum(map(len, came)) == found.canaries["inserted"] and all(came)
-    spec = canary_audit.audit_spec(given, CanaryGame(40, 20), 0)
+    inserted = canary_audit.run(given, game, 0).audit.canaries["inserted"]
+    assert stages.train_ensemble(given, run_spec(given, 0).release.ensemble) is not None
+    check_moved(seen, len(given.material.private[0]), inserted)
+    spec = canary_audit.audit_spec(given, game, 0)
     teachers = canary_audit.teachers_of(spec)
-    with_them, without = (
-        canary_audit.release_of(spec, teachers[name]).ensemble for name in ("teacher", "null_teacher")
-    )
-    assert spec.version == 2 and with_them is not None and with_them.version == 2
-    assert without is not None and without.version == 1, "unchanged without canaries"
-    by_hash = canary_audit.audit_spec(job(place, "dgd"), CanaryGame(40, 20), 0)
-    assert by_hash.version == 1 and canary_audit.audit_spec(job(place), CanaryGame(40), 0).version == 1
+    ensembles = [canary_audit.release_of(spec, teachers[name]).ensemble for name in ("teacher", "null_teacher")]
+    assert [spec.version, *(each and each.version for each in ensembles)] == [2, 2, 1]
+    for other in (job(place, "dgd"), job(place)):
+        assert canary_audit.audit_spec(other, game, 0).version == 1
 
 
 @pytest.mark.parametrize(
@@ -242,15 +243,11 @@ def test_audit_canaries_do_not_move_records_of_an_ensemble(place: Path, monkeypa
 def test_audit_canaries_do_not_move_records_of_clients(
     place: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    seen = record_parts(federated, monkeypatch)
+    seen, game = record_parts(federated, monkeypatch), CanaryGame(40, 20)
     given = job(place, method, method_options=(("clients", "2"),), out=place / method)
-    n, game = len(given.material.private[0]), CanaryGame(40, 20)
     inserted = canary_audit.run(given, game, 0).audit.canaries["inserted"]
     run.run(given, 0)
-    audited, without_canaries = seen
-    came = [{record for record in part if record >= n} for part in audited]
-    assert [part - guests for part, guests in zip(audited, came, strict=True)] == without_canaries
-    assert sum(map(len, came)) == inserted and all(came)
+    check_moved(seen, len(given.material.private[0]), inserted)
     spec = canary_audit.audit_spec(given, game, 0)
     teachers = canary_audit.teachers_of(spec)
     kinds = [canary_audit.release_of(spec, teachers[name]).kind for name in ("teacher", "null_teacher")]

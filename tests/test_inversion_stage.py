@@ -176,23 +176,22 @@ def test_inversion_power_is_tested_on_the_teacher(
 
 
 @pytest.mark.usefixtures("brief")
+@pytest.mark.parametrize("has_judge", [False, True])
 @pytest.mark.parametrize(("seen", "faces"), [(True, False), (False, True)])
-def test_inversion_without_face_judge_uses_the_evaluator(seen: bool, faces: bool, tmp_path: Path) -> None:
+def test_inversion_of_people_uses_the_face_judge_if_any(
+    seen: bool, faces: bool, has_judge: bool, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if has_judge:
+        request.getfixturevalue("people")
     found = inverted(job(tmp_path, 5), ByLabels(seen, faces))
-    assert found.status == ("ok" if seen else "inconclusive")
-    assert found.metrics["power_p_teacher"] == pytest.approx(1 / 120 if seen else 1)
-
-
-@pytest.mark.usefixtures("brief", "people")
-@pytest.mark.parametrize(("seen", "faces"), [(True, False), (False, True)])
-def test_inversion_of_people_uses_the_face_judge(seen: bool, faces: bool, tmp_path: Path) -> None:
-    found = inverted(job(tmp_path, 5), ByLabels(seen, faces))
-    assert found.status == ("ok" if faces else "inconclusive")
-    assert found.metrics["power_p_teacher"] == pytest.approx(1 / 120 if faces else 1)
-    assert found.metrics["teacher_attack_accuracy"] == (1.0 if seen else 0.2)
-    assert found.metrics["teacher_judge_accuracy"] == (1.0 if faces else 0.2)
-    gain = found.metrics["teacher_judge_accuracy"] - found.metrics["teacher_retrieval_judge_accuracy"]  # type: ignore[operator]
-    assert found.metrics["teacher_above_floor"] == pytest.approx(gain)
+    succeeds = faces if has_judge else seen
+    assert found.status == ("ok" if succeeds else "inconclusive")
+    assert found.metrics["power_p_teacher"] == pytest.approx(1 / 120 if succeeds else 1)
+    if has_judge:
+        assert found.metrics["teacher_attack_accuracy"] == (1.0 if seen else 0.2)
+        assert found.metrics["teacher_judge_accuracy"] == (1.0 if faces else 0.2)
+        gain = found.metrics["teacher_judge_accuracy"] - found.metrics["teacher_retrieval_judge_accuracy"]  # type: ignore[operator]
+        assert found.metrics["teacher_above_floor"] == pytest.approx(gain)
 
 
 @pytest.mark.usefixtures("brief", "people")
@@ -235,22 +234,17 @@ def test_inversion_of_people_compares_by_the_face_judge(has_leaked: bool, tmp_pa
     assert found.status == ("inconclusive" if has_leaked else "ok")
 
 
-@pytest.mark.parametrize(("p", "enough"), [(None, True), (0.0499, True), (0.05, False), (0.8, False)])
-def test_weakness_is_decided_by_the_teacher(p: float | None, enough: bool) -> None:
-    for student in (None, 0.001, 0.9):
-        reason = inversion.weakness({"teacher_floor_p": p, "floor_p": student, "random_floor_p": 0.9})
-        assert (reason == "") == enough
-    assert inversion.weakness({}) == ""
-
-
 @pytest.mark.parametrize(
-    ("shown", "p", "enough"), [(0.25, None, True), (0.249, None, False), (0.04, 0.01, True), (0.9, 0.05, False)]
+    ("p", "shown", "is_strong"),
+    [(0.0499, 0.04, True), (0.05, 0.9, False), (0.8, 0.9, False), (None, 0.25, True), (None, 0.249, False)],
 )
-def test_weakness_without_p_value_needs_a_quarter_shown(shown: float, p: float | None, enough: bool) -> None:
+def test_weakness_is_decided_by_the_teacher(p: float | None, shown: float, is_strong: bool) -> None:
+    """By the test against retrieval, or with few classes, by the share of images that show their class."""
     metrics = {"teacher_attack_accuracy": shown, "teacher_floor_p": p, "attack_accuracy": 1 - shown}
-    reason = inversion.weakness(metrics)
-    assert (reason == "") == enough
-    assert enough or ("p = " in reason) == (p is not None)
+    for student in (None, 0.001, 0.9):
+        reason = inversion.weakness(metrics | {"floor_p": student, "random_floor_p": 0.9})
+        assert (reason == "") == is_strong and (is_strong or ("p = " in reason) == (p is not None))
+    assert inversion.weakness({}) == ""
 
 
 def test_evaluator_trains_on_all_and_teacher_on_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,10 +58,10 @@ class Challenge:
     def fingerprint(self) -> str:
         """The digest of all images, labels and memberships."""
         tensors = (self.images, self.labels, self.members, *self.population, *self.reserve)
-        digest = hashlib.sha256()
+        sha = hashlib.sha256()
         for tensor in tensors:
-            digest.update(tensor.contiguous().numpy().data)
-        return digest.hexdigest()[:16]
+            sha.update(tensor.contiguous().numpy().data)
+        return sha.hexdigest()[:16]
 
 
 def make_challenge(material: Material) -> Challenge:
