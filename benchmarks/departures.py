@@ -90,7 +90,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", default="digits", metavar="NAME", help="of all cells (default digits)")
     parser.add_argument("--kind", choices=("method", "attack"), default="method", help="of these (default method)")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="these alone (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
     given = parser.parse_args()
     print(HEAD.format(dataset=given.dataset))
     for grid in grids(given.dataset, given.names, given.kind):

@@ -103,9 +103,9 @@ def rows(net: str, trainings: dict[str, Training], rates: dict[str, list[float]]
     """Return the table's rows of one network."""
     made = []
     for name, training in trainings.items():
-        ratio = [rate / base for rate, base in zip(rates[name], rates["alone"], strict=True)]
+        ratio = [rate / base for rate, base in zip(rates[name], rates["one"], strict=True)]
         per_step = [training.images_per_step / rate for rate in rates[name]]
-        verdict = "" if name == "alone" else "yes" if statistics.median(ratio) >= WANTED else "no"
+        verdict = "" if name == "one" else "yes" if statistics.median(ratio) >= WANTED else "no"
         made.append(
             [
                 net,
@@ -114,7 +114,7 @@ def rows(net: str, trainings: dict[str, Training], rates: dict[str, list[float]]
                 str(training.batch),
                 spread(rates[name], 0),
                 spread(per_step, 4),
-                "" if name == "alone" else spread(ratio),
+                "" if name == "one" else spread(ratio),
                 verdict,
             ]
         )
@@ -149,7 +149,7 @@ def main() -> None:
     made: list[list[str]] = []
     for net in args.net or ["shard-cnn", "dgd-cnn"]:
         fixed: Fixed = (args.shape, args.classes, device)
-        trainings = {"alone": Training(net, 1, ALONE, "in turn", fixed)}
+        trainings = {"one": Training(net, 1, ALONE, "in turn", fixed)}
         trainings |= {how: Training(net, args.teachers, args.batch, how, fixed) for how in HOWS}
         made += rows(net, trainings, measure(trainings, args.repeats, args.seconds))
     size = "x".join(map(str, args.shape))

@@ -151,7 +151,7 @@ def main() -> None:
     """Measure, print, draw."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [axis.name for axis in AXES]
-    parser.add_argument("--only", choices=names, action="append", help="these alone (may be repeated)")
+    parser.add_argument("--only", choices=names, action="append", help="only these (may be repeated)")
     parser.add_argument("--points", type=positive, default=4, help="of each, the smallest first (2 to 4; default 4)")
     parser.add_argument("--repeats", type=positive, default=3)
     parser.add_argument("--picture", type=Path, metavar="FILE", help="a PNG to draw")

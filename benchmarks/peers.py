@@ -59,7 +59,7 @@ def rows(name: str, work: Path, repeats: int) -> Iterator[tuple[list[str], bool]
         try:
             times = measure(pair, repeats)
         except Different as error:
-            raise BenchError(f"{pair.name} beside {pair.peer}: not the same result: {error}") from None
+            raise BenchError(f"{pair.name} and {pair.peer}: different results: {error}") from None
         kept = times.ratio <= pair.bar
         cells = [spread([1000 * s for s in times.ours], 1), spread([1000 * s for s in times.theirs], 1)]
         yield [pair.name, pair.peer, *cells, spread(times.ratios), f"{pair.bar:g}", "" if kept else "ABOVE"], kept
@@ -68,7 +68,7 @@ def rows(name: str, work: Path, repeats: int) -> Iterator[tuple[list[str], bool]
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=list(ROWS), action="append", help="these pairs alone (may be repeated)")
+    parser.add_argument("--only", choices=list(ROWS), action="append", help="only these pairs (may be repeated)")
     parser.add_argument("--repeats", type=positive, default=7, help="timed runs of each (default 7)")
     parser.add_argument("--strict", action="store_true", help="exit status 1 where a ratio is above its bar")
     given = parser.parse_args()

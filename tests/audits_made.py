@@ -17,5 +17,5 @@ def job(place: Path, method: str = "no-defence", **changes: Any) -> Job:
 
 
 CLAIM = {"epsilon": 1.0, "delta": 1e-5, "unit": "example", "source": "Theorem 1"}
-PROVED = {"epsilon": 3.0, "delta": 1e-5, "unit": "example", "relation": "add-or-remove"}
-PROVED |= {"accountant": "pld", "version": "2"}
+ACCOUNTED = {"epsilon": 3.0, "delta": 1e-5, "unit": "example", "relation": "add-or-remove"}
+ACCOUNTED |= {"accountant": "pld", "version": "2"}

@@ -9,7 +9,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from audits_made import CLAIM, PROVED, job
+from audits_made import ACCOUNTED, CLAIM, job
 from board_records import rows
 from conftest import write_toy
 from records_made import CANARIES, audit_line
@@ -47,7 +47,7 @@ def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int 
     spec |= {"teacher": teacher_spec, "score": "loss", "kind": "audit", "version": 1}
     right = {"student": correct, "teacher": teacher, "null": 50}
     lines = {name: audit_line(number) for name, number in right.items()}
-    numbers = {"claimed": CLAIM, "accounted": PROVED, "accounted_units": {"example": PROVED}} | privacy
+    numbers = {"claimed": CLAIM, "accounted": ACCOUNTED, "accounted_units": {"example": ACCOUNTED}} | privacy
     spec = json.loads(json.dumps(spec))
     return Audit(hash_of, "not refuted", [], spec, CANARIES, 3.49, 1e-5, lines, True, numbers)
 

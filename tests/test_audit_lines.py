@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from bench import teachers
 from bench.core.privacy import Account, Accounted
-from bench.core.records import AuditLine
+from bench.core.records import AuditLine, Provenance
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import CanaryGame, draw
 from bench.pipeline.job import Job
@@ -21,7 +21,7 @@ from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.pipeline.trained import Trained
 from bench.privacy.one_run import ceiling
-from bench.storage.provenance import Followed
+from bench.storage.provenance import GitState, Origin, StepLog
 
 PROVED = Accounted(epsilon=3.0, delta=1e-5, unit="example", relation="add-or-remove", accountant="pld", version="2")
 ACCOUNT = Account(claimed=None, accounted=PROVED, accounted_units={"example": PROVED}, audited=None, events=[])
@@ -44,7 +44,7 @@ def test_power_is_what_the_undefended_teacher_shows(job: Job, student: float, te
     game = CanaryGame(40)
     lines = {name: line_of(bound) for name, bound in (("student", student), ("teacher", teacher), ("null", 0.0))}
     spec = canary_audit.audit_spec(job, game, 0)
-    assert canary_audit._audit(job, spec, draw(job, game, 0), lines, ACCOUNT, {}).powerful == powerful
+    assert canary_audit.make_audit(job, spec, draw(job, game, 0), lines, ACCOUNT, Provenance()).powerful == powerful
 
 
 def test_a_network_that_answers_the_inserted_canaries_alone_as_taught_shows_all_that_can_be_shown(
@@ -59,7 +59,7 @@ def test_a_network_that_answers_the_inserted_canaries_alone_as_taught_shows_all_
 
     monkeypatch.setattr(teachers, "predict", predict)
     audited = cast("Trained[Any]", SimpleNamespace(network=None, result=SimpleNamespace(accuracy=0.5)))
-    line = canary_audit._line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
+    line = canary_audit.audit_line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
     assert (line.memorised_inserted, line.memorised_left_out) == (1.0, 0.0)
     assert line.correct == 20 and line.epsilon_lower == ceiling(20, 40, job.settings.budget.delta)
 
@@ -72,7 +72,7 @@ def test_where_all_coins_fell_alike_one_of_the_shares_is_not_known(
     canaries = replace(draw(job, game, 0), coins=torch.full((6,), fell))
     monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(canaries.labels, 4).float())
     audited = cast("Trained[Any]", SimpleNamespace(network=None, result=SimpleNamespace(accuracy=0.5)))
-    line = canary_audit._line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
+    line = canary_audit.audit_line(job, audited, None, canaries, canary_audit.audit_spec(job, game, 0))
     assert (line.memorised_inserted, line.memorised_left_out) == ((1.0, None) if fell else (None, 1.0))
 
 
@@ -97,11 +97,11 @@ def test_a_student_is_compared_with_a_student_and_a_teacher_with_a_teacher(
         compared[audited.network] = reference
         return line_of(0.0)
 
-    monkeypatch.setattr(canary_audit, "_Training", Named)
-    monkeypatch.setattr(canary_audit, "_line", line)
+    monkeypatch.setattr(canary_audit, "AuditTraining", Named)
+    monkeypatch.setattr(canary_audit, "audit_line", line)
     game = CanaryGame(40, score="rmia")
-    made = Followed({"git": {"clean": False, "commit": None}})
-    canary_audit._play(job, game, canary_audit.audit_spec(job, game, 0), draw(job, game, 0), made)
+    made = StepLog(Origin(GitState()))
+    canary_audit.play(job, game, canary_audit.audit_spec(job, game, 0), draw(job, game, 0), made)
     assert compared == {
         "release of teacher": "reference_release of reference_teacher",
         "teacher": "reference_teacher",

@@ -14,7 +14,7 @@ from bench.cli import main
 from bench.data import ImageData
 from bench.errors import BenchError
 from bench.pipeline.job import Job, run_spec
-from bench.pipeline.resolve import fitting_attack, load_job, refuse_unfit, why_unfit
+from bench.pipeline.resolve import fitting_attack, load_job, refuse_unfit, unfit_reason
 from bench.pipeline.settings import Settings
 
 OF_KIND: dict[str, dict[str, Any]] = {
@@ -43,7 +43,7 @@ def test_an_inversion_of_two_classes_is_refused_with_another_attack(folders: dic
     with pytest.raises(BenchError, match=f"--attack {other}") as caught:
         refuse_unfit(given)
     assert "2 classes" in str(caught.value) and "4 or more" in str(caught.value)
-    assert why_unfit(job(folders["two classes"], attack=other)) is None
+    assert unfit_reason(job(folders["two classes"], attack=other)) is None
 
 
 @pytest.mark.parametrize("attack", ["gmi", "rmia", "random-guess"])
@@ -53,7 +53,7 @@ def test_an_attack_that_fits_is_not_refused(folders: dict[str, Path], attack: st
 
 def test_a_baseline_attack_and_membership_fit_two_classes(folders: dict[str, Path]) -> None:
     for attack in ("random-guess", "rmia", "loss-threshold"):
-        assert why_unfit(job(folders["two classes"], attack=attack)) is None
+        assert unfit_reason(job(folders["two classes"], attack=attack)) is None
 
 
 def test_an_attack_of_another_size_is_refused_with_one_that_fits(folders: dict[str, Path]) -> None:

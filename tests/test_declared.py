@@ -142,7 +142,7 @@ def failing(raised: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
-        (KeyError("off"), r"KeyError: 'off' at tests/test_declared\.py:\d+; --debug shows the way there"),
+        (KeyError("off"), r"KeyError: 'off' at tests/test_declared\.py:\d+; --debug "),
         (SystemExit(0), r"SystemExit: 0 at tests/test_declared\.py:\d+"),
         (RuntimeError(""), r"RuntimeError at tests/test_declared\.py:\d+"),
         (RuntimeError("no such layer"), "RuntimeError: no such layer$"),
@@ -175,9 +175,7 @@ def test_a_failure_leaves_a_good_record_and_says_so(tmp_path: Path, monkeypatch:
     settings = Settings("no-defence", None, f"npz:{tmp_path}/toy.npz", teacher="datalens", tier="smoke")
     good = run.run(load_job(replace(settings, out=tmp_path / "runs")), 0)
     job = failing(RuntimeError("no such layer"), tmp_path, monkeypatch, fresh=True)
-    with pytest.raises(
-        RunFailed, match=r"^RuntimeError: no such layer \(not recorded: a run that ended well stays in "
-    ):
+    with pytest.raises(RunFailed, match=r"^RuntimeError: no such layer \(not recorded: .* "):
         run.run(job, 0)
     assert run.published(good.path) == good.record
 
@@ -248,9 +246,7 @@ def test_an_attack_that_cannot_say_whether_it_applies_is_bad_input(
     with pytest.raises(BenchError, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+; fix"):
         load_job(settings)
     monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", lambda *_: True)
-    with pytest.raises(
-        BenchError, match=r"^attack 'gmi': TypeError: its `skip_reason` gives True; expected None, or a"
-    ):
+    with pytest.raises(BenchError, match=r"^attack 'gmi': TypeError: .*`skip_reason`.* True"):
         load_job(settings)
 
 
@@ -276,7 +272,7 @@ def test_a_student_that_is_not_the_network_it_is_called_is_not_kept(
         return Release(nets.build("datalens", teacher.shape, teacher.classes + 1), "datalens", ledger, None)
 
     monkeypatch.setattr(type(job.method), "convert", convert)
-    with pytest.raises(RunFailed, match="no-defence releases no datalens, as it says: the 10 tensors in"):
+    with pytest.raises(RunFailed, match=r"no-defence .*datalens .*10 tensors"):
         run.run(job, 0)
     assert not list((tmp_path / "runs" / "steps" / "release").glob("[!.]*"))
 
@@ -284,13 +280,13 @@ def test_a_student_that_is_not_the_network_it_is_called_is_not_kept(
 @pytest.mark.parametrize(
     ("part", "value", "said"),
     [
-        ("images", torch.zeros(4, 1, 8, 16), r"brought back images \(4, 1, 8, 16\); expected some of 1x16x16"),
-        ("images", torch.zeros(0, 1, 16, 16), "brought back images"),
-        ("images", torch.full((4, 1, 16, 16), torch.nan), "made images that are not finite"),
-        ("targets", torch.zeros(3), r"brought back targets \(3,\) for 4 images; expected a number for each"),
-        ("draws", torch.zeros(4, 1), r"brought back draws \(4, 1\) for 4 images"),
-        ("victims", torch.zeros(5), r"brought back victims \(5,\) for 4 images"),
-        ("targets", torch.tensor([0, 1, 2, 50]), "aimed at classes 0 to 50 of 4"),
+        ("images", torch.zeros(4, 1, 8, 16), r".*images .*\(4, 1, 8, 16\).*\(1, 16, 16\)"),
+        ("images", torch.zeros(0, 1, 16, 16), r".*images .*\(0, 1, 16, 16\)"),
+        ("images", torch.full((4, 1, 16, 16), torch.nan), ".*not finite"),
+        ("targets", torch.zeros(3), r".*targets .*\(3,\)"),
+        ("draws", torch.zeros(4, 1), r".*draws .*\(4, 1\)"),
+        ("victims", torch.zeros(5), r".*victims .*\(5,\)"),
+        ("targets", torch.tensor([0, 1, 2, 50]), ".*0 to 50.* 4"),
     ],
 )
 def test_what_an_attack_brings_back_is_looked_at_before_it_is_kept(part: str, value: torch.Tensor, said: str) -> None:
@@ -302,7 +298,7 @@ def test_what_an_attack_brings_back_is_looked_at_before_it_is_kept(part: str, va
 @pytest.mark.parametrize("victims", [None, torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 2, -1])])
 def test_an_attack_that_watches_victims_says_which_each_image_shows(victims: torch.Tensor | None) -> None:
     found = AttackResult(torch.zeros(4, 1, 16, 16), torch.arange(4), torch.zeros(4), victims=victims)
-    assert attacks._fault(found, (1, 16, 16), 4, 3) == "does not say of each image which of the 3 victims it shows"
+    assert "victim" in attacks._fault(found, (1, 16, 16), 4, 3)
     assert attacks._fault(replace(found, victims=torch.tensor([0, 2, 2, 1])), (1, 16, 16), 4, 3) == ""
 
 
@@ -314,7 +310,7 @@ def test_whatever_a_plug_in_raises_in_an_audit_or_before_a_sweep_is_one_line(
     monkeypatch.setattr(canary_audit, "check", lambda *_: None)
     monkeypatch.setattr(stages, "train_teacher", bad(KeyError("off")))
     monkeypatch.setattr(canary_audit, "train_teacher", bad(KeyError("off")))
-    with pytest.raises(RunFailed, match=r"^KeyError: 'off' at tests/test_declared\.py:\d+; --debug shows the way"):
+    with pytest.raises(RunFailed, match=r"^KeyError: 'off' at tests/test_declared\.py:\d+; --debug "):
         if audited:
             canary_audit.prepare_shared(job, CanaryGame(4, 4), 0)
         else:

@@ -1,6 +1,6 @@
 """The face judge in a run: used for every row of people, once, and reported as missing if it is not installed.
 
-dlib's network is replaced by colours, and people by patterns: no picture of anybody is needed.
+dlib's network is replaced by mean colours, and people by patterns.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.cli import main
 from bench.errors import BenchError
 from bench.metrics import face_descriptor
 from bench.metrics.table import metrics
-from bench.pipeline import face_judge, floors, inversion, run, stages
+from bench.pipeline import face_judge, inversion, retrieval, run, stages
 from bench.pipeline.attacks import AttackTarget, attack_specs
 from bench.pipeline.job import Job, run_spec
 from bench.pipeline.resolve import load_job
@@ -48,13 +48,13 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def colours(images: Tensor) -> Tensor:
-    """(n, 128): the mean colours of 6 x 7 places, and two zeros."""
+    """Return (n, 128): the mean colours of 6 x 7 cells, and two zeros."""
     means = nn.functional.adaptive_avg_pool2d(images.float() / 255, (6, 7)).flatten(1)
     return nn.functional.pad(means, (0, face_descriptor.LENGTH - means.shape[1]))
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def described(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """A judge that uses colours; records the number of images of every query."""
     counts: list[int] = []
 
@@ -85,12 +85,12 @@ def job(faces: Path, out: Path, attack: str = "pca-mi", dataset: str = "lfw:10@1
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the runs of people lie that share their trainings."""
+    """The output folder of runs that share their trainings."""
     return tmp_path_factory.mktemp("runs")
 
 
 @pytest.mark.thorough
-def test_every_row_of_people_is_judged_and_so_are_floors_and_ceilings(faces: Path, out: Path, asked: list[int]) -> None:
+def test_inversion_of_people_has_face_judge_metrics(faces: Path, out: Path, described: list[int]) -> None:
     given = job(faces, out)
     assert given.evaluator_recipe.settings()["recipe"] == "faces"
     record = run.run(given, 0).record
@@ -118,20 +118,20 @@ def test_every_row_of_people_is_judged_and_so_are_floors_and_ceilings(faces: Pat
 
 
 @pytest.mark.thorough
-def test_faces_are_described_once_for_all_runs(faces: Path, out: Path, asked: list[int]) -> None:
+def test_face_descriptors_are_stored_once_for_all_runs(faces: Path, out: Path, described: list[int]) -> None:
     first = run.run(job(faces, out), 0)
     (first.path / "record.json").unlink()
-    asked.clear()
+    described.clear()
     again = run.run(job(faces, out), 0).record
-    assert asked == [] and again.metrics == first.record.metrics
+    assert described == [] and again.metrics == first.record.metrics
     other = run.run(job(faces, out, "mi-face"), 0).record
-    assert 1 <= len(asked) <= len(TARGETS), "nothing but its own images"
-    assert set(asked) == {PEOPLE * face_judge.IMAGES}, "of which no more are judged than of the others"
+    assert 1 <= len(described) <= len(TARGETS), "only its own images"
+    assert set(described) == {PEOPLE * face_judge.IMAGES}, "limited to IMAGES per person"
     for key in ("reference_aux_judge_distance", "retrieval_judge_distance", "teacher_retrieval_mean_judge_near"):
         assert other.metrics[key] == again.metrics[key]
 
 
-def test_without_the_extra_the_row_says_so(faces: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inversion_without_dlib_states_missing_metrics(faces: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(face_descriptor, "absent", lambda: ABSENT)
     record = run.run(job(faces, out, "random-guess"), 0).record
     numbers = record.metrics
@@ -144,7 +144,7 @@ def test_without_the_extra_the_row_says_so(faces: Path, out: Path, monkeypatch: 
     assert "no-judge" in boards.flags(record)
 
 
-def test_the_command_says_it_too(
+def test_run_command_reports_missing_dlib(
     faces: Path, out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(face_descriptor, "absent", lambda: ABSENT)
@@ -155,29 +155,29 @@ def test_the_command_says_it_too(
 
 
 @pytest.mark.thorough
-def test_nobody_is_judged_where_classes_are_no_people(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: list[int]
+def test_inversion_of_other_classes_has_no_face_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, described: list[int]
 ) -> None:
     write_toy(tmp_path, 160)
     record = run.run(job(tmp_path, tmp_path / "o", "random-guess", f"npz:{tmp_path}/toy.npz"), 0).record
-    assert asked == [] and not [key for key in record.metrics | record.missing if "judge" in key]
+    assert described == [] and not [key for key in record.metrics | record.missing if "judge" in key]
     assert "no-judge" not in boards.flags(record)
 
 
-def test_other_models_are_refused_before_anything_is_trained(
+def test_face_judge_other_model_is_refused_before_training(
     faces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = tmp_path / face_descriptor.NETWORK
     wrong.write_bytes(b"another network")
     monkeypatch.setattr(face_descriptor, "_paths", lambda: (wrong, wrong))
-    with pytest.raises(BenchError, match="is not the model that judges faces"):
+    with pytest.raises(BenchError, match=face_descriptor.NETWORK):
         job(faces, tmp_path / "o")
     assert not (tmp_path / "o" / "steps" / "teacher").exists()
     assert job(faces, tmp_path / "o", "loss-threshold"), "a membership attack needs no judge"
 
 
 class Sure(nn.Module):
-    """Is sure of a person on exactly one known image, and of no person on any other."""
+    """Recognises each person on exactly one known image, and no person on any other."""
 
     def __init__(self, known: Tensor) -> None:
         super().__init__()
@@ -188,30 +188,29 @@ class Sure(nn.Module):
         return 10 * same.double()
 
 
-def test_a_private_image_among_the_public_ones_is_found_by_retrieval_and_recognised(
-    faces: Path, out: Path, asked: list[int]
-) -> None:
+def test_retrieval_finds_a_leaked_private_face(faces: Path, out: Path, described: list[int]) -> None:
     plain = job(faces, out)
     images, labels = plain.material.private
     leaked = images[torch.stack([(labels == c).nonzero()[0, 0] for c in range(PEOPLE)])]
-    nobody = 1 - torch.eye(PEOPLE, dtype=torch.int64)
+    none_recognised = 1 - torch.eye(PEOPLE, dtype=torch.int64)
     gains = {}
     for name, aux in {"clean": plain.material.aux, "leak": torch.cat([plain.material.aux, leaked])}.items():
         given = replace(plain, material=replace(plain.material, aux=aux))
         spec, attack = run_spec(given, 0), given.attack
         judge = inversion.make_judge(given, spec, stages.train_evaluator(given, spec.evaluator).network)
         target = AttackTarget("student", attack_specs(spec)["student"], Sure(leaked.float() / 255))  # type: ignore[arg-type]
-        played = {"student": (target, nobody)}
-        gains[name] = floors.floor_metrics(given, attack, played, judge, face_judge.find(given)).metrics  # type: ignore[arg-type]
+        gains[name] = retrieval.retrieval_metrics(
+            given, attack, [target], {"student": none_recognised}, judge, face_judge.make_face_judge(given)
+        ).metrics  # type: ignore[arg-type]
     assert gains["leak"]["retrieval_best_judge_accuracy"] == gains["leak"]["retrieval_best_judge_near"] == 1.0
     assert gains["clean"]["retrieval_best_judge_near"] == 0.0
     assert gains["leak"]["retrieval_best_judge_distance"] < 0.1 < gains["clean"]["retrieval_best_judge_distance"]
     assert gains["leak"]["above_floor"] == pytest.approx(-gains["leak"]["retrieval_judge_accuracy"]), (
-        "an attack that shows nobody"
+        "an attack that shows no person"
     )
 
 
-def test_older_records_and_boards_stay_as_they_are(faces: Path, out: Path, asked: list[int]) -> None:
+def test_boards_of_records_without_face_judge_are_unchanged(faces: Path, out: Path, described: list[int]) -> None:
     record = run.run(job(faces, out), 0).record
     record.metrics = {key: value for key, value in record.metrics.items() if "judge" not in key}
     assert "no-judge" not in boards.flags(record)
@@ -220,19 +219,19 @@ def test_older_records_and_boards_stay_as_they_are(faces: Path, out: Path, asked
     assert len(newer) == 15 and all(metric.newer for metric in newer)
 
 
-def test_doctor_names_what_is_blocked(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_reports_the_face_judge(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(face_descriptor, "absent", lambda: ABSENT)
     main(["doctor"])
     said = capsys.readouterr().out
-    assert f"missing: blocks the judge of reconstructed people on celeba-id and lfw; {ABSENT}" in said
+    assert ABSENT in said
 
     def refuse() -> None:
-        raise BenchError("another model lies there")
+        raise BenchError("another model")
 
     monkeypatch.setattr(face_descriptor, "absent", lambda: "")
     monkeypatch.setattr(face_descriptor, "check", refuse)
     main(["doctor"])
-    assert "on celeba-id and lfw; another model lies there" in capsys.readouterr().out
+    assert "another model" in capsys.readouterr().out
     monkeypatch.setattr(face_descriptor, "check", lambda: None)
     main(["doctor"])
-    assert "faces          found: judges reconstructed people on celeba-id and lfw" in capsys.readouterr().out
+    assert "faces          found" in capsys.readouterr().out

@@ -24,13 +24,13 @@ OF_KIND: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A folder with a toy data set of each kind, in which the runs on it keep what they share."""
+    """A folder with a toy data set of each kind, and the runs on it, which share steps."""
     return {kind: write_toy(tmp_path_factory.mktemp("toy"), **given) for kind, given in OF_KIND.items()}
 
 
 EVERY = list(registry.entries("method"))
 METHODS = {None: EVERY, "gmi": EVERY, "loss-threshold": ["dp-merf", "fed-dpsd", "no-defence"]}
-"""Attack to the methods it is played on; other attacks on one that releases the teacher and one that does not."""
+"""Attack to the methods that it is run on; other attacks run on no-defence and dpsd."""
 KINDS = {"class-moments", "dp-merf", "dp-sgd", "dpsd", "fed-dpsd", "no-defence", "pate"}
 """One method of every kind of release, attacked in the fast tests; the others only need a record there."""
 PAIRS = [
@@ -43,7 +43,7 @@ FAST = {"colour of two classes": {"dpsd", "private-features"}, "many classes": {
 
 
 def is_slow(kind: str, method: str, attack: str | None) -> bool:
-    """The fast tests have all on grey images, but one attack on all methods."""
+    """Fast tests run all pairs on grey images, except that gmi attacks one method of each kind."""
     if kind == "grey":
         return attack == "gmi" and method not in KINDS
     return attack is not None or method not in FAST.get(kind, ())
@@ -59,7 +59,9 @@ CELLS = [
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "method", "attack"), CELLS)
-def test_every_pair_gives_a_record(folders: dict[str, Path], kind: str, method: str, attack: str | None) -> None:
+def test_run_every_method_with_attacks_is_ok(
+    folders: dict[str, Path], kind: str, method: str, attack: str | None
+) -> None:
     toy = folders[kind]
     settings = Settings(
         method=method, attack=attack, dataset=f"npz:{toy}/toy.npz", teacher="datalens", tier="smoke", out=toy / "runs"

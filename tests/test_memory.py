@@ -97,7 +97,7 @@ def test_free_memory_is_that_of_the_container(tmp_path: Path, monkeypatch: pytes
     most, used = tmp_path / "max", tmp_path / "current"
     most.write_text("1000000\n")
     used.write_text("400000\n")
-    monkeypatch.setattr(memory, "_CGROUPS", ((str(most), str(used), str(tmp_path / "stat")),))
+    monkeypatch.setattr(memory, "CONTROL_GROUPS", ((str(most), str(used), str(tmp_path / "stat")),))
     assert memory.free_memory(torch.device("cpu")) == 600_000
     (tmp_path / "stat").write_text("anon 300000\ninactive_file 100000\n")
     assert memory.free_memory(torch.device("cpu")) == 700_000, "cached files are given up"

@@ -18,7 +18,7 @@ def metrics(out: Path) -> dict[str, float]:
 
 
 @pytest.mark.slow
-def test_the_quick_tier_on_digits(bench: Bench, tmp_path: Path) -> None:
+def test_run_quick_tier_on_digits_learns(bench: Bench, tmp_path: Path) -> None:
     done = bench("run", "--method", "dpsd", "--attack", "gmi")
     assert done.returncode == 0, done.stderr
     found = metrics(tmp_path / "runs")
@@ -28,7 +28,7 @@ def test_the_quick_tier_on_digits(bench: Bench, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_noise_the_student_comes_within_ten_points_of_its_teacher(bench: Bench, tmp_path: Path) -> None:
+def test_run_without_noise_student_is_near_its_teacher(bench: Bench, tmp_path: Path) -> None:
     done = bench("run", "--method", "dpsd", "--epsilon", "inf", "--method.questions", 12_800)
     assert done.returncode == 0, done.stderr
     found = metrics(tmp_path / "runs")
@@ -37,7 +37,7 @@ def test_without_noise_the_student_comes_within_ten_points_of_its_teacher(bench:
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_a_quick_teacher_on_mnist(bench: Bench, tmp_path: Path, data_root: Path) -> None:
+def test_run_quick_teacher_on_mnist_learns(bench: Bench, tmp_path: Path, data_root: Path) -> None:
     done = bench("run", "--method", "no-defence", "--dataset", "mnist", "--data-root", data_root)
     assert done.returncode == 0, done.stderr
     assert metrics(tmp_path / "runs")["teacher_accuracy"] >= 0.98
@@ -45,7 +45,7 @@ def test_a_quick_teacher_on_mnist(bench: Bench, tmp_path: Path, data_root: Path)
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_mnist_runs_at_tier_smoke(bench: Bench, tmp_path: Path, data_root: Path) -> None:
+def test_run_smoke_tier_on_mnist_writes_a_board(bench: Bench, tmp_path: Path, data_root: Path) -> None:
     command = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens"]
     done = bench(*command, "--dataset", "mnist", "--data-root", data_root)
     assert done.returncode == 0, done.stderr

@@ -40,8 +40,8 @@ def material(wanted: Wanted) -> Material:
     return Material(images, (blank, labels), blank, public=blank if wanted.public else None)
 
 
-def known_by(release: dict[str, Any]) -> dict[str, Any]:
-    """An `audited_release` without what only the images of MNIST tell."""
+def without_mnist_images(release: dict[str, Any]) -> dict[str, Any]:
+    """Return an `audited_release` without the fingerprints of MNIST, whose images are blank here."""
     where = release["release"]["teacher"]["data"]
     if where["dataset"] != "digits":
         where["fingerprint"] = ""
@@ -66,42 +66,42 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         job = load_job(settings, components)
         check(job, game)
         spec = json.loads(json.dumps(asdict(canary_audit.audit_spec(job, game, 0))))
-        found.append(known_by(json.loads(audited_release(spec))))
+        found.append(without_mnist_images(json.loads(audited_release(spec))))
     return found
 
 
 def on_boards() -> dict[str, dict[str, Any]]:
-    """Each release with seed 0 that a board has and that promises something: how to name it, and what is known of it.
+    """Return each release with seed 0 on a board that has a finite epsilon, by name.
 
-    An audit of a release has split iid: `few` has 300 private records, too few to plant canaries among, and some of
-    `canaries` have wrong labels already.
+    An audit of a release has split iid: `few` has 300 private records, too few for canaries, and
+    `canaries` has wrong labels already.
     """
     found: dict[str, dict[str, Any]] = {}
     for record in read_records(ROOT / "leaderboards"):
         release = record.spec["release"]
         dataset = release["teacher"]["data"]["dataset"]
         iid = release["teacher"]["data"]["split"] == "iid"
-        if dataset in BOARDS and release["seed"] == 0 and iid and promises(record.privacy):
+        if dataset in BOARDS and release["seed"] == 0 and iid and has_finite_epsilon(record.privacy):
             name = (
                 f"{release['method']} {dataset} {record.spec['tier']} {record.setting} {audited_release(record.spec)}"
             )
-            found[name] = known_by(json.loads(audited_release(record.spec)))
+            found[name] = without_mnist_images(json.loads(audited_release(record.spec)))
     return found
 
 
-def promises(privacy: dict[str, Any]) -> bool:
-    """Whether a record's privacy has a finite epsilon, claimed or accounted: else an audit has nothing to refute."""
-    told = [privacy.get("claimed"), privacy.get("accounted")]
-    return any((each.get("epsilon") if isinstance(each, dict) else each) not in (None, "inf") for each in told)
+def has_finite_epsilon(privacy: dict[str, Any]) -> bool:
+    """Whether a record has a finite epsilon, claimed or accounted, that an audit can refute."""
+    numbers = [privacy.get("claimed"), privacy.get("accounted")]
+    return any((each.get("epsilon") if isinstance(each, dict) else each) not in (None, "inf") for each in numbers)
 
 
 def uncovered(boards: dict[str, dict[str, Any]], audited: list[dict[str, Any]]) -> list[str]:
-    """The names of releases that no audit is of."""
+    """Return the names of releases without an audit."""
     return [name for name, release in boards.items() if not any(covers(each, release) for each in audited)]
 
 
 def covers(audited: dict[str, Any], release: dict[str, Any]) -> bool:
-    """Whether an audit is of a release, or of what a newer plug-in, or one of more options, makes at its settings."""
+    """Whether an audit is of a release, or of the release that a newer plug-in makes at its settings."""
     if audited == release:
         return True
     newer, older = dict(audited["release"]), dict(release["release"])
@@ -115,7 +115,7 @@ def covers(audited: dict[str, Any], release: dict[str, Any]) -> bool:
 
 @lru_cache
 def usual_sizes(method: str, variant: Variant, tier: str) -> dict[str, Any]:
-    """The sizes that a plug-in has where none is given; a newer one may have others."""
+    """Return the default sizes of a plug-in, which may differ from those of an older version."""
     described = describe(registry.load("method", method, variant))
     values = described.values(tier, variant)
     return {option.name: values[option.name] for option in described.options if option.size}
@@ -129,40 +129,40 @@ def agree(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.thorough
-def test_every_promise_on_the_boards_is_audited(audited: list[dict[str, Any]]) -> None:
+def test_recipe_audits_every_guarantee_on_the_boards(audited: list[dict[str, Any]]) -> None:
     boards = on_boards()
     assert {release["release"]["teacher"]["data"]["dataset"] for release in boards.values()} == BOARDS
     assert not [name.partition("{")[0] for name in uncovered(boards, audited)]
 
 
-def test_a_promise_that_is_not_audited_would_be_seen(audited: list[dict[str, Any]]) -> None:
+def test_uncovered_detects_a_release_without_audit(audited: list[dict[str, Any]]) -> None:
     changed = json.loads(json.dumps(audited[0]))
 
-    def seen() -> bool:
+    def is_uncovered() -> bool:
         return uncovered({"it": changed}, audited) == ["it"]
 
-    assert not seen()
+    assert not is_uncovered()
     changed["release"]["version"] -= 1
-    assert not seen(), "of an older version of the plug-in, and audited as it is now"
+    assert not is_uncovered(), "the audit is of a newer version of the plug-in"
     changed["release"]["options"]["an-old-name"] = 1
-    assert not seen()
+    assert not is_uncovered()
     changed["release"]["options"]["student_steps"] = 77
-    assert not seen(), "nor of the same sizes"
+    assert not is_uncovered(), "sizes may differ too"
     changed["release"]["budget"]["epsilon"] = 3.0
-    assert seen()
+    assert is_uncovered()
     changed["release"]["budget"]["epsilon"] = 10.0
     changed["release"]["options"]["mode"] = "label"
     changed["release"]["options"]["beta"] = 0.5
-    assert seen(), "of other options"
+    assert is_uncovered(), "other options"
     changed = json.loads(json.dumps(audited[0]))
     changed["release"]["version"] += 1
-    assert seen(), "newer than the code"
+    assert is_uncovered(), "a version that does not exist yet"
     changed["release"]["version"] -= 1
     changed["tier"] = "paper"
-    assert seen()
+    assert is_uncovered()
 
 
-def test_the_canaries_and_the_teachers_are_as_the_recipe_says() -> None:
+def test_recipe_audits_have_these_canaries_and_epochs() -> None:
     cells = read(RECIPE).cells
     assert {(cell.get("dataset"), cell.get("canaries"), cell.get("teacher.epochs")) for cell in cells} == {
         ("digits", "200", ""),
@@ -172,9 +172,9 @@ def test_the_canaries_and_the_teachers_are_as_the_recipe_says() -> None:
 
 
 @pytest.mark.slow
-def test_no_audit_is_refused(data_root: Path, tmp_path: Path) -> None:
+def test_recipe_audits_are_not_refused(data_root: Path, tmp_path: Path) -> None:
     common = ["--tier", "quick", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
     planned = plan(read(RECIPE), common, [], tmp_path, Settler())
     assert [f"{cell.name}: {cell.reason}" for cell in planned if cell.state != "ready"] == []
-    alike = {(cell.get("dataset"), cell.get("canaries"), cell.get("teacher")) for cell in read(RECIPE).cells}
-    assert len({cell.after for cell in planned}) == len(alike), "audits with the same canaries share their teachers"
+    groups = {(cell.get("dataset"), cell.get("canaries"), cell.get("teacher")) for cell in read(RECIPE).cells}
+    assert len({cell.after for cell in planned}) == len(groups), "audits with the same canaries share their teachers"

@@ -19,7 +19,7 @@ from bench.sweeps.plan import Cell, plan
 from bench.sweeps.recipe import Recipe, RecipeCell, read
 
 PATHS = sorted((ROOT / "recipes").glob("*.toml"))
-OURS = {
+WITHOUT_PAPER = {
     "ablations",
     "answers",
     "attacks",
@@ -41,7 +41,7 @@ OURS = {
     "sizes",
     "teachers",
 }
-OF_PAPERS = [path for path in PATHS if path.stem not in OURS]
+OF_PAPERS = [path for path in PATHS if path.stem not in WITHOUT_PAPER]
 NAMES = {
     "dp-dfd": ["table1", "table2", "table3", "fig2", "fig3"],
     "dpdfd": [f"table{i}" for i in range(1, 7)] + ["fig2"],
@@ -49,7 +49,7 @@ NAMES = {
     "dpsd": [f"table{i}" for i in range(1, 7)] + [f"fig{i}" for i in range(4, 10)],
 }
 ROMAN = {"I": "1", "II": "2", "III": "3", "IV": "4", "V": "5", "VI": "6"}
-AT_HAND = {"mnist", "fmnist", "celeba-g", "celeba-h", "cifar10"}
+ON_BOARDS = {"mnist", "fmnist", "celeba-g", "celeba-h", "cifar10"}
 DATASETS = {
     "mnist", "fmnist", "cifar10", "cifar100", "svhn", "celeba-g", "celeba-h", "imagenet", "medmnist", "covidx",
 }  # fmt: skip
@@ -66,12 +66,12 @@ def recipe_of(paper: str, table: str) -> Recipe:
     return read(ROOT / "recipes" / f"{paper}-table{ROMAN.get(number, number)}.toml")
 
 
-def test_there_is_one_recipe_for_every_table_and_figure() -> None:
+def test_recipes_cover_every_table_and_figure() -> None:
     assert [path.stem for path in OF_PAPERS] == sorted(f"{paper}-{name}" for paper in NAMES for name in NAMES[paper])
     assert len(printed()) == 17
 
 
-def test_the_cells_of_the_papers_tables_are_all_in_two_recipes() -> None:
+def test_recipes_cells_and_board_have_every_printed_epsilon() -> None:
     """For the data sets of the boards, each printed method and epsilon has a run."""
     found: dict[tuple[str, str], set[float]] = {}
     for cell in (cell for name in ("cells", "board") for cell in read(ROOT / "recipes" / f"{name}.toml").cells):
@@ -79,15 +79,15 @@ def test_the_cells_of_the_papers_tables_are_all_in_two_recipes() -> None:
         found.setdefault((cell.get("dataset"), cell.get("method")), set()).add(
             math.nan if epsilon == "none" else float(epsilon)
         )
-    printed_there = [entry for each in printed() for entry in printed_numbers.table(*each) if entry.dataset in AT_HAND]
-    assert len(printed_there) > 400
-    for entry in printed_there:
+    entries = [entry for each in printed() for entry in printed_numbers.table(*each) if entry.dataset in ON_BOARDS]
+    assert len(entries) > 400
+    for entry in entries:
         runs = found.get((entry.dataset, entry.method), set())
         assert runs if entry.epsilon is None else entry.epsilon in runs, entry
 
 
 @pytest.mark.parametrize("path", OF_PAPERS, ids=lambda path: path.stem)
-def test_a_recipe_says_what_it_is_of(path: Path) -> None:
+def test_recipe_names_its_paper_and_table(path: Path) -> None:
     recipe = read(path)
     paper, _, name = path.stem.rpartition("-")
     kind, _, number = recipe.table.partition(" ")
@@ -97,10 +97,10 @@ def test_a_recipe_says_what_it_is_of(path: Path) -> None:
     for cell in recipe.cells:
         assert cell.get("method") in known, cell
         assert cell.get("dataset") in DATASETS, cell
-        assert cell.get("epsilon"), f"{path.name}: the epsilon of {cell.options} is the command's default by chance"
+        assert cell.get("epsilon"), f"{path.name}: {cell.options} names no epsilon"
 
 
-def test_the_published_recipes_leave_nothing_out() -> None:
+def test_recipes_board_and_attacks_have_all_plugins() -> None:
     board, attacks = (read(ROOT / "recipes" / f"{name}.toml") for name in ("board", "attacks"))
     assert {cell.get("method") for cell in board.cells} == set(registry.entries("method"))
     assert {cell.get("attack") for cell in attacks.cells} == set(registry.entries("attack"))
@@ -108,7 +108,7 @@ def test_the_published_recipes_leave_nothing_out() -> None:
 
 
 @pytest.mark.parametrize(("paper", "table"), printed())
-def test_every_printed_accuracy_is_in_its_recipe(paper: str, table: str) -> None:
+def test_recipe_has_every_printed_accuracy(paper: str, table: str) -> None:
     recipe = recipe_of(paper, table)
     assert (recipe.paper, recipe.table) == (paper, table)
     budgets = [cell.get("epsilon") for cell in recipe.cells]
@@ -125,7 +125,7 @@ def test_every_printed_accuracy_is_in_its_recipe(paper: str, table: str) -> None
 
 
 @pytest.mark.parametrize(("paper", "table"), printed())
-def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str) -> None:
+def test_recipe_has_every_printed_ablation_and_mode(paper: str, table: str) -> None:
     settings = [
         {**dict(cell.options), **{"ablation": _ablation(cell.get("method"), dict(cell.options))}}
         for cell in recipe_of(paper, table).cells
@@ -141,13 +141,13 @@ def test_every_printed_ablation_and_mode_is_in_its_recipe(paper: str, table: str
 
 
 def _ablation(method: str, options: dict[str, str]) -> str:
-    """Return the result of `ablations.ablation` for a board's row of such a cell."""
+    """Return the name of the ablation of a cell, as on boards."""
     own = {key.removeprefix("method."): _value(text) for key, text in options.items() if key.startswith("method.")}
     return printed_numbers.ablation(method, {"method": own, "budget": {"epsilon": _value(options["epsilon"])}})
 
 
 def _value(text: str) -> Any:
-    """An option as records hold it."""
+    """Return the value of an option as in records."""
     try:
         return float(text)
     except ValueError:
@@ -162,7 +162,7 @@ def dry_run(data_root: Path, tmp_path: Path) -> Callable[..., list[Cell]]:
 
 
 def on_mnist() -> list[RecipeCell]:
-    """Each different cell of all recipes once, on MNIST, whose images are larger for torchvision's networks."""
+    """Return each different cell of all recipes once, on MNIST, with larger images for torchvision's networks."""
     cells: dict[Any, RecipeCell] = {}
     for cell in (cell for recipe in map(read, PATHS) for cell in recipe.cells):
         large = str(cell.get("teacher")).startswith("tv:")
@@ -176,14 +176,14 @@ def on_mnist() -> list[RecipeCell]:
 
 
 def check(planned: list[Cell]) -> int:
-    """Nothing may be refused, and no method may be missing; how many cells are ready."""
+    """Require that no cell is refused or planned; return the number of ready cells."""
     assert not [f"{cell.name}: {cell.reason}" for cell in planned if cell.state == "refused"]
     assert not [f"{cell.name}: {cell.reason}" for cell in planned if cell.state == "planned"]
     return sum(cell.state == "ready" for cell in planned)
 
 
 @pytest.mark.thorough
-def test_every_option_of_the_recipes_is_known(dry_run: Callable[..., list[Cell]]) -> None:
+def test_recipe_method_options_are_known(dry_run: Callable[..., list[Cell]]) -> None:
     """Return one cell for each method with each set of its options; the slow test takes every cell."""
     kinds = {(cell.get("method"), frozenset(dict(cell.options))): cell for cell in on_mnist()}
     own = [cell for (_, names), cell in kinds.items() if any(name.startswith("method.") for name in names)]
@@ -191,12 +191,12 @@ def test_every_option_of_the_recipes_is_known(dry_run: Callable[..., list[Cell]]
 
 
 @pytest.mark.slow
-def test_nothing_in_a_recipe_is_refused(dry_run: Callable[..., list[Cell]]) -> None:
+def test_recipe_cells_are_not_refused(dry_run: Callable[..., list[Cell]]) -> None:
     assert check(dry_run(on_mnist())) > 200
 
 
 def with_options(method: str) -> list[tuple[str, dict[str, str]]]:
-    """The variant, "" for the default one, and the options of every cell of the papers' recipes that has some."""
+    """Return variant ("" = default) and options of every cell with options in the papers' recipes."""
     cells = [cell for path in OF_PAPERS for cell in read(path).cells if cell.get("method") == method]
     given = [{key.removeprefix("method."): v for key, v in cell.options if key.startswith("method.")} for cell in cells]
     return [(cell.get("variant"), options) for cell, options in zip(cells, given, strict=True) if options]
@@ -204,8 +204,8 @@ def with_options(method: str) -> list[tuple[str, dict[str, str]]]:
 
 @pytest.mark.parametrize("method", ["dpsd", "dpdfd", "fed-dpsd"])
 @pytest.mark.parametrize("variant", ["printed", "working"])
-def test_the_papers_recipes_can_be_run_with_either_variant(method: str, variant: Variant) -> None:
-    """But for cells that name the printed one, as they vary what only its loop has."""
+def test_recipes_of_papers_accept_both_variants(method: str, variant: Variant) -> None:
+    """Cells that name the variant printed vary options that only this variant has."""
     plugin, cells = registry.load("method", method, variant), with_options(method)
     for named, given in cells:
         if named in ("", variant):
@@ -214,15 +214,15 @@ def test_the_papers_recipes_can_be_run_with_either_variant(method: str, variant:
 
 
 @pytest.mark.parametrize("method", ["dpsd", "dpdfd", "dp-dfd"])
-def test_a_recipe_names_the_printed_variant_where_the_working_one_cannot_run_it(method: str) -> None:
-    """No cell of dpsd and dpdfd names it except for the comparison of the whole loss with its parts."""
+def test_recipe_names_variant_printed_where_needed(method: str) -> None:
+    """In dpsd and dpdfd only the comparison of the whole loss with its parts names it."""
     known = {option.name for option in options(registry.load("method", method, "working"))}
     named = [given for variant, given in with_options(method) if variant == "printed"]
     assert named and (method == "dp-dfd" or all(not given.keys() <= known for given in named if "mode" not in given))
     assert all(given.keys() <= known for variant, given in with_options(method) if not variant)
 
 
-def test_a_slip_would_be_seen(dry_run: Callable[..., list[Cell]]) -> None:
+def test_recipe_check_detects_an_unknown_option(dry_run: Callable[..., list[Cell]]) -> None:
     slip = RecipeCell((("method", "dpsd"), ("dataset", "mnist"), ("epsilon", "1"), ("method.beat", "1")), (0,))
-    with pytest.raises(AssertionError, match=r"no option '--method\.beat'"):
+    with pytest.raises(AssertionError, match=r"--method\.beat"):
         check(dry_run([slip]))

@@ -1,3 +1,5 @@
+"""Specs, records of runs and audits, and their provenance."""
+
 from __future__ import annotations
 
 import hashlib
@@ -15,27 +17,55 @@ from hypothesis import strategies as st
 from records_made import BUDGET, CANARIES, accounted, audit_line, privacy
 
 from bench.privacy import Budget
-from bench.storage.provenance import Followed, collect, git_state
+from bench.storage.provenance import GitState, Origin, StepLog, collect, git_state
 from bench.storage.records import Audit, Record, _digest_as_written
 from bench.storage.specs import (
+    AttackSpec,
     AuditSpec,
     AuditTeacherSpec,
     DataSpec,
+    EnsembleSpec,
     EvaluatorSpec,
+    FeaturesSpec,
+    GeneratorSpec,
+    RandomSpec,
+    ReferenceImagesSpec,
     ReleaseSpec,
+    RetrievalSpec,
     RunSpec,
+    Spec,
     TeacherSpec,
+    TrainedGeneratorSpec,
     canonical,
     digest,
 )
 
-WHERE = DataSpec("digits", "f" * 16, "iid")
-TEACHER = TeacherSpec(WHERE, "resnet18", None, {"epochs": 2}, 0)
+DATA = DataSpec("digits", "f" * 16, "iid")
+TEACHER = TeacherSpec(DATA, "resnet18", None, {"epochs": 2}, 0)
 RELEASE = ReleaseSpec(TEACHER, "dpsd", 1, {"sigma": 1.0}, "datalens", BUDGET, "seeded", 0)
-RUN = RunSpec("quick", RELEASE, None, EvaluatorSpec(WHERE, "evaluator-cnn", {}, 1))
+EVALUATOR = EvaluatorSpec(DATA, "evaluator-cnn", {}, 1)
+RUN = RunSpec("quick", RELEASE, None, EVALUATOR)
+AUDIT_TEACHER = AuditTeacherSpec(DATA, "resnet18", None, {}, 0, canaries=9)
+AUDIT = AuditSpec("quick", RELEASE, AUDIT_TEACHER, "loss", 4, 0.95)
+STEPS: list[tuple[Spec, str]] = [
+    (TEACHER, "f41ebb3ca04297ba"),
+    (EVALUATOR, "03bd17b2b1a8dc14"),
+    (EnsembleSpec(DATA, {"count": 5}, 0), "4107a370de0d5f23"),
+    (RELEASE, "2ecdc202a5ea3b26"),
+    (AttackSpec(RELEASE, "a" * 16, "gmi", 1, "weights", {"steps": 9}, 0), "58e7ac7e83b7e7dd"),
+    (AttackSpec(RandomSpec(DATA, "resnet18", 0), "a" * 16, "rmia", 1, "scores", {}, 0), "3da6d08481f5f631"),
+    (RetrievalSpec(TEACHER, "a" * 16, "label"), "75b4b1bc7230a1fa"),
+    (FeaturesSpec(DATA, EVALUATOR, version=1), "a9306714b272c4c5"),
+    (ReferenceImagesSpec(DATA, EVALUATOR, "a" * 16, images=20, version=1), "da07d7f0d3cac46f"),
+    (AttackSpec(GeneratorSpec(DATA, 200, 0, 0), "a" * 16, "domias", 1, "samples", {}, 0), "621a074e7165f6ac"),
+    (TrainedGeneratorSpec(DATA, 200, 30, 0, images="b" * 16), "2df0cdc4537db480"),
+    (RUN, "b4e16c4da88a33ab"),
+    (AUDIT_TEACHER, "d50b4e2cc9e4ff17"),
+    (AUDIT, "b7544582d6790706"),
+]
 
 
-def made(options: dict[str, Any] | None = None, **metrics: float | None) -> Record:
+def record_of(options: dict[str, Any] | None = None, **metrics: float | None) -> Record:
     return Record(RUN.hash, "ok", "", asdict(RUN), options or {}, metrics=metrics, privacy=privacy())
 
 
@@ -47,25 +77,31 @@ JSON = st.recursive(
 
 @pytest.mark.thorough
 @given(JSON)
-def test_canonical_form_is_what_json_writes(data: Any) -> None:
+def test_canonical_equals_json_dumps(data: Any) -> None:
     assert canonical(data) == json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False) + "\n"
 
 
-@pytest.mark.parametrize("bad", [{1: 2}, {"x": {3}}, [b"x"], {"a": 1, 2: 3}])
-def test_canonical_form_refuses_what_json_has_not(bad: Any) -> None:
-    with pytest.raises(TypeError):
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        *((bad, TypeError) for bad in ({1: 2}, {"x": {3}}, [b"x"], {"a": 1, 2: 3})),
+        *(({"x": number}, ValueError) for number in (math.nan, math.inf)),
+    ],
+)
+def test_canonical_value_not_json_is_refused(bad: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
         canonical(bad)
 
 
-def test_canonical_form_ignores_the_order_of_keys() -> None:
+def test_canonical_ignores_the_order_of_keys() -> None:
     assert canonical({"b": 1, "a": 2.5}) == canonical({"a": 2.5, "b": 1})
     assert digest({"b": 1, "a": 2}) == digest({"a": 2, "b": 1}) != digest({"a": 2, "b": 2})
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_json_has_no_nan_and_no_infinity(bad: float) -> None:
-    with pytest.raises(ValueError):
-        canonical({"x": bad})
+@pytest.mark.parametrize(("spec", "expected"), STEPS, ids=lambda each: getattr(each, "kind", None))
+def test_spec_of_each_step_keeps_its_hash(spec: Spec, expected: str) -> None:
+    plain = asdict(spec)  # type: ignore[call-overload]
+    assert spec.hash == digest(plain) == expected and f"{spec.text}\n" == canonical(plain)
 
 
 @pytest.mark.parametrize(
@@ -74,17 +110,23 @@ def test_json_has_no_nan_and_no_infinity(bad: float) -> None:
         replace(RUN, tier="paper"),
         replace(RUN, release=replace(RELEASE, seed=1)),
         replace(RUN, release=replace(RELEASE, teacher=replace(TEACHER, recipe={"epochs": 3}))),
-        replace(RUN, release=replace(RELEASE, teacher=replace(TEACHER, data=replace(WHERE, fingerprint="0" * 16)))),
+        replace(RUN, release=replace(RELEASE, teacher=replace(TEACHER, data=replace(DATA, fingerprint="0" * 16)))),
         replace(RUN, release=replace(RELEASE, version=2)),
         replace(RUN, release=replace(RELEASE, noise="os")),
     ],
 )
-def test_the_hash_covers_the_whole_history(changed: RunSpec) -> None:
+def test_spec_hash_covers_the_whole_history(changed: RunSpec) -> None:
     assert changed.hash != RUN.hash
 
 
-def test_a_record_survives_the_disk(tmp_path: Path) -> None:
-    record = made(accuracy=0.5, fid=None)
+def test_spec_budget_none_differs_from_infinite() -> None:
+    none, infinite = Budget(None, solve="none").to_json(), Budget(math.inf, solve="none").to_json()
+    assert (none["epsilon"], infinite["epsilon"]) == (None, "inf") and digest(none) != digest(infinite)
+    assert set(none) == {"epsilon", "delta", "account", "solve", "unit"}
+
+
+def test_record_is_read_as_written(tmp_path: Path) -> None:
+    record = record_of(accuracy=0.5, fid=None)
     path = tmp_path / "record.json"
     path.write_text(record.to_json())
     assert Record.read(path) == replace(record, spec=json.loads(canonical(asdict(RUN))))
@@ -92,49 +134,31 @@ def test_a_record_survives_the_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"hash": "x"}', "null"])
-def test_what_is_no_record_is_named(tmp_path: Path, text: str) -> None:
+def test_record_text_not_a_record_names_the_file(tmp_path: Path, text: str) -> None:
     path = tmp_path / "record.json"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"record\.json is not a record"):
+    with pytest.raises(ValueError, match=r"record\.json"):
         Record.read(path)
 
 
-def test_an_edited_spec_is_noticed(tmp_path: Path) -> None:
-    record = made()
-    record.spec["tier"] = "paper"
-    (tmp_path / "record.json").write_text(record.to_json())
+@pytest.mark.parametrize("indent", [None, 1, 2])
+def test_record_edited_spec_is_refused(tmp_path: Path, indent: int | None) -> None:
+    path, record = tmp_path / "record.json", record_of(accuracy=0.5)
+    text = record.to_json() if indent == 1 else json.dumps(asdict(record), indent=indent)
+    path.write_text(text)
+    assert Record.read(path).spec["tier"] == "quick"
+    path.write_text(text.replace('"quick"', '"paper"'))
     with pytest.raises(ValueError, match="hash"):
-        Record.read(tmp_path / "record.json")
-
-
-def test_an_edited_spec_is_noticed_however_it_is_written(tmp_path: Path) -> None:
-    path, record = tmp_path / "record.json", made(accuracy=0.5)
-    for text in (record.to_json(), json.dumps(asdict(record)), json.dumps(asdict(record), indent=2)):
-        path.write_text(text)
-        assert Record.read(path) == Record.read(path)
-        assert Record.read(path).spec["tier"] == "quick"
-        path.write_text(text.replace('"quick"', '"paper"'))
-        with pytest.raises(ValueError, match="its hash is not that of its spec"):
-            Record.read(path)
+        Record.read(path)
 
 
 @pytest.mark.thorough
 @settings(max_examples=30)
 @given(st.dictionaries(st.text(), JSON), st.dictionaries(st.text(), JSON))
-def test_the_digest_of_a_canonical_text_needs_no_second_composing(spec: Any, metrics: Any) -> None:
+def test_digest_of_a_written_spec_equals_that_of_its_data(spec: Any, metrics: Any) -> None:
     text = canonical({"hash": "x", "metrics": metrics, "reason": '\n "spec": {', "spec": spec, "status": "ok"})
-    assert _digest_as_written(text.encode(errors="surrogatepass")) in (digest_of(spec), "" if not spec else None)
-
-
-def digest_of(spec: Any) -> str:
-    return hashlib.sha256(canonical(spec).encode(errors="surrogatepass")).hexdigest()[:16]
-
-
-def test_no_budget_and_a_budget_without_noise_are_different_specs() -> None:
-    none, endless = Budget(None, solve="none").to_json(), Budget(math.inf, solve="none").to_json()
-    assert (none["epsilon"], endless["epsilon"]) == (None, "inf")
-    assert digest(none) != digest(endless)
-    assert set(none) == {"epsilon", "delta", "account", "solve", "unit"}
+    expected = hashlib.sha256(canonical(spec).encode(errors="surrogatepass")).hexdigest()[:16]
+    assert _digest_as_written(text.encode(errors="surrogatepass")) in (expected, "" if not spec else None)
 
 
 OPTIONS = {
@@ -145,154 +169,140 @@ OPTIONS = {
 }
 
 
-def test_options_are_data_and_a_line_for_people(tmp_path: Path) -> None:
-    record = made(OPTIONS)
-    said = "secure=true teachers=40 attack.steps=9 teacher.lr=0.01 epsilon=inf account=accounted noise=os"
-    assert record.setting == said
+def test_record_options_are_data_and_a_line(tmp_path: Path) -> None:
+    record = record_of(OPTIONS)
+    line = "secure=true teachers=40 attack.steps=9 teacher.lr=0.01 epsilon=inf account=accounted noise=os"
     (tmp_path / "record.json").write_text(record.to_json())
-    kept = Record.read(tmp_path / "record.json")
-    assert kept.options == OPTIONS and kept.setting == said, "the order on the disk makes no difference"
-    assert made({"budget": {"epsilon": None}}).setting == "epsilon=none"
-    assert made().setting == ""
-
-
-@pytest.mark.parametrize(("name", "wrong"), [("metrics", None), ("privacy", []), ("artifacts", "x"), ("options", None)])
-def test_a_field_of_another_type_is_no_record(tmp_path: Path, name: str, wrong: Any) -> None:
-    """Like a damaged file, it is run again, and reading it gives no traceback."""
-    path = tmp_path / "record.json"
-    path.write_text(made().to_json(), encoding="utf-8")
-    assert Record.read(path).status == "ok"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {name: wrong}), encoding="utf-8")
-    with pytest.raises(ValueError, match="is not a record"):
-        Record.read(path)
+    read = Record.read(tmp_path / "record.json")
+    assert read.options == OPTIONS and read.setting == record.setting == line, "in any order of the file"
+    assert record_of({"budget": {"epsilon": None}}).setting == "epsilon=none" and record_of().setting == ""
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "words"),
+    ("name", "wrong", "path"),
     [
-        ("privacy", {"audited": {"epsilon_lower": 1.0}}, r"privacy\.audited\.delta: Field required"),
-        ("provenance", {"seconds": {"teacher": "long"}}, r"provenance\.seconds\.teacher: 'long' is not a number"),
-        ("provenance", {"seconds": [1.0]}, r"provenance\.seconds: Input should be a valid dictionary"),
-        ("provenance", {"device": True}, r"provenance\.device: Input should be a valid string"),
+        *((name, wrong, name) for name, wrong in (("metrics", None), ("artifacts", "x"), ("options", None))),
+        ("privacy", [], "privacy"),
+        ("privacy", {}, r"privacy\.claimed"),
+        ("privacy", privacy() | {"audited": {"epsilon_lower": 1.0}}, r"privacy\.audited\.delta"),
+        ("provenance", {"seconds": {"teacher": "long"}}, r"provenance\.seconds\.teacher"),
+        ("provenance", {"seconds": [1.0]}, r"provenance\.seconds"),
+        ("provenance", {"device": True}, r"provenance\.device"),
     ],
 )
-def test_a_record_whose_readers_would_miss_a_number_is_none(
-    tmp_path: Path, name: str, change: dict[str, Any], words: str
-) -> None:
-    path, record = tmp_path / "record.json", made()
-    path.write_text(replace(record, **{name: getattr(record, name) | change}).to_json(), encoding="utf-8")
-    with pytest.raises(ValueError, match=words):
-        Record.read(path)
+def test_record_field_of_another_type_is_refused(tmp_path: Path, name: str, wrong: Any, path: str) -> None:
+    file = tmp_path / "record.json"
+    plain = json.loads(record_of().to_json())
+    file.write_text(json.dumps(plain), encoding="utf-8")
+    assert Record.read(file).status == "ok"
+    file.write_text(json.dumps(plain | {name: wrong}), encoding="utf-8")
+    with pytest.raises(ValueError, match=path):
+        Record.read(file)
 
 
-def test_a_run_without_an_account_has_failed(tmp_path: Path) -> None:
+def test_record_without_privacy_is_a_failed_run(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
-    for record in (replace(made(), privacy={}, status="failed", reason="lost"), made()):
-        path.write_text(record.to_json(), encoding="utf-8")
-        assert Record.read(path).status == record.status
-    path.write_text(replace(made(), privacy={}).to_json(), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"privacy\.claimed: Field required"):
-        Record.read(path)
+    path.write_text(replace(record_of(), privacy={}, status="failed", reason="lost").to_json(), encoding="utf-8")
+    assert Record.read(path).status == "failed"
 
 
-def _git(folder: Path, *arguments: str) -> None:
+def git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *arguments], check=True)
 
 
-def _commit_all(folder: Path) -> None:
-    """A new repository of what a folder holds."""
-    _git(folder, "init", "--quiet")
-    _git(folder, "add", ".")
-    _git(folder, "commit", "--quiet", "--message", "all")
+def commit_all(folder: Path) -> None:
+    """Commit the content of a folder in a new repository."""
+    git(folder, "init", "--quiet")
+    git(folder, "add", ".")
+    git(folder, "commit", "--quiet", "--message", "all")
 
 
-def test_boards_and_texts_changed_meanwhile_leave_the_code_a_commits_own(tmp_path: Path) -> None:
+def test_git_state_changed_texts_and_boards_stay_clean(tmp_path: Path) -> None:
     for name in ("leaderboards", "docs", "tests", "bench"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("1")
     (tmp_path / "README.md").write_text("1")
-    _commit_all(tmp_path)
-    assert git_state(tmp_path)["clean"]
+    commit_all(tmp_path)
+    assert git_state(tmp_path).clean
     (tmp_path / "leaderboards" / "file").unlink()
-    (tmp_path / "docs" / "file").write_text("2")
-    (tmp_path / "tests" / "untracked.py").write_text("2")
-    (tmp_path / "README.md").write_text("2")
-    (tmp_path / "bench" / "untracked").write_text("2")
-    assert git_state(tmp_path)["clean"] and git_state(tmp_path / "bench")["clean"]
+    for name in ("docs/file", "tests/untracked.py", "README.md", "bench/untracked"):
+        (tmp_path / name).write_text("2")
+    assert git_state(tmp_path).clean and git_state(tmp_path / "bench").clean
     (tmp_path / "bench" / "file").write_text("2")
-    assert not git_state(tmp_path)["clean"] and not git_state(tmp_path / "docs")["clean"]
+    assert not git_state(tmp_path).clean and not git_state(tmp_path / "docs").clean
 
 
 @pytest.mark.parametrize("place", ["methods/mine.py", "bench/storage/mine.py"])
-def test_a_module_that_is_not_tracked_is_no_commits_own(tmp_path: Path, place: str) -> None:
+def test_git_state_untracked_module_is_not_clean(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("1")
-    _commit_all(tmp_path)
+    commit_all(tmp_path)
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).write_text("")
-    assert not git_state(tmp_path)["clean"]
+    assert not git_state(tmp_path).clean
 
 
-def test_outside_a_checkout_nothing_is_a_commits_own(tmp_path: Path) -> None:
-    assert git_state(tmp_path) == {"commit": None, "clean": False}
+def test_git_state_outside_a_checkout_is_empty(tmp_path: Path) -> None:
+    assert git_state(tmp_path) == GitState(None, False)
 
 
-def test_code_that_changes_while_a_run_is_made_is_not_a_commits_own(tmp_path: Path) -> None:
+def collected_git(root: Path, start: GitState) -> dict[str, Any]:
+    found: dict[str, Any] = collect(root, StepLog(Origin(start)), {}).get("git")
+    return found
+
+
+def test_provenance_code_changed_during_a_run_is_not_clean(tmp_path: Path) -> None:
     (tmp_path / "code").write_text("1")
-    _commit_all(tmp_path)
-    begun = git_state(tmp_path)
-    assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun | {"clean": True}
+    commit_all(tmp_path)
+    start = git_state(tmp_path)
+    assert collected_git(tmp_path, start) == {"commit": start.commit, "clean": True}
     (tmp_path / "code").write_text("2")
-    assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun | {"clean": False}
-    _git(tmp_path, "commit", "--quiet", "--all", "--message", "other code")
-    assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun | {"clean": False}
-    assert collect(tmp_path, Followed({"git": begun | {"commit": "0" * 40}}), {})["git"]["clean"] is False
+    assert collected_git(tmp_path, start) == {"commit": start.commit, "clean": False}
+    git(tmp_path, "commit", "--quiet", "--all", "--message", "other code")
+    assert collected_git(tmp_path, start) == {"commit": start.commit, "clean": False}
+    assert not collected_git(tmp_path, replace(start, commit="0" * 40))["clean"]
 
 
-def test_boards_committed_while_a_run_is_made_leave_its_code_a_commits_own(tmp_path: Path) -> None:
+def test_provenance_boards_committed_during_a_run_stay_clean(tmp_path: Path) -> None:
     (tmp_path / "code").write_text("1")
-    _commit_all(tmp_path)
-    begun = git_state(tmp_path)
+    commit_all(tmp_path)
+    start = git_state(tmp_path)
     (tmp_path / "leaderboards").mkdir()
     (tmp_path / "leaderboards" / "digits.csv").write_text("1")
-    _git(tmp_path, "add", ".")
-    _git(tmp_path, "commit", "--quiet", "--message", "boards")
-    assert collect(tmp_path, Followed({"git": begun}), {})["git"] == begun
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "--quiet", "--message", "boards")
+    assert collected_git(tmp_path, start) == asdict(start)
 
 
-def test_a_step_that_says_nothing_of_where_it_was_made_is_named_and_one_of_the_run_is_not(tmp_path: Path) -> None:
-    own = {"git": {"clean": False, "commit": None}, "device": "cpu", "precision": "fp32"}
-    taken = {"teacher 01": None, "release 23": own, "evaluator 45": own | {"device": "NVIDIA H200"}}
-    assert collect(tmp_path, Followed(own, taken), {})["steps"] == {
+def test_provenance_has_differing_origins_of_reused_steps(tmp_path: Path) -> None:
+    own = Origin(GitState(), "cpu")
+    steps = {"teacher 01": None, "release 23": own, "evaluator 45": replace(own, device="NVIDIA H200")}
+    assert collect(tmp_path, StepLog(own, steps), {}).steps == {
         "teacher 01": None,
         "evaluator 45": {"device": "NVIDIA H200"},
     }
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "path"),
     [
         (lambda a: None, ""),
-        (lambda a: a.lines.pop("null"), "lines: lines of student, teacher; expected student, teacher, null"),
-        (lambda a: a.lines.update(student=[]), r"lines\.student: Input should be a valid dictionary"),
-        (
-            lambda a: a.lines["student"].update(epsilon_lower="much"),
-            r"lines\.student\.epsilon_lower: ",
-        ),
-        (lambda a: a.lines["teacher"].pop("correct"), r"lines\.teacher\.correct: Field required"),
-        (lambda a: a.canaries.clear(), r"canaries\.number: Field required"),
-        (lambda a: a.privacy.clear(), r"privacy\.claimed: Field required"),
+        (lambda a: a.lines.pop("null"), "lines"),
+        (lambda a: a.lines.update(student=[]), r"lines\.student"),
+        (lambda a: a.lines["student"].update(epsilon_lower="much"), r"lines\.student\.epsilon_lower"),
+        (lambda a: a.lines["teacher"].pop("correct"), r"lines\.teacher\.correct"),
+        (lambda a: a.canaries.clear(), r"canaries\.number"),
+        (lambda a: a.privacy.clear(), r"privacy\.claimed"),
     ],
 )
-def test_an_audit_that_lacks_a_number_is_none(change: Callable[[Audit], None], words: str, tmp_path: Path) -> None:
+def test_audit_without_a_number_is_refused(change: Callable[[Audit], None], path: str, tmp_path: Path) -> None:
     lines = {name: audit_line(50) for name in ("student", "teacher", "null")}
     account = {"claimed": None, "accounted": accounted(), "accounted_units": {}}
-    spec = AuditSpec("quick", RELEASE, AuditTeacherSpec(WHERE, "resnet18", None, {}, 0, canaries=9), "loss", 4, 0.95)
-    plain = json.loads(canonical(asdict(spec)))
-    audit = Audit(spec.hash, "not refuted", [], plain, dict(CANARIES), 3.5, 1e-5, lines, False, account)
+    plain = json.loads(canonical(AUDIT))
+    audit = Audit(AUDIT.hash, "not refuted", [], plain, dict(CANARIES), 3.5, 1e-5, lines, False, account)
     change(audit)
     (tmp_path / "audit.json").write_text(audit.to_json())
-    if not words:
+    if not path:
         assert Audit.read(tmp_path / "audit.json").lines == lines
         return
-    with pytest.raises(ValueError, match=rf"audit\.json is not an audit: {words}"):
+    with pytest.raises(ValueError, match=rf"audit\.json.* {path}"):
         Audit.read(tmp_path / "audit.json")

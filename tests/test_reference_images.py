@@ -1,4 +1,4 @@
-"""The judge's features and the reference images: extracted and scored once for all runs on the same data."""
+"""Features of the judge and reference images: extracted and scored once for all runs on the same data."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def job(toy: Path, method: str = "no-defence", attack: str = "gmi") -> Job:
     return load_job(settings)
 
 
-def made(toy: Path, kind: str) -> list[Path]:
+def stored(toy: Path, kind: str) -> list[Path]:
     return sorted((toy / "runs" / "steps" / kind).glob("[0-9a-f]*"))
 
 
 @pytest.mark.thorough
-def test_they_are_made_once_and_every_row_has_them(toy: Path) -> None:
+def test_reference_images_are_scored_once_for_all_attacks(toy: Path) -> None:
     records = [run.run(job(toy, *pair), 0).record for pair in (("no-defence", "gmi"), ("dpsd", "mi-face"))]
-    assert [len(made(toy, kind)) for kind in ("features", "reference-images")] == [1, 1]
+    assert [len(stored(toy, kind)) for kind in ("features", "reference-images")] == [1, 1]
     for name in ("aux", "class_mean", "held_out"):
         keys = [key for key in records[0].metrics if key.startswith(f"reference_{name}_")]
         assert len(keys) == 6 - (name == "held_out")
@@ -48,7 +48,7 @@ def test_they_are_made_once_and_every_row_has_them(toy: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
+def test_stored_features_equal_extracted_ones(toy: Path) -> None:
     given = job(toy)
     spec = run_spec(given, 0)
     run.run(given, 0)
@@ -66,13 +66,13 @@ def test_what_is_kept_is_what_would_be_extracted_again(toy: Path) -> None:
     for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
         assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
     assert torch.equal(kept.directions, new.directions)
-    fresh = reference_images._of_data(given, new)
+    fresh = reference_images.score_sets(reference_images.data_sets(given), new)
     found = reference_images.reference_metrics(given, given.attack, spec, kept)
     assert {key: found[key] for key in fresh} == fresh
 
 
 def judged(toy: Path) -> tuple[Job, evaluation.Judge]:
-    """A run that was made, and the judge of its images."""
+    """Make a run; return its job and the judge of its images."""
     given = job(toy)
     spec = run_spec(given, 0)
     run.run(given, 0)
@@ -80,25 +80,25 @@ def judged(toy: Path) -> tuple[Job, evaluation.Judge]:
 
 
 @pytest.mark.thorough
-def test_metrics_that_are_not_wanted_are_not_computed(toy: Path) -> None:
-    given, by = judged(toy)
+def test_score_computes_only_wanted_metrics(toy: Path) -> None:
+    given, judge = judged(toy)
     targets = torch.arange(given.material.data.classes).repeat_interleave(8)
     images = torch.rand(len(targets), *given.material.data.shape, generator=torch.Generator().manual_seed(0))
     result = AttackResult(images, targets, torch.zeros_like(targets))
-    whole, part = (evaluation.score(result, by, None, None, wanted) for wanted in (None, ["knn_gap"]))
+    whole, part = (evaluation.score(result, judge, None, None, wanted) for wanted in (None, ["knn_gap"]))
     assert part.metrics["knn_gap"] == whole.metrics["knn_gap"]
     assert {"ssim", "density", "fid"} <= set(whole.metrics) and not {"ssim", "density", "fid"} & set(part.metrics)
     assert set(part.missing) <= {"knn_gap"}
 
 
-def test_no_knn_gap_where_unseen_images_were_attacked(toy: Path) -> None:
-    """Even exact copies of all victims, private and unseen alike, were nearer to unseen images."""
-    given, by = judged(toy)
+def test_score_of_victims_has_no_knn_gap(toy: Path) -> None:
+    """Even exact copies of all victims would be nearer to unseen images."""
+    given, judge = judged(toy)
     chosen = material.choose_victims(given.material)
     every = torch.arange(len(chosen.images))
     copies = AttackResult(chosen.images.float() / 255, chosen.labels, torch.zeros_like(chosen.labels), victims=every)
-    scored = evaluation.score(copies, by, None, chosen, ["knn_gap", "ssim_gap"])
-    assert scored.metrics["knn_gap"] is None and "read ssim_gap" in scored.missing["knn_gap"]
+    scored = evaluation.score(copies, judge, None, chosen, ["knn_gap", "ssim_gap"])
+    assert scored.metrics["knn_gap"] is None and "ssim_gap" in scored.missing["knn_gap"]
     assert scored.metrics["ssim_gap"] == pytest.approx(0, abs=1e-6)
 
 
@@ -112,7 +112,7 @@ class Redraws(Gmi):
         return 1 - images
 
 
-def test_each_set_is_made_of_the_images_that_it_is_named_after(toy: Path) -> None:
+def test_reference_sets_have_the_images_of_their_names(toy: Path) -> None:
     """Private images are black here, the attacker's white, test images grey by their class."""
     given = job(toy)
     m, (images, labels) = given.material, given.material.private
@@ -120,7 +120,7 @@ def test_each_set_is_made_of_the_images_that_it_is_named_after(toy: Path) -> Non
     data = replace(m.data, train_images=torch.zeros_like(m.data.train_images), test_images=tested)
     marked = replace(m, data=data, private=(torch.zeros_like(images), labels), aux=torch.full_like(m.aux, 255))
     given = replace(given, material=marked)
-    sets = reference_images._of_everyone(given) | reference_images._of_generator(given, Redraws())
+    sets = reference_images.data_sets(given) | reference_images.generator_sets(given, Redraws())
     assert set(sets) == {"aux", "class_mean", "held_out", "prior", "decoder"}
     assert (sets["aux"][0] == 1).all() and not sets["class_mean"][0].any() and (sets["prior"][0] == 0.5).all()
     for name, shades in (("held_out", sets["held_out"][0]), ("decoder", 1 - sets["decoder"][0])):

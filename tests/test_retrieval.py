@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from bench import boards
 from bench.api import Target
-from bench.pipeline import floors, run
+from bench.pipeline import retrieval, run
 from bench.pipeline.job import Job
 from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
@@ -38,7 +38,7 @@ def job(toy: Path, attack: str, method: str = "no-defence") -> Job:
 
 
 class ByBrightness(nn.Module):
-    """Two classes; the brighter an image, the surer of class 1."""
+    """Two classes; brighter images have a larger probability of class 1."""
 
     def forward(self, x: Tensor) -> Tensor:
         bright = x.flatten(1).mean(1)
@@ -57,39 +57,38 @@ def rng() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def test_scores_bring_the_surest_images_and_ties_the_first() -> None:
-    asked = target()
-    found = floors.preferred(asked, images(0.2, 0.9, 0.4, 0.9, 0.1), 3, rng())
-    assert found.tolist() == [[4, 0, 2], [1, 3, 2]] and asked.queries == 5
+def test_preferred_by_scores_is_sorted_with_ties_by_index() -> None:
+    queried = target()
+    found = retrieval.preferred(queried, images(0.2, 0.9, 0.4, 0.9, 0.1), 3, rng())
+    assert found.tolist() == [[4, 0, 2], [1, 3, 2]] and queried.queries == 5
 
 
-def test_labels_bring_images_of_their_class_or_any_where_there_are_none() -> None:
-    found = floors.preferred(target("label"), images(0.2, 0.9, 0.4, 0.8), 3, rng())
+def test_preferred_by_labels_draws_from_the_class_or_all() -> None:
+    found = retrieval.preferred(target("label"), images(0.2, 0.9, 0.4, 0.8), 3, rng())
     assert set(found[0].tolist()) == {0, 2} and set(found[1].tolist()) == {1, 3}
-    nowhere = floors.preferred(target("label"), images(0.2, 0.1, 0.4), 3, rng())
+    nowhere = retrieval.preferred(target("label"), images(0.2, 0.1, 0.4), 3, rng())
     assert set(nowhere[1].tolist()) == {0, 1, 2}
 
 
-def test_the_order_of_the_images_plays_no_part_with_scores() -> None:
+def test_preferred_by_scores_ignores_the_order_of_images() -> None:
     x = torch.rand(40, 1, 2, 2, generator=rng())
     order = torch.randperm(40, generator=rng())
-    one, other = (floors.preferred(target(), part, 4, rng()) for part in (x, x[order]))
+    one, other = (retrieval.preferred(target(), part, 4, rng()) for part in (x, x[order]))
     assert torch.equal(one, order[other])
 
 
-def test_fewer_images_than_asked_for_come_again() -> None:
-    assert floors.preferred(target(), images(0.2, 0.9), 5, rng())[0].tolist() == [0, 1, 0, 1, 0]
+def test_preferred_repeats_if_images_are_few() -> None:
+    assert retrieval.preferred(target(), images(0.2, 0.9), 5, rng())[0].tolist() == [0, 1, 0, 1, 0]
 
 
-def test_a_private_image_among_the_attackers_is_found() -> None:
-    """A target that is sure of only one image: if that is public, retrieval finds it."""
-    asked = images(0.3, 0.99, 0.2)
-    assert int(floors.preferred(target(), asked, 1, rng())[1]) == 1
+def test_preferred_finds_the_image_that_the_target_knows() -> None:
+    queried = images(0.3, 0.99, 0.2)
+    assert int(retrieval.preferred(target(), queried, 1, rng())[1]) == 1
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("attack", ["gmi", "brep-mi", "random-guess"])
-def test_every_inversion_row_has_floors(toy: Path, attack: str) -> None:
+def test_inversion_metrics_include_retrieval(toy: Path, attack: str) -> None:
     outcome = run.run(job(toy, attack), 0)
     numbers = outcome.record.metrics
     for prefix in ("", "teacher_", "random_"):
@@ -97,36 +96,36 @@ def test_every_inversion_row_has_floors(toy: Path, attack: str) -> None:
             assert 0 <= numbers[f"{prefix}{key}.lo"] <= numbers[f"{prefix}{key}"] <= 1  # type: ignore[operator]
         gain = numbers[f"{prefix}above_floor"]
         mean = numbers[f"{prefix}attack_accuracy"] - numbers[f"{prefix}retrieval_accuracy"]  # type: ignore[operator]
-        assert gain == pytest.approx(mean), "classes have as many images each"
+        assert gain == pytest.approx(mean), "every class has the same number of images"
         assert numbers[f"{prefix}above_floor.lo"] <= gain <= numbers[f"{prefix}above_floor.hi"]  # type: ignore[operator]
         above = numbers[f"{prefix}attack_accuracy"] - numbers[f"{prefix}retrieval_mean_accuracy"]  # type: ignore[operator]
         assert numbers[f"{prefix}above_mean"] == pytest.approx(above)
         for key in ("floor_p", "mean_p"):
-            assert numbers[f"{prefix}{key}"] is None and "too few" in outcome.record.missing[f"{prefix}{key}"]
+            assert numbers[f"{prefix}{key}"] is None and outcome.record.missing[f"{prefix}{key}"]
     drawn = attack in ("gmi", "brep-mi")
     assert ("retrieval_latents_accuracy" in numbers) == ("reference_decoder_attack_accuracy" in numbers) == drawn
     assert numbers["retrieval_accuracy"] == numbers["teacher_retrieval_accuracy"], "no-defence releases the teacher"
-    assert "retrieval" not in boards.flags(outcome.record), "on few classes nothing is gated"
+    assert "retrieval" not in boards.flags(outcome.record), "with few classes retrieval is no condition"
 
 
 @pytest.mark.thorough
-def test_floors_are_made_once_for_a_target_and_an_access(tmp_path: Path) -> None:
+def test_retrieval_is_stored_per_target_and_access(tmp_path: Path) -> None:
     toy = write_toy(tmp_path, 160)
 
-    def made(method: str) -> int:
+    def steps(method: str) -> int:
         for attack in ("gmi", "brep-mi", "mi-face"):
             run.run(job(toy, attack, method), 0)
         return len(list((toy / "o" / "steps" / "floor").glob("[0-9a-f]*")))
 
-    assert made("no-defence") == 4, "teacher and random net, with scores and with labels: the teacher is the release"
-    assert made("non-private-kd") == 6, "the student's too"
+    assert steps("no-defence") == 4, "teacher and random net, by scores and by labels: the teacher is the release"
+    assert steps("non-private-kd") == 6, "also the student"
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("p", "status", "shown"), [(0.01, "ok", True), (0.2, "ok", False), (0.01, "inconclusive", False)]
 )
-def test_a_row_of_many_classes_says_retrieval_unless_it_is_more(toy: Path, p: float, status: str, shown: bool) -> None:
+def test_flag_retrieval_unless_the_attack_beats_it(toy: Path, p: float, status: str, shown: bool) -> None:
     record: Record = run.run(job(toy, "gmi"), 0).record
     record.metrics["floor_p"], record.status = p, status  # type: ignore[assignment]
     assert ("retrieval" in boards.flags(record)) != shown

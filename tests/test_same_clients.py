@@ -23,7 +23,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def clients_of(toy: Path, out: Path, monkeypatch: pytest.MonkeyPatch, method: str, seed: int) -> list[Any]:
-    """The indices that its five clients hold."""
+    """Return the indices of the records of five clients."""
     found: list[list[Any]] = []
     drawn = partitions.by_dirichlet
 
@@ -43,13 +43,13 @@ def clients_of(toy: Path, out: Path, monkeypatch: pytest.MonkeyPatch, method: st
 
 
 @pytest.mark.thorough
-def test_all_methods_have_the_same_clients(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_federations_of_one_seed_share_clients(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = clients_of(toy, tmp_path, monkeypatch, FEDERATIONS[0], 0)
     for method in FEDERATIONS[1:]:
         for one, other in zip(first, clients_of(toy, tmp_path, monkeypatch, method, 0), strict=True):
             np.testing.assert_array_equal(one, other)
 
 
-def test_another_seed_has_others(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_federation_other_seed_has_other_clients(toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = (clients_of(toy, tmp_path, monkeypatch, "fedavg", seed) for seed in (0, 1))
     assert any(len(one) != len(other) or (one != other).any() for one, other in zip(here, there, strict=True))

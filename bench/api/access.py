@@ -51,11 +51,11 @@ class Target:
 
     def labels(self, images: Tensor) -> Tensor:
         """Return the (n,) int64 argmax classes."""
-        return self.__ask(images, "label").argmax(1)
+        return self.__query(images, "label").argmax(1)
 
     def scores(self, images: Tensor) -> Tensor:
         """Return (n, classes) softmax probabilities. Raises AccessDenied below access `scores`."""
-        return self.__ask(images, "scores").softmax(1)
+        return self.__query(images, "scores").softmax(1)
 
     def victim_scores(self) -> Tensor:
         """Return (m, classes) softmax probabilities of the victims' images.
@@ -92,7 +92,7 @@ class Target:
         self.__require("weights")
         return self.__model
 
-    def __ask(self, images: Tensor, level: Access) -> Tensor:
+    def __query(self, images: Tensor, level: Access) -> Tensor:
         self.__require(level)
         self.queries += len(images)
         with torch.no_grad():
@@ -100,7 +100,7 @@ class Target:
 
     def __require(self, level: Access) -> None:
         if ACCESS_LEVELS.index(self.access) < ACCESS_LEVELS.index(level):
-            raise AccessDenied(f"the attack declared access '{self.access}' and asked for '{level}'")
+            raise AccessDenied(f"the attack declared access '{self.access}', and this call needs '{level}'")
 
 
 class ReleasedImages:
@@ -148,7 +148,7 @@ class ReleasedImages:
 
     def __generator(self) -> Sampler:
         if self.access != "generator" or self.__sampler is None:
-            raise AccessDenied(f"the attack declared access '{self.access}' and asked for the released generator")
+            raise AccessDenied(f"the attack declared access '{self.access}', and this call needs a released generator")
         return self.__sampler
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from bench.api.access import Access, ReleasedImages, Target
-from bench.api.context import Context
+from bench.api.context import Context, Tiers
 from bench.api.sampler import Shape
 
 
@@ -106,7 +106,7 @@ class Attack(Protocol):
     reference: ClassVar[str]
     goal: ClassVar[Literal["inversion", "membership"]]
     access: ClassVar[Access]
-    tiers: ClassVar[dict[str, dict[str, Any]]]
+    tiers: ClassVar[Tiers]
     is_null: ClassVar[bool]
 
     @property
@@ -161,7 +161,7 @@ class MembershipAttack(Protocol):
     reference: ClassVar[str]
     goal: ClassVar[Literal["inversion", "membership"]]
     access: ClassVar[Access]
-    tiers: ClassVar[dict[str, dict[str, Any]]]
+    tiers: ClassVar[Tiers]
 
     def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
         """Return a reason not to run with `aux` labelled images that are in no training records, or None."""
@@ -186,7 +186,7 @@ class ReleaseAttack(Protocol):
     version: ClassVar[int]
     reference: ClassVar[str]
     goal: ClassVar[Literal["inversion", "membership"]]
-    tiers: ClassVar[dict[str, dict[str, Any]]]
+    tiers: ClassVar[Tiers]
 
     @property
     def access(self) -> Access: ...
@@ -196,7 +196,7 @@ class ReleaseAttack(Protocol):
         ...
 
     def compare(self, released: ReleasedImages, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Return a score for every suspect. There are no reference models.
+        """Return a score for every suspect. The knowledge has no reference models.
 
         All of the attacker's images form the population.
         """

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from bench.api.context import Context
+from bench.api.context import Context, Tiers
 from bench.api.sampler import Sampler, Shape
 from bench.errors import BenchError
 from bench.nets import Ensemble
@@ -157,7 +157,7 @@ class Method(Protocol):
     version: ClassVar[int]
     reference: ClassVar[str]
     unit: ClassVar[str]
-    tiers: ClassVar[dict[str, dict[str, Any]]]
+    tiers: ClassVar[Tiers]
 
     @property
     def needs(self) -> frozenset[str]: ...

@@ -21,7 +21,7 @@ from filelock import FileLock
 from bench.errors import BenchError, NotFound
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import Audit, Record
-from bench.storage.specs import Shared, digest
+from bench.storage.specs import JsonObject, digest
 
 Kept = TypeVar("Kept", Record, Audit)
 FOLDERS: dict[type[Record] | type[Audit], str] = {Record: "records", Audit: "audits"}
@@ -193,7 +193,7 @@ class SpecDigest:
     """Compute hashes of specs, caching the texts of parts that many specs share: three times as fast."""
 
     def __init__(self) -> None:
-        self._parts: dict[bytes, Shared] = {}
+        self._parts: dict[bytes, JsonObject] = {}
 
     def __call__(self, spec: dict[str, Any]) -> str:
         """Return the same hash as `bench.storage.specs.digest`."""
@@ -208,5 +208,5 @@ class SpecDigest:
             return value
         key = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
         if key not in self._parts:
-            self._parts[key] = Shared({name: self._shared(each) for name, each in value.items()})
+            self._parts[key] = JsonObject({name: self._shared(each) for name, each in value.items()})
         return self._parts[key]

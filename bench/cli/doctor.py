@@ -37,7 +37,7 @@ def execute(given: argparse.Namespace) -> int:
     from bench import __version__
     from bench.storage import provenance
 
-    commit = provenance.git_state(Path(__file__).parents[2])["commit"]
+    commit = provenance.git_state(Path(__file__).parents[2]).commit
     out.print(f"[bold]dp-distill-bench[/bold] {__version__}, commit {commit}")
     if given.data_root is not None and not given.data_root.is_dir():
         raise BenchError(f"--data-root {given.data_root}: no such directory; give the one that has the data sets")

@@ -209,7 +209,7 @@ def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[D
     from bench import data
     from bench.api import AuditableMethod
     from bench.pipeline.components import Components
-    from bench.pipeline.run import failing
+    from bench.pipeline.run import run_errors
     from bench.privacy.audit import DistinguishingGame
     from bench.privacy.audit import audit as play
 
@@ -225,5 +225,5 @@ def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[D
         game = method.game(settings.budget, images.name, images.classes)
         if not isinstance(game, DistinguishingGame):
             raise TypeError(f"its `game` gives {game!r}; expected a DistinguishingGame")
-    with failing():
+    with run_errors():
         return game, play(game, plays, seed)

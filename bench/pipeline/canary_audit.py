@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -21,24 +20,25 @@ from bench.core.records import AuditCanaries, AuditedPrivacy, AuditLine, AuditRe
 from bench.nets import Classifier
 from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw, log_probability, scores, verdict
 from bench.pipeline.job import Job, run_spec
-from bench.pipeline.run import failing
-from bench.pipeline.stages import make_release, only_asked, train_ensemble, train_teacher
+from bench.pipeline.run import run_errors
+from bench.pipeline.stages import make_release, select_steps, train_ensemble, train_teacher
 from bench.pipeline.trained import Trained
 from bench.privacy.one_run import ceiling, correct_guesses, one_run_epsilon
 from bench.seeds import derive
 from bench.storage import provenance
-from bench.storage.provenance import Followed
+from bench.storage.provenance import StepLog
 from bench.storage.records import AUDIT, Audit
-from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec, canonical, json_form
+from bench.storage.specs import AuditSpec, AuditTeacherSpec, ReleaseSpec, canonical
 from bench.storage.store import publish
 from bench.validate import instance
 
-GUESTS = 2
+SEPARATE_HOLDERS = 2
 """Version of audits that assign canaries to holders separately. In version 1, with holders drawn by label, a canary
 also moved other records (`bench.data.partition.with_guests`), which no ledger accounts for."""
 SOURCE = "aux of iid, in hash order"
-"""The file name of the canaries."""
-OVERFIT: dict[str, Any] = {"epochs": 20, "max_steps": 0, "shift": 0, "flip": False, "weight_decay": 0.0}
+"""The images that are used as canaries, as records describe them."""
+OVERFIT_EPOCHS = 20
+"""Epochs of teachers that are to memorise."""
 
 
 @dataclass(frozen=True)
@@ -53,42 +53,59 @@ class AuditOutcome:
 def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
     """Return the spec of an audit with one seed, on which the coins and all trainings depend."""
     release = run_spec(job, seed).release
-    teacher = release.teacher
-    recipe = _overfitted(job, game).recipe.settings()
-    audited = AuditTeacherSpec(teacher.data, teacher.arch, None, recipe, seed, canaries=game.canaries, coins=seed)
-    version = GUESTS if _by_labels(release) else 1
-    return AuditSpec(job.settings.tier, release, audited, game.score, game.asked, game.confidence, version=version)
+    teacher = AuditTeacherSpec(
+        release.teacher.data,
+        release.teacher.arch,
+        weights=None,
+        recipe=with_overfitting(job, game).recipe.settings(),
+        seed=seed,
+        canaries=game.canaries,
+        coins=seed,
+    )
+    version = SEPARATE_HOLDERS if has_holders_by_label(release) else 1
+    return AuditSpec(
+        job.settings.tier, release, teacher, game.score, game.guess_count, game.confidence, version=version
+    )
 
 
-def _by_labels(release: ReleaseSpec) -> bool:
+def has_holders_by_label(release: ReleaseSpec) -> bool:
     """Whether the labels of all records decide who holds a record: in an ensemble's parts or a federation's clients."""
-    held = release.options if release.ensemble is None else release.ensemble.shards
-    return held.get("partition", "hash") != "hash"
+    options = release.options if release.ensemble is None else release.ensemble.shards
+    return options.get("partition", "hash") != "hash"
 
 
 def teachers_of(spec: AuditSpec) -> dict[str, AuditTeacherSpec]:
     """Return the teachers that an audit trains, by their names in its provenance; audits can share all of them."""
-    unaware = replace(spec.teacher, canaries=0, coins=0)
-    found = {"teacher": spec.teacher, "null_teacher": unaware}
+    without_canaries = replace(spec.teacher, canaries=0, coins=0)
+    specs = {"teacher": spec.teacher, "null_teacher": without_canaries}
     if spec.score == "rmia":
-        found["reference_teacher"] = replace(unaware, seed=derive(spec.teacher.seed, "audit-reference"))
-    return found
+        specs["reference_teacher"] = replace(without_canaries, seed=derive(spec.teacher.seed, "audit-reference"))
+    return specs
 
 
 def release_of(spec: AuditSpec, teacher: AuditTeacherSpec) -> ReleaseSpec:
     """Return the release made from one of an audit's teachers; its ensemble is trained on the teacher's records."""
-    ensemble, guests = spec.release.ensemble, bool(teacher.canaries) and _by_labels(spec.release)
-    kind = "audit-release"
+    ensemble, kind = spec.release.ensemble, "audit-release"
+    has_separate_holders = bool(teacher.canaries) and has_holders_by_label(spec.release)
     if ensemble is not None:
-        version = GUESTS if guests else ensemble.version
-        ensemble = replace(ensemble, seed=teacher.seed, canaries=teacher.canaries, coins=teacher.coins, version=version)
-    elif guests:
-        kind += f"-{GUESTS}"
+        ensemble = replace(
+            ensemble,
+            seed=teacher.seed,
+            canaries=teacher.canaries,
+            coins=teacher.coins,
+            version=SEPARATE_HOLDERS if has_separate_holders else ensemble.version,
+        )
+    elif has_separate_holders:
+        kind += f"-{SEPARATE_HOLDERS}"
     return replace(spec.release, teacher=teacher, seed=teacher.seed, ensemble=ensemble, kind=kind)
 
 
-def _overfitted(job: Job, game: CanaryGame) -> Job:
-    return replace(job, recipe=replace(job.recipe, **OVERFIT)) if game.overfit else job
+def with_overfitting(job: Job, game: CanaryGame) -> Job:
+    """Return the job; with teachers that memorise, if the game's settings say so."""
+    if not game.overfit:
+        return job
+    recipe = replace(job.recipe, epochs=OVERFIT_EPOCHS, max_steps=0, shift=0, flip=False, weight_decay=0.0)
+    return replace(job, recipe=recipe)
 
 
 def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
@@ -100,18 +117,18 @@ def run(job: Job, game: CanaryGame, seed: int) -> AuditOutcome:
     """
     check(job, game)
     spec = audit_spec(job, game, seed)
-    final = job.store.root / "audits" / spec.hash
-    if not job.settings.fresh and (known := published(final)) is not None:
-        return AuditOutcome(known, final, cached=True)
-    with failing(), job.following() as made:
-        audit = _play(job, game, spec, draw(job, game, seed), made)
-    with job.store.exclusive(final) as work:
+    folder = job.store.root / "audits" / spec.hash
+    if not job.settings.fresh and (known := published(folder)) is not None:
+        return AuditOutcome(known, folder, cached=True)
+    with run_errors(), job.log_steps() as log:
+        audit = play(job, game, spec, draw(job, game, seed), log)
+    with job.store.exclusive(folder) as work:
         (work / AUDIT).write_text(canonical(audit.to_plain()), encoding="utf-8")
-        publish(work, final)
+        publish(work, folder)
     board = job.material.data.name
     if (job.store.root / "leaderboards" / "releases" / f"{board}.csv").exists():
         boards.refresh(job.store.root, board)
-    return AuditOutcome(Audit.of(audit), final, cached=False)
+    return AuditOutcome(Audit.of(audit), folder, cached=False)
 
 
 def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = None) -> None:
@@ -125,22 +142,22 @@ def prepare_shared(job: Job, game: CanaryGame, seed: int, only: str | None = Non
         RunFailed: a teacher could not be trained.
     """
     check(job, game)
-    wanted = only_asked(teachers_of(audit_spec(job, game, seed)), only)
-    with failing(), job.following():
-        training = _Training(_overfitted(job, game), draw(job, game, seed))
-        for name, teacher in wanted.items():
+    selected = select_steps(teachers_of(audit_spec(job, game, seed)), only)
+    with run_errors(), job.log_steps():
+        training = AuditTraining(with_overfitting(job, game), draw(job, game, seed))
+        for name, teacher in selected.items():
             training.teacher(name, teacher)
 
 
-def published(final: Path) -> Audit | None:
+def published(folder: Path) -> Audit | None:
     """Read the audit in a directory; None if no readable one is there."""
     try:
-        return Audit.read(final / AUDIT)
+        return Audit.read(folder / AUDIT)
     except (OSError, ValueError):
         return None
 
 
-class _Training:
+class AuditTraining:
     """Teachers and releases of one audit, with or without canaries; records the seconds that each took."""
 
     def __init__(self, job: Job, canaries: Canaries) -> None:
@@ -149,13 +166,13 @@ class _Training:
 
     def teacher(self, name: str, spec: AuditTeacherSpec) -> Trained[Classifier]:
         """Train a teacher of `teachers_of` on the private part, with the inserted canaries or with none of them."""
-        trained = train_teacher(self._given(spec), spec)
+        trained = train_teacher(self._job_of(spec), spec)
         self.seconds[name] = trained.step.seconds
         return trained
 
     def release(self, name: str, teacher: Trained[Classifier], spec: ReleaseSpec) -> Trained[Classifier]:
         """Make the method's student of a teacher; a method that needs private data gets the teacher's training data."""
-        job = self._given(instance(spec.teacher, AuditTeacherSpec, "teacher of an audit"))
+        job = self._job_of(instance(spec.teacher, AuditTeacherSpec, "teacher of an audit"))
         ensemble = train_ensemble(job, spec.ensemble)
         if ensemble is not None:
             self.seconds[f"{name}_ensemble"] = ensemble.step.seconds
@@ -163,67 +180,68 @@ class _Training:
         self.seconds[name] = student.step.seconds
         return student
 
-    def _given(self, teacher: AuditTeacherSpec) -> Job:
+    def _job_of(self, teacher: AuditTeacherSpec) -> Job:
         """Return the job whose private part is the training data of a teacher."""
         if not teacher.canaries:
             return self._job
         m = self._job.material
-        private, canaries = self._canaries.inserted(m.private), int(self._canaries.coins.sum())
-        return replace(self._job, material=replace(m, private=private, canaries=canaries))
+        private, inserted = self._canaries.inserted(m.private), int(self._canaries.coins.sum())
+        return replace(self._job, material=replace(m, private=private, canaries=inserted))
 
 
-def _play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, made: Followed) -> AuditRecord:
+def play(job: Job, game: CanaryGame, spec: AuditSpec, canaries: Canaries, log: StepLog) -> AuditRecord:
     """Train and convert with and without canaries, guess them from each network, and compare with the claims."""
-    training, of = _Training(_overfitted(job, game), canaries), teachers_of(spec)
-    teacher = training.teacher("teacher", of["teacher"])
-    student = training.release("release", teacher, release_of(spec, of["teacher"]))
-    null = training.teacher("null_teacher", of["null_teacher"])
+    training, specs = AuditTraining(with_overfitting(job, game), canaries), teachers_of(spec)
+    teacher = training.teacher("teacher", specs["teacher"])
+    student = training.release("release", teacher, release_of(spec, specs["teacher"]))
+    null = training.teacher("null_teacher", specs["null_teacher"])
     audited = {"student": student, "teacher": teacher, "null": null}
     references: dict[str, Classifier | None] = dict.fromkeys(audited)
     if spec.score == "rmia":
-        reference = training.teacher("reference_teacher", of["reference_teacher"])
-        of_student = training.release("reference_release", reference, release_of(spec, of["reference_teacher"]))
-        references = {"student": of_student.network, "teacher": reference.network, "null": reference.network}
-    lines = {name: _line(job, each, references[name], canaries, spec) for name, each in audited.items()}
-    found = provenance.collect(registry.ROOT, made, training.seconds)
-    return _audit(job, spec, canaries, lines, student.account, found)
+        reference = training.teacher("reference_teacher", specs["reference_teacher"])
+        converted = training.release("reference_release", reference, release_of(spec, specs["reference_teacher"]))
+        references = {"student": converted.network, "teacher": reference.network, "null": reference.network}
+    lines = {name: audit_line(job, each, references[name], canaries, spec) for name, each in audited.items()}
+    origin = provenance.collect(registry.ROOT, log, training.seconds)
+    return make_audit(job, spec, canaries, lines, student.account, origin)
 
 
-def _line(
+def audit_line(
     job: Job, audited: Trained[Classifier], reference: Classifier | None, canaries: Canaries, spec: AuditSpec
 ) -> AuditLine:
     """Return guesses from one network, their bound, and the share of canaries predicted with their wrong label."""
-    likely = log_probability(audited.network, canaries, job.device)
+    target = log_probability(audited.network, canaries, job.device)
     outside = None if reference is None else log_probability(reference, canaries, job.device)
-    coins = canaries.coins.numpy()
-    correct, delta = correct_guesses(scores(likely, outside), coins, spec.guesses), job.settings.budget.delta
-    answers = teachers.predict(audited.network, canaries.images, job.device).argmax(1) == canaries.labels
+    coins, delta = canaries.coins.numpy(), job.settings.budget.delta
+    correct = correct_guesses(scores(target, outside), coins, spec.guesses)
+    memorised = teachers.predict(audited.network, canaries.images, job.device).argmax(1) == canaries.labels
     return AuditLine(
         correct=correct,
         guesses=spec.guesses,
         epsilon_lower=one_run_epsilon(spec.guesses, correct, len(coins), delta, spec.confidence),
         accuracy=audited.result.accuracy,
-        memorised_inserted=_share(answers[canaries.coins]),
-        memorised_left_out=_share(answers[~canaries.coins]),
+        memorised_inserted=_share(memorised[canaries.coins]),
+        memorised_left_out=_share(memorised[~canaries.coins]),
     )
 
 
-def _share(answers: Tensor) -> float | None:
+def _share(flags: Tensor) -> float | None:
     """Return the share of true values of (m,) bool; None if m = 0, for example when all of a few coins agree."""
-    return float(answers.double().mean()) if len(answers) else None
+    return float(flags.double().mean()) if len(flags) else None
 
 
-def _audit(
+def make_audit(
     job: Job,
     spec: AuditSpec,
     canaries: Canaries,
     lines: dict[str, AuditLine],
     account: Account,
-    made: dict[str, Any],
+    origin: Provenance,
 ) -> AuditRecord:
+    """Build the record of an audit: compare the student's bound with the claimed and accounted epsilon."""
     delta, number = job.settings.budget.delta, len(canaries.coins)
-    bound, proved = lines["student"].epsilon_lower, account.accounted_units
-    found, reasons = verdict(bound, delta, account.claimed, proved.get("example"))
+    bound, accounted = lines["student"].epsilon_lower, account.accounted_units
+    found, reasons = verdict(bound, delta, account.claimed, accounted.get("example"))
     inserted = int(canaries.coins.sum())
     return AuditRecord(
         hash=spec.hash,
@@ -235,6 +253,6 @@ def _audit(
         delta=delta,
         lines=lines,
         powerful=lines["teacher"].epsilon_lower > 0,
-        privacy=AuditedPrivacy(claimed=account.claimed, accounted=account.accounted, accounted_units=proved),
-        provenance=Provenance.model_validate(json_form(made)),
+        privacy=AuditedPrivacy(claimed=account.claimed, accounted=account.accounted, accounted_units=accounted),
+        provenance=origin,
     )

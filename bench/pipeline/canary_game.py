@@ -1,5 +1,8 @@
-"""The game of an end-to-end audit: mislabelled canaries, a fair coin for each that decides whether the teacher is
-trained on it, a score from which the coins are guessed, and the verdict."""
+"""The game of an end-to-end audit: canaries, their scores, and the verdict.
+
+Canaries are mislabelled images. A fair coin for each decides whether the teacher is trained on it, and the coins are
+guessed from the scores of the canaries.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class CanaryGame:
     confidence: float = CONFIDENCE
 
     @property
-    def asked(self) -> int:
+    def guess_count(self) -> int:
         """The number of guesses."""
         return self.canaries // 2 if self.guesses is None else self.guesses
 
@@ -70,22 +73,22 @@ def check(job: Job, game: CanaryGame) -> None:
     if s.teacher_weights is not None:
         raise BenchError("--teacher-weights: an audit trains its own teacher, with canaries; leave it out")
     if s.split != "iid":
-        raise BenchError(f"--split {s.split}: canaries come from the attacker's part of split iid; use --split iid")
+        raise BenchError(f"--split {s.split}: canaries are images of the attacker's part of split iid; use --split iid")
     if not 2 <= game.canaries <= len(job.material.aux):
         raise BenchError(
             f"--canaries {game.canaries}: data set '{job.material.data.name}' has {len(job.material.aux)} images "
-            "outside the private part; give 2 to that many"
+            f"outside the private part; give 2 to {len(job.material.aux)}"
         )
-    if not 1 <= game.asked <= game.canaries:
-        raise BenchError(f"--guesses {game.asked}: expected 1 to the number of canaries, {game.canaries}")
+    if not 1 <= game.guess_count <= game.canaries:
+        raise BenchError(f"--guesses {game.guess_count}: expected 1 to the number of canaries, {game.canaries}")
     if not 0 < game.confidence < 1:
         raise BenchError(f"--confidence {game.confidence}: expected a number between 0 and 1, such as 0.95")
     if game.score not in SCORES:
         raise BenchError(f"--score {game.score}: expected {' or '.join(SCORES)}")
-    if ceiling(game.asked, game.canaries, s.budget.delta, game.confidence) <= 0:
+    if ceiling(game.guess_count, game.canaries, s.budget.delta, game.confidence) <= 0:
         raise BenchError(
-            f"{game.asked} guesses on {game.canaries} canaries at delta {s.budget.delta:g}: even if all are right the "
-            "bound is 0; give more --canaries or --guesses, or a smaller --delta"
+            f"{game.guess_count} guesses on {game.canaries} canaries at delta {s.budget.delta:g}: the bound is 0 even "
+            "if all are right; give more --canaries or --guesses, or a smaller --delta"
         )
 
 
@@ -98,15 +101,15 @@ def draw(job: Job, game: CanaryGame, seed: int) -> Canaries:
     s = job.settings
     images = data.load(s.dataset, s.data_root, False, s.skip_broken, kept_in(s.out), s.reading)
     if images.classes != job.material.data.classes:
-        raise BenchError(f"data set '{images.name}': split iid leaves a class without private images; give more images")
+        raise BenchError(f"data set '{images.name}': a class has no private image under split iid; give more images")
     aux = data.split(images, "iid").aux.tolist()
     order = sorted(aux, key=lambda index: hashlib.sha256(f"{images.name}:{index}".encode()).digest())
     chosen = torch.tensor(order[: game.canaries])
-    fixed = torch.Generator().manual_seed(derive("audit-labels", images.name))
-    moved = torch.randint(1, images.classes, (len(order),), generator=fixed)[: game.canaries]
-    coins = torch.Generator().manual_seed(derive(seed, "audit-coins"))
-    inserted = torch.rand(game.canaries, generator=coins) < 0.5
-    return Canaries(images.train_images[chosen], (images.train_labels[chosen] + moved) % images.classes, inserted)
+    label_rng = torch.Generator().manual_seed(derive("audit-labels", images.name))
+    shifts = torch.randint(1, images.classes, (len(order),), generator=label_rng)[: game.canaries]
+    coin_rng = torch.Generator().manual_seed(derive(seed, "audit-coins"))
+    coins = torch.rand(game.canaries, generator=coin_rng) < 0.5
+    return Canaries(images.train_images[chosen], (images.train_labels[chosen] + shifts) % images.classes, coins)
 
 
 def log_probability(network: nn.Module, canaries: Canaries, device: torch.device) -> NDArray[np.float64]:
@@ -115,17 +118,18 @@ def log_probability(network: nn.Module, canaries: Canaries, device: torch.device
     return logits.log_softmax(1).gather(1, canaries.labels[:, None]).squeeze(1).numpy()
 
 
-def scores(likely: NDArray[np.float64], outside: NDArray[np.float64] | None) -> NDArray[np.float64]:
-    """Return (m,) membership scores from log-probabilities of the target and, for RMIA, of a reference without
-    canaries.
+def scores(target: NDArray[np.float64], reference: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """Return (m,) membership scores from the log-probabilities of the target and of a reference without canaries.
+
+    Without a reference the score is the target's log-probability; with one it is that of RMIA.
 
     RMIA (Zarifzadeh, Liu, Shokri, ICML 2024), offline with one reference: R(x) = p(x | target) / p(x) with p(x) = ((1 +
     a) p(x | reference) + 1 - a) / 2, a = 0.3. Its score is the share of population images z with R(x) > gamma R(z). The
     score depends on x only through R(x) and rises with it; guesses use only ranks, so R(x) itself is returned.
     """
-    if outside is None:
-        return likely
-    return likely - np.log(((1 + RMIA_A) * np.exp(outside) + 1 - RMIA_A) / 2)
+    if reference is None:
+        return target
+    return target - np.log(((1 + RMIA_A) * np.exp(reference) + 1 - RMIA_A) / 2)
 
 
 def verdict(
@@ -144,14 +148,14 @@ def verdict(
     """
     numbers: dict[str, Claim | Accounted | None] = {"claimed": claimed, "accounted": accounted}
     reasons, refuted = [], False
-    for name, found in numbers.items():
-        plain = None if found is None else found.to_plain()
-        why = comparable(plain, delta)
-        if found is None or why is not None:
-            reasons.append(f"{name}: not comparable, {why}; the bound {bound:.3g} is per example")
+    for name, number in numbers.items():
+        plain = None if number is None else number.to_plain()
+        obstacle = comparable(plain, delta)
+        if number is None or obstacle is not None:
+            reasons.append(f"{name}: not comparable, {obstacle}; the bound {bound:.3g} is per example")
         elif refutes(bound, delta, plain):
             refuted = True
-            reasons.append(f"{name}: REFUTED, the bound {bound:.3g} is above {found.epsilon:.4g} per example")
+            reasons.append(f"{name}: REFUTED, the bound {bound:.3g} is above {number.epsilon:.4g} per example")
         else:
-            reasons.append(f"{name}: not refuted, the bound {bound:.3g} is at most {found.epsilon:.4g} per example")
+            reasons.append(f"{name}: not refuted, the bound {bound:.3g} is at most {number.epsilon:.4g} per example")
     return "refuted" if refuted else "not refuted", reasons

@@ -27,9 +27,8 @@ from bench.nets import Classifier
 from bench.pipeline.job import Job
 from bench.pipeline.material import LARGEST_SUSPECTS, MOST_SUSPECTS, Material
 from bench.pipeline.stages import make_release, train_ensemble, train_teacher
-from bench.pipeline.trained import Trained
 from bench.seeds import derive
-from bench.storage.specs import ReleaseSpec, TeacherSpec, canonical
+from bench.storage.specs import ReleaseSpec, TeacherSpec, digest
 
 Records = tuple[Tensor, Tensor]
 Kind = Literal["teacher", "student"]
@@ -57,16 +56,16 @@ class Challenge:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the digest of all images, labels and memberships."""
+        """The digest of all images, labels and memberships."""
         tensors = (self.images, self.labels, self.members, *self.population, *self.reserve)
-        digest = hashlib.sha256()
+        sha = hashlib.sha256()
         for tensor in tensors:
-            digest.update(tensor.contiguous().numpy().data)
-        return digest.hexdigest()[:16]
+            sha.update(tensor.contiguous().numpy().data)
+        return sha.hexdigest()[:16]
 
 
 def make_challenge(material: Material) -> Challenge:
-    """The challenge of a run, the same for all attacks, seeds and methods without public images.
+    """Build the challenge of a run, the same for all attacks, seeds and methods without public images.
 
     The public images of a method are half of the attacker's images: population and reserve are then half as large.
 
@@ -118,8 +117,16 @@ def halves(count: int, suspects: int) -> Tensor:
 
 def knowledge_fingerprint(job: Job, release: ReleaseSpec, challenge: Challenge) -> str:
     """Return the digest of all inputs of a membership attack except its target."""
-    made = {"suspects": challenge.fingerprint, "recipe": job.recipe.settings(), "arch": release.teacher.arch}
-    return hashlib.sha256(canonical(made).encode()).hexdigest()[:16]
+    return digest({"suspects": challenge.fingerprint, "recipe": job.recipe.settings(), "arch": release.teacher.arch})
+
+
+@dataclass(frozen=True)
+class ReferenceTeacher:
+    """A network trained by the teacher's recipe on other records, and the job with these as its private part."""
+
+    job: Job
+    spec: TeacherSpec
+    network: Classifier
 
 
 class ReferenceModels:
@@ -135,13 +142,13 @@ class ReferenceModels:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Return seconds by step as in a StageResult; {} if no attack requested a model."""
+        """The seconds by step as in a StageResult; {} if no attack requested a model."""
         found: dict[str, list[float]] = {"references": [], "unaware": []}
         for name, seconds in self._seconds.items():
             found["unaware" if name.startswith("unaware") else "references"].append(seconds)
         return {name: sum(seconds) for name, seconds in found.items() if seconds}
 
-    def unaware(self) -> tuple[TeacherSpec, Classifier] | None:
+    def unaware(self) -> ReferenceTeacher | None:
         """Train a network by the teacher's recipe on none of the suspects.
 
         None if the attacker has fewer than two records for it, or if the teacher has a user's own weights, whose recipe
@@ -155,8 +162,7 @@ class ReferenceModels:
         images, labels = (part[:records] for part in self._challenge.reserve)
         if len(images) < 2:
             return None
-        _, spec, teacher = self._teacher((images, labels), "unaware")
-        return spec, teacher.network
+        return self._train_teacher((images, labels), "unaware")
 
     def knowledge(self, of: Kind) -> AttackerKnowledge:
         """Return the knowledge that the attacker of one target has.
@@ -165,62 +171,70 @@ class ReferenceModels:
             of: the kind of the target. References of a teacher are always teachers, even if the attack requests
                 another kind.
         """
-        asked, device = self._challenge, self._job.device
+        challenge, device = self._challenge, self._job.device
 
         def references(count: int, kind: Kind) -> list[Reference]:
-            return self._references(count, "teacher" if of == "teacher" else kind)
+            return self._train_references(count, "teacher" if of == "teacher" else kind)
 
         def population() -> tuple[Tensor, Tensor]:
-            images, labels = asked.population
+            images, labels = challenge.population
             return to_float(images).to(device), labels.to(device)
 
-        images, labels = to_float(asked.images).to(device), asked.labels.to(device)
+        images, labels = to_float(challenge.images).to(device), challenge.labels.to(device)
         return AttackerKnowledge(images, labels, population, references)
 
-    def _references(self, count: int, kind: Kind) -> list[Reference]:
-        data, found = self._job.material.data, []
+    def _train_references(self, count: int, kind: Kind) -> list[Reference]:
+        """Train references on the halves of the suspects."""
+        images, references = self._job.material.data, []
         for i, mask in enumerate(halves(count, len(self._challenge.labels))):
-            network = self._train(mask, f"{i}-of-{count}", kind)
-            target = Target(network, self._access, data.shape, data.classes)
-            found.append(Reference(target, mask.to(self._job.device)))
-        return found
+            network = self._train_reference(mask, f"{i}-of-{count}", kind)
+            target = Target(network, self._access, images.shape, images.classes)
+            references.append(Reference(target, mask.to(self._job.device)))
+        return references
 
-    def _train(self, mask: Tensor, name: str, kind: Kind) -> Classifier:
+    def _train_reference(self, mask: Tensor, name: str, kind: Kind) -> Classifier:
         """Train a reference like the target, on the suspects of `mask` and the reserve, up to the target's record
         count.
 
         The count assumes half of the suspects; `mask` may have a few more or fewer. A reference with many more records
         than the target would overfit less and separate members from others less well.
         """
-        asked, release = self._challenge, self._release
-        room = max(0, len(self._job.material.private[0]) - len(asked.labels) // 2)
+        challenge, release = self._challenge, self._release
+        room = max(0, len(self._job.material.private[0]) - len(challenge.labels) // 2)
         images, labels = (
             torch.cat([suspects[mask], reserve[:room]])
-            for suspects, reserve in zip((asked.images, asked.labels), asked.reserve, strict=True)
+            for suspects, reserve in zip((challenge.images, challenge.labels), challenge.reserve, strict=True)
         )
-        job, spec, teacher = self._teacher((images, labels), f"reference-{name}")
+        teacher = self._train_teacher((images, labels), f"reference-{name}")
         if kind == "teacher":
             return teacher.network
         # A separate seed: with the target's seed the reference would have the target's privacy noise, which is secret
-        own = derive(release.seed, "reference", name)
-        wanted = None if release.ensemble is None else replace(release.ensemble, data=spec.data, seed=own)
-        ensemble = train_ensemble(job, wanted)
+        seed = derive(release.seed, "reference", name)
+        ensemble_spec = None
+        if release.ensemble is not None:
+            ensemble_spec = replace(release.ensemble, data=teacher.spec.data, seed=seed)
+        ensemble = train_ensemble(teacher.job, ensemble_spec)
         if ensemble is not None:
             self._seconds[f"{name} ensemble"] = ensemble.step.seconds
-        made = replace(release, teacher=spec, ensemble=wanted, seed=own)
-        student = make_release(job, made, teacher.network, ensemble)
+        student_spec = replace(release, teacher=teacher.spec, ensemble=ensemble_spec, seed=seed)
+        student = make_release(teacher.job, student_spec, teacher.network, ensemble)
         self._seconds[f"{name} student"] = student.step.seconds
         return student.network
 
-    def _teacher(self, records: Records, name: str) -> tuple[Job, TeacherSpec, Trained[Classifier]]:
-        """Train a network by the teacher's recipe on other records; return it with the job that has them as private
-        part."""
+    def _train_teacher(self, records: Records, name: str) -> ReferenceTeacher:
+        """Train a network by the teacher's recipe on other records."""
         job = replace(self._job, material=replace(self._job.material, private=records))
+        teacher = self._release.teacher
         # These records come from the challenge; data set and split do not determine them
-        of = self._release.teacher
-        where = replace(of.data, split=f"{of.data.split}/{name}-of-{self._challenge.fingerprint}")
-        recipe = job.recipe.settings()
-        spec = replace(of, data=where, weights=None, recipe=recipe, normalise=None, seed=self._release.seed)
-        teacher = train_teacher(job, spec)
-        self._seconds[f"{name} teacher"] = teacher.step.seconds
-        return job, spec, teacher
+        data_spec = replace(teacher.data, split=f"{teacher.data.split}/{name}-of-{self._challenge.fingerprint}")
+        spec = replace(
+            teacher,
+            data=data_spec,
+            weights=None,
+            recipe=job.recipe.settings(),
+            normalise=None,
+            seed=self._release.seed,
+        )
+        trained = train_teacher(job, spec)
+        self._seconds[f"{name} teacher"] = trained.step.seconds
+        return ReferenceTeacher(job, spec, trained.network)

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 
@@ -18,14 +18,14 @@ from bench.metrics import face_descriptor
 from bench.pipeline.devices import pick_devices
 from bench.pipeline.material import Material, Wanted, load_material
 from bench.privacy import Budget
-from bench.storage.specs import Shared
+from bench.storage.specs import JsonObject, Spec
 from bench.storage.store import Store
 
-Given = tuple[tuple[str, str], ...]
-"""Option and value of a plug-in, as the user typed them."""
+TypedOptions = tuple[tuple[str, str], ...]
+"""Names and values of a plug-in's options, as the user typed them."""
 DATA_SETS = 2
 """Number of data sets whose images a caching `Components` keeps."""
-CACHED: tuple[str, ...] = (
+CACHED = (
     "check_data",
     "check_network",
     "check_judge",
@@ -33,13 +33,30 @@ CACHED: tuple[str, ...] = (
     "check_images",
     "check_generator",
     "teacher",
+    "plugin",
+    "recipe",
+    "evaluator_recipe",
+    "weights_sha256",
+    "devices",
+    "store",
+    "material",
+    "shards",
+    "spec",
 )
-CACHED += ("plugin", "recipe", "evaluator_recipe", "weights_sha256", "devices", "store", "material", "shards", "spec")
+"""Methods of `Components` whose results a caching instance keeps."""
+Fields = ParamSpec("Fields")
+AnySpec = TypeVar("AnySpec", bound=Spec)
 
 
-def make_spec(kind: Callable[..., Any], *parts: Any) -> Any:
-    """Build a spec of this kind from its parts."""
-    return kind(*parts)
+class MakeSpec(Protocol):
+    """A function that builds a spec of a kind from its fields, such as `make_spec`."""
+
+    def __call__(self, kind: Callable[Fields, AnySpec], /, *args: Fields.args, **fields: Fields.kwargs) -> AnySpec: ...
+
+
+def make_spec(kind: Callable[Fields, AnySpec], /, *args: Fields.args, **fields: Fields.kwargs) -> AnySpec:
+    """Build a spec of this kind from its fields."""
+    return kind(*args, **fields)
 
 
 class Components:
@@ -52,7 +69,7 @@ class Components:
 
     def __init__(self, caches: bool = False, scratch: Path | None = None) -> None:
         self._scratch = scratch
-        self._plain: dict[int, tuple[Any, Shared]] = {}
+        self._options: dict[int, tuple[Any, JsonObject]] = {}
         if caches:
             for name in CACHED:
                 size = DATA_SETS if name == "material" else None
@@ -87,7 +104,7 @@ class Components:
             with torch.random.fork_rng(devices=()), plugin_errors(_named(method, "sampler")):
                 method.sampler(shape, classes, dataset)
 
-    def plugin(self, kind: str, name: str, variant: str | None, tier: str, given: Given) -> tuple[Any, Variant]:
+    def plugin(self, kind: str, name: str, variant: str | None, tier: str, given: TypedOptions) -> tuple[Any, Variant]:
         """Return a method or an attack with its options, and its variant."""
         chosen = registry.settle(kind, name, variant)
         with plugin_errors(f"{kind} '{name}'"):
@@ -100,11 +117,11 @@ class Components:
         """Return the name of the teacher's network, with the digest of the source for a user's own network."""
         return nets.identified(arch)
 
-    def recipe(self, tier: str, given: Given) -> teachers.Recipe:
+    def recipe(self, tier: str, given: TypedOptions) -> teachers.Recipe:
         """Return the training recipe of the teacher."""
         return teachers.make_recipe(tier, dict(given))
 
-    def evaluator_recipe(self, tier: str, dataset: str, given: Given) -> teachers.Recipe:
+    def evaluator_recipe(self, tier: str, dataset: str, given: TypedOptions) -> teachers.Recipe:
         """Return the training recipe of the evaluator."""
         return teachers.recipe_for(tier, dataset, dict(given))
 
@@ -129,28 +146,29 @@ class Components:
         if "teacher_ensemble" not in method.needs:
             return None
         if not isinstance(method, EnsembleMethod):
-            fault = 'needs "teacher_ensemble" and has no `shards(teacher_arch, dataset)`'
-            raise BadPlugin(f"{name} {fault}; fix the plug-in")
+            raise BadPlugin(
+                f'{name} needs "teacher_ensemble" and has no `shards(teacher_arch, dataset)`; add the method'
+            )
         with plugin_errors(_named(method, "shards")):
             return method.shards(teacher, dataset)
 
-    def settings_of(self, chosen: Any) -> Shared:
+    def settings_of(self, part: Any) -> JsonObject:
         """Return the options of a method, an attack, a recipe or an ensemble as plain data.
 
         Results are cached by object, not by equality: options 1 and 1.0 are equal, but their texts differ.
         """
-        if id(chosen) not in self._plain:
-            made = Shared(chosen.settings() if isinstance(chosen, teachers.Recipe) else plain(chosen))
-            self._plain[id(chosen)] = chosen, made  # keep a reference, so that no other object gets its id
-        return self._plain[id(chosen)][1]
+        if id(part) not in self._options:
+            options = JsonObject(part.settings() if isinstance(part, teachers.Recipe) else plain(part))
+            self._options[id(part)] = part, options  # keep a reference, so that no other object gets its id
+        return self._options[id(part)][1]
 
-    def spec(self, kind: Callable[..., Any], *parts: Any) -> Any:
-        """Build a spec from its parts; runs that share the object compute its canonical text once."""
-        return make_spec(kind, *parts)
+    def spec(self, kind: Callable[Fields, AnySpec], /, *args: Fields.args, **fields: Fields.kwargs) -> AnySpec:
+        """Build a spec from its fields; runs that share the object compute its canonical text once."""
+        return make_spec(kind, *args, **fields)
 
 
 def weights_sha256(path: Path) -> str:
-    """The SHA-256 of a user's weights. Raises BenchError if the file is not there."""
+    """Return the SHA-256 of a user's weights. Raises NotFound if the file does not exist."""
     if not path.is_file():
         raise NotFound(f"--teacher-weights {path}: no such file; give a .safetensors or a torch state-dict file")
     with path.open("rb") as stream:

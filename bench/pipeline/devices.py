@@ -19,7 +19,7 @@ from bench import nets
 from bench.errors import BadOption
 
 Precision = Literal["fp32", "bf16"]
-WORTH = 0.8
+LARGEST_RATIO = 0.8
 """Largest ratio of bfloat16 time to float32 time at which bfloat16 is used: it must save at least a fifth."""
 EMULATED = 2.0
 """Ratio for a small convolution above which bfloat16 counts as emulated; the slow test of a network is then skipped."""
@@ -27,12 +27,12 @@ SECONDS = 1.0
 
 
 def cores() -> int:
-    """Cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pick_device(name: str) -> torch.device:
-    """The torch device called `name`: auto, cpu, cuda or cuda:N. Raises BenchError if it is not there."""
+    """Return the torch device called `name`: auto, cpu, cuda or cuda:N. Raises BadOption if it does not exist."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     kind, _, index = name.partition(":")
@@ -49,7 +49,7 @@ def pick_devices(name: str, count: int) -> tuple[torch.device, ...]:
     """Return `count` devices, beginning with `name`: CUDA devices from 0 on, or one process per core on a CPU.
 
     Raises:
-        BenchError: they are not there, or this torch cannot make them work together.
+        BadOption: they do not exist, or this build of torch cannot train on several of them.
     """
     if count < 1:
         raise BadOption(f"--devices {count}: expected a number of at least 1")
@@ -58,13 +58,16 @@ def pick_devices(name: str, count: int) -> tuple[torch.device, ...]:
         return (first,)
     if first.index is not None:
         raise BadOption(f"--device {name} --devices {count}: one device is named; use --device cuda, or --devices 1")
-    there, what = (cores(), "CPU cores") if first.type == "cpu" else (torch.cuda.device_count(), "CUDA devices")
-    if count > there:
-        raise BadOption(f"--devices {count}: there are {there} {what} here; use --devices {there}, or fewer")
-    if not dist.is_available() or not (dist.is_gloo_available() if first.type == "cpu" else dist.is_nccl_available()):
-        library = "gloo" if first.type == "cpu" else "NCCL"
-        raise BadOption(f"--devices {count}: this build of torch has no torch.distributed with {library}; use one")
-    if first.type == "cpu":
+    is_cpu = first.type == "cpu"
+    available, unit = (cores(), "CPU cores") if is_cpu else (torch.cuda.device_count(), "CUDA devices")
+    if count > available:
+        raise BadOption(f"--devices {count}: this machine has {available} {unit}; use --devices {available}, or fewer")
+    if not dist.is_available() or not (dist.is_gloo_available() if is_cpu else dist.is_nccl_available()):
+        library = "gloo" if is_cpu else "NCCL"
+        raise BadOption(
+            f"--devices {count}: this build of torch has no torch.distributed with {library}; use --devices 1"
+        )
+    if is_cpu:
         return (first,) * count
     return tuple(torch.device("cuda", index) for index in range(count))
 
@@ -79,23 +82,24 @@ class Training:
     batch: int
 
 
-def choose_precision(given: Literal["fp32", "bf16", "auto"], device: torch.device, training: Training) -> Precision:
-    """Return the given precision; "auto" times one training step in both, once per process.
+def choose_precision(precision: Literal["fp32", "bf16", "auto"], device: torch.device, training: Training) -> Precision:
+    """Return the precision; "auto" times one training step in both, once per process.
 
     The faster one depends on the network and the images: on one CPU with AMX, bfloat16 takes half of float32's time for
     `face-net` on 64 pixels, but more than float32's time for `resnet18` on 28.
     """
-    return _faster(device, training) if given == "auto" else given
+    return faster_precision(device, training) if precision == "auto" else precision
 
 
 @cache
-def _faster(device: torch.device, training: Training) -> Precision:
-    if ratio(partial(_convolve, device), SECONDS / 10) >= EMULATED:
+def faster_precision(device: torch.device, training: Training) -> Precision:
+    """Return the faster precision of one training step on the device."""
+    if ratio(partial(convolve, device), SECONDS / 10) >= EMULATED:
         return "fp32"
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         network = nets.build(training.arch, training.shape, training.classes).to(device).train()
         images = torch.rand(training.batch, *training.shape).to(device)
-        return "bf16" if ratio(partial(_step, network, images)) <= WORTH else "fp32"
+        return "bf16" if ratio(partial(training_step, network, images)) <= LARGEST_RATIO else "fp32"
 
 
 def ratio(
@@ -115,7 +119,7 @@ def ratio(
     return median(times[True]) / median(times[False])
 
 
-def _convolve(device: torch.device, autocast: bool) -> None:
+def convolve(device: torch.device, autocast: bool) -> None:
     """Run a small convolution forward and backward, and wait for the device."""
     images, kernels = torch.ones(16, 16, 28, 28, device=device), torch.ones(16, 16, 3, 3, device=device)
     kernels.requires_grad_()
@@ -125,7 +129,7 @@ def _convolve(device: torch.device, autocast: bool) -> None:
     gradient.sum().item()
 
 
-def _step(network: nn.Module, images: torch.Tensor, autocast: bool) -> None:
+def training_step(network: nn.Module, images: torch.Tensor, autocast: bool) -> None:
     """Compute gradients of a network's weights and wait for them; the optimiser costs the same in either precision."""
     with torch.autocast(images.device.type, torch.bfloat16, enabled=autocast):
         cost = network(images).float().square().mean()

@@ -32,8 +32,13 @@ DIRECTIONS = 32
 
 @dataclass(frozen=True)
 class Scored:
-    """The metrics of one target's reconstructions, missing metrics with the reason, and the confusion counts (target
-    class, evaluator's class) that the power gate uses."""
+    """The scores of one target's reconstructions.
+
+    Attributes:
+        metrics: by name; None where a metric could not be computed.
+        missing: the reason for each None.
+        confusion: (c, c) counts, row = intended class, column = class by the evaluator; the power gate uses them.
+    """
 
     metrics: Metrics
     missing: dict[str, str]
@@ -41,25 +46,35 @@ class Scored:
 
 
 @dataclass(frozen=True)
+class FeatureCache:
+    """An evaluator's features, the same for all runs on the same data.
+
+    Attributes:
+        private: (m, d) features of all private images.
+        held_out: (h, d) features of the test images.
+        directions: (d, k) leading principal directions of the private features.
+    """
+
+    private: Tensor
+    held_out: Tensor
+    directions: Tensor
+
+
+@dataclass(frozen=True)
 class Judge:
-    """The evaluator network with the private images, and with the test images, on which neither teacher nor evaluator
-    was trained (except if a data set repeats test images in its training part)."""
+    """The evaluator network with the images that reconstructions are compared with.
+
+    Attributes:
+        private: the private images.
+        held_out: the test images, on which neither teacher nor evaluator was trained (except if a data set repeats
+            test images in its training part).
+        directions: as in a `FeatureCache`.
+    """
 
     evaluator: Classifier
     private: Labelled
     held_out: Labelled
     device: torch.device
-    directions: Tensor
-    """(d, k) leading principal directions of the private features."""
-
-
-@dataclass(frozen=True)
-class FeatureCache:
-    """An evaluator's features of all private (m, d) and held-out (h, d) images, and the (d, k) principal directions of
-    the private features: the same for all runs on the same data."""
-
-    private: Tensor
-    held_out: Tensor
     directions: Tensor
 
 
@@ -100,10 +115,19 @@ def score(
     found = aimed(found, victims)
     images = (found.images * 255).round().to(torch.uint8)
     logits = predict(judge.evaluator, images, judge.device).double()
-    seen = Labelled(images, found.targets, features(judge.evaluator, images, judge.device))
-    metrics = _always(found, seen, logits, judge, target)
+    ours = Labelled(images, found.targets, features(judge.evaluator, images, judge.device))
+    correct = logits.argmax(1) == found.targets
+    metrics = with_interval("attack_accuracy", int(correct.sum()), len(correct))
+    # The standard deviation over the attack's independent draws
+    shares = torch.stack([correct[found.draws == draw].double().mean() for draw in found.draws.unique()])
+    metrics["attack_accuracy_std"] = float(shares.std(unbiased=False)) if len(shares) > 1 else None
+    if target is not None:
+        agreed = predict(target, images, judge.device).argmax(1) == found.targets
+        metrics["target_accuracy"] = float(agreed.double().mean())
+    private = judge.private
+    metrics["knn_distance"] = knn_distance(ours.features, ours.labels, private.features, private.labels)
     missing: dict[str, str] = {}
-    for names, measure in _measures(found, seen, logits, judge, victims):
+    for names, measure in optional_measures(found, ours, logits, judge, victims):
         if wanted is not None and not set(names) & set(wanted):
             continue
         try:
@@ -121,95 +145,86 @@ def aimed(found: AttackResult, victims: Victims | None) -> AttackResult:
     return replace(found, targets=victims.labels[present(found.victims, "victim of the reconstructions")])
 
 
-def _always(found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, target: nn.Module | None) -> Metrics:
-    """Compute the metrics that exist for every set of images."""
-    hits = logits.argmax(1) == found.targets
-    metrics = with_interval("attack_accuracy", int(hits.sum()), len(hits))
-    metrics["attack_accuracy_std"] = _spread_over_draws(hits, found.draws)
-    if target is not None:
-        agreed = predict(target, seen.images, judge.device).argmax(1) == found.targets
-        metrics["target_accuracy"] = float(agreed.double().mean())
-    private = judge.private
-    metrics["knn_distance"] = knn_distance(seen.features, seen.labels, private.features, private.labels)
-    return metrics
-
-
 Measure = tuple[tuple[str, ...], Callable[[], tuple[float | None, ...]]]
+"""Names of metrics, and the function that computes them; it raises ValueError with the reason if they do not exist."""
 
 
-def _measures(
-    found: AttackResult, seen: Labelled, logits: Tensor, judge: Judge, victims: Victims | None
+def optional_measures(
+    found: AttackResult, ours: Labelled, logits: Tensor, judge: Judge, victims: Victims | None
 ) -> list[Measure]:
-    """Return functions by metric for metrics that may be impossible; they raise ValueError with the reason."""
+    """Return the measures that may be impossible, for example with few images.
+
+    Args:
+        ours: the reconstructions, with their intended classes and features.
+        logits: of the evaluator on the reconstructions.
+    """
     inceptions = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
     likeness: Measure
     if victims is None:
-        likeness = (("ssim", "psnr", "ssim_class_mean"), lambda: _best(seen, judge))
+        likeness = (("ssim", "psnr", "ssim_class_mean"), partial(best_matches, ours, judge))
     else:
-        likeness = (("ssim", "psnr", "ssim_gap", "psnr_gap"), lambda: _paired(found, seen, victims))
-    given = Reconstructions(seen.images, seen.labels, seen.features, logits, judge.private, judge.held_out)
-    return [
-        (inceptions, lambda: _inception(logits, found.targets)),
-        (("fid",), lambda: (_frechet(seen, judge),)),
-        (("precision", "recall", "density", "coverage"), lambda: _prdc(seen, judge)),
-        (("knn_gap",), lambda: (_gap(seen, judge, victims),)),
+        likeness = (("ssim", "psnr", "ssim_gap", "psnr_gap"), partial(victim_likeness, found, ours, victims))
+    plugin_input = Reconstructions(ours.images, ours.labels, ours.features, logits, judge.private, judge.held_out)
+    measures: list[Measure] = [
+        (inceptions, partial(inception_scores, logits, found.targets)),
+        (("fid",), partial(frechet, ours, judge)),
+        (("precision", "recall", "density", "coverage"), partial(precision_and_recall, ours, judge)),
+        (("knn_gap",), partial(neighbour_gap, ours, judge, victims)),
         likeness,
-        *(((metric.key,), partial(_alone, metric, given)) for metric in computed()),
     ]
+    return measures + [((metric.key,), partial(plugin_metric, metric, plugin_input)) for metric in computed()]
 
 
-def _alone(metric: Metric, given: Reconstructions) -> tuple[float]:
-    return (metric.measure(given),)
+def plugin_metric(metric: Metric, reconstructions: Reconstructions) -> tuple[float]:
+    """Compute the metric of a plug-in."""
+    return (metric.measure(reconstructions),)
 
 
-def _inception(logits: Tensor, targets: Tensor) -> tuple[float, ...]:
+def inception_scores(logits: Tensor, targets: Tensor) -> tuple[float, ...]:
+    """Compute the inception score of the evaluator's outputs, its standard deviation, and its two variants."""
     found = inception(logits, targets, splits=splits_for(len(logits)))
     return found.score_mean, found.score_std, found.e6_mean, found.within_class
 
 
-def _frechet(seen: Labelled, judge: Judge) -> float:
-    """Compute the Frechet distance in the leading principal directions, against as many private images of each
-    class."""
+def frechet(ours: Labelled, judge: Judge) -> tuple[float]:
+    """Compute the Frechet distance to as many private images of each class, in the leading principal directions."""
     directions = judge.directions
-    reason = too_few_images(len(seen.images), directions.shape[1])
+    reason = too_few_images(len(ours.images), directions.shape[1])
     if reason is not None:
         raise ValueError(reason)
-    chosen = matched_subset(judge.private.labels, seen.labels, SEED)
-    return frechet_distance(seen.features @ directions, judge.private.features[chosen] @ directions)
+    chosen = matched_subset(judge.private.labels, ours.labels, SEED)
+    return (frechet_distance(ours.features @ directions, judge.private.features[chosen] @ directions),)
 
 
-def _prdc(seen: Labelled, judge: Judge) -> tuple[float, ...]:
-    """Compute precision, recall, density, coverage against as many private images per class as there are
-    reconstructions."""
-    chosen = matched_subset(judge.private.labels, seen.labels, SEED)
-    found = prdc(seen.features, seen.labels, judge.private.features[chosen], judge.private.labels[chosen])
+def precision_and_recall(ours: Labelled, judge: Judge) -> tuple[float, ...]:
+    """Compute precision, recall, density and coverage against as many private images of each class."""
+    chosen = matched_subset(judge.private.labels, ours.labels, SEED)
+    found = prdc(ours.features, ours.labels, judge.private.features[chosen], judge.private.labels[chosen])
     return found.precision, found.recall, found.density, found.coverage
 
 
-def _gap(seen: Labelled, judge: Judge, victims: Victims | None) -> float:
+def neighbour_gap(ours: Labelled, judge: Judge, victims: Victims | None) -> tuple[float]:
+    """Compute how much nearer private images are than unseen ones, in features; impossible if both were attacked."""
     if victims is not None:
-        # Sample from the larger side; its victims are not always in the pool that is searched for them
+        # Of the larger side only a sample is searched, in which a victim may be missing
         raise ValueError("unseen images were attacked too, and are the nearest to themselves; read ssim_gap")
     private, unseen = judge.private, judge.held_out
-    return knn_gap(seen.features, seen.labels, private.features, private.labels, unseen.features, unseen.labels, SEED)
+    gap = knn_gap(ours.features, ours.labels, private.features, private.labels, unseen.features, unseen.labels, SEED)
+    return (gap,)
 
 
-def _best(seen: Labelled, judge: Judge) -> tuple[float, ...]:
+def best_matches(ours: Labelled, judge: Judge) -> tuple[float, ...]:
     """Compare with the most similar private image of the class, and with the class's mean image."""
-    best = best_match(seen.images, seen.labels, judge.private.images, judge.private.labels)
+    best = best_match(ours.images, ours.labels, judge.private.images, judge.private.labels)
     return float(best.ssim.mean()), float(best.psnr.mean()), float(best.ssim_mean_image.mean())
 
 
-def _paired(found: AttackResult, seen: Labelled, victims: Victims) -> tuple[float, ...]:
+def victim_likeness(found: AttackResult, ours: Labelled, victims: Victims) -> tuple[float, ...]:
     """Compare with private victims, and compute the gain over victims that were not in the training data."""
     attacked = present(found.victims, "victim of the reconstructions")
     private = victims.private[attacked]
-    ssim, psnr = (f(seen.images, victims.images[attacked]) for f in (ssim_pairs, psnr_pairs))
-    means = [(float(x[private].mean()), float(x[~private].mean())) for x in (ssim, psnr)]
-    return means[0][0], means[1][0], means[0][0] - means[0][1], means[1][0] - means[1][1]
-
-
-def _spread_over_draws(hits: Tensor, draws: Tensor) -> float | None:
-    """The standard deviation of the accuracy over the attack's independent draws; None with a single draw."""
-    shares = torch.stack([hits[draws == d].double().mean() for d in draws.unique()])
-    return float(shares.std(unbiased=False)) if len(shares) > 1 else None
+    ssim, psnr = (f(ours.images, victims.images[attacked]) for f in (ssim_pairs, psnr_pairs))
+    (ssim_in, ssim_out), (psnr_in, psnr_out) = (
+        (float(x[private].mean()), float(x[~private].mean())) for x in (ssim, psnr)
+    )
+    return ssim_in, psnr_in, ssim_in - ssim_out, psnr_in - psnr_out

@@ -41,20 +41,19 @@ class FaceJudge:
     job: Job
     means: Tensor
 
-    def judged(self, images: Tensor, targets: Tensor) -> Identified:
+    def identify(self, images: Tensor, targets: Tensor) -> Identified:
         """Identify (n, c, h, w) images in [0, 1], up to `IMAGES` for each target person."""
         chosen = some_of_each_class(targets, IMAGES)
-        return self.compared(describe(self.job, quantised(images[chosen])), targets[chosen])
+        return self.identify_descriptors(describe(self.job, quantised(images[chosen])), targets[chosen])
 
-    def compared(self, descriptors: Tensor, targets: Tensor) -> Identified:
+    def identify_descriptors(self, descriptors: Tensor, targets: Tensor) -> Identified:
         """Identify all of (n, 128) descriptors."""
         return identified(descriptors, targets, self.means, face_descriptor.NEAR)
 
 
-def find(job: Job) -> FaceJudge | None:
-    """Return the judge of a run whose classes are people; None for other runs, or if dlib's models are not
-    installed."""
-    if not wanted(job) or face_descriptor.absent():
+def make_face_judge(job: Job) -> FaceJudge | None:
+    """Build the judge of a run whose classes are people; None for other runs, or if dlib is not installed."""
+    if not has_people(job) or face_descriptor.absent():
         return None
     images, labels = job.material.private
     chosen = some_of_each_class(labels, IMAGES)
@@ -62,8 +61,8 @@ def find(job: Job) -> FaceJudge | None:
     return FaceJudge(job, class_means(described, labels[chosen], job.material.data.classes))
 
 
-def wanted(job: Job) -> bool:
-    """Whether every class of a run is a person."""
+def has_people(job: Job) -> bool:
+    """Whether every class of the data set is a person."""
     return data.facts(job.material.data.name).classes_are_people
 
 
@@ -71,15 +70,15 @@ def describe(job: Job, images: Tensor) -> Tensor:
     """Return (n, 128) descriptors of (n, c, h, w) uint8 images; stored once for all runs with the same images."""
 
     def make() -> dict[str, Tensor]:
-        with job.context(SEED).track("judge of faces", len(images)) as advance:
+        with job.context(SEED).track("face judge", len(images)) as advance:
             return {"descriptors": face_descriptor.describe(images, advance)}
 
     key = {"images": images_fingerprint(images), "shape": list(images.shape), **face_descriptor.identity()}
     return job.store.get("face-descriptors", key, make)["descriptors"]
 
 
-def numbers(found: Identified) -> Metrics:
-    """Return the metrics of a judged set, by the names of `NAMES`; shares have intervals."""
+def face_metrics(found: Identified) -> Metrics:
+    """Return the metrics of identified images, by the names of `NAMES`; shares have intervals."""
     shares = {"judge_accuracy": found.right, "judge_near": found.near}
     metrics: Metrics = {}
     for name, count in shares.items():
@@ -87,8 +86,8 @@ def numbers(found: Identified) -> Metrics:
     return metrics | {"judge_distance": found.distance}
 
 
-def unjudged(job: Job) -> dict[str, str]:
+def missing_metrics(job: Job) -> dict[str, str]:
     """Return the metrics that a run of people misses without a judge, with the reason; {} for any other run."""
-    if not wanted(job) or not (reason := face_descriptor.absent()):
+    if not has_people(job) or not (reason := face_descriptor.absent()):
         return {}
-    return {f"{target.prefix}{name}": f"nobody judged the faces: {reason}" for target in TARGETS for name in NAMES}
+    return {f"{target.prefix}{name}": f"no face judge: {reason}" for target in TARGETS for name in NAMES}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -21,22 +21,22 @@ from bench.metrics.levels import LEAST_SHOWN, shown, strong_enough
 from bench.metrics.power import power
 from bench.nets import Classifier
 from bench.pipeline import attacks, evaluation, face_judge, plots
-from bench.pipeline.attacks import NAMES, PREFIXES, AttackTarget, attack_targets
+from bench.pipeline.attacks import LABELS, PREFIXES, AttackTarget, attack_targets
 from bench.pipeline.evaluation import FeatureCache, Judge, Scored
 from bench.pipeline.face_judge import FaceJudge
-from bench.pipeline.floors import floor_metrics
 from bench.pipeline.job import Job
 from bench.pipeline.material import Material, Victims, choose_victims
 from bench.pipeline.plots import Plot
 from bench.pipeline.reference_images import reference_metrics
+from bench.pipeline.retrieval import retrieval_metrics
 from bench.pipeline.trained import Metrics, Networks, StageResult
-from bench.storage.specs import RunSpec
+from bench.storage.specs import FeaturesSpec, RunSpec
 from bench.storage.store import load_tensors
 from bench.validate import present
 
 FEATURES = "features.safetensors"
 MOST_COLUMNS = 20
-"""The file name of the picture."""
+"""Largest number of classes in the picture."""
 
 
 def run_inversion(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -> StageResult:
@@ -45,51 +45,61 @@ def run_inversion(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -
     if job.attack_skip_reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {job.attack_skip_reason}")
     victims = choose_victims(m) if attack.observes else None
-    judge, faces = make_judge(job, spec, present(networks.evaluator, "evaluator").network), face_judge.find(job)
-    targets = _played_once(attack_targets(job, spec, networks))
-    played = {t.name: _play(job, attack, t, judge, faces, victims) for t in targets}
-    floors = floor_metrics(job, attack, {t.name: (t, played[t.name].confusion) for t in targets}, judge, faces)
-    unjudged = face_judge.unjudged(job)
-    metrics: Metrics = {"queries": played["student"].queries}
+    judge, faces = (
+        make_judge(job, spec, present(networks.evaluator, "evaluator").network),
+        face_judge.make_face_judge(job),
+    )
+    targets = share_identical_student(attack_targets(job, spec, networks))
+    results = {target.name: invert_target(job, attack, target, judge, faces, victims) for target in targets}
+    confusions = {target_name: result.confusion for target_name, result in results.items()}
+    retrieval = retrieval_metrics(job, attack, targets, confusions, judge, faces)
+    metrics: Metrics = {"queries": results["student"].queries}
     missing: dict[str, str] = {}
-    for target, one in played.items():
-        metrics |= {f"{PREFIXES[target]}{key}": value for key, value in one.metrics().items()}
-        missing |= {f"{PREFIXES[target]}{key}": reason for key, reason in one.scored.missing.items()}
-    metrics |= floors.metrics | dict.fromkeys(unjudged)
-    gate = power(played["teacher"].confusion, played["random"].confusion)
+    for target_name, result in results.items():
+        prefix = PREFIXES[target_name]
+        metrics |= {f"{prefix}{key}": value for key, value in result.metrics().items()}
+        missing |= {f"{prefix}{key}": reason for key, reason in result.scored.missing.items()}
+    no_face_judge = face_judge.missing_metrics(job)
+    metrics |= retrieval.metrics | dict.fromkeys(no_face_judge)
+    missing |= retrieval.missing | no_face_judge
+    gate = power(results["teacher"].confusion, results["random"].confusion)
     metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
-    reason = gate.reason if not gate.passed else _too_weak(metrics)
+    reason = gate.reason if not gate.passed else weakness(metrics)
     metrics |= reference_metrics(job, attack, spec, judge, faces)
-    title = f"{name} against {spec.release.method} on {m.data.name}"
-    found = {target: one.found for target, one in played.items()}
-    picture = partial(draw, title=title, found=found, material=m, victims=victims)
-    of_people = data.facts(m.data.name).of_people
+    picture = partial(
+        draw,
+        title=f"{name} against {spec.release.method} on {m.data.name}",
+        found={target_name: result.found for target_name, result in results.items()},
+        material=m,
+        victims=victims,
+    )
     return StageResult(
         metrics,
-        missing | floors.missing | unjudged,
+        missing,
         status="inconclusive" if reason else "ok",
         reason=reason,
-        plots={} if of_people else {"reconstructions": Plot("reconstructions.png", picture)},
-        seconds={f"attack_{target}": one.seconds for target, one in played.items()},
+        plots={} if data.facts(m.data.name).of_people else {"reconstructions": Plot("reconstructions.png", picture)},
+        seconds={f"attack_{target_name}": result.seconds for target_name, result in results.items()},
     )
 
 
 def make_judge(job: Job, spec: RunSpec, evaluator: Classifier) -> Judge:
     """Build the judge; its features of private and held-out images are shared by all runs on the same data."""
-    m, where = job.material, spec.release.teacher.data
+    m = job.material
 
     def make(path: Path) -> None:
         cache = evaluation.extract_features(evaluator, m.private[0], m.data.test_images, job.device)
         save_file({name: tensor.contiguous() for name, tensor in vars(cache).items()}, path / FEATURES)
 
-    key = {"data": asdict(where), "evaluator": asdict(spec.evaluator)}
-    step = job.store.step("features", key | {"kind": "features", "version": evaluation.VERSION}, make)
+    step = job.store.step(
+        "features", FeaturesSpec(spec.release.teacher.data, spec.evaluator, version=evaluation.VERSION), make
+    )
     cache = FeatureCache(**load_tensors(step.path / FEATURES))
     return evaluation.make_judge(evaluator, m.private, (m.data.test_images, m.data.test_labels), cache, job.device)
 
 
-def _played_once(targets: list[AttackTarget]) -> list[AttackTarget]:
-    """Return the targets; a student that is the teacher itself reuses the teacher's step.
+def share_identical_student(targets: list[AttackTarget]) -> list[AttackTarget]:
+    """Return the targets; a student that is the teacher itself shares the teacher's step.
 
     An attack's randomness does not depend on the target, so that the result would be the same.
     """
@@ -101,8 +111,8 @@ def _played_once(targets: list[AttackTarget]) -> list[AttackTarget]:
 
 
 @dataclass(frozen=True)
-class _Played:
-    """The result of the attack on one target."""
+class InvertedTarget:
+    """The result of the attack on one target; `people` is None without a face judge."""
 
     found: AttackResult
     scored: Scored
@@ -119,36 +129,37 @@ class _Played:
         """Return the metrics of the harness and the facts reported by the attack.
 
         Raises:
-            RunFailed: a fact has the name of a metric of the harness (attacks do not score themselves), or is no
-                metric.
+            RunFailed: a fact is not a metric of attacks, or is one that the harness measures.
         """
         known = table.metrics()
         for name in self.found.facts:
             fact = known.get(name)
             if fact is None or fact.of != "reconstructions" or name in {*self.scored.metrics, *face_judge.NAMES}:
-                said = f"the attack says '{name}' of itself, which is not one of its facts (`AttackResult.facts`)"
-                raise RunFailed(said)
-        people = {} if self.people is None else face_judge.numbers(self.people)
+                raise RunFailed(
+                    f"the attack reports '{name}', which is not one of its facts (`AttackResult.facts`); remove it"
+                )
+        people = {} if self.people is None else face_judge.face_metrics(self.people)
         return self.scored.metrics | self.found.facts | people
 
 
-def _play(
+def invert_target(
     job: Job, attack: Attack, target: AttackTarget, judge: Judge, faces: FaceJudge | None, victims: Victims | None
-) -> _Played:
+) -> InvertedTarget:
+    """Run the attack on one target and score its reconstructions."""
     images = None if victims is None else victims.images
     step = attacks.invert(job, attack, target.spec, target.network, images)
     found = attacks.reconstructions(step)
     scored = evaluation.score(found, judge, target.network, victims)
-    people = None if faces is None else faces.judged(found.images, evaluation.aimed(found, victims).targets)
-    return _Played(found, scored, people, attacks.queries(step), step.seconds)
+    people = None if faces is None else faces.identify(found.images, evaluation.aimed(found, victims).targets)
+    return InvertedTarget(found, scored, people, attacks.queries(step), step.seconds)
 
 
-def _too_weak(metrics: Metrics) -> str:
+def weakness(metrics: Metrics) -> str:
     """Return why an attack that beats chance has no power; "" if it has power.
 
     With many classes public images also resemble the teacher's classes. With fewer classes than the test against
-    retrieval needs there is no p-value, and the attack must reveal at least `LEAST_SHOWN` of the teacher's classes (by
-    the face judge, if there is one).
+    retrieval needs, the metrics have no p-value, and the attack must reveal at least `LEAST_SHOWN` of the teacher's
+    classes (by the face judge, if there is one).
     """
     p = metrics.get("teacher_floor_p")
     if p is not None and p >= ALPHA:
@@ -165,7 +176,7 @@ def draw(path: Path, title: str, found: dict[str, AttackResult], material: Mater
     Args:
         path: the PNG file.
         title: one line above the picture.
-        found: the attack's result by target, a key of NAMES.
+        found: the attack's result by target, a key of LABELS.
         victims: the victims of an attack that observes them; None for an attack on classes.
     """
     rows = []
@@ -175,7 +186,7 @@ def draw(path: Path, title: str, found: dict[str, AttackResult], material: Mater
         for name, result in found.items():
             first = [int((result.targets == c).nonzero()[0]) for c in columns]
             near = nearest_private(result.images[first], result.targets[first], images, labels)
-            rows.append((f"from the {NAMES[name]}", result.images[first]))
+            rows.append((f"from the {LABELS[name]}", result.images[first]))
             rows.append(("nearest private", data.to_float(images[near])))
         title += " (first image of the first draw per class)"
     else:
@@ -186,5 +197,5 @@ def draw(path: Path, title: str, found: dict[str, AttackResult], material: Mater
             for name, result in found.items():
                 attacked = present(result.victims, "victim of the reconstructions")
                 made = [int((attacked == number).nonzero()[0]) for number in numbers]
-                rows.append((f"from the {NAMES[name]}", result.images[made]))
+                rows.append((f"from the {LABELS[name]}", result.images[made]))
     plots.grid(path, title, [material.data.class_names[int(c)] for c in columns], rows)

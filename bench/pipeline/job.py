@@ -22,7 +22,7 @@ from bench.api import (
 )
 from bench.config import EVALUATOR, Variant, configure, plain
 from bench.errors import plugin_errors
-from bench.pipeline.components import Components
+from bench.pipeline.components import Components, TypedOptions
 from bench.pipeline.devices import Precision, Training, choose_precision
 from bench.pipeline.material import Material
 from bench.pipeline.settings import Settings
@@ -30,26 +30,27 @@ from bench.privacy import Budget
 from bench.ranks import Ranks
 from bench.storage import provenance
 from bench.storage.options import Changed
-from bench.storage.provenance import Followed
+from bench.storage.provenance import Origin, StepLog
 from bench.storage.specs import (
     AttackSpec,
     DataSpec,
     EnsembleSpec,
     EvaluatorSpec,
+    JsonObject,
+    Plain,
     ReleaseSpec,
     RunSpec,
-    Shared,
     TeacherSpec,
 )
 from bench.storage.store import Store
 
-RUNNING = provenance.git_state(registry.ROOT)
-"""The code of this process: the state of the checkout when this module was imported. A sweep's fork server imports the
-code once and starts all runs with it, even if someone commits in the meantime."""
+CODE = provenance.git_state(registry.ROOT)
+"""The code of this process: the state of the checkout when this module was imported. The worker processes of a sweep
+import the code once and make all runs with it, even if someone commits in the meantime."""
 EVALUATOR_SEED = 2020
 UNLABELLED = (
-    "the attacker's images are of other classes than the private ones, or of another data set, so that they have no "
-    "labels to learn from, as it does; use --split iid, or loss-threshold or label-only, which do not"
+    "it learns from labels, and the attacker's images have none, as they are of other classes than the private ones or "
+    "of another data set; use --split iid, or the attacks loss-threshold or label-only, which need no labels"
 )
 
 
@@ -74,10 +75,9 @@ class Job:
     components: Components
     ranks: Ranks | None = None
 
-    def following(self) -> AbstractContextManager[Followed]:
+    def log_steps(self) -> AbstractContextManager[StepLog]:
         """Return a context that records the steps of a run, with the code and device that made them."""
-        devices = self.settings.devices
-        return self.store.following(provenance.origin(RUNNING, self.device, self.precision, devices))
+        return self.store.log_steps(Origin.current(CODE, self.device, self.precision, self.settings.devices))
 
     def close(self) -> None:
         """End the processes on the additional devices."""
@@ -91,17 +91,17 @@ class Job:
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether the method needs the undefended teacher, or an attack that proves its power on it."""
+        """Whether the method needs the undefended teacher, or an attack, whose power is tested on it."""
         return "teacher" in self.method.needs or self.attack is not None
 
     @property
     def needs_evaluator(self) -> bool:
-        """Whether an attack will reconstruct images for the evaluator to score."""
+        """Whether an inversion attack applies, whose images the evaluator scores."""
         return self.goal == "inversion" and self.attack_skip_reason is None
 
     @property
     def attack_skip_reason(self) -> str | None:
-        """Return why the attack does not apply to this data, as far as is known before training."""
+        """The reason why the attack does not apply to this data, as far as is known before training; else None."""
         if self.attack is None:
             return None
         m = self.material
@@ -111,8 +111,8 @@ class Job:
             counts = torch.bincount(m.private[1], minlength=m.data.classes)
             if empty := (counts == 0).nonzero().flatten().tolist():
                 return (
-                    f"{len(empty)} of {m.data.classes} classes have no private record, the first {empty[0]}: nothing "
-                    "could be reconstructed of them; use a split with more records, such as iid"
+                    f"{len(empty)} of {m.data.classes} classes have no private record to reconstruct, such as class "
+                    f"{empty[0]}; use a split with more records, such as iid"
                 )
         if isinstance(self.attack, ReleaseAttack) and not releases_images(self.method):
             return f"{self.settings.method} releases neither a generator nor images"
@@ -120,18 +120,19 @@ class Job:
         with plugin_errors(f"attack '{self.settings.attack}'"):
             reason = self.attack.skip_reason(m.data.shape, m.data.classes, outside)
             if reason is not None and (not isinstance(reason, str) or not reason):
-                raise TypeError(f"its `skip_reason` gives {reason!r}; expected None, or a sentence that says why not")
+                raise TypeError(f"its `skip_reason` returned {reason!r}; expected None or a sentence with the reason")
         return reason
 
     def check(self) -> None:
         """Raise BenchError if the method cannot meet its budget, or a network cannot take the images.
 
-        The result is cached: calibrating a method and building networks take seconds.
+        The checks run once: calibrating a method and building networks take seconds.
         """
-        _ = self._checked  # the first access runs the checks
+        _ = self.is_checked
 
     @cached_property
-    def _checked(self) -> bool:
+    def is_checked(self) -> bool:
+        """True; the first access runs the checks of `check`."""
         images, components = self.material.data, self.components
         components.check_method(self.method, self.settings.budget, images.name, images.classes)
         if hasattr(self.method, "check_data"):
@@ -144,7 +145,7 @@ class Job:
         if hasattr(self.method, "networks"):
             networks += self.method.networks(images.shape, s.student)
         networks += [s.student] if trains_student(self.method) else []
-        for arch in dict.fromkeys(networks):  # the networks that will certainly be built, in that order
+        for arch in dict.fromkeys(networks):  # all networks that the run will build
             components.check_images(arch, images.shape, images.classes)
         components.check_generator(self.method, images.shape, images.classes, images.name)
         return True
@@ -160,9 +161,16 @@ class Job:
 
     def context(self, seed: int) -> Context:
         """Return the context of a step with its seed."""
-        s = self.settings
-        how = (s.noise, self.precision == "bf16", s.compile, self.ranks)
-        return Context(self.device, seed, progress.track, self.store, *how)
+        return Context(
+            self.device,
+            seed,
+            track=progress.track,
+            artifacts=self.store,
+            noise=self.settings.noise,
+            autocast=self.precision == "bf16",
+            compile=self.settings.compile,
+            ranks=self.ranks,
+        )
 
     def shards(self) -> Shards | None:
         """The ensemble that the method needs at its settings, if any. Raises BenchError for a method without one."""
@@ -170,64 +178,99 @@ class Job:
         return self.components.shards(self.method, s.method, s.teacher, self.material.data.name)
 
     @cached_property
-    def options(self) -> dict[str, Shared]:
+    def options(self) -> Options:
         """The options of all parts of the run, as plain data shared by the specs of all seeds."""
         shards, settings_of = self.shards(), self.components.settings_of
-        return {
-            "method": settings_of(self.method),
-            "attack": Shared() if self.attack is None else settings_of(self.attack),
-            "recipe": settings_of(self.recipe),
-            "evaluator": settings_of(self.evaluator_recipe),
-            "budget": Shared(self.settings.budget.to_json()),
-            "shards": Shared() if shards is None else settings_of(shards),
-        }
+        return Options(
+            method=settings_of(self.method),
+            attack=JsonObject() if self.attack is None else settings_of(self.attack),
+            recipe=settings_of(self.recipe),
+            evaluator=settings_of(self.evaluator_recipe),
+            budget=JsonObject(self.settings.budget.to_json()),
+            shards=None if shards is None else settings_of(shards),
+        )
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of all parts of a run; `shards` is None for a method without an ensemble."""
+
+    method: JsonObject
+    attack: JsonObject
+    recipe: JsonObject
+    evaluator: JsonObject
+    budget: JsonObject
+    shards: JsonObject | None
 
 
 def run_spec(job: Job, seed: int) -> RunSpec:
     """Build the spec of the run of `job` with one seed."""
     s, m, options, spec = job.settings, job.material, job.options, job.components.spec
-    private, everything = (spec(DataSpec, m.data.name, m.data.fingerprint, split) for split in (s.split, "all"))
-    # A user's own weights have no recipe here, and are the same for all seeds.
-    recipe, teacher_seed = (options["recipe"], seed) if job.weights_sha256 is None else (Shared(), 0)
+    private = spec(DataSpec, m.data.name, m.data.fingerprint, s.split)
+    # A user's own weights have no recipe here, and are the same for all seeds
+    recipe, teacher_seed = (options.recipe, seed) if job.weights_sha256 is None else (JsonObject(), 0)
     teacher = spec(TeacherSpec, private, s.teacher, job.weights_sha256, recipe, teacher_seed, s.teacher_normalise)
-    ensemble = spec(EnsembleSpec, private, options["shards"], seed) if options["shards"] else None
     release = spec(
-        *(ReleaseSpec, teacher, s.method, job.method.version, options["method"], s.student, options["budget"]),
-        *(s.noise, seed, ensemble, job.variant, m.public_fingerprint),
+        ReleaseSpec,
+        teacher=teacher,
+        method=s.method,
+        version=job.method.version,
+        options=options.method,
+        student=s.student,
+        budget=options.budget,
+        noise=s.noise,
+        seed=seed,
+        ensemble=None if options.shards is None else spec(EnsembleSpec, private, options.shards, seed),
+        variant=job.variant,
+        public=m.public_fingerprint,
     )
-    evaluator = spec(EvaluatorSpec, everything, s.evaluator, options["evaluator"], EVALUATOR_SEED)
+    everything = spec(DataSpec, m.data.name, m.data.fingerprint, "all")
+    evaluator = spec(EvaluatorSpec, everything, s.evaluator, options.evaluator, EVALUATOR_SEED)
     attack = None
-    if s.attack is not None and (played := job.attack) is not None:
-        chosen = (s.attack, played.version, played.access, options["attack"], seed, job.attack_variant)
-        attack = AttackSpec(release, m.aux_fingerprint, *chosen)
+    if s.attack is not None and job.attack is not None:
+        attack = AttackSpec(
+            target=release,
+            aux=m.aux_fingerprint,
+            attack=s.attack,
+            version=job.attack.version,
+            access=job.attack.access,
+            options=options.attack,
+            seed=seed,
+            variant=job.attack_variant,
+        )
     return RunSpec(s.tier, release, attack, evaluator)
 
 
 def changed_options(job: Job) -> Changed:
-    """Return the options that differ from the defaults of variant and tier, and from the usual budget."""
+    """Return the options that differ from the defaults of variant and tier, and from the default budget."""
     s = job.settings
-    budget, usual = s.budget.to_json() | {"noise": s.noise}, Budget().to_json() | {"noise": "seeded"}
-    named = {option: name for option, name in s.teacher_options if option == "recipe"}
+    budget = s.budget.to_json() | {"noise": s.noise}
+    default_budget = Budget().to_json() | {"noise": "seeded"}
+    recipe_name = {option: name for option, name in s.teacher_options if option == "recipe"}
     return {
         "method": _changed(job.method, s.tier, job.variant),
         "attack": {} if job.attack is None else _changed(job.attack, s.tier, job.attack_variant),
-        "teacher": {} if job.weights_sha256 is not None else named | _changed(job.recipe, s.tier, "printed"),
+        "teacher": {} if job.weights_sha256 is not None else recipe_name | _changed(job.recipe, s.tier, "printed"),
         "evaluator": _changed_evaluator(job) if job.needs_evaluator else {},
-        "budget": {name: value for name, value in budget.items() if value != usual[name]},
+        "budget": {name: value for name, value in budget.items() if value != default_budget[name]},
     }
 
 
-def _changed_evaluator(job: Job) -> dict[str, Any]:
-    """Return the evaluator's network and recipe if they are not the usual ones, and the changed recipe options."""
-    s, make = job.settings, job.components.evaluator_recipe
-    where, own = (s.tier, data.slug(s.dataset)), type(job.evaluator_recipe)
-    named = tuple(given for given in s.evaluator_options if given[0] == "recipe" and type(make(*where, ())) is not own)
-    usual = plain(make(*where, named))
+def _changed(plugin: Any, tier: str, variant: Variant) -> Plain:
+    default = plain(configure(type(plugin), tier, {}, "plugin", variant))
+    return {name: value for name, value in plain(plugin).items() if value != default[name]}
+
+
+def _changed_evaluator(job: Job) -> Plain:
+    """Return the evaluator's network and recipe if they are not the default ones, and the changed recipe options."""
+    s = job.settings
+
+    def recipe(options: TypedOptions) -> teachers.Recipe:
+        return job.components.evaluator_recipe(s.tier, data.slug(s.dataset), options)
+
+    is_default = type(recipe(())) is type(job.evaluator_recipe)
+    name = () if is_default else tuple(option for option in s.evaluator_options if option[0] == "recipe")
+    default = plain(recipe(name))
     network = {} if s.evaluator == EVALUATOR else {"network": s.evaluator}
-    unlike = {name: value for name, value in plain(job.evaluator_recipe).items() if usual[name] != value}
-    return network | dict(named) | unlike
-
-
-def _changed(plugin: Any, tier: str, variant: Variant) -> dict[str, Any]:
-    usual = plain(configure(type(plugin), tier, {}, "plugin", variant))
-    return {name: value for name, value in plain(plugin).items() if value != usual[name]}
+    changed = {option: value for option, value in plain(job.evaluator_recipe).items() if default[option] != value}
+    return network | dict(name) | changed

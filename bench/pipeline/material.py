@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from bench import data
-from bench.data import ImageData, Keep, Split
+from bench.data import ImageData, Keep
 from bench.data.class_counts import class_lines
 from bench.data.duplicates import near_copies, without_copies
 from bench.data.naming import is_by_path
 from bench.data.request import AS_DECLARED, Reading
 from bench.progress import say
+from bench.storage.specs import Json
 from bench.storage.store import Store
 
 SEED = 2020
@@ -35,8 +36,10 @@ NAMED = 10
 class Wanted:
     """The selection of images for a run; the fields are those of `Settings`.
 
-    `public`: whether the method needs public images; `attacked`: whether there is an attack, which needs images; `out`:
-    folder for decoded images, None = do not keep them.
+    Attributes:
+        public: whether the method needs public images.
+        out: folder for decoded images; None = do not keep them.
+        attacked: whether there is an attack, which needs images.
     """
 
     dataset: str
@@ -52,12 +55,17 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Material:
-    """The images of a run, uint8: the whole data set, the teacher's private part, the attacker's part, its labels if
-    its classes are the private ones, and the unlabelled public part, if the method needs one.
+    """The images of a run, uint8.
 
-    `counts`: how many images each part has, how many duplicates were removed, and what was left out. The last
-    `canaries` private images belong to an audit. `mislabelled`: rows of the private part with a wrong label, under
-    split canaries.
+    Attributes:
+        data: the whole data set.
+        private: the teacher's private part: images (n, c, h, w) and labels (n,).
+        aux: the attacker's part.
+        aux_labels: its labels, if its classes are the private ones.
+        public: the unlabelled public part, if the method needs one.
+        counts: how many images each part has, how many duplicates were removed, and what was left out, for the record.
+        canaries: number of images at the end of the private part that are an audit's canaries.
+        mislabelled: rows of the private part with a wrong label, under split canaries.
     """
 
     data: ImageData
@@ -65,7 +73,7 @@ class Material:
     aux: Tensor
     aux_labels: Tensor | None = None
     public: Tensor | None = None
-    counts: dict[str, Any] = field(default_factory=dict)
+    counts: Mapping[str, Json] = field(default_factory=dict)
     canaries: int = 0
     mislabelled: Tensor | None = None
 
@@ -89,18 +97,21 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
     images = load(wanted.dataset, reading=wanted.reading)
     for line in class_lines(images):
         say(line)
-    shared = data.split(images, wanted.split, wanted.public, wanted.attacked)
-    other = None if shared.aux_dataset is None else data.aux_part(images, shared, load, keep)
-    parted = without_copies(images, shared, keep, other)
-    images, shared = parted.data, parted.split
-    aux = data.aux_part(images, shared, load, keep) if parted.other is None else parted.other
-    private, domain = data.private_part(images, shared, keep), data.private_domain(images, shared, keep)
-    made = Material(domain, private, aux, data.aux_labels(images, shared), data.public_part(images, shared))
-    counts = _counts(made, images, shared, parted.removed)
-    if said := _declared(wanted.reading):
-        counts["reading"] = said
-    _tell(images, counts)
-    return replace(made, counts=counts, mislabelled=data.mislabelled(images, shared))
+    split = data.split(images, wanted.split, wanted.public, wanted.attacked)
+    other = None if split.aux_dataset is None else data.aux_part(images, split, load, keep)
+    parted = without_copies(images, split, keep, other)
+    images, split = parted.data, parted.split
+    material = Material(
+        data=data.private_domain(images, split, keep),
+        private=data.private_part(images, split, keep),
+        aux=data.aux_part(images, split, load, keep) if parted.other is None else parted.other,
+        aux_labels=data.aux_labels(images, split),
+        public=data.public_part(images, split),
+        mislabelled=data.mislabelled(images, split),
+    )
+    near = near_copies(images, split)
+    say_omissions(images, parted.removed, near or {})
+    return replace(material, counts=image_counts(material, images, parted.removed, near, wanted.reading))
 
 
 def kept_in(out: Path, scratch: Path | None = None) -> Keep:
@@ -109,13 +120,26 @@ def kept_in(out: Path, scratch: Path | None = None) -> Keep:
     return lambda kind, spec, make: store.step(kind, spec, make).path
 
 
-def _counts(made: Material, images: ImageData, shared: Split, removed: dict[str, int]) -> dict[str, Any]:
-    parts = {"private": made.private[0], "aux": made.aux, "test": made.data.test_images}
-    parts |= {} if made.public is None else {"public": made.public}
-    counts: dict[str, Any] = {part: len(found) for part, found in parts.items()}
+def image_counts(
+    material: Material, images: ImageData, removed: Mapping[str, int], near: Mapping[str, int] | None, reading: Reading
+) -> dict[str, Json]:
+    """Return the counts of a run's images, as its record states them.
+
+    Args:
+        removed: by part, the number of removed images whose pixels are also in another part.
+        near: by part, the number of near-duplicates of private images; None if they were not searched.
+        reading: how the user declared that images are read.
+    """
+    counts: dict[str, Json] = {
+        "private": len(material.private[0]),
+        "aux": len(material.aux),
+        "test": len(material.data.test_images),
+    }
+    if material.public is not None:
+        counts["public"] = len(material.public)
     if removed:
         counts["copies_removed"] = removed
-    if (near := near_copies(images, shared)) is not None:
+    if near is not None:
         counts["near_copies"] = near
     folders = sum(name.endswith("/") for name in images.left_out)
     if len(images.left_out) > folders:
@@ -125,35 +149,28 @@ def _counts(made: Material, images: ImageData, shared: Split, removed: dict[str,
     counts["shape"] = "x".join(map(str, images.shape))
     if images.conversions and is_by_path(images.name):
         counts["read_as"] = list(images.conversions)
-    return counts
-
-
-def _declared(reading: Reading) -> dict[str, str]:
-    """Return how the user said images are read, as typed options, where they differ from the defaults."""
-    said: dict[str, str] = {} if reading.fit == AS_DECLARED.fit else {"fit": reading.fit}
+    declared = {} if reading.fit == AS_DECLARED.fit else {"fit": str(reading.fit)}
     if reading.pixel_range is not None:
-        said["pixel_range"] = ",".join(f"{value:.17g}" for value in reading.pixel_range)
-    return said
+        declared["pixel_range"] = ",".join(f"{value:.17g}" for value in reading.pixel_range)
+    return counts | ({"reading": declared} if declared else {})
 
 
-def _tell(images: ImageData, counts: dict[str, Any]) -> None:
-    """Print a line about omitted images, if there are any."""
-    for part, count in counts.get("copies_removed", {}).items():
+def say_omissions(images: ImageData, removed: Mapping[str, int], near: Mapping[str, int]) -> None:
+    """Print a line about removed duplicates, near-duplicates and omitted files, if there are any."""
+    for part, count in removed.items():
         say(f"{images.name}: {count} {part} images removed: the same pixels are in another part")
-    near = {part: count for part, count in counts.get("near_copies", {}).items() if count}
-    if near:
-        said = " and ".join(f"{count} {part}" for part, count in near.items())
-        say(f"{images.name}: {said} images are nearly the same as a private one; they stay")
+    if counted := " and ".join(f"{count} {part}" for part, count in near.items() if count):
+        say(f"{images.name}: {counted} images are nearly the same as a private one; they stay")
     folders = [name for name in images.left_out if name.endswith("/")]
     files = [name for name in images.left_out if not name.endswith("/")]
-    for what, names in (("broken image files", files), ("class folders without images", folders)):
+    for noun, names in (("broken image files", files), ("class folders without images", folders)):
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            say(f"{images.name}: {len(names)} {what} left out: {', '.join(names[:NAMED])}{more}")
+            say(f"{images.name}: {len(names)} {noun} left out: {', '.join(names[:NAMED])}{more}")
 
 
 def quantised(images: Tensor) -> Tensor:
-    """Return images in [0, 1] as uint8 on the CPU, as steps store them and every scorer sees them."""
+    """Return images in [0, 1] as uint8 on the CPU, as steps store them and every scorer receives them."""
     return (images.detach().float().clamp(0, 1) * 255).round().to(torch.uint8).cpu().contiguous()
 
 
@@ -164,7 +181,7 @@ def smallest_class(labels: Tensor) -> int:
 
 
 def some_of_each_class(labels: Tensor, count: int) -> Tensor:
-    """Indices of `count` records of each class, class by class, the same for all runs on the same data."""
+    """Draw indices of `count` records of each class, class by class; the same for all runs on the same data."""
     rng = np.random.RandomState(SEED)
     by_class = [(labels == c).nonzero().flatten() for c in labels.unique()]
     return torch.cat([rows[torch.from_numpy(rng.permutation(len(rows))[:count])] for rows in by_class])
@@ -186,7 +203,10 @@ class Victims:
 
 
 def choose_victims(material: Material) -> Victims:
-    """Up to VICTIMS images of each class from the private part, and as many of the test set; the same for all runs."""
+    """Choose up to VICTIMS images of each class from the private part, and as many of the test set.
+
+    They are the same for all runs on the same data.
+    """
     test = (material.data.test_images, material.data.test_labels)
     count = min(VICTIMS, *(smallest_class(labels) for _, labels in (material.private, test)))
     inside, outside = (some_of_each_class(labels, count) for _, labels in (material.private, test))

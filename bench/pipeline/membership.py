@@ -29,7 +29,7 @@ from bench.metrics.membership import (
     membership_power,
 )
 from bench.pipeline import attacks, plots
-from bench.pipeline.attacks import NAMES, PREFIXES, RELEASE_NAMES, AttackTarget, attack_specs, attack_targets
+from bench.pipeline.attacks import LABELS, PREFIXES, RELEASE_LABELS, AttackTarget, attack_specs, attack_targets
 from bench.pipeline.challenge import Challenge, ReferenceModels, knowledge_fingerprint, make_challenge
 from bench.pipeline.job import Job
 from bench.pipeline.memorising_generator import RECORDS, memorising_generator
@@ -42,28 +42,32 @@ from bench.storage.store import Step
 from bench.teachers import predict
 from bench.validate import instance
 
-ENDS = ("", ".lo", ".hi")
-GAINS = [f"{prefix}auc_gain{end}" for prefix in ("", "teacher_") for end in ENDS]
-NO_RESERVE = "the attacker has no records for a network that saw none of the suspects"
-OWN_WEIGHTS = "how the teacher was trained is not known, as its weights were given: no network can be trained as it was"
-CONVERTED = "its references were converted and those of the unaware network were not: they are two different attacks"
+BOUNDS = ("", ".lo", ".hi")
+GAINS = [f"{prefix}auc_gain{bound}" for prefix in ("", "teacher_") for bound in BOUNDS]
+NO_RESERVE = "the attacker has no records to train a network that saw none of the suspects"
+OWN_WEIGHTS = (
+    "the teacher has a user's own weights: its training recipe is not known, so that none can be trained like it"
+)
+CONVERTED = (
+    "the references of the attack were converted and those of the unaware network were not: two different attacks"
+)
 MOST_SEARCHED = 500
 """Number of members, and of others, for which the latent space is searched if the attacker has the generator."""
-CONTROLS = ("memorising generator", "random generator")
+GENERATORS = ("memorising generator", "random generator")
 
 
 @dataclass(frozen=True)
-class Played:
+class InferredTarget:
     """The result of the attack on one target: scores of suspects, and which of them are members."""
 
     scores: Tensor
     members: Tensor
-    found: Membership
+    measured: Membership
     queries: int
     seconds: float
 
     @classmethod
-    def of(cls, step: Step, members: Tensor) -> Played:
+    def of(cls, step: Step, members: Tensor) -> InferredTarget:
         """Read the result of a membership step."""
         scores = attacks.membership_scores(step)
         return cls(scores, members, membership(scores, members), attacks.queries(step), step.seconds)
@@ -71,49 +75,45 @@ class Played:
 
 def run_membership(job: Job, attack: MembershipAttack, spec: RunSpec, networks: Networks) -> StageResult:
     """Run the attack on every target, score its guesses, and test its power."""
-    name = spec.attack_spec.attack
     if job.attack_skip_reason is not None:
-        return StageResult(status="skipped", reason=f"{name} does not apply: {job.attack_skip_reason}")
+        reason = f"{spec.attack_spec.attack} does not apply: {job.attack_skip_reason}"
+        return StageResult(status="skipped", reason=reason)
     challenge = make_challenge(job.material)
     models = ReferenceModels(job, spec.release, challenge, attack.access)
-    known = knowledge_fingerprint(job, spec.release, challenge)
+    fingerprint = knowledge_fingerprint(job, spec.release, challenge)
     targets = attack_targets(job, spec, networks)
     unaware = models.unaware()
     if unaware is not None:
-        targets.append(AttackTarget("unaware", replace(spec.attack_spec, target=unaware[0]), unaware[1]))
-    played = {}
+        targets.append(AttackTarget("unaware", replace(spec.attack_spec, target=unaware.spec), unaware.network))
+    results = {}
     for target in targets:
         knowledge = models.knowledge("student" if target.name == "student" else "teacher")
-        step = attacks.infer(job, attack, replace(target.spec, aux=known), target.network, knowledge)
-        played[target.name] = Played.of(step, challenge.members)
-    metrics = _metrics(played, networks.student.account.accounted.delta)
+        step = attacks.infer(job, attack, replace(target.spec, aux=fingerprint), target.network, knowledge)
+        results[target.name] = InferredTarget.of(step, challenge.members)
+    metrics = membership_metrics(results, networks.student.account.accounted.delta)
     if attack.access == "label":
         for target in targets:
-            right = predict(target.network, challenge.images, job.device).argmax(1).cpu() == challenge.labels
-            metrics[f"{PREFIXES[target.name]}gap_auc"] = gap_auc(right, challenge.members)
-    converted = getattr(attack, "reference_kind", "") == "student"
-    gains = _gains(played, ("teacher",) if converted else ("student", "teacher")) if unaware else {}
+            correct = predict(target.network, challenge.images, job.device).argmax(1).cpu() == challenge.labels
+            metrics[f"{PREFIXES[target.name]}gap_auc"] = gap_auc(correct, challenge.members)
+    gains: Metrics = {}
+    if unaware is not None:
+        converted = getattr(attack, "reference_kind", "") == "student"
+        for name in ("teacher",) if converted else ("student", "teacher"):
+            # The AUC above that of the network that saw no suspect, with its interval
+            gain = auc_gain(results[name].scores, results["unaware"].scores, challenge.members)
+            gains |= {f"{PREFIXES[name]}auc_gain{bound}": value for bound, value in zip(BOUNDS, gain, strict=True)}
     metrics |= dict.fromkeys(GAINS) | gains
-    without = NO_RESERVE if job.settings.teacher_weights is None else OWN_WEIGHTS
-    missing = {key: CONVERTED if unaware else without for key in GAINS if key not in gains}
-    power = membership_power(played["teacher"].found, played["random"].found, metrics["teacher_auc_gain.lo"])
-    return _result(job, spec, played, metrics, missing, power, NAMES, models.seconds)
+    no_unaware = NO_RESERVE if job.settings.teacher_weights is None else OWN_WEIGHTS
+    missing = {key: CONVERTED if unaware else no_unaware for key in GAINS if key not in gains}
+    power = membership_power(results["teacher"].measured, results["random"].measured, metrics["teacher_auc_gain.lo"])
+    return membership_result(job, spec, results, metrics, missing, power, LABELS, models.seconds)
 
 
-def _gains(played: dict[str, Played], targets: tuple[str, ...]) -> Metrics:
-    """Return the AUC above that of the network that saw no suspect, with its interval."""
-    found: Metrics = {}
-    for target in targets:
-        gain = auc_gain(played[target].scores, played["unaware"].scores, played[target].members)
-        found |= {f"{PREFIXES[target]}auc_gain{end}": value for end, value in zip(ENDS, gain, strict=True)}
-    return found
-
-
-def _metrics(played: dict[str, Played], delta: float) -> Metrics:
+def membership_metrics(results: Mapping[str, InferredTarget], delta: float) -> Metrics:
     """Return the metrics of all targets, shares with 95 % intervals; the epsilon is an indication, not a proof."""
-    metrics: Metrics = {"queries": played["student"].queries}
-    for name, one in played.items():
-        found, prefix = one.found, PREFIXES[name]
+    metrics: Metrics = {"queries": results["student"].queries}
+    for name, result in results.items():
+        found, prefix = result.measured, PREFIXES[name]
         at_1, at_01, balanced = found.at_1_percent, found.at_01_percent, found.balanced
         shares = {
             "auc": (found.auc, found.auc_low, found.auc_high),
@@ -122,43 +122,53 @@ def _metrics(played: dict[str, Played], delta: float) -> Metrics:
             "balanced_accuracy": (balanced.accuracy, balanced.low, balanced.high),
         }
         for key, values in shares.items():
-            metrics |= {f"{prefix}{key}{end}": value for end, value in zip(ENDS, values, strict=True)}
-        metrics[f"{prefix}membership_epsilon_lower"] = epsilon_lower(one.scores, one.members, delta)
+            metrics |= {f"{prefix}{key}{bound}": value for bound, value in zip(BOUNDS, values, strict=True)}
+        metrics[f"{prefix}membership_epsilon_lower"] = epsilon_lower(result.scores, result.members, delta)
     return metrics
 
 
-def _result(
+def membership_result(
     job: Job,
     spec: RunSpec,
-    played: dict[str, Played],
+    results: Mapping[str, InferredTarget],
     metrics: Metrics,
     missing: dict[str, str],
     power: MembershipPower,
-    names: Mapping[str, str],
-    seconds: dict[str, float],
+    labels: Mapping[str, str],
+    seconds: Mapping[str, float],
 ) -> StageResult:
-    """Build the result of either stage, with the picture of its ROC curves."""
-    few = "{} non-members are too few for {} %: the rate is at a measured false positive rate of 0"
-    for name, one in played.items():
-        rates = (("tpr_at_1pct", "1", one.found.at_1_percent), ("tpr_at_01pct", "0.1", one.found.at_01_percent))
+    """Build the result of either stage, with the picture of its ROC curves.
+
+    Args:
+        labels: the names of the targets in the picture.
+        seconds: the seconds of reference models, by step.
+    """
+    for name, result in results.items():
+        rates = (
+            ("tpr_at_1pct", "1", result.measured.at_1_percent),
+            ("tpr_at_01pct", "0.1", result.measured.at_01_percent),
+        )
         for key, percent, rate in rates:
             if not rate.resolved:
-                missing[f"{PREFIXES[name]}{key}"] = few.format(one.found.non_members, percent)
+                missing[f"{PREFIXES[name]}{key}"] = (
+                    f"{result.measured.non_members} non-members are too few for {percent} %: the rate is at a measured "
+                    "false positive rate of 0"
+                )
     attack, method = spec.attack_spec.attack, spec.release.method
-    title = f"{attack} against {method} on {job.material.data.name}: who was in the private data"
-    lines = {names[target]: (one.scores, one.members) for target, one in played.items()}
+    title = f"{attack} against {method} on {job.material.data.name}: membership in the private data"
+    curves = {labels[name]: (result.scores, result.members) for name, result in results.items()}
     return StageResult(
         metrics,
         missing,
         status="ok" if power.passed else "inconclusive",
         reason="" if power.passed else power.reason,
-        plots={"roc": Plot("roc.png", partial(plots.roc, title=title, lines=lines))},
-        seconds={f"attack_{target}": one.seconds for target, one in played.items()} | seconds,
+        plots={"roc": Plot("roc.png", partial(plots.roc, title=title, lines=curves))},
+        seconds={f"attack_{name}": result.seconds for name, result in results.items()} | dict(seconds),
     )
 
 
 @dataclass(frozen=True)
-class _Suspects:
+class Suspects:
     """Rows of a challenge to be scored, and which of them are members."""
 
     rows: Tensor
@@ -172,48 +182,49 @@ def run_release_membership(job: Job, attack: ReleaseAttack, spec: RunSpec, netwo
     if isinstance(released, str) or reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {reason}")
     challenge = make_challenge(job.material)
-    more = _some(challenge, MOST_SEARCHED if attack.access == "generator" else len(challenge.labels))
-    fewer = _some(challenge, RECORDS)
-    played = {}
-    for target, aim in attack_specs(spec).items():
-        suspects = fewer if target == "memorising" else more
-        seen = released if target == "student" else _baseline(job, aim, released, challenge, fewer)
-        known = f"{challenge.fingerprint} {suspects.rows.tolist()} {seen.most}"
-        aim = replace(aim, aux=hashlib.sha256(known.encode()).hexdigest()[:16])
-        step = attacks.compare(job, attack, aim, seen, _knowledge(job, challenge, suspects))
-        played[target] = Played.of(step, suspects.members)
-    power = membership_power(played["memorising"].found, played["random"].found, names=CONTROLS)
-    metrics = _metrics(played, networks.student.account.accounted.delta)
-    return _result(job, spec, played, metrics, {}, power, RELEASE_NAMES, {})
+    usual = first_suspects(challenge, MOST_SEARCHED if attack.access == "generator" else len(challenge.labels))
+    memorised = first_suspects(challenge, RECORDS)
+    results = {}
+    for target, target_spec in attack_specs(spec).items():
+        suspects = memorised if target == "memorising" else usual
+        images = released
+        if target != "student":
+            images = baseline_images(job, target_spec, released, challenge.images[memorised.rows[memorised.members]])
+        fingerprint = f"{challenge.fingerprint} {suspects.rows.tolist()} {images.most}"
+        target_spec = replace(target_spec, aux=hashlib.sha256(fingerprint.encode()).hexdigest()[:16])
+        step = attacks.compare(job, attack, target_spec, images, release_knowledge(job, challenge, suspects))
+        results[target] = InferredTarget.of(step, suspects.members)
+    power = membership_power(results["memorising"].measured, results["random"].measured, names=GENERATORS)
+    metrics = membership_metrics(results, networks.student.account.accounted.delta)
+    return membership_result(job, spec, results, metrics, {}, power, RELEASE_LABELS, {})
 
 
-def _some(challenge: Challenge, most: int) -> _Suspects:
-    """Select the first `most` members of a challenge, and the first as many others of each class."""
+def first_suspects(challenge: Challenge, most: int) -> Suspects:
+    """Select the first `most` members of a challenge, and as many others of each class, also the first ones."""
     inside, outside = (side.nonzero().flatten() for side in (challenge.members, ~challenge.members))
     inside = inside[:most]
     counts = torch.bincount(challenge.labels[inside]).tolist()
     others = [outside[challenge.labels[outside] == c][:count] for c, count in enumerate(counts)]
     rows = torch.cat([inside, *others]).sort().values
-    return _Suspects(rows, challenge.members[rows])
+    return Suspects(rows, challenge.members[rows])
 
 
-def _baseline(
-    job: Job, spec: AttackSpec, released: ReleasedImages, challenge: Challenge, suspects: _Suspects
-) -> ReleasedImages:
-    """Build the baseline generator of an attack's spec in the release's form: images if the release is images.
+def baseline_images(job: Job, spec: AttackSpec, released: ReleasedImages, records: Tensor) -> ReleasedImages:
+    """Train the baseline generator of an attack's spec, and release it in the same form: as images or as a generator.
 
-    Its training records are the members of `suspects`.
+    Args:
+        records: uint8 training images of the generator.
     """
     target = instance(spec.target, GeneratorSpec, "baseline generator's spec")
-    sampler = memorising_generator(job, target, challenge.images[suspects.rows[suspects.members]])
-    whole = ReleasedImages(released.access, None, sampler)
+    generator = ReleasedImages(released.access, None, memorising_generator(job, target, records))
     if released.most is None:
-        return whole
+        return generator
     rng = job.context(derive(spec.seed, "control-images")).generator("samples")
-    return ReleasedImages(released.access, whole.samples(released.most, rng), None)
+    return ReleasedImages(released.access, generator.samples(released.most, rng), None)
 
 
-def _knowledge(job: Job, challenge: Challenge, suspects: _Suspects) -> AttackerKnowledge:
+def release_knowledge(job: Job, challenge: Challenge, suspects: Suspects) -> AttackerKnowledge:
+    """Return the knowledge of an attacker of released images: all own images are the population."""
     device = job.device
 
     def population() -> tuple[Tensor, Tensor]:

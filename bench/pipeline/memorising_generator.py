@@ -13,7 +13,6 @@ attacks can find the records: of 500 records in 750 steps `gan-leaks` had 0.57 a
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -24,12 +23,12 @@ from bench.api import Advance, Sampler, Shape, gaussian_latents
 from bench.data import images_fingerprint, to_float
 from bench.pipeline.job import Job
 from bench.seeds import derive
-from bench.storage.specs import GeneratorSpec
+from bench.storage.specs import GeneratorSpec, TrainedGeneratorSpec
 
 RECORDS = 200
 STEPS, SMOKE_STEPS = 1500, 30
 LATENT, HIDDEN, BATCH, RATE, FIT = 64, 400, 100, 1e-3, 20.0
-VALUES_FOR_EACH = 4
+VALUES_PER_LATENT = 4
 """Smallest number of image values per latent."""
 WEIGHTS = "generator.safetensors"
 
@@ -39,7 +38,7 @@ class Decoder(nn.Module):
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.latent = max(1, min(LATENT, math.prod(shape) // VALUES_FOR_EACH))
+        self.latent = max(1, min(LATENT, math.prod(shape) // VALUES_PER_LATENT))
         self.layers = nn.Sequential(
             *(nn.Linear(self.latent, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, math.prod(shape)), nn.Sigmoid()),
             nn.Unflatten(1, shape),
@@ -57,18 +56,20 @@ def memorising_generator(job: Job, spec: GeneratorSpec, images: Tensor) -> Sampl
     torch.manual_seed(seed)
     decoder = Decoder(job.material.data.shape)
     if spec.steps:
+        fingerprint = images_fingerprint(images)
+        trained_spec = TrainedGeneratorSpec(spec.data, spec.records, spec.steps, spec.seed, images=fingerprint)
 
         def make(path: Path) -> None:
-            with job.context(seed).track("a generator that remembers", spec.steps) as advance:
-                _train(decoder.to(job.device), to_float(images).to(job.device), spec.steps, seed, advance)
+            with job.context(seed).track("memorising generator", spec.steps) as advance:
+                train(decoder.to(job.device), to_float(images).to(job.device), spec.steps, seed, advance)
             teachers.save(path / WEIGHTS, decoder)
 
-        step = job.store.step("control-generator", asdict(spec) | {"images": images_fingerprint(images)}, make)
+        step = job.store.step("control-generator", trained_spec, make)
         teachers.load(step.path / WEIGHTS, decoder)
     return Sampler(decoder.to(job.device).eval().requires_grad_(False), gaussian_latents(decoder.latent))
 
 
-def _train(decoder: Decoder, images: Tensor, steps: int, seed: int, advance: Advance) -> None:
+def train(decoder: Decoder, images: Tensor, steps: int, seed: int, advance: Advance) -> None:
     """Train decoder and a fresh encoder on 20 x squared error + KL, averaged over the batch; each pass is shuffled."""
     rng = torch.Generator(images.device).manual_seed(seed)
     encoder = nn.Sequential(

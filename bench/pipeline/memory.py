@@ -2,7 +2,8 @@
 
 Every stage is estimated from shapes: networks are built and measured on two images (`bench.nets.footprint`), scaled to
 the batches of the stage, and added to the images that a method or an attack holds at once. The peak is the sum of the
-memory in use now, libraries that are imported later, and the largest stage. docs/memory.md compares
+memory in use now, libraries that are imported later, and the largest stage. docs/memory.md compares estimates with
+measurements.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ LARGE = 0.5
 """Share of the free memory above which a run is called large."""
 HELD = {"samples": 2 * FLOAT, "unlabelled": FLOAT, "images": 2 * FLOAT, "buffer": FLOAT, "drawings": FLOAT}
 """Options that are numbers of images which a method holds at once, to bytes per pixel value."""
-_CGROUPS = (
+CONTROL_GROUPS = (
     tuple(f"/sys/fs/cgroup/memory.{name}" for name in ("max", "current", "stat")),
     tuple(f"/sys/fs/cgroup/memory/memory.{name}" for name in ("limit_in_bytes", "usage_in_bytes", "stat")),
 )
@@ -103,12 +104,12 @@ def check_memory(job: Job, check: Check) -> None:
     if check == "off" or (free := free_memory(job.device)) is None:
         return
     found = estimate(job)
-    not_yet = LIBRARIES if job.device.type == "cpu" else 0  # part of the base, but not in use yet
-    wanted, stage = found.added + not_yet, found.largest
-    text = f"about {gib(wanted)} of memory, most of it for {stage.name}, and {gib(free)} are free"
-    if wanted > free and check == "refuse":
+    libraries = LIBRARIES if job.device.type == "cpu" else 0  # part of the base, but not in use yet
+    needed, stage = found.added + libraries, found.largest
+    text = f"about {gib(needed)} of memory, most of it for {stage.name}, and {gib(free)} are free"
+    if needed > free and check == "refuse":
         raise OutOfMemory(f"this run needs {text}; lower {stage.lower}, or give --memory-check warn to run it anyway")
-    if wanted > LARGE * free:
+    if needed > LARGE * free:
         say(f"memory: this run needs {text}; to need less, lower {stage.lower}")
 
 
@@ -128,7 +129,7 @@ def free_memory(device: torch.device) -> int | None:
         return torch.cuda.mem_get_info(device)[0]
     lines = _lines("/proc/meminfo")
     free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    for most, used, parts in _CGROUPS:
+    for most, used, parts in CONTROL_GROUPS:
         limit, now = (next(iter(_lines(path)), "") for path in (most, used))
         if limit.isdigit() and now.isdigit() and int(limit) < 2**60:
             found = dict(line.split(maxsplit=1) for line in _lines(parts) if " " in line)
@@ -155,50 +156,50 @@ def _lines(path: str) -> list[str]:
 def estimate(job: Job) -> Estimate:
     """Estimate the memory of a run. Builds its networks, at most a second each."""
     base = used_memory() + LIBRARIES if job.device.type == "cpu" else 0
-    return Estimate(base, [*_networks(job), *_conversion(job), *_attack(job)])
+    return Estimate(base, [*network_stages(job), *conversion_stages(job), *attack_stages(job)])
 
 
-def _networks(job: Job) -> Iterator[Stage]:
+def network_stages(job: Job) -> Iterator[Stage]:
     """Yield training of teacher, evaluator and ensemble, and their predictions on all images."""
     s, m = job.settings, job.material
     lower = "--size, or take a smaller network"
     part = at_once(m.private[0], QUERIED)
     if job.needs_teacher:
-        size, at = _of(job, s.teacher).querying(part), lower
+        size, at = footprint_of(job, s.teacher).querying(part), lower
         if job.weights_sha256 is None:
-            size = max(size, _of(job, s.teacher).training(job.recipe.batch))
+            size = max(size, footprint_of(job, s.teacher).training(job.recipe.batch))
             at = f"--teacher.batch ({job.recipe.batch}), {lower}"
         yield Stage("the teacher", size, at)
     if job.needs_evaluator:
         batch = job.evaluator_recipe.batch
-        size = _of(job, s.evaluator).training(batch)
+        size = footprint_of(job, s.evaluator).training(batch)
         yield Stage("training of the evaluator", size, f"--evaluator.batch ({batch}), {lower}")
     if (shards := job.shards()) is not None:
-        each = max(_of(job, arch).training(shards.batch) for arch in shards.archs)
+        each = max(footprint_of(job, arch).training(shards.batch) for arch in shards.archs)
         yield Stage("training of the ensemble", shards.count * each, f"--method.teachers ({shards.count}), {lower}")
 
 
-def _conversion(job: Job) -> Iterator[Stage]:
+def conversion_stages(job: Job) -> Iterator[Stage]:
     """Yield the stages of the method: its student's training, its queries, its generator, and images that it holds."""
     s, m = job.settings, job.material
     method: Any = job.method
     shape, classes, name = m.data.shape, m.data.classes, m.data.name
     own = int(method.held_bytes(shape, classes, name, s.budget)) if hasattr(method, "held_bytes") else 0
-    batch, option = _largest_batch(method, "batch")
+    batch, option = largest_batch(method, "batch")
     lower = f"--method.{option} ({batch}), --size, or take a smaller --student" if option else "--size"
     if trains_student(method) and not option:
         batch = USUAL_BATCH
     size = 0
     if hasattr(method, "gradients_at_once"):
-        trained, records = _of(job, method.networks(shape, s.student)[0]), method.gradients_at_once(name)
+        trained, records = footprint_of(job, method.networks(shape, s.student)[0]), method.gradients_at_once(name)
         size = trained.training(records) + 2 * records * trained.weights
         lower = "--method.batch, --size, or take a smaller --method.network"
     elif trains_student(method):
-        size = max(_of(job, s.student).training(batch), _of(job, s.student).querying(QUERIED))
+        size = max(footprint_of(job, s.student).training(batch), footprint_of(job, s.student).querying(QUERIED))
     if "teacher" in method.needs:
-        size = max(size, _of(job, s.teacher).querying(max(batch, 1)))
+        size = max(size, footprint_of(job, s.teacher).querying(max(batch, 1)))
     if isinstance(method, SamplingMethod):
-        size += _generator(job).training(_largest_batch(method, "gan_batch")[0] or batch)
+        size += generator_footprint(job).training(largest_batch(method, "gan_batch")[0] or batch)
     if own > size:
         held = [name for name in ("questions", "amount", "batch", "samples") if getattr(method, name, 0)]
         lower = f"--method.{held[0]} ({getattr(method, held[0])}) or --size" if held else "--size"
@@ -207,15 +208,15 @@ def _conversion(job: Job) -> Iterator[Stage]:
     yield Stage(f"conversion by {s.method}", size + own + images, lower)
 
 
-def _attack(job: Job) -> Iterator[Stage]:
+def attack_stages(job: Job) -> Iterator[Stage]:
     """Yield the stages of the attack on the teacher: its GAN, its search, or its suspects and reference models."""
     attack, s, m = job.attack, job.settings, job.material
     if attack is None or job.attack_skip_reason is not None:
         return
     pixels = math.prod(m.data.shape)
-    batch, option = _largest_batch(attack, "batch")
+    batch, option = largest_batch(attack, "batch")
     lower = f"--attack.{option} ({batch}) or --size" if option else "--size"
-    target, aux = _of(job, s.teacher), FLOAT * pixels * len(m.aux)
+    target, aux = footprint_of(job, s.teacher), FLOAT * pixels * len(m.aux)
     if job.goal == "membership":
         suspects = min(LARGEST_SUSPECTS, 2 * MOST_SUSPECTS * pixels * FLOAT, 2 * len(m.private[0]) * pixels * FLOAT)
         yield Stage(f"attack {s.attack}", suspects + aux + target.querying(at_once(m.aux, batch or QUERIED)), lower)
@@ -223,12 +224,14 @@ def _attack(job: Job) -> Iterator[Stage]:
     # All images at once, for an attack that does not work in parts
     made = m.data.classes * getattr(attack, "images_per_class", 1) * getattr(attack, "draws", 1)
     at_once_searched = min(batch, made) if batch else made
-    yield Stage(f"attack {s.attack}", aux + target.descending(at_once_searched) + _gan(job, at_once_searched), lower)
-    scored = _of(job, s.evaluator).querying(at_once(m.private[0], QUERIED))
+    yield Stage(
+        f"attack {s.attack}", aux + target.descending(at_once_searched) + gan_bytes(job, at_once_searched), lower
+    )
+    scored = footprint_of(job, s.evaluator).querying(at_once(m.private[0], QUERIED))
     yield Stage("scores of reconstructions", SCORING + scored, "--size")
 
 
-def _gan(job: Job, searched: int) -> int:
+def gan_bytes(job: Job, searched: int) -> int:
     """Return the memory of the attacker's GAN in training or search, if the attack has one."""
     attack, shape = job.attack, job.material.data.shape
     batch, width = getattr(attack, "gan_batch", 0), getattr(attack, "width", 0)
@@ -244,7 +247,7 @@ def _gan(job: Job, searched: int) -> int:
     )
 
 
-def _generator(job: Job) -> Footprint:
+def generator_footprint(job: Job) -> Footprint:
     """Return the footprint of the method's released generator, or a usual one if it cannot be measured."""
     m, method = job.material.data, job.method
     if not isinstance(method, SamplingMethod):
@@ -258,14 +261,15 @@ def _generator(job: Job) -> Footprint:
     return Footprint(weights, usual.kept, usual.live)
 
 
-def _largest_batch(plugin: Any, ending: str) -> tuple[int, str]:
+def largest_batch(plugin: Any, ending: str) -> tuple[int, str]:
     """Return the largest batch option of a plug-in and its name; 0 and "" without one."""
     options = [(getattr(plugin, field.name), field.name) for field in fields(plugin) if field.name.endswith(ending)]
     trained = [(value, name) for value, name in options if isinstance(value, int) and not name.startswith("teacher")]
     return max(trained, default=(0, ""))
 
 
-def _of(job: Job, arch: str) -> Footprint:
+def footprint_of(job: Job, arch: str) -> Footprint:
+    """Return the footprint of a network on the images of a run."""
     return _measured(arch, job.material.data.shape, job.material.data.classes)
 
 

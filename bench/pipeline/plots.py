@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CELL, LABELS, TITLE, HEADS, EDGE, FRAME = 0.62, 1.6, 0.4, 0.35, 0.12, 0.02
+"""Sizes in inches: an image's cell, row labels, title, column labels, outer edge, white frame of a cell."""
 DPI = 150
 
 

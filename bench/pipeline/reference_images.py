@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +16,7 @@ from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.job import Job
 from bench.pipeline.material import smallest_class, some_of_each_class
 from bench.pipeline.trained import RESULT, Metrics
-from bench.storage.specs import RunSpec, canonical
+from bench.storage.specs import ReferenceImagesSpec, RunSpec, canonical
 
 SEED = 2020
 IMAGES = 20
@@ -35,31 +33,45 @@ METRICS = ("attack_accuracy", "inception_score", "inception_within_class", "knn_
 def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge, faces: FaceJudge | None = None) -> Metrics:
     """Compute the metrics of every set of reference images, as `reference_SET_METRIC`.
 
-    The first three sets are the attacker's own images, class means, and unseen images of the class, scored once for all
-    runs on the same data. If the attack has a generator, two more sets are its images of random latent vectors, and its
-    closest redrawings of unseen images, in pixels. The latter are not an upper bound: the result of a search may be
-    recognised more often. Unseen images have no `knn_gap`: each is its own nearest unseen image.
+    The sets of `data_sets` are scored once for all runs on the same data, those of `generator_sets` for each attack.
     """
 
     def make(path: Path) -> None:
-        (path / RESULT).write_text(canonical(_of_data(job, judge)), encoding="utf-8")
+        (path / RESULT).write_text(canonical(score_sets(data_sets(job), judge)), encoding="utf-8")
 
-    key: dict[str, Any] = {"data": asdict(spec.release.teacher.data), "evaluator": asdict(spec.evaluator)}
-    key |= {"aux": spec.attack_spec.aux, "images": IMAGES, "kind": "reference-images", "version": evaluation.VERSION}
-    found: Metrics = job.store.step("reference-images", key, make).json(RESULT)
-    sets = _of_generator(job, attack)
-    for name, (images, targets) in sets.items():
-        found |= _scored(name, images, targets, judge)
+    step_spec = ReferenceImagesSpec(
+        spec.release.teacher.data, spec.evaluator, spec.attack_spec.aux, images=IMAGES, version=evaluation.VERSION
+    )
+    metrics: Metrics = job.store.step("reference-images", step_spec, make).json(RESULT)
+    generated = generator_sets(job, attack)
+    metrics |= score_sets(generated, judge)
     if faces is None:
-        return found
-    for name, (images, targets) in (_of_everyone(job) | sets).items():
-        people = face_judge.numbers(faces.judged(images, targets))
-        found |= {f"reference_{name}_{key}": people[key] for key in face_judge.NAMES}
-    return found
+        return metrics
+    for name, (images, targets) in (data_sets(job) | generated).items():
+        people = face_judge.face_metrics(faces.identify(images, targets))
+        metrics |= {f"reference_{name}_{key}": people[key] for key in face_judge.NAMES}
+    return metrics
 
 
-def _of_generator(job: Job, attack: Attack) -> Sets:
-    """Return the images of the attack's generator, if any, from random latents and closest to unseen images."""
+def data_sets(job: Job) -> Sets:
+    """Return the attacker's own images, class means, and unseen images of each class; the same for all attacks."""
+    m, targets = job.material, _targets(job)
+    rng = np.random.RandomState(SEED)
+    aux = m.aux[torch.from_numpy(rng.randint(len(m.aux), size=len(targets)))]
+    means = torch.stack([class_mean(*m.private, c) for c in range(m.data.classes)])
+    unseen = _unseen(m.data.test_labels, IMAGES)
+    return {
+        "aux": (data.to_float(aux), targets),
+        "class_mean": (means, torch.arange(m.data.classes)),
+        "held_out": (data.to_float(m.data.test_images[unseen]), m.data.test_labels[unseen]),
+    }
+
+
+def generator_sets(job: Job, attack: Attack) -> Sets:
+    """Return images of the attack's generator, if it has one: of random latents, and closest to unseen images.
+
+    The latter, compared by pixels, are not an upper bound: the result of a search may be recognised more often.
+    """
     m, ctx, sets = job.material, job.context(SEED), Sets()
     if isinstance(attack, GenerativeAttack):
         targets = _targets(job)
@@ -72,46 +84,31 @@ def _of_generator(job: Job, attack: Attack) -> Sets:
     return sets
 
 
+def score_sets(sets: Sets, judge: Judge) -> Metrics:
+    """Score sets by the evaluator. Unseen images have no `knn_gap`: each is its own nearest unseen image."""
+    metrics: Metrics = {}
+    for name, (images, targets) in sets.items():
+        wanted = [key for key in METRICS if name not in ("held_out", "decoder") or key != "knn_gap"]
+        result = AttackResult(images, targets, torch.zeros_like(targets))
+        scored = evaluation.score(result, judge, None, None, wanted)
+        metrics |= {f"reference_{name}_{key}": scored.metrics[key] for key in wanted}
+    return metrics
+
+
+def class_mean(images: Tensor, labels: Tensor, number: int) -> Tensor:
+    """Return the mean image of a class, (c, h, w) in [0, 1]."""
+    rows = (labels == number).nonzero().flatten()
+    if images[0].numel() * len(rows) < LARGE:
+        return data.to_float(images[rows]).mean(0)
+    sums = [data.to_float(images[batch]).sum(0) for batch in rows.split(AT_ONCE)]
+    return torch.stack(sums).sum(0) / len(rows)
+
+
 def _unseen(labels: Tensor, count: int) -> Tensor:
     """Return indices of test images: the same number, up to `count`, for every class that has any."""
     return some_of_each_class(labels, min(count, smallest_class(labels)))
 
 
-def _of_data(job: Job, judge: Judge) -> Metrics:
-    metrics: Metrics = {}
-    for name, (images, targets) in _of_everyone(job).items():
-        metrics |= _scored(name, images, targets, judge)
-    return metrics
-
-
-def _of_everyone(job: Job) -> Sets:
-    """Return the sets that are the same for all attacks."""
-    m, targets = job.material, _targets(job)
-    rng = np.random.RandomState(SEED)
-    aux = m.aux[torch.from_numpy(rng.randint(len(m.aux), size=len(targets)))]
-    means = torch.stack([_mean_of_class(*m.private, c) for c in range(m.data.classes)])
-    unseen = _unseen(m.data.test_labels, IMAGES)
-    return {
-        "aux": (data.to_float(aux), targets),
-        "class_mean": (means, torch.arange(m.data.classes)),
-        "held_out": (data.to_float(m.data.test_images[unseen]), m.data.test_labels[unseen]),
-    }
-
-
-def _mean_of_class(images: Tensor, labels: Tensor, number: int) -> Tensor:
-    """Return the mean image of a class, (c, h, w) in [0, 1]."""
-    rows = (labels == number).nonzero().flatten()
-    if images[0].numel() * len(rows) < LARGE:
-        return data.to_float(images[rows]).mean(0)
-    sums = [data.to_float(images[some]).sum(0) for some in rows.split(AT_ONCE)]
-    return torch.stack(sums).sum(0) / len(rows)
-
-
 def _targets(job: Job) -> Tensor:
+    """Return the classes of a set with IMAGES images of each class."""
     return torch.arange(job.material.data.classes).repeat_interleave(IMAGES)
-
-
-def _scored(name: str, images: Tensor, targets: Tensor, judge: Judge) -> Metrics:
-    wanted = [key for key in METRICS if name not in ("held_out", "decoder") or key != "knn_gap"]
-    scored = evaluation.score(AttackResult(images, targets, torch.zeros_like(targets)), judge, None, None, wanted)
-    return {f"reference_{name}_{key}": scored.metrics[key] for key in wanted}

@@ -32,48 +32,76 @@ def load_job(settings: Settings, components: Components | None = None, budget: b
     """
     find = components or Components()
     s = replace(settings, teacher=find.teacher(settings.teacher))
-    find.check_data(s.dataset)
-    for arch in (s.teacher, s.student, s.evaluator):
-        find.check_network(arch)
-    if s.evaluator != EVALUATOR and s.evaluator == s.teacher:
-        raise BadOption(
-            f"--evaluator {s.evaluator}: the teacher is that network, and what fools the one may fool the "
-            "other; give a network of another family, or leave it out"
-        )
+    check_names(find, s)
     method, variant = find.plugin("method", s.method, s.variant, s.tier, s.method_options)
-    _check_noise(method, s)
-    attack, attack_variant = _find_attack(find, s)
+    check_solved_noise(method, s)
+    attack, attack_variant = find_attack(find, s)
     recipe = find.recipe(s.tier, s.teacher_options)
-    if s.teacher_weights is not None and s.teacher_options:
-        raise BadOption(
-            f"--teacher.{s.teacher_options[0][0]} says how a teacher is trained, and --teacher-weights "
-            f"{s.teacher_weights} is a trained one; leave one of them out"
-        )
-    sha, devices = find.weights_sha256(s.teacher_weights), find.devices(s.device, s.devices)
+    weights_sha256, devices = find.weights_sha256(s.teacher_weights), find.devices(s.device, s.devices)
     store = find.store(s.out, s.fresh)
     evaluator_recipe = find.evaluator_recipe(s.tier, data.slug(s.dataset), s.evaluator_options)
-    public = "public_data" in method.needs
-    attacked = attack is not None or s.split not in data.FROM_ANOTHER_SET
-    wanted = Wanted(s.dataset, s.split, s.data_root, s.download, public, s.skip_broken, s.out, s.reading, attacked)
-    material = find.material(wanted)
+    material = find.material(wanted_images(s, method))
     if attack is not None and attack.goal == "inversion":
         find.check_judge(material.data.name)
-    ranks = Ranks(devices) if len(devices) > 1 else None
     job = Job(
-        *(s, devices[0], store, method, variant, attack, attack_variant),
-        *(recipe, evaluator_recipe, sha, material, find, ranks),
+        settings=s,
+        device=devices[0],
+        store=store,
+        method=method,
+        variant=variant,
+        attack=attack,
+        attack_variant=attack_variant,
+        recipe=recipe,
+        evaluator_recipe=evaluator_recipe,
+        weights_sha256=weights_sha256,
+        material=material,
+        components=find,
+        ranks=Ranks(devices) if len(devices) > 1 else None,
     )
     if budget:
         job.check()
-    _check_own_teacher(job)
-    _check_ensemble(job)
-    _check_public(job)
+    check_own_teacher(job)
+    check_ensemble(job)
+    check_public_images(job)
     return job
 
 
-def _find_attack(
+def check_names(find: Components, settings: Settings) -> None:
+    """Refuse unknown data sets and networks, and options of a teacher or an evaluator that contradict each other."""
+    find.check_data(settings.dataset)
+    for arch in (settings.teacher, settings.student, settings.evaluator):
+        find.check_network(arch)
+    if settings.evaluator != EVALUATOR and settings.evaluator == settings.teacher:
+        raise BadOption(
+            f"--evaluator {settings.evaluator}: the teacher is the same network, and an image that fools one may fool "
+            "the other; give a network of another family, or leave --evaluator out"
+        )
+    if settings.teacher_weights is not None and settings.teacher_options:
+        raise BadOption(
+            f"--teacher.{settings.teacher_options[0][0]} is an option of training, and --teacher-weights "
+            f"{settings.teacher_weights} is a trained teacher; leave one of them out"
+        )
+
+
+def wanted_images(settings: Settings, method: Method) -> Wanted:
+    """Return the selection of images that these settings need."""
+    return Wanted(
+        dataset=settings.dataset,
+        split=settings.split,
+        data_root=settings.data_root,
+        download=settings.download,
+        public="public_data" in method.needs,
+        skip_broken=settings.skip_broken,
+        out=settings.out,
+        reading=settings.reading,
+        attacked=settings.attack is not None or settings.split not in data.FROM_ANOTHER_SET,
+    )
+
+
+def find_attack(
     find: Components, settings: Settings
 ) -> tuple[Attack | MembershipAttack | ReleaseAttack | None, Variant]:
+    """Return the attack with its variant; None without one, for which no options may be given."""
     if settings.attack is None:
         if settings.attack_options:
             raise BadOption(f"--attack.{settings.attack_options[0][0]} was given without --attack; name the attack")
@@ -83,22 +111,22 @@ def _find_attack(
     return find.plugin("attack", settings.attack, settings.attack_variant, settings.tier, settings.attack_options)
 
 
-def _check_noise(method: Method, settings: Settings) -> None:
-    """Refuse a noise that was given although the budget decides it: the record would show noise that was not added."""
+def check_solved_noise(method: Method, settings: Settings) -> None:
+    """Refuse an option for the noise that the budget decides: the record would show noise that was not added."""
     budget = settings.budget
     if budget.epsilon is None or (budget.solve != "sigma" and math.isfinite(budget.epsilon)):
         return
-    decided = {option.name for option in options(type(method)) if option.solved}
+    solved = {option.name for option in options(type(method)) if option.solved}
     for name, value in settings.method_options:
-        if name in decided:
+        if name in solved:
             raise BadOption(
                 f"--method.{name} {value}: --epsilon {budget.epsilon:g} decides it; leave it out, or give "
                 "--epsilon none, which keeps it, or --solve steps, which finds the number of steps instead"
             )
 
 
-def _check_own_teacher(job: Job) -> None:
-    """Refuse a user's own teacher that nothing queries, or whose normalisation is for other images."""
+def check_own_teacher(job: Job) -> None:
+    """Refuse a user's own teacher that is never queried, or whose normalisation is for other images."""
     s, channels = job.settings, job.material.data.shape[0]
     if s.teacher_weights is not None and not job.needs_teacher:
         raise BadOption(f"--teacher-weights {s.teacher_weights}: {s.method} queries no teacher; leave them out")
@@ -110,7 +138,8 @@ def _check_own_teacher(job: Job) -> None:
             )
 
 
-def _check_ensemble(job: Job) -> None:
+def check_ensemble(job: Job) -> None:
+    """Refuse an ensemble of unknown networks, or of more teachers than private records."""
     shards, records = job.shards(), len(job.material.private[0])
     for arch in () if shards is None else shards.archs:
         nets.check(arch)
@@ -118,7 +147,8 @@ def _check_ensemble(job: Job) -> None:
         raise BadOption(f"{shards.count} teachers for {records} private records: give at most that many")
 
 
-def _check_public(job: Job) -> None:
+def check_public_images(job: Job) -> None:
+    """Refuse a method that needs more public images than the data set has."""
     public, name, method = job.material.public, job.material.data.name, job.settings.method
     if public is None:
         return
@@ -128,12 +158,12 @@ def _check_public(job: Job) -> None:
         least = job.method.least_public()
     if least > len(public):
         raise BadOption(
-            f"{least} images to query of {len(public)} public ones of data set '{name}': lower the option of "
-            f"{method} that says how many (`bench show {method}`)"
+            f"{method} needs {least} public images to query, and data set '{name}' has {len(public)}: lower its option "
+            f"for their number (`bench show {method}`)"
         )
 
 
-def why_unfit(job: Job) -> str | None:
+def unfit_reason(job: Job) -> str | None:
     """Return why the attack of a run cannot have a result: it does not apply, or its power cannot be tested; else None.
 
     An attack without queries has no power by design; it is a baseline of the others.
@@ -156,7 +186,7 @@ def fitting_attack(job: Job) -> str | None:
         settings = replace(job.settings, attack=name, attack_variant=None, attack_options=())
         try:
             attack, variant = job.components.plugin("attack", name, None, settings.tier, ())
-            return why_unfit(replace(job, settings=settings, attack=attack, attack_variant=variant)) is None
+            return unfit_reason(replace(job, settings=settings, attack=attack, attack_variant=variant)) is None
         except BenchError:  # do not suggest an attack that cannot be set up here
             return False
 
@@ -166,11 +196,9 @@ def fitting_attack(job: Job) -> str | None:
 
 def refuse_unfit(job: Job) -> None:
     """Raise BenchError for an attack that cannot give a result, naming one that fits."""
-    reason = why_unfit(job)
+    reason = unfit_reason(job)
     if reason is None:
         return
     other = fitting_attack(job)
     advice = f"give --attack {other}" if other else "leave --attack out"
-    raise Incompatible(
-        f"--attack {job.settings.attack}: {reason}; {advice}, or --unfit-attack record to run it all the same"
-    )
+    raise Incompatible(f"--attack {job.settings.attack}: {reason}; {advice}, or --unfit-attack record to run it anyway")

@@ -1,4 +1,4 @@
-"""Make a run from its job to its record. A finished run is returned at once; any other one is made."""
+"""Make a run: teacher, release, utility, attack, record. A finished run is not made again."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from bench import registry
 from bench.core import records
-from bench.core.records import Provenance, RunRecord, Status
+from bench.core.records import Provenance, RunRecord
 from bench.errors import BenchError, RunFailed, disk_is_full, place_of
 from bench.pipeline.job import Job, changed_options, run_spec
 from bench.storage import provenance
-from bench.storage.provenance import Followed
+from bench.storage.provenance import StepLog
 from bench.storage.records import RECORD, Record
 from bench.storage.specs import RunSpec, canonical, encodable, json_form
 from bench.storage.store import publish
@@ -25,7 +25,7 @@ from bench.storage.store import publish
 if TYPE_CHECKING:
     from bench.core.privacy import PrivacyReport
     from bench.pipeline.plots import Plots
-    from bench.pipeline.trained import Metrics, Networks, StageResult
+    from bench.pipeline.trained import Networks, StageResult
 
 END_OF_PNG = b"IEND\xaeB`\x82"
 
@@ -55,14 +55,14 @@ def run(job: Job, seed: int) -> Outcome:
         RunFailed: a step failed; the record with status `failed` has been published.
     """
     spec = run_spec(job, seed)
-    final = _folder(job, spec)
-    if not job.settings.fresh and (known := published(final)) is not None:
-        _rebuild_missing_board(job)
-        return Outcome(known, final, cached=True)
+    folder = record_folder(job, spec)
+    if not job.settings.fresh and (known := published(folder)) is not None:
+        rebuild_missing_board(job)
+        return Outcome(known, folder, cached=True)
     job.check()
-    with job.following() as made:
+    with job.log_steps() as log:
         try:
-            record = publish_run(job, make_run(job, spec, made), final)
+            record = publish_run(job, make_run(job, spec, log), folder)
         except (BenchError, KeyboardInterrupt):
             raise
         except (Exception, SystemExit) as error:
@@ -70,22 +70,15 @@ def run(job: Job, seed: int) -> Outcome:
             # end the command as if it had finished
             if disk_is_full(error):
                 raise
-            reason = one_line(error)
-            # With --fresh, or if another process works here, a good record may exist; a failure does not replace it
-            kept = published(final) is not None
-            if not kept:
-                failure = make_record(job, spec, "failed", reason, _provenance(job, made, {}))
-                publish_run(job, Finished(failure, {}), final)
-            told = "not recorded: a run that ended well stays" if kept else "recorded"
-            raise RunFailed(f"{reason} ({told} in {final / RECORD})") from error
-    return Outcome(Record.of(record), final, cached=False)
+            raise publish_failure(job, spec, log, error, folder) from error
+    return Outcome(Record.of(record), folder, cached=False)
 
 
-def make_run(job: Job, spec: RunSpec, made: Followed) -> Finished:
+def make_run(job: Job, spec: RunSpec, log: StepLog) -> Finished:
     """Make all stages of a run that are not in the store. Raises the error of a stage.
 
     Args:
-        made: records the steps of the run.
+        log: records the steps of the run.
     """
     # Imported here: networks, accountants and pictures take seconds to import, which a cached run need not wait for
     from bench.pipeline.stages import make_release, measure_utility, train_ensemble, train_evaluator, train_teacher
@@ -96,78 +89,65 @@ def make_run(job: Job, spec: RunSpec, made: Followed) -> Finished:
     ensemble = train_ensemble(job, spec.release.ensemble)
     student = make_release(job, spec.release, None if teacher is None else teacher.network, ensemble)
     networks = Networks(teacher, evaluator, ensemble, student)
-    utility = measure_utility(job, networks)
-    attack = run_attack(job, spec, networks)
-    return _finish(job, spec, networks, [utility, attack], made)
+    measured = measure_utility(job, networks).followed_by(run_attack(job, spec, networks))
+    report = student.account.report(job.settings.noise, student.result.solved or {})
+    return Finished(make_record(job, spec, log, measured, student.result.arch, report), measured.plots)
 
 
 def run_attack(job: Job, spec: RunSpec, networks: Networks) -> StageResult:
     """Run the attack on student and baselines, and score it; an empty result for a run without an attack."""
     from bench.api import MembershipAttack, ReleaseAttack
-    from bench.pipeline.inversion import run_inversion
-    from bench.pipeline.membership import run_membership, run_release_membership
     from bench.pipeline.trained import StageResult
 
     if job.attack is None:
         return StageResult()
     if isinstance(job.attack, MembershipAttack):
+        from bench.pipeline.membership import run_membership
+
         return run_membership(job, job.attack, spec, networks)
     if isinstance(job.attack, ReleaseAttack):
+        from bench.pipeline.membership import run_release_membership
+
         return run_release_membership(job, job.attack, spec, networks)
+    from bench.pipeline.inversion import run_inversion
+
     return run_inversion(job, job.attack, spec, networks)
-
-
-def _finish(job: Job, spec: RunSpec, networks: Networks, stages: list[StageResult], made: Followed) -> Finished:
-    """Build the record of a completed run, with its pictures."""
-    from bench.metrics.table import check
-
-    metrics: Metrics = {}
-    missing: dict[str, str] = {}
-    pictures: Plots = {}
-    seconds: dict[str, float] = {}
-    status: Status = "ok"
-    reason = ""
-    for stage in stages:
-        metrics |= stage.metrics
-        missing |= stage.missing
-        pictures |= stage.plots
-        seconds |= stage.seconds
-        if stage.status != "ok":
-            status, reason = stage.status, stage.reason
-    check(metrics)
-    result = networks.student.result
-    report = networks.student.account.report(job.settings.noise, result.solved or {})
-    origin = _provenance(job, made, seconds)
-    return Finished(make_record(job, spec, status, reason, origin, result.arch, metrics, missing, report), pictures)
 
 
 def make_record(
     job: Job,
     spec: RunSpec,
-    status: Status,
-    reason: str,
-    origin: Provenance,
+    log: StepLog,
+    measured: StageResult,
     student: str = "",
-    metrics: Metrics | None = None,
-    missing: dict[str, str] | None = None,
-    report: PrivacyReport | None = None,
+    privacy: PrivacyReport | None = None,
 ) -> RunRecord:
-    """Build the record of one run, without pictures; the arguments are fields of a `RunRecord`.
+    """Build the record of a run without pictures.
+
+    Args:
+        log: the steps of the run.
+        measured: the results of all stages, or the status and reason of a failed run.
+        student: the name of the released network; "" if nothing was released.
+        privacy: the report of the release; None for a failed run.
 
     Raises:
         RunFailed: a number is not finite, or a field has a wrong type.
     """
+    from bench.metrics.table import check
+
+    check(measured.metrics)
+    origin: Provenance = provenance.collect(registry.ROOT, log, measured.seconds, job.material.counts)
     try:
         return RunRecord(
             hash=spec.hash,
-            status=status,
-            reason=encodable(reason),
+            status=measured.status,
+            reason=encodable(measured.reason),
             spec=records.RunSpec.model_validate_json(spec.text),
             options=json_form(changed_options(job)),
             student=student,
-            metrics=metrics or {},
-            missing=json_form(missing or {}),
-            privacy=report,
+            metrics=measured.metrics,
+            missing=json_form(measured.missing),
+            privacy=privacy,
             provenance=origin,
             artifacts={},
         )
@@ -175,52 +155,37 @@ def make_record(
         raise RunFailed(f"the result is not a record: {records.first_fault(error)}") from error
 
 
-def _provenance(job: Job, made: Followed, seconds: dict[str, float]) -> Provenance:
-    found = provenance.collect(registry.ROOT, made, seconds)
-    images = {"images": job.material.counts} if job.material.counts else {}
-    return Provenance.model_validate(json_form(found | images))
-
-
-def publish_run(job: Job, finished: Finished, final: Path) -> RunRecord:
+def publish_run(job: Job, finished: Finished, folder: Path) -> RunRecord:
     """Write the record with its pictures to its directory, then the data set's board; return the published record."""
     from bench import boards
 
     artifacts = {key: plot.file for key, plot in finished.plots.items()}
-    with job.store.exclusive(final) as work:
+    with job.store.exclusive(folder) as work:
         for plot in finished.plots.values():
             plot.draw(work / plot.file)
         record = finished.record.model_copy(update={"artifacts": artifacts})
         (work / RECORD).write_text(canonical(record.to_plain()), encoding="utf-8")
-        publish(work, final)
+        publish(work, folder)
     boards.refresh(job.store.root, job.material.data.name)
     return record
 
 
-def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
-    """Train the teacher and, for inversions, the evaluator, which runs on the same data share, unless they exist.
+def publish_failure(job: Job, spec: RunSpec, log: StepLog, error: BaseException, folder: Path) -> RunFailed:
+    """Publish a record with status `failed`, and return the error that ends the run.
 
-    Args:
-        only: "teacher" or "evaluator", to train only that one.
-
-    Raises:
-        BenchError: the run does not need that one.
-        RunFailed: it cannot be trained.
+    With --fresh, or if another process makes the same run, a good record may exist; a failure does not replace it.
     """
-    from bench.pipeline.stages import only_asked, train_evaluator, train_teacher
+    from bench.pipeline.trained import StageResult
 
-    spec = run_spec(job, seed)
-    steps: dict[str, Callable[[], Any]] = {}
-    if job.needs_teacher:
-        steps["teacher"] = partial(train_teacher, job, spec.release.teacher)
-    if job.needs_evaluator:
-        steps["evaluator"] = partial(train_evaluator, job, spec.evaluator)
-    wanted = only_asked(steps, only)
-    with failing(), job.following():
-        for make in wanted.values():
-            make()
+    reason = one_line(error)
+    if published(folder) is not None:
+        return RunFailed(f"{reason} (not recorded: the good record of an earlier run is kept in {folder / RECORD})")
+    failed = make_record(job, spec, log, StageResult(status="failed", reason=reason))
+    publish_run(job, Finished(failed, {}), folder)
+    return RunFailed(f"{reason} (recorded in {folder / RECORD})")
 
 
-def _rebuild_missing_board(job: Job) -> None:
+def rebuild_missing_board(job: Job) -> None:
     """Write the board of the data set if it is missing, as in a folder of runs from an older version."""
     from bench.boards.tables import RELEASES
 
@@ -231,21 +196,46 @@ def _rebuild_missing_board(job: Job) -> None:
         refresh(job.store.root, name)
 
 
-def is_published(job: Job, seed: int) -> bool:
-    """Whether the run of this seed has a finished record, which `run` would return."""
-    return not job.settings.fresh and published(_folder(job, run_spec(job, seed))) is not None
+def prepare_shared(job: Job, seed: int, only: str | None = None) -> None:
+    """Train the teacher and, for inversions, the evaluator, unless they exist; other runs can share both.
+
+    Args:
+        only: "teacher" or "evaluator", to train only that one.
+
+    Raises:
+        BenchError: the run does not need that one.
+        RunFailed: it cannot be trained.
+    """
+    from bench.pipeline.stages import select_steps, train_evaluator, train_teacher
+
+    spec = run_spec(job, seed)
+    steps: dict[str, Callable[[], object]] = {}
+    if job.needs_teacher:
+        steps["teacher"] = partial(train_teacher, job, spec.release.teacher)
+    if job.needs_evaluator:
+        steps["evaluator"] = partial(train_evaluator, job, spec.evaluator)
+    selected = select_steps(steps, only)
+    with run_errors(), job.log_steps():
+        for train in selected.values():
+            train()
 
 
-def _folder(job: Job, spec: RunSpec) -> Path:
+def record_folder(job: Job, spec: RunSpec) -> Path:
+    """Return the directory of a run's record, present or future."""
     return job.store.root / "records" / spec.hash
 
 
-def published(final: Path) -> Record | None:
-    """Read the finished record in `final`; None if it failed, is damaged, or a picture is missing or incomplete."""
+def is_published(job: Job, seed: int) -> bool:
+    """Whether the run of this seed has a finished record, which `run` would return."""
+    return not job.settings.fresh and published(record_folder(job, run_spec(job, seed))) is not None
+
+
+def published(folder: Path) -> Record | None:
+    """Read the finished record in a directory; None if it failed, is damaged, or a picture is missing or incomplete."""
     try:
-        record = Record.read(final / RECORD)
+        record = Record.read(folder / RECORD)
         # A failed run is made again: its cause may be outside of the spec, such as memory or a library
-        complete = all((final / name).read_bytes().endswith(END_OF_PNG) for name in record.artifacts.values())
+        complete = all((folder / name).read_bytes().endswith(END_OF_PNG) for name in record.artifacts.values())
     except (OSError, ValueError):
         return None
     return record if complete and record.status != "failed" else None
@@ -255,14 +245,14 @@ def one_line(error: BaseException) -> str:
     """Format the error of a step in one line, with its location if it is a defect of a plug-in or of the bench."""
     from bench.privacy.accountant import Overspent
 
-    said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+    line = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
     if isinstance(error, RunFailed | Overspent | RuntimeError | ArithmeticError | ValueError) and str(error):
-        return said
-    return f"{said}{place_of(error)}; --debug shows the way there"
+        return line
+    return f"{line}{place_of(error)}; --debug shows the traceback"
 
 
 @contextmanager
-def failing() -> Iterator[None]:
+def run_errors() -> Iterator[None]:
     """Turn any exception in a step into a RunFailed of one line; bad input and a full disk are raised unchanged."""
     try:
         yield

@@ -7,10 +7,10 @@ made when it was trained.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from safetensors.torch import save_file
@@ -49,8 +49,9 @@ from bench.validate import present
 
 GENERATOR, SYNTHETIC = "generator.safetensors", "synthetic.safetensors"
 COLUMNS, ROWS = 10, 6
-"""The file name of the picture of synthetic images."""
-T = TypeVar("T")
+"""Largest size of the picture of synthetic images."""
+VOTE_BATCH = 512
+Shared = TypeVar("Shared")
 
 
 def train_teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:
@@ -64,15 +65,15 @@ def train_teacher(job: Job, spec: TeacherSpec) -> Trained[nets.Classifier]:
     def make(path: Path) -> None:
         model = new_network(spec.arch, job.material, ctx.seed).to(ctx.device)
         if spec.weights is not None:
-            given = present(job.settings.teacher_weights, "file of the teacher's weights")
-            teachers.load_user(given, model, spec.arch, spec.normalise, job.material.data.shape)
-            if weights_sha256(given) != spec.weights:
-                raise BenchError(f"--teacher-weights {given}: changed meanwhile; run it again")
+            file = present(job.settings.teacher_weights, "file of the teacher's weights")
+            teachers.load_user(file, model, spec.arch, spec.normalise, job.material.data.shape)
+            if weights_sha256(file) != spec.weights:
+                raise BenchError(f"--teacher-weights {file}: the file has changed since the start; run it again")
         else:
-            _fit(model, *job.material.private, job.recipe, ctx, f"teacher {spec.arch}")
+            fit(model, *job.material.private, job.recipe, ctx, f"teacher {spec.arch}")
         save_network(path, model, test_accuracy(model, job.material.data, ctx.device))
 
-    return load_network(job, job.store.step("teacher", asdict(spec), make), spec.arch)
+    return load_network(job, job.store.step("teacher", spec, make), spec.arch)
 
 
 def train_evaluator(job: Job, spec: EvaluatorSpec) -> Trained[nets.Classifier]:
@@ -82,10 +83,18 @@ def train_evaluator(job: Job, spec: EvaluatorSpec) -> Trained[nets.Classifier]:
     def make(path: Path) -> None:
         images = job.material.data
         model = new_network(spec.arch, job.material, ctx.seed).to(ctx.device)
-        _fit(model, images.train_images, images.train_labels, job.evaluator_recipe, ctx, f"evaluator {spec.arch}")
+        fit(model, images.train_images, images.train_labels, job.evaluator_recipe, ctx, f"evaluator {spec.arch}")
         save_network(path, model, test_accuracy(model, images, ctx.device))
 
-    return load_network(job, job.store.step("evaluator", asdict(spec), make), spec.arch)
+    return load_network(job, job.store.step("evaluator", spec, make), spec.arch)
+
+
+def fit(
+    model: nets.Classifier, images: Tensor, labels: Tensor, recipe: teachers.Recipe, ctx: Context, stage: str
+) -> None:
+    """Train a network by a recipe, on all devices of the context, with a progress bar called `stage`."""
+    with ctx.track(stage, recipe.steps(len(images))) as advance:
+        teachers.fit(model, images, labels, recipe, ctx.device, ctx.seed, advance, ctx.autocast, ctx.ranks)
 
 
 def train_ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble] | None:
@@ -93,26 +102,31 @@ def train_ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble
     shards = job.shards()
     if spec is None or shards is None:
         return None
-    ctx, where = job.context(ensemble_seed(spec.seed, spec.data.dataset, spec.data.split)), job.material.data
+    ctx = job.context(ensemble_seed(spec.seed, spec.data.dataset, spec.data.split))
+    images = job.material.data
     seeds = [derive(ctx.seed, "member", j) for j in range(shards.count)]
-    members = nets.Ensemble.build(shards.archs, shards.count, where.shape, where.classes, seeds)
+    members = nets.Ensemble.build(shards.archs, shards.count, images.shape, images.classes, seeds)
 
     def make(path: Path) -> None:
-        images, labels = job.material.private
+        private, labels = job.material.private
         salt = clients_seed(spec.seed, spec.data.dataset, spec.data.split)
-        holders = (job.material.canaries, shards.count, shards.partition, shards.alpha, salt)
-        parts = with_guests(images, labels, *holders)
+        parts = with_guests(private, labels, job.material.canaries, shards.count, shards.partition, shards.alpha, salt)
         with ctx.track(f"{shards.count} teachers {' '.join(shards.archs)}", shards.steps) as advance:
-            given = (members, images, labels, parts, shards)
-            teachers.fit_ensemble(*given, device=ctx.device, seed=ctx.seed, advance=advance, ranks=ctx.ranks)
-        answers = where.test_images.split(at_once(where.test_images, 512))
-        counts = torch.cat([members.votes(to_float(part).to(ctx.device)).cpu() for part in answers])
-        score = Score.of(int((counts.argmax(1) == where.test_labels).sum()), len(counts))
-        right = counts.gather(1, where.test_labels[:, None]).double().mean()
+            teachers.fit_ensemble(
+                *(members, private, labels, parts, shards),
+                device=ctx.device,
+                seed=ctx.seed,
+                advance=advance,
+                ranks=ctx.ranks,
+            )
+        batches = images.test_images.split(at_once(images.test_images, VOTE_BATCH))
+        votes = torch.cat([members.votes(to_float(batch).to(ctx.device)).cpu() for batch in batches])
+        majority = Score.of(int((votes.argmax(1) == images.test_labels).sum()), len(votes))
+        correct_votes = float(votes.gather(1, images.test_labels[:, None]).double().mean())
         sizes = [len(part) for part in parts]
-        save_network(path, members, score, member_accuracy=float(right) / len(members), sizes=sizes)
+        save_network(path, members, majority, member_accuracy=correct_votes / len(members), sizes=sizes)
 
-    step = job.store.step("ensemble", asdict(spec), make)
+    step = job.store.step("ensemble", spec, make)
     teachers.load(step.path / WEIGHTS, members)
     return Trained(step, members.to(ctx.device).eval().requires_grad_(False))
 
@@ -130,33 +144,30 @@ def make_release(
         Overspent: the method spent more than its budget.
         RunFailed: the student cannot be loaded into the network that its method names.
     """
-    where, m = spec.teacher.data, job.material
-    own, shared = derive(spec.seed, "method", spec.method), clients_seed(spec.seed, where.dataset, where.split)
-    ctx = replace(job.context(own), clients_seed=shared)
+    m, data_spec = job.material, spec.teacher.data
+    ctx = replace(
+        job.context(derive(spec.seed, "method", spec.method)),
+        clients_seed=clients_seed(spec.seed, data_spec.dataset, data_spec.split),
+    )
 
     def make(path: Path) -> None:
         torch.manual_seed(ctx.seed)
-        given = Teacher(
-            teacher if teacher is not None and "teacher" in job.method.needs else Withheld(),
-            *(spec.teacher.arch, m.data.shape, m.data.classes, m.data.name),
+        inputs = Teacher(
+            model=teacher if teacher is not None and "teacher" in job.method.needs else Withheld(),
+            arch=spec.teacher.arch,
+            shape=m.data.shape,
+            classes=m.data.classes,
+            dataset=m.data.name,
             private=m.private if "private_data" in job.method.needs else None,
             ensemble=None if ensemble is None else ensemble.network,
             public=m.public,
             guests=m.canaries,
         )
-        made = job.method.convert(given, spec.student, job.settings.budget, ctx)
-        accountant.check_budget(made.ledger, made.claim, job.settings.budget)
-        if made.generator is not None:
-            teachers.save(path / GENERATOR, made.generator)
-        if made.synthetic is not None:
-            save_file({"images": quantised(made.synthetic)}, path / SYNTHETIC)
-        save_network(path, made.student, test_accuracy(made.student, m.data, job.device), **_measured(job, made))
-        try:
-            teachers.load(path / WEIGHTS, new_network(made.arch, m, 0))
-        except BenchError as error:
-            raise RunFailed(f"{job.settings.method} releases no {made.arch}, as it says: {error}") from None
+        release = job.method.convert(inputs, spec.student, job.settings.budget, ctx)
+        accountant.check_budget(release.ledger, release.claim, job.settings.budget)
+        save_release(path, job, release)
 
-    step = job.store.step("release", asdict(spec), make)
+    step = job.store.step("release", spec, make)
     return load_network(job, step, step.json(RESULT)["arch"])
 
 
@@ -168,21 +179,41 @@ class Withheld(nn.Module):
         raise RuntimeError('the method queries the teacher; its `needs` must name "teacher"')
 
 
-def _measured(job: Job, made: Release) -> dict[str, Any]:
-    """Return the fields of a release's `Result` other than its accuracy."""
-    images, networks = job.material.data, {"control": made.control, "votes": made.votes}
-    parts = {"student": made.student, "generator": made.generator, "synthetic": made.synthetic}
-    covers = [name for name, part in parts.items() if part is not None]
-    return {
+def save_release(path: Path, job: Job, release: Release) -> None:
+    """Store a release with its accuracies and its privacy account in a step's directory.
+
+    Raises:
+        RunFailed: the student cannot be loaded into the network that its method names.
+    """
+    images = job.material.data
+    if release.generator is not None:
+        teachers.save(path / GENERATOR, release.generator)
+    if release.synthetic is not None:
+        save_file({"images": quantised(release.synthetic)}, path / SYNTHETIC)
+    score = test_accuracy(release.student, images, job.device)
+    baselines = {
         name: test_accuracy(network.to(job.device).eval(), images, job.device)
-        for name, network in networks.items()
+        for name, network in {"control": release.control, "votes": release.votes}.items()
         if network is not None
-    } | {
-        "arch": made.arch,
-        "solved": made.solved,
-        "privacy": privacy_account(made.ledger, made.claim, job.settings.budget, images.classes, covers),
-        "input": {"shape": list(images.shape), "class_names": list(map(encodable, images.class_names))},
     }
+    parts = {"student": release.student, "generator": release.generator, "synthetic": release.synthetic}
+    covers = [name for name, part in parts.items() if part is not None]
+    save_network(
+        path,
+        release.student,
+        score,
+        arch=release.arch,
+        solved=release.solved,
+        privacy=privacy_account(release.ledger, release.claim, job.settings.budget, images.classes, covers),
+        input={"shape": list(images.shape), "class_names": list(map(encodable, images.class_names))},
+        **baselines,
+    )
+    try:
+        teachers.load(path / WEIGHTS, new_network(release.arch, job.material, 0))
+    except BenchError as error:
+        raise RunFailed(
+            f"the student of {job.settings.method} does not fit the network {release.arch} that it names: {error}"
+        ) from None
 
 
 def privacy_account(
@@ -198,14 +229,15 @@ def privacy_account(
         BenchError: the ledger does not have the budget's unit.
     """
     units = sorted({entry.unit for entry in ledger.entries()})
-    accounted = {str(unit): accountant.account(ledger, unit, budget.delta).to_json() for unit in units}
+    accounted = {
+        str(unit): Accounted.model_validate(accountant.account(ledger, unit, budget.delta).to_json()) for unit in units
+    }
     if str(budget.unit) not in accounted:
-        raise BenchError(f"--unit {budget.unit}: this method's ledger speaks of {', '.join(accounted)}; name one")
-    proved = {unit: Accounted.model_validate(found) for unit, found in accounted.items()}
+        raise BenchError(f"--unit {budget.unit}: the method's ledger has the units {', '.join(accounted)}; name one")
     return Account(
         claimed=None if claim is None else Claim.model_validate(claim.to_json()),
-        accounted=proved[str(budget.unit)],
-        accounted_units=proved,
+        accounted=accounted[str(budget.unit)],
+        accounted_units=accounted,
         audited=None,
         events=[LedgerEntry.model_validate(entry) for entry in ledger.to_json()],
         noise_version=noise.VERSION,
@@ -215,19 +247,15 @@ def privacy_account(
 
 
 def measure_utility(job: Job, networks: Networks) -> StageResult:
-    """Measure the accuracies of a run with 95 % intervals, and draw the synthetic images that were released."""
-    trained = {
-        "teacher": networks.teacher,
-        "evaluator": networks.evaluator,
-        "ensemble": networks.ensemble,
-        "release": networks.student,
-    }
-    results = {name: one.result for name, one in trained.items() if one is not None}
-    student, metrics = results["release"], Metrics()
-    for name, result in results.items():
-        metrics |= result.metrics("accuracy" if name == "release" else f"{name}_accuracy")
+    """Return the accuracies of a run with 95 % intervals, and a picture of the synthetic images that were released."""
+    trained = {"teacher": networks.teacher, "evaluator": networks.evaluator, "ensemble": networks.ensemble}
+    existing = {name: one for name, one in trained.items() if one is not None} | {"release": networks.student}
+    metrics: Metrics = {}
+    for name, one in existing.items():
+        metrics |= one.result.metrics("accuracy" if name == "release" else f"{name}_accuracy")
     if networks.ensemble is not None:
-        metrics["member_accuracy"] = results["ensemble"].member_accuracy
+        metrics["member_accuracy"] = networks.ensemble.result.member_accuracy
+    student = networks.student.result
     if student.control is not None:
         metrics |= student.control.metrics("control_accuracy")
     if student.votes is not None:
@@ -235,19 +263,18 @@ def measure_utility(job: Job, networks: Networks) -> StageResult:
     # The baseline that always predicts the commonest class has that class's frequency, which may exceed 1 / classes
     labels = job.material.data.test_labels
     metrics["times_chance"] = student.accuracy * len(labels) / int(torch.bincount(labels).max())
-    seconds = {name: one.step.seconds for name, one in trained.items() if one is not None}
     images, pictures = synthetic_images(networks.student), Plots()
     if images is not None and len(images) and not data.facts(job.material.data.name).of_people:
-        draw = partial(_draw_synthetic, title=f"{job.settings.method}: synthetic images", images=images)
+        draw = partial(draw_synthetic, title=f"{job.settings.method}: synthetic images", images=images)
         pictures["synthetic"] = Plot("synthetic.png", draw)
-    return StageResult(metrics, plots=pictures, seconds=seconds)
+    return StageResult(metrics, plots=pictures, seconds={name: one.step.seconds for name, one in existing.items()})
 
 
-def _draw_synthetic(path: Path, title: str, images: Tensor) -> None:
+def draw_synthetic(path: Path, title: str, images: Tensor) -> None:
     """Draw at most six rows of ten images, or one shorter row."""
     columns = min(COLUMNS, len(images))
-    whole = images[: min(ROWS * COLUMNS, len(images) // columns * columns)]
-    plots.grid(path, title, [""] * columns, [("", row) for row in whole.split(columns)])
+    whole_rows = images[: min(ROWS * COLUMNS, len(images) // columns * columns)]
+    plots.grid(path, title, [""] * columns, [("", row) for row in whole_rows.split(columns)])
 
 
 def synthetic_images(student: Trained[nets.Classifier]) -> Tensor | None:
@@ -272,21 +299,14 @@ def released_images(job: Job, student: Trained[nets.Classifier], access: Access)
     return ReleasedImages(access, released.to(job.device), None)
 
 
-def only_asked(shared: Mapping[str, T], only: str | None) -> Mapping[str, T]:
+def select_steps(steps: Mapping[str, Shared], only: str | None) -> Mapping[str, Shared]:
     """Select the step that `bench prepare --only` names from the steps that runs share; all for None.
 
     Raises:
         BenchError: these runs have no such step.
     """
     if only is None:
-        return shared
-    if only not in shared:
-        raise BenchError(f"--only {only}: what is shared here is {', '.join(shared) or 'nothing'}")
-    return {only: shared[only]}
-
-
-def _fit(
-    model: nets.Classifier, images: Tensor, labels: Tensor, recipe: teachers.Recipe, ctx: Context, stage: str
-) -> None:
-    with ctx.track(stage, recipe.steps(len(images))) as advance:
-        teachers.fit(model, images, labels, recipe, ctx.device, ctx.seed, advance, ctx.autocast, ctx.ranks)
+        return steps
+    if only not in steps:
+        raise BenchError(f"--only {only}: expected a step that these runs share: {', '.join(steps) or 'there is none'}")
+    return {only: steps[only]}

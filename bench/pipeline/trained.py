@@ -30,7 +30,7 @@ Frozen = TypeVar("Frozen", bound=nn.Module)
 
 
 class Score(BaseModel):
-    """Correct answers on the test set."""
+    """Correct predictions on the test set."""
 
     model_config = ConfigDict(frozen=True)
     correct: int
@@ -39,7 +39,7 @@ class Score(BaseModel):
 
     @classmethod
     def of(cls, correct: int, tested: int) -> Score:
-        """Build the score of a number of correct answers."""
+        """Build the score of a number of correct predictions."""
         return cls(correct=correct, tested=tested, accuracy=correct / tested)
 
     def metrics(self, name: str) -> Metrics:
@@ -126,6 +126,18 @@ class StageResult:
     plots: Plots = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
+    def followed_by(self, later: StageResult) -> StageResult:
+        """Combine the results of two stages; a status of the later one other than "ok" is that of the run."""
+        decisive = self if later.status == "ok" else later
+        return StageResult(
+            self.metrics | later.metrics,
+            self.missing | later.missing,
+            decisive.status,
+            decisive.reason,
+            self.plots | later.plots,
+            self.seconds | later.seconds,
+        )
+
 
 def new_network(arch: str, material: Material, seed: int) -> nets.Classifier:
     """Build an untrained network for the images of a run."""
@@ -150,15 +162,15 @@ def frozen(model: Frozen, device: torch.device) -> Frozen:
     return placed.eval().requires_grad_(False)
 
 
-def save_network(path: Path, model: nn.Module, score: Score, **more: Any) -> None:
-    """Store a network with its measurements in a step's directory; `more` are fields of a `Result`."""
+def save_network(path: Path, model: nn.Module, score: Score, **measured: Any) -> None:
+    """Store a network with its measurements in a step's directory; `measured` are other fields of a `Result`."""
     teachers.save(path / WEIGHTS, model)
-    result = Result(correct=score.correct, tested=score.tested, accuracy=score.accuracy, **more)
+    result = Result(correct=score.correct, tested=score.tested, accuracy=score.accuracy, **measured)
     (path / RESULT).write_text(result.text(), encoding="utf-8")
 
 
 def test_accuracy(model: nn.Module, images: ImageData, device: torch.device) -> Score:
-    """Count correct answers on the test set.
+    """Count the correct predictions on the test set.
 
     Raises:
         RunFailed: the network returns values that are not numbers; their arg-max would be class 0.
@@ -166,7 +178,7 @@ def test_accuracy(model: nn.Module, images: ImageData, device: torch.device) -> 
     logits = teachers.predict(model, images.test_images, device)
     if not (finite := logits.isfinite().all(1)).all():
         lost = len(logits) - int(finite.sum())
-        raise RunFailed(f"training diverged: {lost} of {len(logits)} test images are answered with NaN or infinity")
+        raise RunFailed(f"training diverged: the outputs for {lost} of {len(logits)} test images are NaN or infinite")
     return Score.of(int((logits.argmax(1) == images.test_labels).sum()), len(logits))
 
 

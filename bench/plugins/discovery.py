@@ -1,8 +1,8 @@
 """Where plug-ins are found: one file or folder each in this repository, or an entry point of another distribution.
 
-A plug-in is a file `NAME.py`, or a folder `NAME/` with the file `NAME.py` and its private parts beside it (`_` is
-written `-` in names); or an entry point NAME = "MODULE" or "MODULE:CLASS" in the group of its kind. Code of its own for
-the variant `working` is the file `working.py` of the folder, or the entry point NAME.working.
+A plug-in is a file `NAME.py`, or a folder `NAME/` with the file `NAME.py` and its private modules (`_` is written `-`
+in names); or an entry point NAME = "MODULE" or "MODULE:CLASS" in the group of its kind. Separate code for the variant
+`working` is the file `working.py` of the folder, or the entry point NAME.working.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from functools import cache, lru_cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.errors import BadPlugin, BenchError, unknown
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-class Kind(NamedTuple):
-    """Where the plug-ins of a kind lie: folders below `ROOT`, and a group of entry points."""
+@dataclass(frozen=True)
+class Kind:
+    """Where the plug-ins of a kind are: folders below `ROOT`, and a group of entry points."""
 
     folders: tuple[str, ...]
     group: str
@@ -46,16 +47,16 @@ GIVEN: dict[str, dict[str, Entry]] = {}
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a plug-in lives: its public name, its folder (of a method, a column of the boards) and its module.
+    """The location of a plug-in.
 
     Attributes:
-        name: what is typed.
+        name: the public name, as a user types it.
         kind: a key of `KINDS`.
-        folder: "methods", "baselines" and so on; of an entry point, the last word of its group.
+        folder: "methods", "baselines" and so on, a column of the boards; the last word of the group for an entry point.
         module: a dotted name; after a colon, the class.
         file: None for an entry point.
-        working: where the variant `working` lives, if it has code of its own; written as `module`.
-        given: the class itself, where a user passed it from Python (`bench.plugins.given`).
+        working: the location of the variant `working`, if it has separate code; written as `module`.
+        given: the class itself, if a user passed it from Python (`bench.plugins.given`).
     """
 
     name: str
@@ -67,7 +68,7 @@ class Entry:
     given: type[Any] | None = None
 
     def at(self, variant: str) -> Entry:
-        """The entry at a variant: of the module `working` where that is another one."""
+        """Return the entry of a variant: the module `working` if that variant has separate code."""
         if self.working is None or variant != "working":
             return self
         return replace(self, module=self.working, file=self.file and self.file.with_name("working.py"))
@@ -75,9 +76,7 @@ class Entry:
     @property
     def summary(self) -> str:
         """The first line of the module's docstring, read without importing."""
-        if self.file is None:
-            return f"from {self.module}"
-        return _first_line(self.file)
+        return f"from {self.module}" if self.file is None else _first_line(self.file)
 
 
 @cache
@@ -87,33 +86,44 @@ def _first_line(file: Path) -> str:
 
 
 def entries(kind: str, folder: str | None = None) -> dict[str, Entry]:
-    """All plug-ins of a kind, sorted by name; classes that a user passed from Python are found by `find` only.
+    """Return all plug-ins of a kind, sorted by name; only `find` finds classes that a user passed from Python.
 
     Raises:
-        BenchError: two plug-ins have the same name; both places are named.
+        BenchError: two plug-ins have the same name; both locations are named.
     """
-    known = _all(kind, ROOT, tuple(map(_changed, KINDS[kind].folders)), tuple(sys.path))
+    times = tuple(map(_modification_times, KINDS[kind].folders))
+    known = _all_entries(kind, ROOT, times, tuple(sys.path))
     return {name: entry for name, entry in known.items() if folder in (None, entry.folder)}
 
 
-def _changed(folder: str) -> tuple[int, ...]:
-    """When a folder of plug-ins and the folders in it changed; () where there is none."""
+def find(kind: str, name: str) -> Entry:
+    """Return the plug-in called `name`. Raises BenchError with suggestions."""
+    known = entries(kind) | GIVEN.get(kind, {})
+    if name not in known:
+        raise unknown(kind, name, known)
+    return known[name]
+
+
+def _modification_times(folder: str) -> tuple[int, ...]:
+    """Return when a folder of plug-ins and the folders in it changed; () if it does not exist."""
     try:
         own = os.stat(ROOT / folder).st_mtime_ns
-        return own, *(os.stat(path).st_mtime_ns for path in _folders(ROOT / folder, own))
+        return own, *(os.stat(path).st_mtime_ns for path in _subfolders(ROOT / folder, own))
     except FileNotFoundError:
         return ()
 
 
 @lru_cache(maxsize=64)
-def _folders(folder: Path, changed: int) -> list[str]:
-    """The folders in a folder, as long as that does not change."""
+def _subfolders(folder: Path, changed: int) -> list[str]:
+    """List the folders in a folder; cached until its modification time `changed` is another one."""
     return [entry.path for entry in os.scandir(folder) if entry.is_dir()]
 
 
 @lru_cache(maxsize=64)
-def _all(kind: str, root: Path, changed: tuple[tuple[int, ...], ...], path: tuple[str, ...]) -> dict[str, Entry]:
-    """All plug-ins of a kind, sorted by name, as long as neither folders nor search path change; not to be changed."""
+def _all_entries(
+    kind: str, root: Path, changed: tuple[tuple[int, ...], ...], path: tuple[str, ...]
+) -> dict[str, Entry]:
+    """Return all plug-ins of a kind, sorted by name; cached until a folder or the search path changes."""
     found: dict[str, Entry] = {}
     for entry in [*_files(kind), *_entry_points(kind)]:
         if entry.name in found:
@@ -124,38 +134,29 @@ def _all(kind: str, root: Path, changed: tuple[tuple[int, ...], ...], path: tupl
     return {name: found[name] for name in sorted(found)}
 
 
-def find(kind: str, name: str) -> Entry:
-    """The plug-in called `name`. Raises BenchError with suggestions."""
-    known = entries(kind) | GIVEN.get(kind, {})
-    if name not in known:
-        raise unknown(kind, name, known)
-    return known[name]
-
-
 def _files(kind: str) -> list[Entry]:
-    return [
-        _entry(kind, folder, path)
-        for folder in KINDS[kind].folders
-        for path in sorted((ROOT / folder).glob("[a-z]*"))
-        if path.suffix == ".py" or (path / f"{path.name}.py").exists()
-    ]
-
-
-def _entry(kind: str, folder: str, path: Path) -> Entry:
-    name, package = path.stem.replace("_", "-"), folder.replace("/", ".")
-    if path.suffix == ".py":
-        return Entry(name, kind, folder, f"{package}.{path.stem}", path)
-    module = f"{package}.{path.name}"
-    working = f"{module}.working" if (path / "working.py").exists() else None
-    return Entry(name, kind, folder, f"{module}.{path.name}", path / f"{path.name}.py", working)
+    """Return the plug-ins of a kind that are files or folders of this repository."""
+    found = []
+    for folder in KINDS[kind].folders:
+        package = folder.replace("/", ".")
+        for path in sorted((ROOT / folder).glob("[a-z]*")):
+            name = path.stem.replace("_", "-")
+            if path.suffix == ".py":
+                found.append(Entry(name, kind, folder, f"{package}.{path.stem}", path))
+            elif (file := path / f"{path.name}.py").exists():
+                module = f"{package}.{path.name}"
+                working = f"{module}.working" if (path / "working.py").exists() else None
+                found.append(Entry(name, kind, folder, f"{module}.{path.name}", file, working))
+    return found
 
 
 def _entry_points(kind: str) -> list[Entry]:
+    """Return the plug-ins of a kind that other distributions install."""
     group = KINDS[kind].group
     points = sorted({(point.name, point.value) for point in _installed(group, tuple(sys.path))})
-    working = dict(points)
+    values = dict(points)
     return [
-        Entry(name, kind, group.rpartition(".")[2], value, None, working.get(f"{name}.working"))
+        Entry(name, kind, group.rpartition(".")[2], value, None, values.get(f"{name}.working"))
         for name, value in points
         if not name.endswith(".working")
     ]
@@ -163,26 +164,15 @@ def _entry_points(kind: str) -> list[Entry]:
 
 @lru_cache(maxsize=64)
 def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Of all distributions on that search path; reading their files takes longer than all else here."""
+    """Return the entry points of all distributions on a search path; cached, as their files are read."""
     return entry_points(group=group)
 
 
-def _imported(entry: Entry, module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except BenchError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever a stranger's module does on import; --debug shows where
-        why = f"{type(error).__name__}: {error}".splitlines()[0]
-        what = f"{entry.kind} '{entry.name}' cannot be imported from {module} ({why})"
-        raise BadPlugin(f"{what}; install what it needs, or uninstall it") from error
-
-
-def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[Any]:
-    """The class that an entry names: the one class of its module for which `is_one` holds.
+def class_of(entry: Entry, is_one: Callable[[type], bool], expected: str) -> type[Any]:
+    """Return the class that an entry names: the only class of its module for which `is_one` holds.
 
     Args:
-        what: what `is_one` asks for, for the message, such as "one dataclass".
+        expected: the requirement of `is_one`, for the message, such as "one dataclass".
 
     Raises:
         BenchError: the module cannot be imported; another package hides it; or it defines no such class, or several.
@@ -198,12 +188,25 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], what: str) -> type[An
     if attribute:
         named = getattr(module, attribute, None)
         if not (isinstance(named, type) and is_one(named)):
-            raise BadPlugin(f"{entry.kind} '{entry.name}': {entry.module} is no such class; expected {what}")
+            raise BadPlugin(f"{entry.kind} '{entry.name}': {entry.module} does not name {expected}; fix the plug-in")
         return named
     classes = _classes(module, is_one)
     if len(classes) != 1:
-        raise BadPlugin(f"{entry.module}: expected {what}, found {len(classes)}")
+        raise BadPlugin(f"{entry.module}: expected {expected}, found {len(classes)}")
     return classes[0]
+
+
+def _imported(entry: Entry, module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except BenchError:
+        raise
+    except (Exception, SystemExit) as error:  # third-party code may raise anything on import
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BadPlugin(
+            f"{entry.kind} '{entry.name}' cannot be imported from {module} ({reason}); install what it needs, or "
+            "uninstall it"
+        ) from error
 
 
 @lru_cache(maxsize=1024)
@@ -213,6 +216,6 @@ def _same_file(loaded: str, file: Path) -> bool:
 
 @lru_cache(maxsize=1024)
 def _classes(module: ModuleType, is_one: Callable[[type], bool]) -> list[type[Any]]:
-    """The classes that a module defines and for which `is_one` holds."""
+    """Return the classes that a module defines and for which `is_one` holds."""
     own = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
     return [c for c in own if is_one(c)]

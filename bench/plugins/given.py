@@ -1,7 +1,7 @@
-"""Methods and attacks that a user passes as classes, such as ones that a notebook defines.
+"""Methods and attacks that a user passes as classes, for example from a notebook.
 
-Such a class is named by its own name and a hash of its content, as `my-method-0123456789ab`, by which steps and records
-are named: another version of the class is another method.
+The name of such a plug-in consists of the class's name and a hash of its source, as `my-method-0123456789ab`. Steps and
+records have this name, so that another version of the class is another method.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ HASH = 12
 
 
 def add_class(kind: str, cls: type[Any]) -> tuple[str, str | None]:
-    """Make a class known to this process, unless it is a plug-in already.
+    """Register a class in this process, unless it is a plug-in already, and return its name and variant.
 
     Args:
         kind: "method" or "attack".
-        cls: a dataclass with `version` and `tiers`, as CONTRIBUTING.md says.
+        cls: a dataclass with `version` and `tiers` (CONTRIBUTING.md).
 
     Returns:
-        Its name; and "working" where it is the code of that variant of a plug-in, else None.
+        Its name; and "working" if it is the separate code of that variant of a plug-in, else None.
 
     Raises:
-        BadPlugin: another kind of class.
+        BadPlugin: the class is not such a dataclass.
     """
     if not (dataclasses.is_dataclass(cls) and hasattr(cls, "version") and hasattr(cls, "tiers")):
         raise BadPlugin(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from bench.storage.specs import Json, Plain
 
-Changed = dict[str, dict[str, Any]]
+Changed = dict[str, Plain]
 """Group of GROUPS to option to value, as stored in JSON."""
 GROUPS = ("method", "attack", "teacher", "evaluator", "budget")
 BUDGET = ("epsilon", "delta", "account", "solve", "unit", "noise")
@@ -17,16 +17,16 @@ def described(changed: Changed) -> str:
     >>> described({"method": {"teachers": 40, "secure": True}, "attack": {"steps": 9}, "budget": {"epsilon": None}})
     'secure=true teachers=40 attack.steps=9 epsilon=none'
     """
-    said = []
+    words = []
     for group in GROUPS:
-        given = changed.get(group, {})
+        values = changed.get(group, {})
         prefix = "" if group in ("method", "budget") else f"{group}."
-        order = [name for name in BUDGET if name in given] if group == "budget" else sorted(given)
-        said += [f"{prefix}{name}={_typed(given[name])}" for name in order]
-    return " ".join(said)
+        order = [name for name in BUDGET if name in values] if group == "budget" else sorted(values)
+        words += [f"{prefix}{name}={_typed(values[name])}" for name in order]
+    return " ".join(words)
 
 
-def _typed(value: Any) -> str:
+def _typed(value: Json) -> str:
     if value is None:
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,15 +6,18 @@ import contextlib
 import platform
 import resource
 import subprocess
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Self
 
 from bench import __version__
+from bench.core.records import Provenance
+from bench.storage.specs import Json, Plain, json_form
 
-Origin = dict[str, Any]
-"""The code, versions, device and precision that made something."""
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = (
     "torch",
@@ -28,59 +31,101 @@ PACKAGES = (
     "opacus",
     "torchmetrics",
 )
-
-
-@dataclass(frozen=True)
-class Followed:
-    """A run in progress: its own origin, and the steps that it used, by kind and hash, each with its origin."""
-
-    origin: Origin
-    taken: dict[str, Origin | None] = field(default_factory=dict)
-
-
-def versions() -> dict[str, str | None]:
-    """Return the installed version of each package, None if it is missing."""
-    return {name: _version(name) for name in PACKAGES}
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
 UNREAD = ("leaderboards", "docs", "tests", "recipes", "benchmarks", "*.md")
 """Paths of the checkout that no run reads; publishing writes to some of them."""
 CODE = ("bench", "methods", "baselines", "attacks")
 """Directories whose modules run even if they are not committed."""
-OTHERS = (":(top)", *(f":(top,exclude){name}" for name in UNREAD))
+READ_BY_RUNS = (":(top)", *(f":(top,exclude){name}" for name in UNREAD))
 
 
-def git_state(root: Path) -> dict[str, Any]:
-    """Return the commit of the checkout with this package, None outside one, and whether the files that a run reads
-    match.
+@dataclass(frozen=True)
+class GitState:
+    """The commit of a checkout, and whether the files that a run reads match it.
 
-    Tracked files outside `UNREAD` are compared, so that publishing boards in the meantime invalidates no record, and
-    untracked modules in `CODE`: a plug-in may be one.
+    Attributes:
+        commit: None outside a checkout.
+        clean: tracked files outside `UNREAD` are compared, so that publishing boards in the meantime invalidates no
+            record; and untracked modules in `CODE`, as a plug-in may be one.
     """
+
+    commit: str | None = None
+    clean: bool = False
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The code, versions, device and precision that made a step or a run."""
+
+    git: GitState = GitState()
+    device: str = ""
+    precision: str = "fp32"
+    bench: str = __version__
+    python: str = ""
+    versions: Mapping[str, str | None] = field(default_factory=dict)
+
+    @classmethod
+    def current(cls, git: GitState, device: torch.device, precision: str, devices: int = 1) -> Self:
+        """Return the origin of a run and of every step that it makes; call it before anything is made.
+
+        Args:
+            git: the code in use: `git_state` at import time.
+            device: the device of the run.
+            precision: "fp32" or "bf16".
+            devices: number of devices over which training is distributed.
+        """
+        return cls(git, device_name(device, devices), precision, python=platform.python_version(), versions=versions())
+
+    @classmethod
+    def from_plain(cls, plain: Plain) -> Self:
+        """Read an origin from a file; fields of other versions of this package are ignored."""
+        known = {name: plain[name] for name in (field.name for field in fields(cls)) if name in plain}
+        git = plain.get("git", {})
+        return cls(**known | {"git": GitState(git.get("commit"), bool(git.get("clean")))})
+
+    def differences(self, other: Origin) -> dict[str, Json]:
+        """Return the fields in which this origin differs from another one, with its own values."""
+        theirs = asdict(other)
+        return {name: value for name, value in asdict(self).items() if value != theirs[name]}
+
+
+@dataclass(frozen=True)
+class StepLog:
+    """The origin of a run in progress, and the origin of every step that it used, by kind and hash.
+
+    The origin of a step is None if it was made outside a run.
+    """
+
+    origin: Origin
+    steps: dict[str, Origin | None] = field(default_factory=dict)
+
+
+def versions() -> dict[str, str | None]:
+    """Return the installed version of each package, None if it is missing."""
+    found: dict[str, str | None] = dict.fromkeys(PACKAGES)
+    for name in PACKAGES:
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+def git_state(root: Path) -> GitState:
+    """Return the state of the checkout at `root`."""
+    modules = [f":(top,glob){name}/**/*.py" for name in CODE]
     try:
         commit = _git(root, "rev-parse", "HEAD")
-        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *OTHERS)
-        modules = [f":(top,glob){name}/**/*.py" for name in CODE]
+        changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *READ_BY_RUNS)
         added = _git(root, "ls-files", "--others", "--exclude-standard", "--", *modules)
-        return {"commit": commit, "clean": changed + added == ""}
     except (OSError, subprocess.CalledProcessError):
-        return {"commit": None, "clean": False}
+        return GitState()
+    return GitState(commit, clean=changed + added == "")
 
 
-def _is_still(root: Path, begun: dict[str, Any]) -> bool:
-    """Whether the checkout still holds the code at the start of a run, at that commit or a later one with equal
-    code."""
-    if not (begun["clean"] and git_state(root)["clean"]):
+def has_same_code(root: Path, start: GitState) -> bool:
+    """Whether the checkout is clean and still has the code of the start of a run, at that commit or a later one."""
+    if not (start.clean and start.commit and git_state(root).clean):
         return False
     try:
-        return _git(root, "diff", "--name-only", begun["commit"], "HEAD", "--", *OTHERS) == ""
+        return _git(root, "diff", "--name-only", start.commit, "HEAD", "--", *READ_BY_RUNS) == ""
     except (OSError, subprocess.CalledProcessError):  # the commit no longer exists
         return False
 
@@ -90,9 +135,8 @@ def _git(root: Path, *arguments: str) -> str:
     return run.stdout.strip()
 
 
-def device_name(device: Any, devices: int = 1) -> str:
-    """Return a readable name of `devices` torch devices, such as "cpu (2 threads)", "NVIDIA H200" or "4 x NVIDIA
-    H200"."""
+def device_name(device: torch.device, devices: int = 1) -> str:
+    """Return a readable name of that many devices, such as "cpu (2 threads)", "NVIDIA H200" or "4 x NVIDIA H200"."""
     import torch
 
     if device.type == "cuda":
@@ -102,52 +146,29 @@ def device_name(device: Any, devices: int = 1) -> str:
     return f"{devices} x {name}" if devices > 1 else name
 
 
-def origin(code: dict[str, Any], device: Any, precision: str, devices: int = 1) -> Origin:
-    """Return the origin of a run and of every step that it makes; call it before anything is made.
-
-    Args:
-        code: the code in use: `git_state` at import time.
-        device: the torch device of the run.
-        precision: "fp32" or "bf16".
-        devices: number of devices over which training is distributed.
-    """
-    return {
-        "bench": __version__,
-        "git": code,
-        "python": platform.python_version(),
-        "versions": versions(),
-        "device": device_name(device, devices),
-        "precision": precision,
-    }
-
-
-def collect(root: Path, run: Followed, seconds: dict[str, float]) -> dict[str, Any]:
-    """Return all provenance of a record: its origin, and under "steps" how reused steps differ from it.
-
-    For a step from the cache this is its difference from the run's origin; None if the step has no origin.
+def collect(
+    root: Path, log: StepLog, seconds: Mapping[str, float], images: Mapping[str, Json] | None = None
+) -> Provenance:
+    """Return the provenance of a record: the run's origin, and how the origins of reused steps differ from it.
 
     Args:
         root: the project's checkout; code that changed since the start of the run, even by a commit, counts as not
             committed: modules imported later may be from either version.
-        run: its origin, and the steps that it used.
+        log: the run's origin, and the steps that it used.
         seconds: step to the seconds that making it took, cached or not.
+        images: the counts of the images in each part.
     """
-    own, git = run.origin, run.origin["git"]
-    steps = {name: made and unlike(made, own) for name, made in run.taken.items() if made != own}
-    return own | {
-        "git": git | {"clean": _is_still(root, git)},
+    reused = {name: made and made.differences(log.origin) for name, made in log.steps.items() if made != log.origin}
+    plain = asdict(log.origin) | {
+        "git": {"commit": log.origin.git.commit, "clean": has_same_code(root, log.origin.git)},
         "seconds": seconds,
         "peak_memory_mib": peak_memory(),
-        "steps": steps,
+        "steps": reused,
     }
+    return Provenance.model_validate(json_form(plain | ({"images": images} if images else {})))
 
 
-def unlike(made: Origin, own: Origin) -> Origin:
-    """Return the fields of one origin that differ from the other."""
-    return {name: value for name, value in made.items() if value != own.get(name)}
-
-
-def devices(provenance: dict[str, Any]) -> list[str]:
+def devices(provenance: Plain) -> list[str]:
     """Return the devices of a record, its own first, then those of reused steps."""
     others = [(made or {}).get("device") for made in provenance.get("steps", {}).values()]
     return list(dict.fromkeys(name for name in [provenance.get("device"), *others] if name))

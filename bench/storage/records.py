@@ -1,6 +1,6 @@
 """Records of runs and audits for code that accesses plain data by name.
 
-The types and all checks of a file are in `bench.core.records`; this module adds the hash of the spec.
+`bench.core.records` defines the types of all fields; this module also checks the hash of the spec.
 """
 
 from __future__ import annotations
@@ -9,19 +9,18 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 import orjson
 
 from bench.core.records import AuditRecord, Kept, RunRecord, Status, Verdict, validate
 from bench.storage.options import Changed, described
-from bench.storage.specs import canonical, digest
+from bench.storage.specs import Plain, canonical, digest
 
 __all__ = ["AUDIT", "RECORD", "Audit", "Record", "Status", "Verdict"]
 
 RECORD, AUDIT = "record.json", "audit.json"
 SPEC = b'\n "spec": {'
-Digest = Callable[[dict[str, Any]], str]
+Digest = Callable[[Plain], str]
 """A function that computes the hash of a spec."""
 
 
@@ -32,14 +31,14 @@ class Audit:
     hash: str
     verdict: Verdict
     reasons: list[str]
-    spec: dict[str, Any]
-    canaries: dict[str, Any]
+    spec: Plain
+    canaries: Plain
     ceiling: float
     delta: float
-    lines: dict[str, dict[str, Any]]
+    lines: dict[str, Plain]
     powerful: bool
-    privacy: dict[str, Any]
-    provenance: dict[str, Any] = field(default_factory=dict)
+    privacy: Plain
+    provenance: Plain = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the canonical text of the audit."""
@@ -68,13 +67,13 @@ class Record:
     hash: str
     status: Status
     reason: str
-    spec: dict[str, Any]
+    spec: Plain
     options: Changed = field(default_factory=dict)
     student: str = ""
     metrics: dict[str, float | None] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
-    privacy: dict[str, Any] = field(default_factory=dict)
-    provenance: dict[str, Any] = field(default_factory=dict)
+    privacy: Plain = field(default_factory=dict)
+    provenance: Plain = field(default_factory=dict)
     artifacts: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -110,20 +109,20 @@ class Record:
         return cls(**_decode(RunRecord, text, name, "a record", digest_of))
 
 
-def _decode(kind: type[Kept], text: bytes, name: str, what: str, digest_of: Digest) -> dict[str, Any]:
+def _decode(kind: type[Kept], text: bytes, source: str, noun: str, digest_of: Digest) -> Plain:
     """Return the plain data of a text after checking its types and the hash of its spec."""
     try:
-        plain: dict[str, Any] = orjson.loads(text)
+        plain: Plain = orjson.loads(text)
         record = validate(kind, plain)
         if record.hash != _digest_as_written(text) and record.hash != digest_of(plain["spec"]):
             raise ValueError("its hash is not that of its spec")
     except ValueError as error:
-        raise ValueError(f"{name} is not {what}: {error}") from None
+        raise ValueError(f"{source} is not {noun}: {error}") from None
     return plain
 
 
 def _digest_as_written(text: bytes) -> str:
-    """Return the digest of the spec in a canonical text, without serialising it again; "" if there is none.
+    """Return the digest of the spec in a canonical text, without serialising it again; "" if there is no spec.
 
     In canonical text the spec ends at the next closing brace of the same depth, which is indented one space more. No
     string can contain this pattern, as its line breaks are escaped.
@@ -132,5 +131,5 @@ def _digest_as_written(text: bytes) -> str:
     end = text.find(b"\n }", start)
     if start < 0 or end < 0:
         return ""
-    own = text[start + len(SPEC) - 1 : end + 3].replace(b"\n ", b"\n") + b"\n"
-    return hashlib.sha256(own).hexdigest()[:16]
+    spec = text[start + len(SPEC) - 1 : end + 3].replace(b"\n ", b"\n") + b"\n"
+    return hashlib.sha256(spec).hexdigest()[:16]

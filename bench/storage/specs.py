@@ -1,7 +1,7 @@
-"""Specs: plain data that identify a step, a run or an audit; their canonical form, and the hash that names them.
+"""Specs: values that identify a step, a run or an audit; their canonical text, and the digest that names them.
 
-A step's spec contains the specs of its inputs, so that its hash covers its whole history. Device and precision are not
-part of a spec.
+A step's spec contains the specs of its inputs, so that its digest covers its whole history. Device and precision are
+not part of a spec.
 """
 
 from __future__ import annotations
@@ -9,36 +9,44 @@ from __future__ import annotations
 import hashlib
 import math
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
-from json.encoder import encode_basestring as _quoted
-from typing import Any
+from functools import cached_property
+from json.encoder import encode_basestring
+from typing import Any, TypeAlias
 
 import orjson
 
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""Plain data that a JSON file can hold."""
+Plain = dict[str, Any]
+"""A JSON object as read from a file, accessed by name; `bench.core.records` has the typed form."""
 Numbers = float | tuple[float, ...]
 """One number, or one per channel."""
-_SURROGATES = re.compile("[\ud800-\udfff]")
-_INNER = "\n "
-"""A line break and the indentation of a spec's fields."""
+SURROGATES = re.compile("[\ud800-\udfff]")
 
 
-def canonical(data: Any) -> str:
-    """Return JSON with sorted keys, indented by 1, and no NaN or infinity.
+def canonical(value: Any) -> str:
+    """Return the canonical text of a spec or of plain data: JSON with sorted keys, indented by 1.
 
-    This is the text of `json.dumps(data, sort_keys=True, indent=1, ensure_ascii=False)`, several times faster.
+    It equals `json.dumps(value, sort_keys=True, indent=1, ensure_ascii=False)` and a line break, several times faster.
 
     Raises:
         ValueError: a number that is NaN or infinite.
         TypeError: a key that is not a string, or a value that JSON does not have.
     """
-    return _text(data, "\n") + "\n"
+    return _text(value, "\n") + "\n"
 
 
-def _text(value: Any, line: str) -> str:
-    """Return the text of one value; `line` is a line break with the indentation of the value."""
+def digest(value: Any) -> str:
+    """Return the first 16 hex digits of the SHA-256 of the canonical text: the name of a step, a run or an audit."""
+    return hashlib.sha256(canonical(value).encode()).hexdigest()[:16]
+
+
+def _text(value: Any, line_break: str) -> str:
+    """Return the text of one value; `line_break` includes the indentation of the line on which the value begins."""
     if isinstance(value, str):
-        return _quoted(encodable(value))
+        return encode_basestring(encodable(value))
     if value is None or value is True or value is False:
         return "null" if value is None else "true" if value else "false"
     if isinstance(value, int):
@@ -47,21 +55,21 @@ def _text(value: Any, line: str) -> str:
         if not math.isfinite(value):
             raise ValueError(f"{value} has no place in JSON")
         return float.__repr__(value)
-    if isinstance(value, Spec | Shared):
-        return value.text.replace("\n", line)  # text in quotes has no line breaks
-    inner = line + " "
-    if isinstance(value, dict):
-        parts = [f"{_quoted(encodable(key))}: {_text(value[key], inner)}" for key in sorted(value)]
-        return f"{{{inner}{f',{inner}'.join(parts)}{line}}}" if parts else "{}"
+    if isinstance(value, Spec | JsonObject):
+        return value.text.replace("\n", line_break)  # text in quotes has no line breaks
+    inner = f"{line_break} "
     if isinstance(value, list | tuple):
-        parts = [_text(item, inner) for item in value]
-        return f"[{inner}{f',{inner}'.join(parts)}{line}]" if parts else "[]"
+        items = [_text(item, inner) for item in value]
+        return f"[{inner}{f',{inner}'.join(items)}{line_break}]" if items else "[]"
+    if isinstance(value, Mapping):
+        items = [f"{encode_basestring(encodable(key))}: {_text(value[key], inner)}" for key in sorted(value)]
+        return f"{{{inner}{f',{inner}'.join(items)}{line_break}}}" if items else "{}"
     raise TypeError(f"{type(value).__name__} has no place in JSON")
 
 
-def json_form(data: Any) -> Any:
+def json_form(value: Any) -> Any:
     """Return plain data as read back from a file: tuples become lists, text is UTF-8. Raises as `canonical`."""
-    return orjson.loads(canonical(data))
+    return orjson.loads(canonical(value))
 
 
 def encodable(text: str) -> str:
@@ -75,34 +83,30 @@ def encodable(text: str) -> str:
     """
     if not isinstance(text, str):
         raise TypeError(f"{type(text).__name__} is not text")
-    if text.isascii():
-        return text
-    return _SURROGATES.sub(lambda found: _escaped(ord(found[0])), text)
+    return text if text.isascii() else SURROGATES.sub(_escape_surrogate, text)
 
 
-def _escaped(code: int) -> str:
+def _escape_surrogate(found: re.Match[str]) -> str:
     """Escape a surrogate: 0xdc80 to 0xdcff represent bytes that could not be decoded."""
+    code = ord(found[0])
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
 
 
-def digest(spec: dict[str, Any]) -> str:
-    """Return the first 16 hex digits of the SHA-256 of a spec's canonical form."""
-    return hashlib.sha256(canonical(spec).encode()).hexdigest()[:16]
+class JsonObject(dict[str, Json]):
+    """A JSON object that many specs share; it must not be changed, as its text is computed once.
 
-
-class Shared(dict[str, Any]):
-    """Plain data shared by many specs; it must not be changed, as its text is computed once.
-
-    Two objects are the same if their texts are: 1 and 1.0 are two settings.
+    Two objects are equal if their texts are: 1 and 1.0 are two settings.
     """
 
     @cached_property
     def text(self) -> str:
-        """Return the canonical text, as `Spec.text`."""
+        """The canonical text without its last line break."""
         return _text(dict(self), "\n")
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (self.text == other.text if isinstance(other, Shared) else dict.__eq__(self, other))
+        if isinstance(other, JsonObject):
+            return self is other or self.text == other.text
+        return dict.__eq__(self, other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -112,28 +116,21 @@ class Shared(dict[str, Any]):
 
 
 class Spec:
-    """Base of all specs: the canonical text, composed once from that of its parts, and its hash.
+    """Base of all specs; text and hash are computed once, from the texts of the parts.
 
     A sweep computes several hashes of thousands of runs, whose specs have most parts in common.
     """
 
     @cached_property
     def text(self) -> str:
-        """The `canonical` text of the spec as plain data, without the last line break."""
-        kind: Any = type(self)
-        parts = [f'"{name}": {_text(getattr(self, name), _INNER)}' for name in _names(kind)]
-        return f"{{{_INNER}{f',{_INNER}'.join(parts)}\n}}"
+        """The canonical text without its last line break."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return _text(values, "\n")
 
     @cached_property
     def hash(self) -> str:
-        """The `digest` of the spec as plain data: the name of a step, a run or an audit in the store."""
-        return hashlib.sha256(f"{self.text}\n".encode()).hexdigest()[:16]
-
-
-@cache
-def _names(kind: Any) -> list[str]:
-    """Return the fields of a kind of spec, sorted."""
-    return sorted(field.name for field in fields(kind))
+        """The `digest` of the spec."""
+        return digest(self)
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ class TeacherSpec(Spec):
     data: DataSpec
     arch: str
     weights: str | None
-    recipe: dict[str, Any]
+    recipe: Mapping[str, Json]
     seed: int
     normalise: tuple[Numbers, Numbers] | None = None
     kind: str = "teacher"
@@ -167,7 +164,7 @@ class EvaluatorSpec(Spec):
 
     data: DataSpec
     arch: str
-    recipe: dict[str, Any]
+    recipe: Mapping[str, Json]
     seed: int
     kind: str = "evaluator"
     version: int = 1
@@ -179,7 +176,7 @@ class EnsembleSpec(Spec):
     `canaries` and `coins` as in an AuditTeacherSpec."""
 
     data: DataSpec
-    shards: dict[str, Any]
+    shards: Mapping[str, Json]
     seed: int
     canaries: int = 0
     coins: int = 0
@@ -195,9 +192,9 @@ class ReleaseSpec(Spec):
     teacher: TeacherSpec
     method: str
     version: int
-    options: dict[str, Any]
+    options: Mapping[str, Json]
     student: str
-    budget: dict[str, Any]
+    budget: Mapping[str, Json]
     noise: str
     seed: int
     ensemble: EnsembleSpec | None = None
@@ -230,6 +227,13 @@ class GeneratorSpec(Spec):
 
 
 @dataclass(frozen=True)
+class TrainedGeneratorSpec(GeneratorSpec):
+    """A baseline generator after training; `images` is the fingerprint of its training images."""
+
+    images: str = ""
+
+
+@dataclass(frozen=True)
 class AttackSpec(Spec):
     """A variant of an attack on one target. `aux` is the fingerprint of the attacker's images."""
 
@@ -238,10 +242,43 @@ class AttackSpec(Spec):
     attack: str
     version: int
     access: str
-    options: dict[str, Any]
+    options: Mapping[str, Json]
     seed: int
     variant: str = "printed"
     kind: str = "attack"
+
+
+@dataclass(frozen=True)
+class RetrievalSpec(Spec):
+    """The attacker's images that a target prefers: a baseline of inversion attacks with access `access`."""
+
+    target: TeacherSpec | ReleaseSpec | RandomSpec | GeneratorSpec
+    aux: str
+    access: str
+    kind: str = "floor"
+    version: int = 1
+
+
+@dataclass(frozen=True)
+class FeaturesSpec(Spec):
+    """The evaluator's features of the private and held-out images."""
+
+    data: DataSpec
+    evaluator: EvaluatorSpec
+    version: int
+    kind: str = "features"
+
+
+@dataclass(frozen=True)
+class ReferenceImagesSpec(Spec):
+    """Scores of images made without a target: `images` of each class from the data and from the attacker's images."""
+
+    data: DataSpec
+    evaluator: EvaluatorSpec
+    aux: str
+    images: int
+    version: int
+    kind: str = "reference-images"
 
 
 @dataclass(frozen=True)

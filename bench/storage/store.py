@@ -1,4 +1,4 @@
-"""A content-addressed store of finished steps: one directory per step, named by its spec's hash, published by renaming.
+"""A content-addressed store of finished steps: a directory per step, named by its spec's digest, published by renaming.
 
 A step's directory exists only when it is complete, with `step.json` listing its files and their SHA-256. An existing
 step is verified before use: small files are read, large ones only if their size or modification time has changed, so
@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,19 +21,25 @@ from typing import Any
 
 from filelock import AcquireReturnProxy, FileLock, Timeout
 from safetensors.torch import load, load_file, save_file
+from torch import Tensor
 
 from bench.errors import BenchError, disk_is_full
 from bench.storage.atomic_write import write_through
 from bench.storage.mirror import Mirror
-from bench.storage.provenance import Followed, Origin
-from bench.storage.specs import canonical, digest
+from bench.storage.provenance import Origin, StepLog
+from bench.storage.specs import Json, Spec, canonical, digest
 
 MANIFEST = "step.json"
+TENSORS = "tensors.safetensors"
 FOLDERS = ("steps", "records", "leaderboards", "audits", "sweeps")
 """The kinds of content of an output directory."""
 LARGE = 2**28
 """Size in bytes above which a file is not read again while its size and modification time are unchanged."""
-Tensors = dict[str, Any]
+Tensors = dict[str, Tensor]
+StepSpec = Spec | Mapping[str, Json]
+"""A step's spec: of the harness, or plain data for parts of plug-ins and decoded images."""
+Make = Callable[[Path], None]
+"""Function that writes the files of a step into an empty directory."""
 
 
 def load_tensors(path: Path) -> Tensors:
@@ -51,9 +57,9 @@ class Manifest:
 
     Attributes:
         files: file name to SHA-256.
-        large: size and modification time of files that are not read again while these are unchanged.
         seconds: seconds that making the step took.
-        made: the origin of the step; None if it was made outside a run with an origin.
+        large: size and modification time of files that are not read again while these are unchanged.
+        made: the origin of the step; None if it was made outside a run.
         within: the steps that were used to make it, by kind and hash, each with its origin.
     """
 
@@ -65,15 +71,19 @@ class Manifest:
 
     @classmethod
     def read(cls, step: Path) -> Manifest:
-        """Read the manifest of a step. Raises OSError, ValueError or TypeError if there is no valid one."""
-        return cls(**json.loads((step / MANIFEST).read_text(encoding="utf-8")))
+        """Read the manifest of a step. Raises OSError, ValueError, TypeError or AttributeError if it is not valid."""
+        plain = json.loads((step / MANIFEST).read_text(encoding="utf-8"))
+        made, within = plain.pop("made", None), plain.pop("within", {})
+        origins = {name: each and Origin.from_plain(each) for name, each in within.items()}
+        return cls(**plain, made=made and Origin.from_plain(made), within=origins)
 
-    def damaged(self, step: Path) -> list[str]:
+    def damaged_files(self, step: Path) -> list[str]:
         """Return the files that do not match the manifest; [] for a valid step. Raises OSError if a file is missing."""
         return [
             name
             for name, sha in self.files.items()
-            if not (name in self.large and self.large[name] == _stamp(step / name)) and _sha256(step / name) != sha
+            if not (name in self.large and self.large[name] == _size_and_time(step / name))
+            and _sha256(step / name) != sha
         ]
 
 
@@ -114,39 +124,26 @@ class Store:
         self._fresh = fresh
         self._notify = notify
         self._made: set[Path] = set()
-        self._followed: list[Followed] = []
+        self._logs: list[StepLog] = []
         self._mirror = Mirror.named(MANIFEST, notify)
         self._scratch = None if scratch is None else Store(scratch, fresh, notify)
-        if self._scratch is not None:
-            self._scratch._followed = self._followed
+        if self._scratch is None:
+            _check_writable(root)
         else:
-            self._begin()
+            self._scratch._logs = self._logs
         for name in FOLDERS:
             if (root / name).exists() and not (root / name).is_dir():
-                raise BenchError(f"--out {root}: {name} in it is no directory, where results go; give another one")
+                raise BenchError(f"--out {root}: '{name}' in it must be a directory, for results; give another --out")
 
-    def _begin(self) -> None:
-        """Create the root, and check that it can be written."""
-        root = self.root
-        probe = root / f".probe-{os.getpid()}"
-        try:
-            root.mkdir(parents=True, exist_ok=True)
-            probe.touch()
-            probe.unlink()
-        except OSError as error:
-            if disk_is_full(error):
-                raise
-            raise BenchError(
-                f"--out {root}: cannot write there ({error.strerror}); give a directory you may write to"
-            ) from None
+    def step(self, kind: str, spec: StepSpec, make: Make) -> Step:
+        """Return the step of `spec`, made by `make(directory)` unless it exists.
 
-    def step(self, kind: str, spec: dict[str, Any], make: Callable[[Path], None]) -> Step:
-        """Return the step of `spec`, made by `make(directory)` unless it exists. A step that fails leaves nothing
-        behind."""
+        A step that fails leaves nothing behind.
+        """
         final = self.root / "steps" / kind / digest(spec)
         if self._scratch is not None:
             damaged, manifest = inspect(final)
-            return self._scratch.step(kind, spec, make) if damaged else self._found(final, manifest)
+            return self._scratch.step(kind, spec, make) if damaged else self._reuse(final, manifest)
         final.parent.mkdir(parents=True, exist_ok=True)
         with self._locked(final):
             if final.exists() and not (self._fresh and final not in self._made):
@@ -155,23 +152,19 @@ class Store:
                     return found
             if self._mirror is None:
                 return self._make(final, spec, make)
-            found = None if self._fresh else self._downloaded(final, self._mirror)
+            found = None if self._fresh else self._download(final, self._mirror)
             if found is None:
                 found = self._make(final, spec, make)
                 self._mirror.upload(final)
             return found
 
-    def _downloaded(self, final: Path, mirror: Mirror) -> Step | None:
-        """Install a step from the mirror; None if the mirror has no valid one. Call it with the lock held."""
-        with self._workplace(final) as work:
-            if not mirror.download(final.parent.name, final.name, work):
-                return None
-            damaged, _ = inspect(work)
-            if damaged:
-                self._notify(f"{final.parent.name} {final.name} of the mirror is damaged ({', '.join(damaged)})")
-                return None
-            publish(work, final)
-        return self._read(final)
+    def get(self, kind: str, key: Mapping[str, Json], make: Callable[[], Tensors]) -> Tensors:
+        """Return tensors made once per key (the `Artifacts` of a Context), such as an attacker's GAN."""
+
+        def save(path: Path) -> None:
+            save_file({name: t.detach().cpu().contiguous() for name, t in make().items()}, path / TENSORS)
+
+        return load_tensors(self.step(kind, {"kind": kind, **key}, save).path / TENSORS)
 
     def names(self, kind: str) -> set[str]:
         """Return the hashes of all existing steps of a kind, valid or damaged."""
@@ -179,6 +172,22 @@ class Store:
             return {name for name in os.listdir(self.root / "steps" / kind) if not name.startswith(".")}
         except FileNotFoundError:
             return set()
+
+    @contextmanager
+    def log_steps(self, origin: Origin) -> Iterator[StepLog]:
+        """While the context is open: record the steps that a run uses, and store the run's origin with new steps."""
+        self._logs.append(StepLog(origin))
+        try:
+            yield self._logs[-1]
+        finally:
+            self._logs.pop()
+
+    @contextmanager
+    def exclusive(self, final: Path) -> Iterator[Path]:
+        """Yield a work directory for `final` under its lock; the caller ends with `publish(work, final)`."""
+        final.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked(final), self._work_directory(final) as work:
+            yield work
 
     def _locked(self, final: Path) -> AcquireReturnProxy:
         lock = FileLock(final.with_name(f".{final.name}.lock"))
@@ -188,58 +197,9 @@ class Store:
             self._notify(f"waiting for another process that is making {final.parent.name} {final.name}")
             return lock.acquire()
 
-    def _read(self, final: Path) -> Step | None:
-        """Return the step if its files match its manifest; otherwise move it aside and notify."""
-        damaged, manifest = inspect(final)
-        if not damaged:
-            return self._found(final, manifest)
-        aside = final.with_name(f".damaged-{final.name}-{time.time_ns()}")
-        final.rename(aside)
-        self._notify(f"{final} is damaged ({', '.join(damaged)}); moved to {aside.name}, making it again")
-        return None
-
-    def _found(self, final: Path, manifest: Manifest) -> Step:
-        if self._followed:
-            self._followed[-1].taken.update({**manifest.within, _name(final): manifest.made})
-        return Step(final, cached=True, seconds=manifest.seconds)
-
-    def _make(self, final: Path, spec: dict[str, Any], make: Callable[[Path], None]) -> Step:
-        with self._workplace(final) as work:
-            start = time.perf_counter()
-            within = self._make_followed(work, make)
-            seconds = round(time.perf_counter() - start, 3)
-            write_through(work / "spec.json", canonical(spec))
-            files = {p.relative_to(work).as_posix(): _sha256(p) for p in sorted(work.rglob("*")) if p.is_file()}
-            times = {name: stamp for name in files if (stamp := _stamp(work / name))[0] >= LARGE}
-            made = self._followed[-1].origin if self._followed else None
-            write_through(work / MANIFEST, canonical(asdict(Manifest(files, seconds, times, made, within))))
-            publish(work, final)
-        self._made.add(final)
-        if self._followed:
-            self._followed[-1].taken.update({**within, _name(final): made})
-        return Step(final, cached=False, seconds=seconds)
-
-    @contextmanager
-    def following(self, origin: Origin) -> Iterator[Followed]:
-        """While the context is open: record the steps that a run uses, and store the run's origin with new steps."""
-        self._followed.append(Followed(origin))
-        try:
-            yield self._followed[-1]
-        finally:
-            self._followed.pop()
-
-    def _make_followed(self, work: Path, make: Callable[[Path], None]) -> dict[str, Origin | None]:
-        """Make a step; inside a run, return the steps that it used."""
-        if not self._followed:
-            make(work)
-            return {}
-        with self.following(self._followed[-1].origin) as inner:
-            make(work)
-        return inner.taken
-
     @staticmethod
     @contextmanager
-    def _workplace(final: Path) -> Iterator[Path]:
+    def _work_directory(final: Path) -> Iterator[Path]:
         """Yield an empty directory next to `final`, after removing leftovers of killed processes. Needs the lock."""
         for stale in [*final.parent.glob(f".making-{final.name}-*"), *final.parent.glob(f".old-{final.name}-*")]:
             shutil.rmtree(stale)
@@ -250,21 +210,73 @@ class Store:
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    @contextmanager
-    def exclusive(self, final: Path) -> Iterator[Path]:
-        """Yield a work directory for `final` under its lock; the caller ends with `publish(work, final)`."""
-        final.parent.mkdir(parents=True, exist_ok=True)
-        with self._locked(final), self._workplace(final) as work:
-            yield work
+    def _read(self, final: Path) -> Step | None:
+        """Return the step if its files match its manifest; otherwise move it aside and notify."""
+        damaged, manifest = inspect(final)
+        if not damaged:
+            return self._reuse(final, manifest)
+        aside = final.with_name(f".damaged-{final.name}-{time.time_ns()}")
+        final.rename(aside)
+        self._notify(f"{final} is damaged ({', '.join(damaged)}); moved to {aside.name}, making it again")
+        return None
 
-    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors:
-        """Return tensors made once per key (the `Artifacts` of a Context), such as an attacker's GAN."""
+    def _reuse(self, final: Path, manifest: Manifest) -> Step:
+        self._log(final, manifest)
+        return Step(final, cached=True, seconds=manifest.seconds)
 
-        def save(path: Path) -> None:
-            save_file({name: t.detach().cpu().contiguous() for name, t in make().items()}, path / "tensors.safetensors")
+    def _log(self, final: Path, manifest: Manifest) -> None:
+        """Record in the run's log that it used a step and the steps of which that was made."""
+        if self._logs:
+            self._logs[-1].steps.update({**manifest.within, f"{final.parent.name} {final.name}": manifest.made})
 
-        step = self.step(kind, {"kind": kind, **key}, save)
-        return load_tensors(step.path / "tensors.safetensors")
+    def _download(self, final: Path, mirror: Mirror) -> Step | None:
+        """Install a step from the mirror; None if the mirror has no valid one. Call it with the lock held."""
+        with self._work_directory(final) as work:
+            if not mirror.download(final.parent.name, final.name, work):
+                return None
+            damaged, _ = inspect(work)
+            if damaged:
+                self._notify(f"{final.parent.name} {final.name} of the mirror is damaged ({', '.join(damaged)})")
+                return None
+            publish(work, final)
+        return self._read(final)
+
+    def _make(self, final: Path, spec: StepSpec, make: Make) -> Step:
+        origin = self._logs[-1].origin if self._logs else None
+        with self._work_directory(final) as work:
+            start = time.perf_counter()
+            if origin is None:
+                within: dict[str, Origin | None] = {}
+                make(work)
+            else:
+                with self.log_steps(origin) as log:
+                    make(work)
+                within = log.steps
+            seconds = round(time.perf_counter() - start, 3)
+            write_through(work / "spec.json", canonical(spec))
+            files = {p.relative_to(work).as_posix(): _sha256(p) for p in sorted(work.rglob("*")) if p.is_file()}
+            large = {name: found for name in files if (found := _size_and_time(work / name))[0] >= LARGE}
+            manifest = Manifest(files, seconds, large, origin, within)
+            write_through(work / MANIFEST, canonical(asdict(manifest)))
+            publish(work, final)
+        self._made.add(final)
+        self._log(final, manifest)
+        return Step(final, cached=False, seconds=seconds)
+
+
+def _check_writable(root: Path) -> None:
+    """Create an output directory, and check that files can be written there. Raises BenchError if they cannot."""
+    probe = root / f".probe-{os.getpid()}"
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        if disk_is_full(error):
+            raise
+        raise BenchError(
+            f"--out {root}: cannot write there ({error.strerror}); give a directory to which you may write"
+        ) from None
 
 
 def inspect(final: Path) -> tuple[list[str], Manifest]:
@@ -272,7 +284,7 @@ def inspect(final: Path) -> tuple[list[str], Manifest]:
     manifest = Manifest({}, 0.0)
     try:
         manifest = Manifest.read(final)
-        return manifest.damaged(final), manifest
+        return manifest.damaged_files(final), manifest
     except (OSError, ValueError, TypeError, AttributeError) as error:
         return [f"{MANIFEST}: {error}"], manifest
 
@@ -295,12 +307,7 @@ def publish(work: Path, final: Path) -> None:
         shutil.rmtree(old)
 
 
-def _name(final: Path) -> str:
-    """Return kind and hash of a step."""
-    return f"{final.parent.name} {final.name}"
-
-
-def _stamp(path: Path) -> list[int]:
+def _size_and_time(path: Path) -> list[int]:
     """Return size in bytes and modification time of a file."""
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns]

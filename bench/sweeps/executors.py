@@ -27,7 +27,7 @@ Main = Callable[[Sequence[str]], int]
 
 TAIL = 4000
 """Number of characters kept of a task's stderr."""
-BEAT = 5.0
+POLL_SECONDS = 5.0
 """Seconds between two queries of a cluster."""
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -50,7 +50,7 @@ class Task:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The end of a task: exit status (negative for a signal), end of its stderr, seconds."""
+    """The result of a task: exit status (negative for a signal), last part of its stderr, seconds."""
 
     index: int
     status: int
@@ -58,17 +58,17 @@ class TaskResult:
     seconds: float
 
 
-def may_begin(waiting: Sequence[Task], unended: Collection[int], left: float = math.inf) -> Task | None:
-    """Return the first task that waits for no unfinished task and fits into the remaining seconds.
+def next_task(waiting: Sequence[Task], unfinished: Collection[int], seconds: float = math.inf) -> Task | None:
+    """Return the first task that waits for no unfinished task and fits into the remaining `seconds`.
 
     >>> tasks = [Task(1, ("run",), after=frozenset({0})), Task(2, ("run",), seconds=60)]
-    >>> may_begin(tasks, {0, 1, 2}).index, may_begin(tasks, {1, 2}).index, may_begin(tasks[:1], {0, 1})
+    >>> next_task(tasks, {0, 1, 2}).index, next_task(tasks, {1, 2}).index, next_task(tasks[:1], {0, 1})
     (2, 1, None)
-    >>> may_begin(tasks, {0, 1, 2}, left=59), may_begin(tasks, {1, 2}, left=0)
+    >>> next_task(tasks, {0, 1, 2}, seconds=59), next_task(tasks, {1, 2}, seconds=0)
     (None, None)
     """
-    fits = (task for task in waiting if 0 < left >= task.seconds)
-    return next((task for task in fits if task.after.isdisjoint(unended)), None)
+    fitting = (task for task in waiting if 0 < seconds >= task.seconds)
+    return next((task for task in fitting if task.after.isdisjoint(unfinished)), None)
 
 
 Handle = TypeVar("Handle")
@@ -88,37 +88,42 @@ class Executor(ABC, Generic[Handle]):
         Raises:
             KeyboardInterrupt: after all running tasks were stopped.
         """
-        waiting, unended, running = list(tasks), {task.index for task in tasks}, dict[Handle, Task]()
-        with self.opened():
+        waiting, unfinished, running = list(tasks), {task.index for task in tasks}, dict[Handle, Task]()
+
+        def next_waiting() -> Task | None:
+            has_room = self.has_room(len(running), until)
+            return next_task(waiting, unfinished, seconds_left(until)) if has_room else None
+
+        with self.session():
             try:
                 while waiting or running:
                     failed = []
-                    while self.has_place(len(running), until) and (task := may_begin(waiting, unended, left(until))):
+                    while (task := next_waiting()) is not None:
                         waiting.remove(task)
                         try:
                             running[self.start(task)] = task
                         except (OSError, EOFError, BrokenExecutor) as error:
-                            why = f"could not begin: {type(error).__name__}: {error}"
-                            failed.append(TaskResult(task.index, 1, why, 0.0))
-                            unended.discard(task.index)
+                            reason = f"could not start: {type(error).__name__}: {error}"
+                            failed.append(TaskResult(task.index, 1, reason, 0.0))
+                            unfinished.discard(task.index)
                     if not running and not failed:
                         return  # no other task fits
-                    ended = self.wait(running, 0.0 if failed else max(0.0, left(until)))
+                    ended = self.wait(running, 0.0 if failed else max(0.0, seconds_left(until)))
                     for handle, result in ended.items():
                         del running[handle]
-                        unended.discard(result.index)
+                        unfinished.discard(result.index)
                     yield from [*failed, *ended.values()]
-                    if not ended and left(until) <= 0:
+                    if not ended and seconds_left(until) <= 0:
                         return
             finally:
                 self.stop(running)
 
-    def opened(self) -> AbstractContextManager[object]:
+    def session(self) -> AbstractContextManager[object]:
         """Return a context that is open from the first task to the last."""
         return nullcontext()
 
     @abstractmethod
-    def has_place(self, running: int, until: float | None) -> bool:
+    def has_room(self, running: int, until: float | None) -> bool:
         """Whether one more task may be started."""
 
     @abstractmethod
@@ -134,14 +139,13 @@ class Executor(ABC, Generic[Handle]):
         """Interrupt running tasks, kill those that do not end, and release all resources."""
 
 
-def left(until: float | None) -> float:
+def seconds_left(until: float | None) -> float:
     """Return the seconds to a moment of `time.monotonic`; infinity for None."""
     return math.inf if until is None else until - time.monotonic()
 
 
 def environment(threads: int) -> dict[str, str]:
-    """Return variables that limit a process to `threads` threads, point it to this `bench`, and share trained
-    networks."""
+    """Return the variables of a task's process: its number of threads, the path of this `bench`, and the mirror."""
     root = str(Path(__file__).resolve().parent.parent.parent)
     path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
     mirror = {VARIABLE: url} if (url := os.environ.get(VARIABLE)) else {}
@@ -164,11 +168,11 @@ def run_on_cluster(main: Main, task: Task, folder: Path, gpus: float, threads: i
 
     torch.set_num_threads(threads)
     os.chdir(folder)
-    start, said = time.monotonic(), io.StringIO()
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+    start, stderr = time.monotonic(), io.StringIO()
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(stderr):
         try:
             status = main([*task.arguments, *devices_of(gpus)])
         except Exception as error:  # any exception fails only this cell; the summary gives the reason
             status = 1
-            said.write(f"{type(error).__name__}: {error}")
-    return TaskResult(task.index, status, said.getvalue()[-TAIL:], time.monotonic() - start)
+            stderr.write(f"{type(error).__name__}: {error}")
+    return TaskResult(task.index, status, stderr.getvalue()[-TAIL:], time.monotonic() - start)

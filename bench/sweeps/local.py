@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.sweeps.executors import TAIL, Executor, Main, Task, TaskResult
-from bench.sweeps.processes import threads_each, undisturbed, with_environment
+from bench.sweeps.processes import delayed_interrupts, threads_each, with_environment
 from bench.workers import GRACE, Worker
 
 LONGEST = 3600.0
@@ -35,25 +35,25 @@ Call = Future[tuple[int, bool]]
 
 
 @dataclass
-class Place:
-    """A process with its device, and its task with its start time and the file of its stderr."""
+class Slot:
+    """A process with its device, its current task, the start time of the task, and the file of its stderr."""
 
     worker: Worker
     device: str
     task: Task | None = None
     start: float = 0.0
-    said: Path = Path()
+    stderr: Path = Path()
 
-    def ended(self, call: Call) -> TaskResult:
+    def finish(self, call: Call) -> TaskResult:
         """Return the result of its task; kill a process that cannot be reused."""
         try:
-            status, stays = call.result()
+            status, is_reusable = call.result()
         except BrokenProcessPool:
-            status, stays = self.worker.exit_status(), False
+            status, is_reusable = self.worker.exit_status(), False
         index = -1 if self.task is None else self.task.index
-        tail = self.said.read_text(encoding="utf-8", errors="replace")[-TAIL:] if self.said.exists() else ""
-        self.said.unlink(missing_ok=True)
-        if not stays:
+        tail = self.stderr.read_text(encoding="utf-8", errors="replace")[-TAIL:] if self.stderr.exists() else ""
+        self.stderr.unlink(missing_ok=True)
+        if not is_reusable:
             self.worker.kill()
         self.task = None
         return TaskResult(index, status, tail, time.monotonic() - self.start)
@@ -70,72 +70,72 @@ class Local(Executor[Call]):
 
     def __init__(self, main: Main, jobs: int, devices: Sequence[str] = ("cpu",)) -> None:
         self.main, self.jobs = main, jobs
-        self.places = [Place(Worker(_prepare), devices[i % len(devices)]) for i in range(jobs)]
-        self._of: dict[Call, Place] = {}
+        self.slots = [Slot(Worker(prepare_process), devices[i % len(devices)]) for i in range(jobs)]
+        self._running: dict[Call, Slot] = {}
         self._folder = Path()
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def session(self) -> Iterator[None]:
         """Open the environment of the processes, and a folder for their stderr."""
         with with_environment(threads_each(self.jobs)), tempfile.TemporaryDirectory(prefix="bench-sweep-") as folder:
             self._folder = Path(folder)
             yield
 
-    def has_place(self, running: int, until: float | None) -> bool:
+    def has_room(self, running: int, until: float | None) -> bool:
         """Whether one more task may be started, as `Executor`."""
         return running < self.jobs
 
     def start(self, task: Task) -> Call:
         """Start a task, as `Executor`. An idle process is preferred."""
-        free = [place for place in self.places if place.task is None]
-        place = next((each for each in free if each.worker.process is not None), free[0])
-        said = self._folder / f"{time.monotonic_ns()}"
-        with undisturbed():
-            call = place.worker.submit(_run_task, self.main, [*task.arguments, "--device", place.device], said)
-            place.task, place.start, place.said = task, time.monotonic(), said
-            self._of[call] = place
+        free = [slot for slot in self.slots if slot.task is None]
+        slot = next((each for each in free if each.worker.process is not None), free[0])
+        stderr = self._folder / f"{time.monotonic_ns()}"
+        with delayed_interrupts():
+            call = slot.worker.submit(run_task, self.main, [*task.arguments, "--device", slot.device], stderr)
+            slot.task, slot.start, slot.stderr = task, time.monotonic(), stderr
+            self._running[call] = slot
         return call
 
     def wait(self, running: dict[Call, Task], seconds: float) -> dict[Call, TaskResult]:
         """Wait for results, as `Executor`."""
         done = wait(list(running), min(seconds, LONGEST), FIRST_COMPLETED).done
-        return {call: self._of.pop(call).ended(call) for call in done}
+        return {call: self._running.pop(call).finish(call) for call in done}
 
     def stop(self, running: dict[Call, Task]) -> None:
         """Stop all tasks, as `Executor`: SIGINT to each task and its children, then SIGKILL."""
         for call in running:
-            self._of[call].worker.interrupt()
+            self._running[call].worker.interrupt()
         try:
             wait(list(running), GRACE)
         finally:
-            for place in self.places:
-                place.worker.kill()
-            self._of.clear()
+            for slot in self.slots:
+                slot.worker.kill()
+            self._running.clear()
 
 
-def _prepare() -> None:
+def prepare_process() -> None:
     """Start a new session, so that a process can be killed with its children; discard stdout."""
     os.setsid()
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _run_task(main: Main, arguments: Sequence[str], said: Path) -> tuple[int, bool]:
+def run_task(main: Main, arguments: Sequence[str], stderr: Path) -> tuple[int, bool]:
     """Run a command with its stderr in a file; return its exit status, and whether the process can be reused."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    file = os.open(stderr, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(file, sys.stderr.fileno())
     os.close(file)
-    _reset_peak_memory()
-    status = _exit_status(main, arguments)
+    reset_peak_memory()
+    status = exit_status_of(main, arguments)
     signal.signal(signal.SIGINT, before)
-    stays = _free_memory() and status == 0
+    is_reusable = free_memory() and status == 0
     sys.stdout.flush()
     sys.stderr.flush()
-    return status, stays
+    return status, is_reusable
 
 
-def _exit_status(main: Main, arguments: Sequence[str]) -> int:
-    """Return the exit status that the command would have."""
+def exit_status_of(main: Main, arguments: Sequence[str]) -> int:
+    """Return the exit status that the command would have in a separate process."""
     try:
         return main(arguments)
     except SystemExit as ending:
@@ -147,7 +147,7 @@ def _exit_status(main: Main, arguments: Sequence[str]) -> int:
         return 1
 
 
-def _free_memory() -> bool:
+def free_memory() -> bool:
     """Free the memory of a run, also on the device. False if that failed: CUDA errors may arrive late."""
     gc.collect()
     torch = sys.modules.get("torch")
@@ -162,7 +162,7 @@ def _free_memory() -> bool:
     return True
 
 
-def _reset_peak_memory() -> None:
+def reset_peak_memory() -> None:
     """Reset the peak memory of this process, which a record reports, for the next run (Linux)."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", encoding="ascii")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from bench import data, registry
 from bench.boards import flags
@@ -23,6 +23,7 @@ from bench.pipeline.material import kept_in
 from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.storage.records import Audit, Record
+from bench.storage.specs import AuditSpec
 from bench.sweeps.estimate import Estimate
 from bench.sweeps.recipe import Recipe, RecipeCell
 
@@ -85,108 +86,89 @@ def plan(
         boards: folder of published records, which count as finished like those below `out`.
         on_gpu: whether the runs will use a GPU; selects the published seconds for the estimate.
     """
-    planned = _Plan(settle, out, scratch, boards, on_gpu)
+    planner = Planner(settle, out, scratch, boards, on_gpu)
     chosen = (written for written in recipe.cells if not datasets or (written.get("dataset") or DATASET) in datasets)
-    return [cell for written in chosen for cell in planned.cells(written, common)]
+    return [cell for written in chosen for cell in planner.cells(written, common)]
 
 
-class _Plan:
-    """Looks up, checks and loads the common parts of cells once; their seeds change only hashes."""
+class Planner:
+    """Looks up, checks and loads the common parts of cells once; the seed of a cell changes only hashes."""
 
     def __init__(self, settle: Settle, out: Path, scratch: Path | None, boards: Path | None, on_gpu: bool) -> None:
-        self.settle, self.lookup, self.boards = settle, Components(caches=True, scratch=scratch), boards
-        self.estimate, self.made = Estimate(out, self.lookup.spec, boards, on_gpu), cache(_names)
-        self.published = cache(_published)
-        self.absent, self.is_there = cache(_absent), cache(partial(_is_there, scratch=scratch))
+        self.settle, self.components, self.boards = settle, Components(caches=True, scratch=scratch), boards
+        self.estimate = Estimate(out, self.components.spec, boards, on_gpu)
+        self.names_in, self.published, self.absent_part = cache(names_in), cache(published_files), cache(absent_part)
+        self.is_readable = cache(partial(is_readable, scratch=scratch))
 
     def cells(self, written: RecipeCell, common: Sequence[str]) -> list[Cell]:
         """Return a cell for each seed of a recipe's cell."""
-        name, arguments = written.name, (*written.arguments, *common)
-
-        def cell(seed: int, state: State, reason: str = "", **found: Any) -> Cell:
-            unfit = UNFIT if written.command == "run" and written.get("attack") else ()
-            typed = (*arguments, *unfit, "--seeds", str(seed))
-            note, command = written.note, written.command
-            return Cell(f"{name} seed={seed}", typed, seed, state, reason, note=note, command=command, **found)
-
-        missing = self.absent(written.get("method"), written.get("attack"), written.get("dataset"))
-        if missing:
-            return [cell(seed, "planned", missing) for seed in written.seeds]
+        arguments = (*written.arguments, *common)
+        unfit = UNFIT if written.command == "run" and written.get("attack") else ()
+        cells = [
+            Cell(
+                name=f"{written.name} seed={seed}",
+                arguments=(*arguments, *unfit, "--seeds", str(seed)),
+                seed=seed,
+                state="ready",
+                note=written.note,
+                command=written.command,
+            )
+            for seed in written.seeds
+        ]
+        absent = self.absent_part(written.get("method"), written.get("attack"), written.get("dataset"))
+        if absent:
+            return [replace(cell, state="planned", reason=absent) for cell in cells]
         try:
             settings, game = self.settle([*written.command.split(), *arguments])
             try:
-                job = load_job(settings, self.lookup)
+                job = load_job(settings, self.components)
             except BenchError as error:
-                if self.is_there(_Where.of(settings)):
+                source = (settings.dataset, settings.data_root, settings.download, settings.skip_broken)
+                if self.is_readable(*source, settings.reading, settings.out):
                     raise
-                return [cell(seed, "planned", str(error)) for seed in written.seeds]
+                return [replace(cell, state="planned", reason=str(error)) for cell in cells]
             if game is not None:
                 check(job, game)
         except BenchError as error:
-            return [cell(seed, "refused", str(error)) for seed in written.seeds]
-        return [self._cell(partial(cell, seed), job, game, seed) for seed in written.seeds]
+            return [replace(cell, state="refused", reason=str(error)) for cell in cells]
+        return [self.located(cell, job, game) for cell in cells]
 
-    def _cell(self, cell: Callable[..., Cell], job: Job, game: CanaryGame | None, seed: int) -> Cell:
+    def located(self, cell: Cell, job: Job, game: CanaryGame | None) -> Cell:
+        """Return the cell with its record, its state, its shared steps, and its estimated seconds."""
         try:
-            there = _run(job, seed, self.estimate) if game is None else _audit(job, game, seed, self.estimate)
+            spec = run_spec(job, cell.seed) if game is None else canary_audit.audit_spec(job, game, cell.seed)
         except BenchError as error:
-            return cell("refused", str(error))
-        path = there.folder / there.name
+            return replace(cell, state="refused", reason=str(error))
+        folder = job.store.root / ("records" if game is None else "audits")
+        path = folder / spec.hash
+        read_finished = run.published if game is None else canary_audit.published
         if not job.settings.fresh:
-            if there.name in self.made(there.folder) and there.done(path):
-                return cell("cached", record=path)
-            if self.boards is not None:
-                file = self.published(self.boards).get(there.name)
-                if file is not None:
-                    return cell("published", record=file)
-        return cell("ready", record=path, after=there.shared, seconds=there.seconds())
+            if spec.hash in self.names_in(folder) and read_finished(path) is not None:
+                return replace(cell, state="cached", record=path)
+            file = None if self.boards is None else self.published(self.boards).get(spec.hash)
+            if file is not None:
+                return replace(cell, state="published", record=file)
+        if isinstance(spec, AuditSpec):
+            shared = tuple((name, teacher.hash) for name, teacher in canary_audit.teachers_of(spec).items())
+            return replace(cell, record=path, after=shared, seconds=self.estimate.audit_seconds(job.store, spec))
+        seconds = self.estimate.seconds(job.store, spec, job.goal, job.needs_teacher, job.needs_evaluator)
+        teacher = (("teacher", spec.release.teacher.hash),) if job.needs_teacher else ()
+        evaluator = (("evaluator", spec.evaluator.hash),) if job.needs_evaluator else ()
+        return replace(cell, record=path, after=teacher + evaluator, seconds=seconds)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """The path of a cell's record, whether an existing record counts, its shared steps, and its estimated seconds."""
-
-    folder: Path
-    name: str
-    done: Callable[[Path], bool]
-    shared: tuple[tuple[str, str], ...]
-    seconds: Callable[[], float | None]
-
-
-def _run(job: Job, seed: int, estimate: Estimate) -> _Place:
-    spec = run_spec(job, seed)
-    steps = (("teacher", spec.release.teacher, job.needs_teacher), ("evaluator", spec.evaluator, job.needs_evaluator))
-    shared = tuple((name, step.hash) for name, step, needed in steps if needed)
-    seconds = partial(estimate.seconds, job.store, spec, job.goal, job.needs_teacher, job.needs_evaluator)
-    return _Place(job.store.root / "records", spec.hash, _is_done, shared, seconds)
-
-
-def _audit(job: Job, game: CanaryGame, seed: int, estimate: Estimate) -> _Place:
-    spec = canary_audit.audit_spec(job, game, seed)
-    shared = tuple((name, teacher.hash) for name, teacher in canary_audit.teachers_of(spec).items())
-    seconds = partial(estimate.audit_seconds, job.store, spec)
-    return _Place(job.store.root / "audits", spec.hash, _is_audited, shared, seconds)
-
-
-def _is_done(path: Path) -> bool:
-    return run.published(path) is not None
-
-
-def _is_audited(path: Path) -> bool:
-    return canary_audit.published(path) is not None
-
-
-def _published(boards: Path) -> dict[str, Path]:
+def published_files(boards: Path) -> dict[str, Path]:
     """Return the files by hash of published audits, and of runs that did not fail and have no float32 noise."""
     kinds: tuple[type[Record] | type[Audit], ...] = (Record, Audit)
-    return {kept.hash: path for kind in kinds for path, kept in readable(kind, boards) if _is_good(kept)}
+    return {
+        record.hash: path
+        for kind in kinds
+        for path, record in readable(kind, boards)
+        if isinstance(record, Audit) or (record.status != "failed" and "float32-noise" not in flags(record))
+    }
 
 
-def _is_good(kept: Record | Audit) -> bool:
-    return isinstance(kept, Audit) or (kept.status != "failed" and "float32-noise" not in flags(kept))
-
-
-def _names(folder: Path) -> set[str]:
+def names_in(folder: Path) -> set[str]:
     """List a folder; cached, as a plan checks thousands of names."""
     try:
         return set(os.listdir(folder))
@@ -194,8 +176,8 @@ def _names(folder: Path) -> set[str]:
         return set()
 
 
-def _absent(method: str, attack: str, dataset: str) -> str:
-    """Return a sentence about the missing plug-in or data set of a cell; or ""."""
+def absent_part(method: str, attack: str, dataset: str) -> str:
+    """Return a sentence about a plug-in or data set of a cell that does not exist; "" if all exist."""
     for kind, name in (("method", method), ("attack", attack)):
         if name and name != "none" and name not in (known := registry.entries(kind)):
             return f"no {kind} called '{name}' yet{did_you_mean(name, known)}"
@@ -206,27 +188,18 @@ def _absent(method: str, attack: str, dataset: str) -> str:
     return ""
 
 
-class _Where(NamedTuple):
-    """The settings that say where a data set is read from."""
-
-    dataset: str
-    data_root: Path | None
-    download: bool
-    skip_broken: bool
-    reading: Reading
-    out: Path
-
-    @classmethod
-    def of(cls, settings: Settings) -> _Where:
-        """Select these fields from the settings."""
-        return cls(*(getattr(settings, name) for name in cls._fields))
-
-
-def _is_there(where: _Where, scratch: Path | None) -> bool:
+def is_readable(
+    dataset: str,
+    data_root: Path | None,
+    download: bool,
+    skip_broken: bool,
+    reading: Reading,
+    out: Path,
+    scratch: Path | None,
+) -> bool:
     """Whether the data set can be read on this machine."""
     try:
-        keep = kept_in(where.out, scratch)
-        data.load(where.dataset, where.data_root, where.download, where.skip_broken, keep, where.reading)
+        data.load(dataset, data_root, download, skip_broken, kept_in(out, scratch), reading)
     except BenchError:
         return False
     return True

@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from types import FrameType
 
 from bench.pipeline.devices import cores
 from bench.sweeps.executors import THREADS, environment
@@ -17,10 +17,9 @@ INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def threads_each(jobs: int) -> int:
-    """Return the threads per process for `jobs` processes: an even share of the cores, or fewer if OMP_NUM_THREADS
-    is."""
-    share, wished = max(1, cores() // jobs), os.environ.get(THREADS[0], "")
-    return min(share, int(wished)) if wished.isdecimal() and int(wished) else share
+    """Return the threads per process for `jobs` processes: an even share of the cores, at most OMP_NUM_THREADS."""
+    share, limit = max(1, cores() // jobs), os.environ.get(THREADS[0], "")
+    return min(share, int(limit)) if limit.isdecimal() and int(limit) else share
 
 
 @contextmanager
@@ -52,19 +51,19 @@ def as_interrupts() -> Iterator[None]:
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def delayed_interrupts() -> Iterator[None]:
     """Delay interrupts until the block ends: an interrupt while a process starts would lose track of the process."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    held: list[tuple[int, Any]] = []
+    delayed: list[tuple[int, FrameType | None]] = []
     before = {kind: handler for kind in INTERRUPTS if callable(handler := signal.getsignal(kind))}
     for kind in before:
-        signal.signal(kind, lambda *given: held.append(given))
+        signal.signal(kind, lambda number, frame: delayed.append((number, frame)))
     try:
         yield
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-        for number, frame in held[:1]:
+        for number, frame in delayed[:1]:
             before[signal.Signals(number)](number, frame)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError, RunFailed
-from bench.sweeps.executors import BEAT, Executor, Main, Task, TaskResult, environment, run_on_cluster
+from bench.sweeps.executors import POLL_SECONDS, Executor, Main, Task, TaskResult, environment, run_on_cluster
 
 EXACT = 1e-9
 """Tolerance for rounding when dividing resources."""
@@ -38,11 +38,11 @@ class Ray(Executor[Any]):
         self._task: Any = None
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def session(self) -> Iterator[None]:
         """Connect to a cluster. Raises BenchError without ray, or without a cluster at the address."""
         self._ray = ray = _ray()
-        begun = not ray.is_initialized()
-        if begun:
+        starts = not ray.is_initialized()
+        if starts:
             self._connect()
         self._task = ray.remote(
             num_cpus=self.cpus,
@@ -55,7 +55,7 @@ class Ray(Executor[Any]):
         try:
             yield
         finally:
-            if begun and not self._lost:
+            if starts and not self._lost:
                 ray.shutdown()
 
     @property
@@ -64,17 +64,17 @@ class Ray(Executor[Any]):
 
     def _connect(self) -> None:
         os.environ.setdefault("RAY_worker_niceness", "0")  # the default of 15 stalls runs on a busy machine
-        own: dict[str, Any] = {"num_cpus": self.jobs * self.cpus} if self.jobs else {}
-        given: dict[str, Any] = {"address": self.address} if self.address else own
+        address = self.address or None
+        cpus = self.jobs * self.cpus if self.jobs and address is None else None
         try:
-            self._ray.init(**given, logging_level="ERROR", log_to_driver=False)
+            self._ray.init(address=address, num_cpus=cpus, logging_level="ERROR", log_to_driver=False)
         except (ConnectionError, RuntimeError, ValueError) as error:
             line = str(error).splitlines()[0]
             raise BenchError(
-                f"--address {self.address}: no Ray cluster there ({line}); start one or leave it"
+                f"--address {self.address}: no Ray cluster there ({line}); start one or leave --address out"
             ) from None
 
-    def has_place(self, running: int, until: float | None) -> bool:
+    def has_room(self, running: int, until: float | None) -> bool:
         """Whether one more task may be submitted, as `Executor`. Without a time limit all tasks are submitted at once.
 
         With a limit, tasks are submitted only if the cluster has room: a waiting task could otherwise start when no
@@ -84,7 +84,7 @@ class Ray(Executor[Any]):
             return True
         requested = {"CPU": self.cpus, "GPU": self.gpus}
         nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        return running < sum(places(requested, node) for node in nodes)
+        return running < sum(tasks_per_node(requested, node) for node in nodes)
 
     def start(self, task: Task) -> Any:
         """Start a task, as `Executor`."""
@@ -92,8 +92,8 @@ class Ray(Executor[Any]):
 
     def wait(self, running: dict[Any, Task], seconds: float) -> dict[Any, TaskResult]:
         """Wait for results, as `Executor`. Raises RunFailed if the cluster's head is lost."""
-        ended, _ = self._ray.wait(list(running), num_returns=1, timeout=min(BEAT, seconds))
-        if not ended and not _answers(self._head):
+        ended, _ = self._ray.wait(list(running), num_returns=1, timeout=min(POLL_SECONDS, seconds))
+        if not ended and not is_listening(self._head):
             self._lost = True
             raise RunFailed(
                 f"the head of the Ray cluster at {self._head} is lost; ended cells are kept: start it again, and "
@@ -116,10 +116,10 @@ class Ray(Executor[Any]):
             return TaskResult(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
 
 
-def places(requested: Mapping[str, float], node: Mapping[str, float]) -> float:
+def tasks_per_node(requested: Mapping[str, float], node: Mapping[str, float]) -> float:
     """Return how many tasks fit on a cluster's node at once, from the request of each and the node's resources.
 
-    >>> places({"CPU": 2, "GPU": 0.5}, {"CPU": 16, "GPU": 2}), places({"CPU": 1, "GPU": 1}, {"CPU": 16})
+    >>> tasks_per_node({"CPU": 2, "GPU": 0.5}, {"CPU": 16, "GPU": 2}), tasks_per_node({"CPU": 1, "GPU": 1}, {"CPU": 16})
     (4, 0)
     """
     return min(
@@ -127,19 +127,18 @@ def places(requested: Mapping[str, float], node: Mapping[str, float]) -> float:
     )
 
 
-def _fit(has: float, each: float, of_one: bool) -> int:
-    """Return how often `each` fits into `has`; a share `of_one` GPU must come from a single GPU."""
+def _fit(available: float, each: float, of_one: bool) -> int:
+    """Return how often `each` fits into what is available; a share `of_one` GPU must come from a single GPU."""
     if of_one and each < 1:
-        return int(has) * math.floor(1 / each + EXACT)
-    return math.floor(has / each + EXACT)
+        return int(available) * math.floor(1 / each + EXACT)
+    return math.floor(available / each + EXACT)
 
 
-def _answers(head: str) -> bool:
-    """Whether a server listens there; checked first, as Ray ends the process a minute later without a useful
-    message."""
+def is_listening(head: str) -> bool:
+    """Whether a server listens at an address: Ray itself would end the process a minute later without a message."""
     host, _, port = head.rpartition(":")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), timeout=BEAT):
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=POLL_SECONDS):
             return True
     except OSError:
         return False

@@ -1,7 +1,7 @@
 """Recipes: TOML files that name many runs, such as all cells of a paper's table.
 
     title = "DPSD, Table I: accuracy at epsilon 1 and 10"
-    paper = "dpsd"            # as in reported.csv; "" for a recipe of no paper's table
+    paper = "dpsd"            # as in reported.csv; "" if the recipe is not a table of a paper
     table = "Table I"
 
     [defaults]                # options that every run has unless a grid says otherwise
@@ -44,8 +44,8 @@ from bench.errors import BenchError
 from bench.seeds import LARGEST_SEED
 
 KEYS = {"title", "paper", "table", "defaults", "dataset", "grid"}
-TOLD = {name: f"give --{name} to `bench sweep`" for name in ("out", "devices", "tier", "data-root", "help", "debug")}
-FORBIDDEN = TOLD | {
+SWEEP_OPTIONS = ("out", "devices", "tier", "data-root", "help", "debug")
+FORBIDDEN = {name: f"give --{name} to `bench sweep`" for name in SWEEP_OPTIONS} | {
     "fresh": "give `bench sweep` another --out",
     "device": "give --devices to `bench sweep`",
     "download": "fetch the data by `bench run --download` before",
@@ -119,7 +119,7 @@ def read(path: Path) -> Recipe:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise BenchError(f"recipe {path}: {error.strerror}; recipes lie in recipes/") from None
+        raise BenchError(f"recipe {path}: {error.strerror}; recipes are in recipes/") from None
     except UnicodeDecodeError:
         raise BenchError(f"recipe {path}: not a text file; expected TOML") from None
     try:
@@ -137,11 +137,11 @@ def read(path: Path) -> Recipe:
     cells = [cell for grid in grids for cell in _cells(path, defaults, own, grid)]
     unused = sorted(set(own) - {cell.get("dataset") for cell in cells})
     if unused:
-        raise BenchError(f"recipe {path}: [dataset.{unused[0]}] is of no cell; name the data set in a [[grid]] too")
+        raise BenchError(f"recipe {path}: [dataset.{unused[0]}]: no cell has this data set; name it in a [[grid]] too")
     seen: set[tuple[Any, ...]] = set()
     for cell in cells:
         if cell.key in seen:
-            raise BenchError(f"recipe {path}: the cell {cell.name} is there twice; remove one")
+            raise BenchError(f"recipe {path}: the cell {cell.name} appears twice; remove one")
         seen.add(cell.key)
     title = str(content.get("title", path.stem))
     return Recipe(path, title, str(content.get("paper", "")), str(content.get("table", "")), tuple(cells))
@@ -150,7 +150,7 @@ def read(path: Path) -> Recipe:
 def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid: Any) -> Iterator[RecipeCell]:
     """Yield every combination of a grid's lists, completed by its data set's options and the defaults."""
     if not isinstance(grid, dict):
-        raise BenchError(f"recipe {path}: a [[grid]] is no table")
+        raise BenchError(f"recipe {path}: expected a table as [[grid]]")
     flat = {key: value for key, value in {**defaults, **grid}.items() if key != "note"}
     for key, value in [*flat.items(), *(item for each in own.values() for item in each.items())]:
         if isinstance(value, dict):
@@ -158,7 +158,7 @@ def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid
         if value == []:
             raise BenchError(f"recipe {path}: {key} is an empty list; expected a value or some")
         if key in FORBIDDEN:
-            raise BenchError(f"recipe {path}: '{key}' is not for a recipe; {FORBIDDEN[key]}")
+            raise BenchError(f"recipe {path}: a recipe cannot have the key '{key}'; {FORBIDDEN[key]}")
     seeds, command = flat.pop("seeds", [0]), flat.pop("command", "run")
     if command not in list(COMMANDS):
         raise BenchError(f"recipe {path}: command is {command!r}; expected {' or '.join(map(repr, COMMANDS))}")
@@ -171,8 +171,9 @@ def _cells(path: Path, defaults: Mapping[str, Any], own: Mapping[str, Any], grid
     lists = [value if isinstance(value, list) else [value] for value in flat.values()]
     for combination in product(*lists):
         chosen = dict(zip(flat, combination, strict=True))
-        besides = {key: value for key, value in own.get(str(chosen.get("dataset")), {}).items() if key not in grid}
-        options = tuple((key, _typed(path, key, value)) for key, value in {**chosen, **besides}.items())
+        of_dataset = own.get(str(chosen.get("dataset")), {})
+        added = {key: value for key, value in of_dataset.items() if key not in grid}
+        options = tuple((key, _typed(path, key, value)) for key, value in {**chosen, **added}.items())
         yield RecipeCell(options, tuple(seeds), str(grid.get("note", "")), command)
 
 

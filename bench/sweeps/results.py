@@ -7,7 +7,6 @@ import io
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from bench.privacy.budget import INFINITE
 from bench.storage.atomic_write import write_atomically
@@ -27,43 +26,36 @@ class CellResult:
 
 
 def cell_results(outcomes: Iterable[Outcome]) -> list[CellResult]:
-    """Return a line for each outcome; without a readable record, the attack's column gives the reason."""
-    return [_result(outcome) for outcome in outcomes]
+    """Return the result of each outcome, in the same order."""
+    return [cell_result(outcome) for outcome in outcomes]
 
 
-def _result(outcome: Outcome) -> CellResult:
+def cell_result(outcome: Outcome) -> CellResult:
+    """Return the result of an outcome; without a readable record, the attack's column gives the reason."""
     path = Path(outcome.record)
     try:
         record = Record.read(path / RECORD if path.is_dir() else path)
     except (OSError, ValueError):  # an audit, whose reason has its bounds, or a cell that was not run
         return CellResult(outcome.name, outcome.state, attack=outcome.reason)
-    accuracy = record.metrics.get("accuracy")
+    accuracy, accounted, epsilon = record.metrics.get("accuracy"), record.privacy.get("accounted"), ""
+    if accounted is not None:
+        number = accounted["epsilon"]
+        epsilon = f"{'infinite' if number == INFINITE else f'{number:.4g}'} per {accounted['unit']}"
     return CellResult(
-        outcome.name,
-        outcome.state,
-        "" if accuracy is None else f"{accuracy:.4f}",
-        _epsilon(record.privacy.get("accounted")),
-        _attack(record),
+        outcome.name, outcome.state, "" if accuracy is None else f"{accuracy:.4f}", epsilon, attack_success(record)
     )
 
 
-def _epsilon(accounted: dict[str, Any] | None) -> str:
-    if accounted is None:
-        return ""
-    epsilon = accounted["epsilon"]
-    return f"{'infinite' if epsilon == INFINITE else f'{epsilon:.4g}'} per {accounted['unit']}"
-
-
-def _attack(record: Record) -> str:
-    """Format the attack's success on the student and, in brackets, on the teacher or its baseline; "" without an
-    attack."""
+def attack_success(record: Record) -> str:
+    """Format the attack's success on the student and, in brackets, on the teacher or its baseline; "" without one."""
     if record.spec["attack"] is None:
         return ""
     name, metrics = record.spec["attack"]["attack"], record.metrics
     for key, label, form in (("attack_accuracy", "accuracy", ".1%"), ("auc", "AUC", ".3f")):
         if (student := metrics.get(key)) is not None:
-            control = next((v for p in ("teacher", "memorising") if (v := metrics.get(f"{p}_{key}")) is not None), None)
-            compared = "" if control is None else f" (teacher {control:{form}})"
+            baselines = (metrics.get(f"{target}_{key}") for target in ("teacher", "memorising"))
+            baseline = next((value for value in baselines if value is not None), None)
+            compared = "" if baseline is None else f" (teacher {baseline:{form}})"
             return f"{name} {label} {student:{form}}{compared}"
     return f"{name} {record.status}"
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import AUDIT, RECORD, Audit, Record
-from bench.storage.specs import canonical
+from bench.storage.specs import Plain, canonical
 from bench.sweeps.executors import Executor, Task, TaskResult
 from bench.sweeps.plan import Cell
 from bench.sweeps.recipe import COMMANDS
@@ -22,7 +22,12 @@ Say = Callable[[str], None]
 
 @dataclass
 class Outcome:
-    """The outcome of one cell: ok, inconclusive, skipped, failed, or its state before; seconds in this sweep."""
+    """The outcome of one cell.
+
+    Attributes:
+        state: ok, inconclusive, skipped or failed; before it has run, its state in the plan.
+        seconds: in this sweep.
+    """
 
     name: str
     state: str
@@ -57,8 +62,8 @@ class Summary:
     @classmethod
     def read(cls, path: Path) -> Summary:
         """Read a summary written by `write`."""
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return cls(content["recipe"], [Outcome(**o) for o in content["outcomes"]], content["seconds"])
+        plain: Plain = json.loads(path.read_text(encoding="utf-8"))
+        return cls(plain["recipe"], [Outcome(**outcome) for outcome in plain["outcomes"]], plain["seconds"])
 
 
 def run_sweep(
@@ -77,29 +82,30 @@ def run_sweep(
     start = time.monotonic()
     ready = [i for i, cell in enumerate(cells) if cell.state == "ready"]
     shared = shared_steps(cells)
-    count, begun = 0, math.inf
+    count, first_start = 0, math.inf
     for done in executor.run(tasks(cells, shared), until):
         now = time.monotonic()
         if done.index >= len(cells):
             if done.status:
                 step = shared[done.index - len(cells)]
                 name = f"{step.name} of {cells[step.cells[0]].name}"
-                say(f"preparing {name}: {_reason(done)}; its runs will say what is wrong")
+                say(f"preparing {name}: {last_line(done)}; the results of its runs show the cause")
             continue
         outcome = outcomes[done.index]
-        _finish(outcome, cells[done.index], done)
+        set_outcome(outcome, cells[done.index], done)
         summary.seconds = round(now - start, 1)
         summary.write(path)
-        count, begun = count + 1, min(begun, now - done.seconds)
-        left = (now - begun) / count * (len(ready) - count)
-        say(f"[{count}/{len(ready)}] {_line(outcome)}" + (f"; about {duration(left)} left" if left else ""))
+        count, first_start = count + 1, min(first_start, now - done.seconds)
+        left = (now - first_start) / count * (len(ready) - count)
+        line = f"{outcome.state}: {outcome.name} ({outcome.seconds:.0f} s) {outcome.reason}".rstrip()
+        say(f"[{count}/{len(ready)}] {line}" + (f"; about {duration(left)} left" if left else ""))
     if count < len(ready):
-        say(f"{len(ready) - count} of {len(ready)} not done in that time: the same command goes on there")
+        say(f"{len(ready) - count} of {len(ready)} not done in that time: run the same command to continue")
         longest = max(
             cell.seconds or 0 for cell, outcome in zip(cells, outcomes, strict=True) if outcome.state == "ready"
         )
         if until is not None and longest > until - start:
-            say(f"the longest of them may take {duration(longest)}, for which --within must be longer")
+            say(f"the longest of them may take {duration(longest)}: give a longer --within")
     return summary
 
 
@@ -137,31 +143,31 @@ def tasks(cells: Sequence[Cell], shared: Sequence[SharedStep]) -> list[Task]:
     Tasks of shared steps are numbered after the last cell. They do not depend on each other: teacher and evaluator are
     trained in parallel, and so are the teachers with and without canaries.
     """
-    made = {step.hash: index for index, step in enumerate(shared, start=len(cells))}
-    first = []
+    index_of = {step.hash: index for index, step in enumerate(shared, start=len(cells))}
+    preparations = []
     for step in shared:
         cell = cells[step.cells[0]]
         typed = (*_typed(cell, COMMANDS[cell.command]), "--only", step.name)
         # Started only if a run that needs it would fit after it
         shortest = min(cells[i].seconds or 0.0 for i in step.cells)
-        first.append(Task(made[step.hash], typed, seconds=shortest))
+        preparations.append(Task(index_of[step.hash], typed, seconds=shortest))
     runs = []
     for i, cell in enumerate(cells):
         if cell.state == "ready":
-            waits = frozenset(made[step] for _, step in cell.after if step in made)
+            waits = frozenset(index_of[step] for _, step in cell.after if step in index_of)
             runs.append(Task(i, tuple(_typed(cell, cell.command)), waits, cell.seconds or 0.0))
-    return first + runs
+    return preparations + runs
 
 
 def _typed(cell: Cell, command: str) -> list[str]:
     return [*command.split(), *cell.arguments]
 
 
-def _finish(outcome: Outcome, cell: Cell, done: TaskResult) -> None:
+def set_outcome(outcome: Outcome, cell: Cell, done: TaskResult) -> None:
     """Set the outcome from the exit status of a run or an audit and its record."""
     outcome.seconds = round(done.seconds, 1)
     if done.status != 0 or cell.record is None:
-        outcome.state, outcome.reason = "failed", _reason(done)
+        outcome.state, outcome.reason = "failed", last_line(done)
     elif not (cell.record / (RECORD if cell.command == "run" else AUDIT)).is_file():
         outcome.state, outcome.reason = "failed", f"ended without a record in {cell.record}"
     elif cell.command == "run":
@@ -175,10 +181,10 @@ def audit_state(audit: Audit) -> tuple[str, str]:
     """Return an audit's state, and its numbers in a line. An audit without power that refuted nothing is
     inconclusive."""
     student, teacher = (audit.lines[name]["epsilon_lower"] for name in ("student", "teacher"))
-    said = f"{audit.verdict}: student >= {student:.2f}, teacher >= {teacher:.2f}, ceiling {audit.ceiling:.2f}"
+    line = f"{audit.verdict}: student >= {student:.2f}, teacher >= {teacher:.2f}, ceiling {audit.ceiling:.2f}"
     if audit.powerful or audit.verdict == "refuted":
-        return "ok", said
-    return "inconclusive", f"{said}; {powerless(audit)}"
+        return "ok", line
+    return "inconclusive", f"{line}; {powerless(audit)}"
 
 
 def powerless(audit: Audit) -> str:
@@ -188,14 +194,10 @@ def powerless(audit: Audit) -> str:
     return "no power: the undefended teacher shows nothing either"
 
 
-def _line(outcome: Outcome) -> str:
-    return f"{outcome.state}: {outcome.name} ({outcome.seconds:.0f} s) {outcome.reason}".rstrip()
-
-
-def _reason(done: TaskResult) -> str:
+def last_line(done: TaskResult) -> str:
     """Return the last line that `bench` printed, or the signal that killed it."""
     lines = [line for line in done.tail.splitlines() if line.strip()]
-    said = next((line for line in reversed(lines) if line.startswith("bench:")), lines[-1] if lines else "")
+    last = next((line for line in reversed(lines) if line.startswith("bench:")), lines[-1] if lines else "")
     if done.status < 0:
-        return f"killed by signal {-done.status}" + (f": {said}" if said else "")
-    return said or f"exit status {done.status}"
+        return f"killed by signal {-done.status}" + (f": {last}" if last else "")
+    return last or f"exit status {done.status}"

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import BenchError
-from bench.sweeps.executors import BEAT, TAIL, Executor, Main, Task, TaskResult, environment, run_on_cluster
+from bench.sweeps.executors import POLL_SECONDS, TAIL, Executor, Main, Task, TaskResult, environment, run_on_cluster
 
 UNFINISHED = {"PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUEUED", "RESIZING", "STOPPED"}
 """States in squeue in which a job has no result yet."""
-LATE = 30.0
+RESULT_DELAY = 30.0
 """Seconds within which the result of an ended job must appear in the shared folder."""
 
 
@@ -51,7 +51,7 @@ class Slurm(Executor[Any]):
         self._executor: Any = None
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def session(self) -> Iterator[None]:
         """Open submitit's executor. Raises BenchError if submitit or Slurm's commands are missing."""
         try:
             import submitit
@@ -59,9 +59,9 @@ class Slurm(Executor[Any]):
             raise BenchError("--backend slurm needs submitit: pip install 'dp-distill-bench[slurm]'") from None
         missing = [name for name in ("sbatch", "srun", "squeue", "scancel") if shutil.which(name) is None]
         if missing:
-            raise BenchError(f"--backend slurm: no command {missing[0]} here; use a login node of the cluster")
+            raise BenchError(f"--backend slurm: no command {missing[0]} here; run it on a login node of the cluster")
         exports = [f"export {name}={shlex.quote(value)}" for name, value in environment(self.cpus).items()]
-        requested: dict[str, Any] = {"gpus_per_node": self.gpus} if self.gpus else {}
+        gpus = {"gpus_per_node": self.gpus} if self.gpus else {}
         self._executor = submitit.SlurmExecutor(self.folder)
         self._executor.update_parameters(
             job_name="bench",
@@ -70,13 +70,15 @@ class Slurm(Executor[Any]):
             # Without it a step does not inherit cpus-per-task from its job in newer releases of Slurm
             srun_args=[f"--cpus-per-task={self.cpus}"],
             additional_parameters=self.options,
-            **requested,
+            **gpus,
         )
         yield
 
-    def has_place(self, running: int, until: float | None) -> bool:
-        """Whether one more job may be submitted. With a time limit at most one job waits: its time could run out in the
-        queue."""
+    def has_room(self, running: int, until: float | None) -> bool:
+        """Whether one more job may be submitted, as `Executor`.
+
+        With a time limit at most one job waits: its time could run out in the queue.
+        """
         if self.jobs and running >= self.jobs:
             return False
         return until is None or not running or "PENDING" not in (self._states() or {}).values()
@@ -94,7 +96,7 @@ class Slurm(Executor[Any]):
 
     def wait(self, running: dict[Any, Task], seconds: float) -> dict[Any, TaskResult]:
         """Wait for results, as `Executor`. A job without a result that Slurm no longer runs has failed."""
-        until = time.monotonic() + min(BEAT, seconds)
+        until = time.monotonic() + min(POLL_SECONDS, seconds)
         while True:
             ended = {job: self._result(job, task) for job, task in running.items() if job.paths.result_pickle.exists()}
             if ended or time.monotonic() >= until:
@@ -125,7 +127,7 @@ class Slurm(Executor[Any]):
         """Whether an ended job's result is overdue; shared folders show a new file with a delay."""
         if state not in ("COMPLETED", "gone"):
             return True
-        return time.monotonic() - self._ended.setdefault(number, time.monotonic()) > LATE
+        return time.monotonic() - self._ended.setdefault(number, time.monotonic()) > RESULT_DELAY
 
     @staticmethod
     def _result(job: Any, task: Task) -> TaskResult:

@@ -143,7 +143,7 @@ def _prdc(ours: Tensor, theirs: Tensor) -> Pair | Absent:
     try:
         from prdc import compute_prdc
     except ImportError:
-        return Absent("PRDC beside prdc: not installed; pip install 'dp-distill-bench[peers]'")
+        return Absent("PRDC and prdc: not installed; pip install 'dp-distill-bench[peers]'")
     fake, real = ours.numpy().astype(np.float64), theirs.numpy().astype(np.float64)
 
     def by_prdc() -> dict[str, float]:

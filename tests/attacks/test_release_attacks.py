@@ -273,7 +273,7 @@ def test_attack_finds_only_the_memorising_generator() -> None:
         torch.manual_seed(0)
         decoder = memorising_generator.Decoder((1, SIDE, SIDE))
         if steps:
-            memorising_generator._train(decoder, members, steps, 0, lambda n: None)
+            memorising_generator.train(decoder, members, steps, 0, lambda n: None)
         sampler = Sampler(decoder.eval().requires_grad_(False), gaussian_latents(decoder.latent))
         for attack in (replace(BLACK, samples=5000), Domias(density="knn", samples=5000), WHITE):
             seen = ReleasedImages(attack.access, None, sampler)

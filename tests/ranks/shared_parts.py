@@ -37,8 +37,8 @@ def normalised() -> Classifier:
     return Classifier(body, 0.5, 0.5)
 
 
-def careless() -> Classifier:
-    """The same with dropout."""
+def with_dropout() -> Classifier:
+    """Return the network of `normalised` with dropout."""
     made = normalised()
     made.body.insert(5, nn.Dropout(0.5))  # type: ignore[operator]
     return made
@@ -46,26 +46,26 @@ def careless() -> Classifier:
 
 @dataclass(frozen=True)
 class Mixing(Recipe):
-    """Asks twice a step, for what no single share of the batch would give: mixed pairs, and the whole batch's mean."""
+    """Queries the network twice a step and uses the whole batch: mixed pairs, and the mean prediction."""
 
     def loss(
-        self, ask: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
+        self, forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
     ) -> Tensor:
         partner = torch.randperm(len(images), generator=generator)
-        mixed = ask(0.6 * images + 0.4 * images[partner])
-        plain = ask(images)
+        mixed = forward(0.6 * images + 0.4 * images[partner])
+        plain = forward(images)
         mean = plain.softmax(1).mean(0)
         return F.cross_entropy(mixed, labels) + F.cross_entropy(plain, labels[partner]) + (mean * mean.log()).sum()
 
 
 @dataclass(frozen=True)
 class Adversarial(Recipe):
-    """Wants gradients of the images."""
+    """Needs gradients of the images."""
 
     def loss(
-        self, ask: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
+        self, forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
     ) -> Tensor:
-        return F.cross_entropy(ask(images.requires_grad_()), labels)
+        return F.cross_entropy(forward(images.requires_grad_()), labels)
 
 
 def failing(rank: Rank, given: str) -> None:

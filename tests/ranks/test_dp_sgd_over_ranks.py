@@ -52,28 +52,28 @@ def trained(settings: DpSgdSettings, ranks: Ranks | None, **changes: Any) -> Ten
 @pytest.mark.parametrize(
     "changes",
     [{}, {"clipping": "layer"}, {"views": 2, "gradients": "func"}, {"batch": N}, {"batch": 1}],
-    ids=["flat", "layer", "views", "all records", "hardly any"],
+    ids=["flat", "layer", "views", "all records", "few records"],
 )
-def test_without_noise_the_weights_are_those_of_one_process(ranks: Ranks, changes: dict[str, Any]) -> None:
+def test_dp_sgd_without_noise_equals_one_process(ranks: Ranks, changes: dict[str, Any]) -> None:
     settings = replace(PLAIN, **changes)
-    alone, shared = trained(settings, None), trained(settings, ranks)
-    assert (alone - flat(network())).norm() > 1e-2, "they have learnt something"
-    torch.testing.assert_close(shared, alone, rtol=0, atol=1e-6)
+    single, shared = trained(settings, None), trained(settings, ranks)
+    assert (single - flat(network())).norm() > 1e-2, "the weights have changed"
+    torch.testing.assert_close(shared, single, rtol=0, atol=1e-6)
 
 
-def assert_same(shared: Tensor, alone: Tensor, settings: DpSgdSettings) -> None:
-    """But for a few sums that were rounded to the next step of the noise's grid, 2^-10 of its scale."""
+def assert_same(shared: Tensor, single: Tensor, settings: DpSgdSettings) -> None:
+    """Except a few sums that are rounded to the next step of the noise's grid, 2^-10 of its scale."""
     step = 2.0**-10 * settings.multiplier * settings.clip / settings.batch * settings.rate / (1 - settings.momentum)
-    off = (shared - alone).abs()
+    off = (shared - single).abs()
     assert float((off > 1e-6).double().mean()) < 1e-3 and float(off.max()) < settings.steps * step
 
 
 @pytest.mark.thorough
-def test_with_noise_the_draws_are_those_of_one_process(ranks: Ranks) -> None:
+def test_dp_sgd_with_noise_equals_one_process(ranks: Ranks) -> None:
     settings = replace(PLAIN, multiplier=0.7)
-    alone, shared = trained(settings, None), trained(settings, ranks)
-    assert_same(shared, alone, settings)
-    assert (alone - trained(PLAIN, None)).norm() > 1, "noise is what moved them"
+    single, shared = trained(settings, None), trained(settings, ranks)
+    assert_same(shared, single, settings)
+    assert (single - trained(PLAIN, None)).norm() > 1, "the noise moves the weights"
 
 
 FREE = Budget(None, solve="none")
@@ -88,17 +88,17 @@ def convert(ranks: Ranks | None, **given: str) -> Release:
 
 
 @pytest.mark.thorough
-def test_the_release_has_the_ledger_the_claim_and_the_weights_of_one_process(ranks: Ranks) -> None:
-    alone, shared = convert(None), convert(ranks)
-    assert shared.ledger.to_json() == alone.ledger.to_json() and len(alone.ledger.entries()) == 1
-    assert shared.claim == alone.claim and shared.solved == alone.solved
-    assert_same(flat(shared.student), flat(alone.student), DpSgd(steps=3, batch=20).settings("mnist"))
+def test_dp_sgd_release_equals_that_of_one_process(ranks: Ranks) -> None:
+    single, shared = convert(None), convert(ranks)
+    assert shared.ledger.to_json() == single.ledger.to_json() and len(single.ledger.entries()) == 1
+    assert shared.claim == single.claim and shared.solved == single.solved
+    assert_same(flat(shared.student), flat(single.student), DpSgd(steps=3, batch=20).settings("mnist"))
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("noise", ["seeded", "os"])
-def test_noise_is_added_once_and_at_full_size(ranks: Ranks, monkeypatch: pytest.MonkeyPatch, noise: Any) -> None:
-    """No record is ever sampled, so that only noise moves the weights: z C / (q n), not a share of it."""
+def test_dp_sgd_noise_is_added_once_at_full_scale(ranks: Ranks, monkeypatch: pytest.MonkeyPatch, noise: Any) -> None:
+    """No record is sampled, so that only noise moves the weights, with deviation z C / (q n)."""
     monkeypatch.setattr(dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
     settings = replace(PLAIN, steps=1, multiplier=2.0, rate=1.0, momentum=0.0, average=0.0)
     moved = (trained(settings, ranks, noise=noise) - flat(network())) / (2.0 * settings.clip / settings.batch)
@@ -107,8 +107,8 @@ def test_noise_is_added_once_and_at_full_size(ranks: Ranks, monkeypatch: pytest.
 
 
 @pytest.mark.thorough
-def test_every_sampled_record_is_processed_by_exactly_one_rank(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The records that the ranks are sent, known by their first pixel, are one draw over all records."""
+def test_dp_sgd_sampled_record_is_on_exactly_one_rank(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The records of all ranks, identified by their first pixel, are one draw over all records."""
     given, drawn, run = list[list[list[int]]](), list[list[int]](), Ranks.run
 
     def watched_run(self: Ranks, function: Any, shares: Any, *rest: Any, **named: Any) -> Any:
@@ -130,7 +130,7 @@ def test_every_sampled_record_is_processed_by_exactly_one_rank(ranks: Ranks, mon
     assert drawn == [poisson_sample(N, 30 / N, source).tolist() for _ in range(12)], "the draws of one process"
 
 
-def test_shares_of_poisson_samples_are_poisson_samples() -> None:
+def test_owned_shares_of_poisson_samples_are_poisson() -> None:
     """Each record is in its rank's share with probability q, independently of the other ranks' shares."""
     source, n, q, draws, count = torch.Generator().manual_seed(1), 60, 0.2, 3000, 3
     seen, sizes = torch.zeros(n), torch.zeros(draws, count)
@@ -150,7 +150,7 @@ def test_shares_of_poisson_samples_are_poisson_samples() -> None:
 
 
 @pytest.mark.thorough
-def test_gradients_may_be_asked_for_one_at_a_time(ranks: Ranks) -> None:
+def test_noisy_gradients_one_by_one_equal_one_process(ranks: Ranks) -> None:
     """The line search moves the weights freely between steps."""
     found = []
     for by in (None, ranks):

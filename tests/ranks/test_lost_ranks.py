@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from conftest import BENCH, ROOT
+from conftest import BENCH
 from shared_parts import CPU, failing, normalised, observed, records, summed
 
 from bench.cli import main
@@ -22,21 +22,15 @@ from bench.pipeline.devices import pick_devices
 from bench.ranks import Ranks
 from bench.storage.provenance import device_name
 from bench.teachers import Recipe, fit
+from tests.sweeps.importable import environment, has_ended
 
 
 def pids(ranks: Ranks) -> list[int]:
     return [worker.process.pid or 0 for worker in ranks.workers if worker.process]
 
 
-def ended(process: int) -> bool:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
 @pytest.mark.thorough
-def test_a_killed_process_fails_the_training_and_the_next_one_has_others(ranks: Ranks) -> None:
+def test_ranks_killed_process_fails_the_training(ranks: Ranks) -> None:
     recipe, killed = Recipe(epochs=50, batch=16, optimizer="sgd", lr=0.01), list[int]()
 
     def kill(_: int) -> None:
@@ -47,21 +41,21 @@ def test_a_killed_process_fails_the_training_and_the_next_one_has_others(ranks: 
     start = time.monotonic()
     with pytest.raises(RunFailed) as told:
         fit(normalised(), *records(64), recipe, CPU, 0, kill, ranks=ranks)
-    assert str(told.value) == "rank 1 of 2, on cpu, was lost: killed by signal 9"
-    assert time.monotonic() - start < 60 and all(map(ended, killed))
+    assert all(value in str(told.value) for value in ("rank 1 of 2", "cpu", "signal 9"))
+    assert time.monotonic() - start < 60 and all(map(has_ended, killed))
     fit(normalised(), *records(64), Recipe(epochs=1, batch=16), CPU, 0, ranks=ranks)
     assert len(pids(ranks)) == 2 and not set(pids(ranks)) & set(killed)
 
 
 @pytest.mark.thorough
-def test_an_exception_in_one_process_ends_all(ranks: Ranks) -> None:
-    with pytest.raises(RunFailed, match=r"^rank 1 of 2, on cpu, was lost: ValueError: no such thing$"):
+def test_ranks_exception_in_one_process_ends_all(ranks: Ranks) -> None:
+    with pytest.raises(RunFailed, match=r"rank 1 of 2.*ValueError: no such thing$"):
         ranks.run(failing, ["no such thing\nand more"] * 2)
     assert not ranks.workers
 
 
 @pytest.mark.thorough
-def test_processes_stay_from_call_to_call_and_share_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_processes_are_reused_and_share_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "eth0")
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     steps = list[int]()
@@ -72,7 +66,7 @@ def test_processes_stay_from_call_to_call_and_share_the_threads(monkeypatch: pyt
         assert sum(steps) == 1, "only the steps of rank 0 count"
         assert two.run(summed, [1.0, 2.5], grouped=True) == [3.5, 3.5]
         assert pids(two) == [each[2] for each in first] and not dist.is_initialized()
-    assert all(ended(each[2]) for each in first)
+    assert all(has_ended(each[2]) for each in first)
 
 
 LEADER = """
@@ -90,41 +84,41 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
-def test_a_leader_that_is_killed_leaves_no_helper(tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes cannot be observed without /proc")
+def test_ranks_killed_leader_leaves_no_process(tmp_path: Path) -> None:
     (tmp_path / "leader.py").write_text(LEADER, encoding="utf-8")
     command = [sys.executable, str(tmp_path / "leader.py"), str(Path(__file__).parent)]
-    leader = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True)
+    leader = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
     assert leader.stdout is not None
     helper = int(leader.stdout.readline())
-    assert not ended(helper)
+    assert not has_ended(helper)
     leader.kill()
     leader.wait()
     until = time.monotonic() + 20
-    while not ended(helper) and time.monotonic() < until:
+    while not has_ended(helper) and time.monotonic() < until:
         time.sleep(0.05)
-    assert ended(helper)
+    assert has_ended(helper)
 
 
 @pytest.mark.parametrize(
     ("device", "count", "said"),
     [
-        ("cpu", 3, "--devices 3: there are 2 CPU cores here; use --devices 2, or fewer"),
-        ("cuda", 5, "--devices 5: there are 4 CUDA devices here; use --devices 4, or fewer"),
-        ("cuda:1", 2, "--device cuda:1 --devices 2: one device is named"),
-        ("cpu", 0, "--devices 0: expected a number of at least 1"),
+        ("cpu", 3, "--devices 3: .* 2 CPU cores"),
+        ("cuda", 5, "--devices 5: .* 4 CUDA devices"),
+        ("cuda:1", 2, "--device cuda:1 --devices 2"),
+        ("cpu", 0, "--devices 0"),
     ],
 )
-def test_devices_that_are_not_there_are_refused(
+def test_pick_devices_unavailable_is_refused(
     monkeypatch: pytest.MonkeyPatch, device: str, count: int, said: str
 ) -> None:
     monkeypatch.setattr(devices, "cores", lambda: 2)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    with pytest.raises(BenchError, match=said.replace("(", r"\(")):
+    with pytest.raises(BenchError, match=said):
         pick_devices(device, count)
 
 
-def test_gpus_are_taken_from_the_first_on_and_named_in_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pick_devices_gpus_begin_with_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
@@ -133,9 +127,9 @@ def test_gpus_are_taken_from_the_first_on_and_named_in_the_record(monkeypatch: p
     assert device_name(found[0], 3) == "3 x Some GPU" and device_name(found[0]) == "Some GPU"
 
 
-def test_as_typed_too_many_devices_are_one_line_and_status_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_too_many_devices_exits_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     given = ["run", "--method", "dp-sgd", "--device", "cpu", "--tier", "smoke", "--devices"]
-    for count, said in (("100000", "CPU cores here"), ("two", "--devices: invalid int value: 'two'")):
+    for count, said in (("100000", "--devices 100000"), ("two", "'two'")):
         assert main([*given, count]) == 2
         told = capsys.readouterr().err
         assert said in told and len(told.strip().splitlines()) == 1
@@ -152,13 +146,13 @@ def helpers(process: int) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes cannot be observed without /proc")
 @pytest.mark.skipif(devices.cores() < 2, reason="two processes need two cores")
-def test_as_typed_a_run_whose_rank_is_killed_says_so_and_ends(tmp_path: Path) -> None:
+def test_run_with_killed_rank_exits_with_1(tmp_path: Path) -> None:
     where = ["--device", "cpu", "--devices", "2", "--tier", "smoke", "--teacher", "datalens", *HOURS]
     started = subprocess.Popen(
         [*BENCH, "run", "--method", "dp-sgd", *where],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True,
+        cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     until = time.monotonic() + 200
     while len(found := helpers(started.pid)) < 2 and time.monotonic() < until:
@@ -167,5 +161,5 @@ def test_as_typed_a_run_whose_rank_is_killed_says_so_and_ends(tmp_path: Path) ->
     os.kill(found[1], signal.SIGKILL)
     _, said = started.communicate(timeout=100)
     assert started.returncode == 1
-    assert "rank 1 of 2, on cpu, was lost: killed by signal 9" in said and "Traceback" not in said
+    assert "rank 1 of 2" in said and "signal 9" in said and "Traceback" not in said
     assert not list((tmp_path / "runs").glob("steps/teacher/[0-9a-f]*"))

@@ -40,7 +40,7 @@ def planned(folder: Path, *grids: str) -> list[Cell]:
     )
 
 
-def test_audits_are_ready_planned_or_refused_for_a_reason(tmp_path: Path) -> None:
+def test_plan_audits_are_ready_planned_or_refused(tmp_path: Path) -> None:
     grid = (
         'method = ["dpsd", "not-there"]\n"method.questions" = 48\n"teacher.epochs" = 2\ncanaries = 40\noverfit = true'
     )
@@ -50,7 +50,7 @@ def test_audits_are_ready_planned_or_refused_for_a_reason(tmp_path: Path) -> Non
     states = [cell.state for cell in cells]
     assert states == ["ready", "planned", "ready", "ready", *["refused"] * 5], [cell.reason for cell in cells]
     why = "".join(cell.reason for cell in cells[4:])
-    for said in ("--canaries 999", "the bound is 0", "no option '--attack'", "no option '--teacher.length'", "'3'"):
+    for said in ("--canaries 999", "4 guesses", "'--attack'", "'--teacher.length'", "'3'"):
         assert said in why, why
     assert all("\n" not in cell.reason and cell.record is None for cell in cells[4:])
     settings, game = Settler()(["audit", "release", *cells[0].arguments])
@@ -63,7 +63,7 @@ def test_audits_are_ready_planned_or_refused_for_a_reason(tmp_path: Path) -> Non
     )
 
 
-def test_an_audit_that_can_be_read_is_cached(tmp_path: Path) -> None:
+def test_plan_readable_audit_is_cached(tmp_path: Path) -> None:
     grid = 'method = "no-defence"\ncanaries = [40, 41]'
     (ready, other) = planned(tmp_path, grid)
     assert main(["audit", "release", *ready.arguments]) == 0
@@ -71,12 +71,12 @@ def test_an_audit_that_can_be_read_is_cached(tmp_path: Path) -> None:
     assert ready.record is not None and other.record != ready.record
     (ready.record / AUDIT).write_text("{}")
     assert [cell.state for cell in planned(tmp_path, grid)] == ["ready", "ready"]
-    assert main(["audit", "release", *ready.arguments]) == 0, "what cannot be read is made again"
+    assert main(["audit", "release", *ready.arguments]) == 0, "an unreadable audit is made again"
     assert Audit.read(ready.record / AUDIT).hash == ready.record.name
 
 
 @pytest.mark.thorough
-def test_two_audits_share_their_teachers_and_the_summary_has_their_numbers(
+def test_sweep_audits_share_teachers_and_report_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, out = recipe(tmp_path, 'method = ["label-smoothing", "rr"]\ncanaries = 60'), tmp_path / "runs"
@@ -95,8 +95,8 @@ def test_two_audits_share_their_teachers_and_the_summary_has_their_numbers(
     assert main([*typed, "--dry-run"]) == 0 and "2 cached; 2 in all" in capsys.readouterr().out
 
 
-def test_what_audits_share_is_made_before_them(tmp_path: Path) -> None:
-    """By a separate command: afterwards no audit trains a teacher."""
+def test_tasks_shared_teachers_precede_audits(tmp_path: Path) -> None:
+    """The audits themselves then train no teacher."""
     cells = planned(
         tmp_path,
         'method = ["no-defence", "label-smoothing"]\ncanaries = 40',
@@ -106,10 +106,10 @@ def test_what_audits_share_is_made_before_them(tmp_path: Path) -> None:
     with_canaries, without, *audits = run_sweep.tasks(cells, run_sweep.shared_steps(cells))
     shared, typed = (with_canaries, without), ("audit", "prepare", *cells[0].arguments, "--only")
     both = {4, 5}
-    assert {task.index for task in shared} == both and not any(task.after for task in shared), "made side by side"
+    assert {task.index for task in shared} == both and not any(task.after for task in shared), "made in parallel"
     assert [task.arguments for task in shared] == [(*typed, "teacher"), (*typed, "null_teacher")]
     waits = {audit.index: audit.after for audit in audits}
-    # of 41 canaries, the teacher that saw none is the same one; other teachers altogether by another recipe
+    # With 41 canaries the null teacher is the same; another recipe has other teachers
     assert waits == {0: both, 1: both, 2: {5}, 3: set()}
     folder = tmp_path / "runs" / "steps" / "teacher"
     for number, task in enumerate(shared, start=1):
@@ -121,37 +121,25 @@ def test_what_audits_share_is_made_before_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "student", "teacher", "state", "said"),
+    ("verdict", "student", "teacher", "state", "numbers"),
     [
-        ("not refuted", 0.174, 2.04, "ok", "not refuted: student >= 0.17, teacher >= 2.04, ceiling 3.49"),
-        ("refuted", 1.0, 2.04, "ok", "refuted: student >= 1.00, teacher >= 2.04, ceiling 3.49"),
-        ("refuted", 1.0, 0.0, "ok", "refuted: student >= 1.00, teacher >= 0.00, ceiling 3.49"),
-        (
-            "not refuted",
-            0.174,
-            0.0,
-            "inconclusive",
-            "not refuted: student >= 0.17, teacher >= 0.00, ceiling 3.49; power not known: the undefended teacher",
-        ),
-        (
-            "not refuted",
-            0.0,
-            0.0,
-            "inconclusive",
-            "not refuted: student >= 0.00, teacher >= 0.00, ceiling 3.49; no power",
-        ),
+        ("not refuted", 0.174, 2.04, "ok", ("0.17", "2.04", "3.49")),
+        ("refuted", 1.0, 2.04, "ok", ("1.00", "2.04", "3.49")),
+        ("refuted", 1.0, 0.0, "ok", ("1.00", "0.00", "3.49")),
+        ("not refuted", 0.174, 0.0, "inconclusive", ("0.17", "0.00", "3.49")),
+        ("not refuted", 0.0, 0.0, "inconclusive", ("0.00", "0.00", "3.49")),
     ],
 )
-def test_an_audit_without_power_is_inconclusive_unless_it_refutes(
-    verdict: Any, student: float, teacher: float, state: str, said: str
+def test_audit_state_without_power_is_inconclusive(
+    verdict: Any, student: float, teacher: float, state: str, numbers: tuple[str, ...]
 ) -> None:
     lines = {"student": {"epsilon_lower": student}, "teacher": {"epsilon_lower": teacher}}
     found = SimpleNamespace(verdict=verdict, lines=lines, ceiling=3.4913, powerful=teacher > 0)
-    assert run_sweep.audit_state(found)[0] == state  # type: ignore[arg-type]
-    assert run_sweep.audit_state(found)[1].startswith(said)  # type: ignore[arg-type]
+    result, reason = run_sweep.audit_state(found)  # type: ignore[arg-type]
+    assert result == state and reason.startswith(verdict) and all(number in reason for number in numbers)
 
 
-def test_preparing_an_impossible_game_is_refused_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_audit_prepare_too_many_canaries_exits_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ["--method", "no-defence", "--tier", "smoke", "--out", str(tmp_path), "--canaries", "4000"]
     assert main(["audit", "prepare", *given]) == 2
     said = capsys.readouterr().err

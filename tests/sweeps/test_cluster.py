@@ -14,11 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import BENCH, ROOT
+from conftest import BENCH
 from test_sweep import outcomes, recipe
 
 from bench.sweeps.executors import devices_of
-from bench.sweeps.ray_cluster import _answers, places
+from bench.sweeps.ray_cluster import is_listening, tasks_per_node
+from tests.sweeps.importable import environment, free_ports
 
 KILLER = """
 import os, signal, subprocess, sys, time
@@ -34,14 +35,12 @@ while time.monotonic() < until:
 """
 
 
-def environment() -> dict[str, str]:
-    """Put this checkout first on Python's path, and start clusters without a token, which ray 2.60 requires."""
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    return os.environ | {"PYTHONPATH": path, "RAY_AUTH_MODE": "disabled"}
+NO_TOKEN = {"RAY_AUTH_MODE": "disabled"}
+"""Clusters are started without a token, which ray 2.60 requires."""
 
 
 @pytest.mark.slow
-def test_on_a_ray_cluster_a_killed_worker_costs_no_cell(tmp_path: Path) -> None:
+def test_ray_killed_worker_is_restarted(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
     path = recipe(
         tmp_path,
@@ -54,59 +53,56 @@ def test_on_a_ray_cluster_a_killed_worker_costs_no_cell(tmp_path: Path) -> None:
     )
     done = subprocess.run(
         [*BENCH, "sweep", str(path), "--tier", "smoke", "--backend", "ray", "--jobs", "2"],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=800,
+        cwd=tmp_path, env=environment(**NO_TOKEN), capture_output=True, text=True, timeout=800,
     )  # fmt: skip
-    assert "killed" in killer.communicate(timeout=250)[0], "the test must have killed a worker"
+    assert "killed" in killer.communicate(timeout=250)[0], "the test has killed no worker"
     states = {name.split()[0]: outcome["state"] for name, outcome in outcomes(out).items()}
     assert states == {"no-defence": "ok", "label-smoothing": "ok", "fedavg": "ok", "rr": "failed"}, done.stderr
     assert done.returncode == 1
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextmanager
 def head(folder: Path) -> Iterator[tuple[str, int]]:
     """A cluster of this machine: its address, and the process that holds it together, which may be killed."""
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--port", str(port), "--num-cpus", "2",
                "--temp-dir", str(folder), "--disable-usage-stats", "--include-dashboard=false", "--block"]  # fmt: skip
     with subprocess.Popen(
-        command, env=environment() | {"RAY_worker_niceness": "0"}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        env=environment(**NO_TOKEN, RAY_worker_niceness="0"),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     ) as started:
         try:
-            yield f"127.0.0.1:{port}", found(started.pid, "gcs_server")
+            yield f"127.0.0.1:{port}", child(started.pid, "gcs_server")
         finally:
             started.terminate()
             started.wait(60)
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def found(process: int, name: str) -> int:
-    """The child of that name."""
+def child(process: int, name: str) -> int:
+    """Return the child process of that name."""
     until = time.monotonic() + 120
     listed = Path(f"/proc/{process}/task/{process}/children")
     while time.monotonic() < until:
-        for child in listed.read_text().split():
-            if name in Path(f"/proc/{child}/cmdline").read_text():
-                return int(child)
+        for number in listed.read_text().split():
+            if name in Path(f"/proc/{number}/cmdline").read_text():
+                return int(number)
         time.sleep(0.1)
     raise AssertionError(f"no {name}")
 
 
 def ended(out: Path) -> list[str]:
-    """The cells that a sweep has written down as done."""
+    """Return the cells that a sweep has recorded as done."""
     if not list(out.glob("sweeps/*.json")):
         return []
     return [name for name, outcome in outcomes(out).items() if outcome["state"] == "ok"]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
-def test_a_sweep_whose_head_dies_says_so_and_goes_on_where_it_was(tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes cannot be observed without /proc")
+def test_ray_lost_head_ends_a_sweep_that_can_continue(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
     hours = 'method = "dpsd"\nvariant = "printed"\n"method.iterations" = 500\nepsilon = "none"'
     path = recipe(tmp_path, 'method = ["no-defence", "label-smoothing"]\nepsilon = "inf"', hours)
@@ -116,7 +112,7 @@ def test_a_sweep_whose_head_dies_says_so_and_goes_on_where_it_was(tmp_path: Path
     with head(folder / "1") as (address, gcs):
         time.sleep(10)
         started = subprocess.Popen(
-            [*command, address], cwd=tmp_path, env=environment(),
+            [*command, address], cwd=tmp_path, env=environment(**NO_TOKEN),
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         until = time.monotonic() + 200
@@ -125,32 +121,32 @@ def test_a_sweep_whose_head_dies_says_so_and_goes_on_where_it_was(tmp_path: Path
         os.kill(gcs, signal.SIGKILL)
         _, said = started.communicate(timeout=100)
     assert started.returncode == 1, said
-    assert "is lost; ended cells are kept: start it again, and run the same command" in said.splitlines()[-1]
+    assert address in said.splitlines()[-1]
     done = ended(tmp_path / "runs")
     with head(folder / "2") as (address, _):
         time.sleep(10)
         again = subprocess.run(
-            [*command, address], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=300
+            [*command, address], cwd=tmp_path, env=environment(**NO_TOKEN), capture_output=True, text=True, timeout=300
         )
     assert again.returncode == 0, again.stderr
     states = {name: outcome["state"] for name, outcome in outcomes(tmp_path / "runs").items()}
     assert done and len(states) == 3 and set(states.values()) == {"ok", "cached"}
-    assert all(states[name] == "cached" for name in done), "what had ended is not done again"
+    assert all(states[name] == "cached" for name in done), "finished cells are not run again"
 
 
 @pytest.mark.parametrize(
     ("gpus", "given"),
     [(0, "--device cpu"), (0.5, "--device cuda"), (1, "--device cuda"), (2, "--device cuda --devices 2")],
 )
-def test_a_task_uses_the_gpus_that_it_asks_for(gpus: float, given: str) -> None:
+def test_task_options_use_all_requested_gpus(gpus: float, given: str) -> None:
     assert " ".join(devices_of(gpus)) == given
 
 
-def test_a_head_that_is_gone_does_not_answer() -> None:
+def test_is_listening_closed_port_is_false() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        assert _answers(f"127.0.0.1:{port}")
-    assert not _answers(f"127.0.0.1:{port}")
+        assert is_listening(f"127.0.0.1:{port}")
+    assert not is_listening(f"127.0.0.1:{port}")
 
 
 SLEEPER = """
@@ -175,10 +171,10 @@ for done in Ray(sleeper.main, jobs=1).run(tasks, until=time.monotonic() + 120):
 
 
 @pytest.mark.slow
-def test_a_task_that_waits_for_a_place_is_not_begun_when_it_no_longer_fits(tmp_path: Path) -> None:
+def test_ray_waiting_task_that_no_longer_fits_is_not_started(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
     (tmp_path / "sleeper.py").write_text(SLEEPER, encoding="utf-8")
-    found = environment()
+    found = environment(**NO_TOKEN)
     found["PYTHONPATH"] = os.pathsep.join([str(tmp_path), found["PYTHONPATH"]])
     done = subprocess.run(
         [sys.executable, "-c", WITH_AN_END], cwd=tmp_path, env=found, capture_output=True, text=True, timeout=200
@@ -202,7 +198,7 @@ def test_a_task_that_waits_for_a_place_is_not_begun_when_it_no_longer_fits(tmp_p
         ({"CPU": 0, "GPU": 0}, {"CPU": 16.0}, float("inf")),
     ],
 )
-def test_a_node_has_places_for_what_a_task_asks_for(
+def test_tasks_per_node_divides_cpus_and_gpus(
     requested: dict[str, float], node: dict[str, float], expected: float
 ) -> None:
-    assert places(requested, node) == expected
+    assert tasks_per_node(requested, node) == expected

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, write_toy
+from conftest import write_toy
 
 from bench.cli import main
 from bench.sweeps import processes
 from bench.sweeps.executors import Task
 from bench.sweeps.local import Local
-from tests.sweeps.importable import importable
+from tests.sweeps.importable import environment, has_ended, importable
 
 CELLS = """
 import os, signal, subprocess, sys, time
 from bench.storage.provenance import peak_memory
 from bench.sweeps import local
 
-def deaf():
+def no_sigint():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 def main(arguments):
@@ -37,7 +37,7 @@ def main(arguments):
         print("peak", peak_memory(), file=sys.stderr)
         return 0
     if arguments[0] == "late":
-        local._free_memory = lambda: False
+        local.free_memory = lambda: False
         return 0
     if arguments[0] == "die":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -47,7 +47,7 @@ def main(arguments):
         raise SystemExit("a word")
     if arguments[0] == "hang":
         with open(arguments[1], "w") as stream:
-            print(os.getpid(), subprocess.Popen(["sleep", "600"], preexec_fn=deaf).pid, file=stream, flush=True)
+            print(os.getpid(), subprocess.Popen(["sleep", "600"], preexec_fn=no_sigint).pid, file=stream, flush=True)
         time.sleep(600)
     if len(arguments) > 3:
         began = time.monotonic()
@@ -56,7 +56,7 @@ def main(arguments):
             time.sleep(0.02)
         with open(arguments[1], "w") as stream:
             print(began, time.monotonic(), file=stream)
-    print("said", arguments[0], file=sys.stderr)
+    print("end", arguments[0], file=sys.stderr)
     return int(arguments[0])
 """
 MANY = """
@@ -80,36 +80,27 @@ def cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("number", [9, pytest.param(100, marks=pytest.mark.slow)])
-def test_of_many_short_cells_each_has_the_exit_status_it_had(cells: Any, tmp_path: Path, number: int) -> None:
+def test_local_many_cells_keep_their_exit_statuses(cells: Any, tmp_path: Path, number: int) -> None:
     """Run in a separate process, whose `__main__` the cells need not import."""
     statuses = [3 if i % 7 == 0 else 0 for i in range(number)]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     command = [sys.executable, "-c", MANY, json.dumps(statuses)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [status for status, _ in found] == statuses
-    assert all(tail.splitlines()[-1:] == [f"said {status}"] for status, tail in found)
+    assert all(tail.splitlines()[-1:] == [f"end {status}"] for status, tail in found)
 
 
-def gone(process: int) -> bool:
-    """Whether a process has ended; an ended process that was not waited for counts too."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except OSError:
-        return True
-
-
-def all_gone(processes: list[int]) -> bool:
-    """Whether they end within 20 seconds: who is killed is not gone at once."""
+def all_ended(processes: list[int]) -> bool:
+    """Whether they end within 20 seconds: a killed process takes a moment to end."""
     until = time.monotonic() + 20
-    while not (ended := all(map(gone, processes))) and time.monotonic() < until:
+    while not (ended := all(map(has_ended, processes))) and time.monotonic() < until:
         time.sleep(0.05)
     return ended
 
 
-def awaited(path: Path) -> list[int]:
-    """The processes that a hanging cell says it consists of."""
+def pids_in(path: Path) -> list[int]:
+    """Return the processes of a hanging cell, which it writes to a file."""
     until = time.monotonic() + 120
     while not (path.exists() and path.read_text().endswith("\n")):
         assert time.monotonic() < until
@@ -118,29 +109,29 @@ def awaited(path: Path) -> list[int]:
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
-def test_closed_early_it_ends_what_is_running_with_what_that_started(cells: Any, tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes cannot be observed without /proc")
+def test_local_closed_early_kills_tasks_and_children(cells: Any, tmp_path: Path) -> None:
     tasks = [Task(0, ("hang", str(tmp_path / "pids"))), Task(1, ("0",)), Task(2, ("0",))]
     running: Iterator[Any] = Local(cells.main, 2).run(tasks)
     assert next(running).index == 1
-    hanging = awaited(tmp_path / "pids")
-    assert not any(map(gone, hanging))
+    hanging = pids_in(tmp_path / "pids")
+    assert not any(map(has_ended, hanging))
     running.close()  # type: ignore[attr-defined]
-    assert all_gone(hanging) and len(hanging) == 2, "one of them does not heed interrupts"
+    assert all_ended(hanging) and len(hanging) == 2, "one of them ignores interrupts"
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="no /proc here to see processes in")
-def test_at_its_end_it_ends_what_is_running_and_has_begun_nothing_that_takes_longer(cells: Any, tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes cannot be observed without /proc")
+def test_local_time_limit_stops_tasks_and_starts_none(cells: Any, tmp_path: Path) -> None:
     tasks = [Task(0, ("hang", str(tmp_path / "pids"))), Task(1, ("0",), seconds=600), Task(2, ("3",), seconds=0.1)]
     running = Local(cells.main, 2).run(tasks, until=time.monotonic() + 40)
     assert next(running).index == 2
-    hanging = awaited(tmp_path / "pids")
-    assert list(running) == [] and all_gone(hanging) and len(hanging) == 2
+    hanging = pids_in(tmp_path / "pids")
+    assert list(running) == [] and all_ended(hanging) and len(hanging) == 2
 
 
 @pytest.mark.thorough
-def test_where_nothing_fits_it_ends_before_its_end(cells: Any) -> None:
+def test_local_without_fitting_task_ends_early(cells: Any) -> None:
     began = time.monotonic()
     tasks = [Task(0, ("0",)), Task(1, ("0",), seconds=900), Task(2, ("0",), after=frozenset({1}))]
     assert [done.index for done in Local(cells.main, 1).run(tasks, until=began + 600)] == [0]
@@ -148,7 +139,7 @@ def test_where_nothing_fits_it_ends_before_its_end(cells: Any) -> None:
 
 
 @pytest.mark.thorough
-def test_a_process_that_cannot_begin_is_a_failed_cell(cells: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_process_not_started_is_a_failed_cell(cells: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     launch, failures = Popen._launch, [OSError(11, "no process to spare"), EOFError()]
 
     def seldom(*given: Any) -> Any:
@@ -163,26 +154,26 @@ def test_a_process_that_cannot_begin_is_a_failed_cell(cells: Any, monkeypatch: p
 
 
 @pytest.mark.thorough
-def test_a_task_waits_for_what_it_is_after_and_for_nothing_else(cells: Any, tmp_path: Path) -> None:
-    """The first cannot end before the third has: who waited for it without need would wait for ever."""
+def test_local_task_waits_only_for_its_prerequisites(cells: Any, tmp_path: Path) -> None:
+    """The first cannot end before the third has: an unnecessary wait would never end."""
 
     def task(index: int, status: int, awaits: Path, after: set[int] | None = None) -> Task:
         return Task(index, (str(status), str(tmp_path / str(index)), str(awaits)), frozenset(after or ()))
 
     tasks = [task(7, 1, tmp_path / "1"), task(0, 0, tmp_path, {7}), task(1, 0, tmp_path, {99})]
     done = list(Local(cells.main, 2).run(tasks))
-    shown = [(each.index, each.status) for each in done]  # the first two end at almost the same time
-    assert set(shown[:2]) == {(1, 0), (7, 1)} and shown[2:] == [(0, 0)], "a failure holds nobody up"
+    shown = [(each.index, each.status) for each in done]  # the first two may end in either order
+    assert set(shown[:2]) == {(1, 0), (7, 1)} and shown[2:] == [(0, 0)], "a failure blocks no other task"
     times = {name: [float(word) for word in (tmp_path / name).read_text().split()] for name in ("0", "1", "7")}
     assert times["1"][1] <= times["7"][1] <= times["0"][0]
 
 
 @pytest.mark.parametrize("kind", processes.INTERRUPTS)
-def test_an_interrupt_waits_until_a_process_has_begun(kind: signal.Signals) -> None:
+def test_interrupt_is_delayed_while_a_process_starts(kind: signal.Signals) -> None:
     before = {each: signal.signal(each, signal.default_int_handler) for each in processes.INTERRUPTS}
     reached = False
     try:
-        with pytest.raises(KeyboardInterrupt), processes.undisturbed():
+        with pytest.raises(KeyboardInterrupt), processes.delayed_interrupts():
             os.kill(os.getpid(), kind)
             time.sleep(0.1)
             reached = True
@@ -192,7 +183,7 @@ def test_an_interrupt_waits_until_a_process_has_begun(kind: signal.Signals) -> N
             signal.signal(each, handler)
 
 
-def test_a_closed_terminal_interrupts_a_sweep_unless_it_is_to_outlive_it() -> None:
+def test_hangup_interrupts_a_sweep_unless_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     try:
         with pytest.raises(KeyboardInterrupt), processes.as_interrupts():
@@ -210,26 +201,25 @@ def test_a_closed_terminal_interrupts_a_sweep_unless_it_is_to_outlive_it() -> No
 IGNORING = """
 import os, signal, sys, time
 from pathlib import Path
-from bench.sweeps.local import _run_task
+from bench.sweeps.local import run_task
 
 def main(_):
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(5)
 
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-status, _ = _run_task(main, [], Path(sys.argv[1]))
+status, _ = run_task(main, [], Path(sys.argv[1]))
 os._exit(status)
 """
 
 
-def test_the_runs_of_a_sweep_in_the_background_heed_its_interrupts(tmp_path: Path) -> None:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", IGNORING, str(tmp_path / "said")], env=environment, check=False)
+def test_local_background_task_accepts_interrupts(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", IGNORING, str(tmp_path / "log")], env=environment(), check=False)
     assert done.returncode == 130
 
 
 @pytest.mark.thorough
-def test_a_process_serves_until_a_task_fails_and_another_takes_its_place(cells: Any) -> None:
+def test_local_process_is_reused_until_a_task_fails(cells: Any) -> None:
     words = ["0", "0", "3", "0", "die", "0", "raise", "leave", "0"]
     done = list(Local(cells.main, 1, ("cpu",)).run([Task(i, (word,)) for i, word in enumerate(words)]))
     assert [(each.index, each.status) for each in done] == [
@@ -237,7 +227,7 @@ def test_a_process_serves_until_a_task_fails_and_another_takes_its_place(cells: 
     ]  # fmt: skip
     served = [each.tail.split()[1] for each in done]
     assert served[0] == served[1] == served[2] and served[3] == served[4] and served[5] == served[6]
-    assert len(set(served)) == 5, "each that failed was the last of its process"
+    assert len(set(served)) == 5, "every process ends with its first failure"
     shown = [sum(line.startswith("process ") for line in each.tail.splitlines()) for each in done]
     assert set(shown) == {1}, "the output of another run is not repeated"
     assert "RuntimeError: out of order" in done[6].tail
@@ -245,7 +235,7 @@ def test_a_process_serves_until_a_task_fails_and_another_takes_its_place(cells: 
 
 
 @pytest.mark.thorough
-def test_a_device_that_is_out_of_order_after_a_run_costs_the_next_one_nothing(cells: Any) -> None:
+def test_local_process_with_broken_device_is_replaced(cells: Any) -> None:
     done = list(Local(cells.main, 1, ("cpu",)).run([Task(i, (word,)) for i, word in enumerate(("late", "0", "0"))]))
     assert [each.status for each in done] == [0, 0, 0]
     first, second, third = (each.tail.split()[1] for each in done)
@@ -253,8 +243,8 @@ def test_a_device_that_is_out_of_order_after_a_run_costs_the_next_one_nothing(ce
 
 
 @pytest.mark.thorough
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no /proc here to forget a peak by")
-def test_the_most_memory_of_a_run_is_its_own(cells: Any) -> None:
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory cannot be reset without /proc")
+def test_local_peak_memory_is_reset_for_each_task(cells: Any) -> None:
     tasks = [Task(i, ("fill", size)) for i, size in enumerate(("1", "400", "1"))]
     shown = [each.tail.split() for each in Local(cells.main, 1, ("cpu",)).run(tasks)]
     small, large, again = (int(words[words.index("peak") + 1]) for words in shown)
@@ -262,7 +252,7 @@ def test_the_most_memory_of_a_run_is_its_own(cells: Any) -> None:
 
 
 @pytest.mark.thorough
-def test_devices_are_given_out_in_turn(cells: Any) -> None:
+def test_local_devices_are_assigned_in_rotation(cells: Any) -> None:
     tasks = [Task(i, ("0",)) for i in range(6)]
     done = Local(cells.main, 2, ("cuda:0", "cuda:1")).run(tasks)
     found = {each.tail.splitlines()[0].split()[-1] for each in done}
@@ -270,8 +260,8 @@ def test_devices_are_given_out_in_turn(cells: Any) -> None:
 
 
 @pytest.mark.slow
-def test_records_are_those_of_processes_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three runs in one process, of which the second fails, against three commands."""
+def test_local_records_equal_those_of_separate_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compare four runs in one process, of which the second fails, with four commands."""
     monkeypatch.chdir(tmp_path)
     write_toy(tmp_path, 160)
     common = ["--teacher", "datalens", "--dataset", f"npz:{tmp_path}/toy.npz", "--tier", "smoke", "--noise", "seeded"]

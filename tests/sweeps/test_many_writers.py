@@ -10,10 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import BENCH, ROOT, write_toy
+from conftest import BENCH, write_toy
 
 from bench.storage.records import RECORD, Record
 from bench.storage.store import inspect
+from tests.sweeps.importable import environment
 
 WHOLE = """
 [[grid]]
@@ -21,7 +22,7 @@ method = ["no-defence", "label-smoothing", "dp-sgd"]
 seeds = [0, 1]
 epsilon = 5
 """
-POISONED = """
+DIVERGING = """
 [[grid]]
 method = "rr"
 "method.rate" = 1e38
@@ -33,7 +34,7 @@ def sweep(folder: Path) -> subprocess.Popen[str]:
     """A sweep with four workers, begun."""
     return subprocess.Popen(
         [*BENCH, "sweep", "many.toml", "--tier", "smoke", "--jobs", "4"],
-        cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        cwd=folder, env=environment(OMP_NUM_THREADS="1"),
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -47,7 +48,7 @@ def kill_one(out: Path, patience: float = 200) -> int:
             os.kill(worker, signal.SIGKILL)
             return worker
         time.sleep(0.01)
-    raise AssertionError("no worker was seen at work")
+    raise AssertionError("no worker has made a release")
 
 
 def states(out: Path) -> dict[str, str]:
@@ -57,28 +58,26 @@ def states(out: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_eight_writers_a_killed_one_and_a_poisoned_cell_lose_nothing(tmp_path: Path) -> None:
+def test_two_sweeps_with_killed_worker_lose_nothing(tmp_path: Path) -> None:
     write_toy(tmp_path, 160)
     head = f'[defaults]\nteacher = "datalens"\ndataset = "npz:{tmp_path}/toy.npz"\n'
-    (tmp_path / "many.toml").write_text(head + WHOLE + POISONED, encoding="utf-8")
+    (tmp_path / "many.toml").write_text(head + WHOLE + DIVERGING, encoding="utf-8")
     out = tmp_path / "runs"
     started = [sweep(tmp_path), sweep(tmp_path)]
     kill_one(out)
     ended = [each.communicate(timeout=500) for each in started]
     assert [each.returncode for each in started] == [1, 1], ended
-    assert sum("killed by signal 9" in said for said, _ in ended) == 1, "in the sweep whose worker it was"
+    assert sum("killed by signal 9" in said for said, _ in ended) == 1, "in the sweep of the killed worker"
     assert all("Traceback" not in "".join(said) for said in ended), ended
     last = sweep(tmp_path)
     said, told = last.communicate(timeout=300)
     assert last.returncode == 1, told
-    poisoned = [name for name, state in states(out).items() if state not in ("ok", "cached")]
-    assert poisoned == ["rr npz:" + f"{tmp_path}/toy.npz" + " teacher=datalens method.rate=1e+38 epsilon=1 seed=0"], (
-        said
-    )
+    failed = [name for name, state in states(out).items() if state not in ("ok", "cached")]
+    assert failed == ["rr npz:" + f"{tmp_path}/toy.npz" + " teacher=datalens method.rate=1e+38 epsilon=1 seed=0"], said
     records = [Record.read(path) for path in out.glob(f"records/[0-9a-f]*/{RECORD}")]
     assert sorted(record.spec["release"]["method"] for record in records if record.status == "ok") == sorted(
         ["no-defence", "label-smoothing", "dp-sgd"] * 2
     )
     steps = list(out.glob("steps/*/[0-9a-f]*"))
     assert steps and all(inspect(step)[0] == [] for step in steps)
-    assert len(list(out.glob("steps/teacher/[0-9a-f]*"))) == 2, "one for each seed, whoever made it"
+    assert len(list(out.glob("steps/teacher/[0-9a-f]*"))) == 2, "one for each seed"

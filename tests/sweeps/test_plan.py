@@ -19,7 +19,7 @@ from bench.pipeline.components import Components
 from bench.pipeline.job import run_spec
 from bench.pipeline.resolve import load_job
 from bench.privacy import Budget
-from bench.storage.specs import DataSpec, Shared, Spec, canonical, digest
+from bench.storage.specs import DataSpec, JsonObject, Spec, canonical, digest
 from bench.sweeps.plan import plan
 from bench.sweeps.recipe import read
 
@@ -32,7 +32,7 @@ COMMANDS = [
 ]
 
 
-def test_options_parsed_one_by_one_say_what_the_command_says() -> None:
+def test_settler_parses_like_the_command() -> None:
     settler = Settler()
     for command in [*COMMANDS, *reversed(COMMANDS)]:
         words = command.split()
@@ -40,7 +40,7 @@ def test_options_parsed_one_by_one_say_what_the_command_says() -> None:
         assert vars(settler._read(words)) | parsers == vars(cli.read(words)) | parsers
 
 
-def test_an_option_that_does_not_exist_is_told_as_ever() -> None:
+def test_settler_unknown_option_raises_like_the_command() -> None:
     settler = Settler()
     for words in ("run --method dpsd --epsilom 1", "run --method dgd --method.sigma 1", "run --method dpsd --tier x"):
         with pytest.raises(BenchError) as alone:
@@ -51,7 +51,7 @@ def test_an_option_that_does_not_exist_is_told_as_ever() -> None:
 
 
 @pytest.mark.parametrize("method", ["dpsd", "pate", "dgd"])
-def test_a_spec_is_named_by_the_hash_of_its_plain_data(tmp_path: Path, method: str) -> None:
+def test_spec_hash_is_the_digest_of_its_plain_data(tmp_path: Path, method: str) -> None:
     settings, _ = Settler()(f"run --method {method} --attack gmi --tier smoke --out {tmp_path}".split())
     made = load_job(settings)
     spec = run_spec(made, 3)
@@ -69,9 +69,7 @@ def recipe(folder: Path, text: str) -> Path:
     return path
 
 
-def test_cells_are_looked_up_once_and_named_as_if_each_were_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plan_loads_common_parts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = recipe(
         tmp_path, 'seeds = [0, 1, 2]\n[[grid]]\nmethod = ["dpsd", "dgd"]\nepsilon = [1, 2, 3]\nattack = "gmi"\n'
     )
@@ -97,7 +95,7 @@ def test_cells_are_looked_up_once_and_named_as_if_each_were_alone(
     assert len({cell.after for cell in cells}) == 3, "teacher and evaluator of each seed"
 
 
-def test_cells_that_name_no_data_set_are_of_the_usual_one(tmp_path: Path) -> None:
+def test_plan_cell_without_data_set_uses_the_default(tmp_path: Path) -> None:
     path = tmp_path / "usual.toml"
     path.write_text('[defaults]\nmethod = "no-defence"\nepsilon = "none"\n[[grid]]\nteacher = "datalens"\n')
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
@@ -105,7 +103,7 @@ def test_cells_that_name_no_data_set_are_of_the_usual_one(tmp_path: Path) -> Non
     assert not plan(read(path), common, ["mnist"], tmp_path / "runs", sweep.Settler())
 
 
-def test_a_budget_is_checked_once_for_all_attacks_and_seeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_checks_a_budget_once_for_all_attacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lists = 'method = "dpsd"\nepsilon = [1, 2]\nattack = ["none", "gmi", "loss-threshold"]\n'
     checked: list[float | None] = []
 
@@ -118,23 +116,23 @@ def test_a_budget_is_checked_once_for_all_attacks_and_seeds(tmp_path: Path, monk
     assert checked == [1.0, 2.0] and len({cell.record for cell in cells}) == len(cells) == 12
 
 
-def test_settings_that_are_equal_but_written_otherwise_are_two() -> None:
+def test_components_options_1_and_1_0_are_different() -> None:
     lookup = Components(caches=True)
     whole, broken = (lookup.settings_of(Setting(scale)) for scale in (1, 1.0))
     assert Setting(1) == Setting(1.0) and whole != broken and len({whole, broken}) == 2
-    assert whole == Shared({"scale": 1}) == {"scale": 1.0} and whole.text == '{\n "scale": 1\n}'
+    assert whole == JsonObject({"scale": 1}) == {"scale": 1.0} and whole.text == '{\n "scale": 1\n}'
     where = [lookup.spec(DataSpec, "digits", "f", split) for split in ("iid", "all", "iid")]
     assert where[0] is where[2] and where[0] != where[1]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting that two may type alike or not."""
+    """An option with equal values of different types."""
 
     scale: float
 
 
-def test_one_bad_setting_refuses_its_seeds_and_no_other_cell(tmp_path: Path) -> None:
+def test_plan_bad_setting_refuses_only_its_cells(tmp_path: Path) -> None:
     path = recipe(tmp_path, 'seeds = [0, 1]\n[[grid]]\nmethod = "dpsd"\nepsilon = [1, -1]\n[[grid]]\nmethod = "nope"\n')
     cells = plan(read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", Settler())
     assert [cell.state for cell in cells] == ["ready"] * 2 + ["refused"] * 2 + ["planned"] * 2

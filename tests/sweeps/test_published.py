@@ -49,7 +49,7 @@ def publish(cell: Cell, boards: Path) -> Path:
 
 
 def one_published(recipe: Path, there: Path, boards: Path) -> tuple[Path, dict[str, Any]]:
-    """The first cell, run and published: its file on the boards, and what is in it."""
+    """Run and publish the first cell; return its file on the boards, and the content."""
     run = planned(recipe, there, None)[0]
     assert main(["run", *run.arguments]) == 0
     path = publish(run, boards)
@@ -57,7 +57,7 @@ def one_published(recipe: Path, there: Path, boards: Path) -> tuple[Path, dict[s
 
 
 @pytest.mark.thorough
-def test_published_runs_and_audits_are_not_run_again(
+def test_plan_published_runs_and_audits_are_not_repeated(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     there, boards, new = tmp_path / "there", tmp_path / "boards", tmp_path / "new"
@@ -67,8 +67,8 @@ def test_published_runs_and_audits_are_not_run_again(
     cells = planned(recipe, new, boards)
     assert [cell.state for cell in cells] == ["published", "ready", "published", "ready"]
     assert [cell.record for cell in cells[::2]] == paths and not any(cell.after for cell in cells[::2])
-    assert [cell.state for cell in planned(recipe, new, None)] == ["ready"] * 4, "unless boards are named"
-    assert [cell.state for cell in planned(recipe, there, boards)][::2] == ["cached"] * 2, "what is here comes first"
+    assert [cell.state for cell in planned(recipe, new, None)] == ["ready"] * 4, "without boards"
+    assert [cell.state for cell in planned(recipe, there, boards)][::2] == ["cached"] * 2, "own records have precedence"
 
     typed = ["sweep", str(recipe), "--tier", "smoke", "--out", str(new), "--boards", str(boards)]
     capsys.readouterr()
@@ -81,8 +81,7 @@ def test_published_runs_and_audits_are_not_run_again(
     assert states[0] == states[2] == "published" and "published" not in states[1::2]
 
 
-def test_a_record_without_its_pictures_is_made_again(recipe: Path, tmp_path: Path) -> None:
-    """As `bench run` would."""
+def test_plan_record_with_damaged_picture_is_ready(recipe: Path, tmp_path: Path) -> None:
     recipe.write_text(recipe.read_text(encoding="utf-8").replace("seeds =", 'attack = "loss-threshold"\nseeds ='))
     out = tmp_path / "there"
     run = planned(recipe, out, None)[0]
@@ -93,7 +92,7 @@ def test_a_record_without_its_pictures_is_made_again(recipe: Path, tmp_path: Pat
     assert planned(recipe, out, None)[0].state == "ready"
 
 
-def test_a_published_record_that_cannot_be_read_or_that_failed_is_none(recipe: Path, tmp_path: Path) -> None:
+def test_plan_failed_or_damaged_published_record_is_ready(recipe: Path, tmp_path: Path) -> None:
     boards = tmp_path / "boards"
     path, content = one_published(recipe, tmp_path / "there", boards)
     for damaged in ("{", json.dumps(content | {"status": "failed", "reason": "no memory"})):
@@ -101,8 +100,8 @@ def test_a_published_record_that_cannot_be_read_or_that_failed_is_none(recipe: P
         assert planned(recipe, tmp_path / "new", boards)[0].state == "ready"
 
 
-def test_a_published_record_whose_noise_was_coarse_is_run_again(tmp_path: Path) -> None:
-    """Its flag `float32-noise` says so; the spec of the run is the same."""
+def test_plan_published_record_of_float32_noise_is_ready(tmp_path: Path) -> None:
+    """Its flag is `float32-noise`; the spec of the run is the same."""
     write_toy(tmp_path, 360)
     recipe, boards = tmp_path / "toy.toml", tmp_path / "boards"
     grid = 'method = "rr"\nepsilon = 1\nunit = "label"\naccount = "accounted"'
@@ -114,44 +113,46 @@ def test_a_published_record_whose_noise_was_coarse_is_run_again(tmp_path: Path) 
     assert planned(recipe, tmp_path / "new", boards)[0].state == "ready"
 
 
-def test_seconds_of_published_records_tell_what_the_rest_takes(recipe: Path, tmp_path: Path) -> None:
+def test_estimate_uses_seconds_of_published_records(recipe: Path, tmp_path: Path) -> None:
     boards = tmp_path / "boards"
     path, content = one_published(recipe, tmp_path / "there", boards)
     content["provenance"]["seconds"] = {"teacher": 100.0, "release": 20.0}
     path.write_text(json.dumps(content), encoding="utf-8")
     assert planned(recipe, tmp_path / "new", None)[1].seconds is None
-    assert planned(recipe, tmp_path / "new", boards)[1].seconds == 10 + 100 + 20, "the rest of a run takes ten"
+    assert planned(recipe, tmp_path / "new", boards)[1].seconds == 10 + 100 + 20, (
+        "with ten seconds outside of the steps"
+    )
 
 
-def test_boards_that_are_not_there_are_told_in_a_line(
+def test_sweep_missing_boards_folder_exits_with_2(
     recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     typed = ["sweep", str(recipe), "--tier", "smoke", "--out", str(tmp_path / "new")]
     assert main([*typed, "--boards", str(tmp_path / "none")]) == 2
     said = capsys.readouterr().err
-    assert "--boards" in said and "no such directory" in said and said.count("\n") == 1
+    assert str(tmp_path / "none") in said and said.count("\n") == 1
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "steps"),
     [
-        ("prepare --method no-defence --only evaluator", "--only evaluator: what is shared here is teacher"),
+        ("prepare --method no-defence --only evaluator", "teacher"),
         (
             "audit prepare --method no-defence --canaries 40 --only reference_teacher",
-            "--only reference_teacher: what is shared here is teacher, null_teacher",
+            "teacher, null_teacher",
         ),
     ],
 )
-def test_what_is_not_shared_cannot_be_prepared_alone(
-    command: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_prepare_only_unshared_step_exits_with_2(
+    command: str, steps: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*command.split(), "--tier", "smoke", "--out", str(tmp_path / "runs")]) == 2
     error = capsys.readouterr().err
-    assert said in error and error.count("\n") == 1 and not (tmp_path / "runs" / "steps").exists()
+    assert steps in error and error.count("\n") == 1 and not (tmp_path / "runs" / "steps").exists()
 
 
-def test_seconds_of_a_gpu_say_nothing_of_cpus_and_own_ones_come_first(recipe: Path, tmp_path: Path) -> None:
+def test_estimate_separates_gpu_and_cpu_seconds(recipe: Path, tmp_path: Path) -> None:
     there, boards, new = tmp_path / "there", tmp_path / "boards", tmp_path / "new"
     path, content = one_published(recipe, there, boards)
     content["provenance"] |= {"device": "NVIDIA H200", "seconds": {"teacher": 1.0, "release": 2.0}}

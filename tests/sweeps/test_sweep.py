@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import BENCH, ROOT, write_toy
+from conftest import BENCH, write_toy
 
 from bench.cli import main
 from bench.sweeps.executors import Task
 from bench.sweeps.local import Local
 from bench.sweeps.processes import threads_each
+from tests.sweeps.importable import environment
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -41,7 +42,7 @@ def outcomes(out: Path) -> dict[str, dict[str, Any]]:
     return {o["name"].split()[0] + " " + o["name"].split()[-1]: o for o in json.loads(path.read_text())["outcomes"]}
 
 
-def test_a_dry_run_lists_every_cell_and_makes_nothing(
+def test_dry_run_lists_every_cell_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe(
@@ -54,16 +55,13 @@ def test_a_dry_run_lists_every_cell_and_makes_nothing(
     assert main(["sweep", str(path), "--tier", "smoke", "--dry-run"]) == 0
     listed = " ".join(capsys.readouterr().out.split())
     assert "1 ready, 1 refused, 2 planned; 4 in all" in listed
-    for said in ("no method called 'not-there' yet", "no data set called 'stl10' yet", "add --unit label"):
-        assert said in listed
+    assert all(value in listed for value in ("'not-there'", "'stl10'", "--unit label"))
     assert not (tmp_path / "runs").exists()
     assert main(["sweep", str(path), "--tier", "smoke", "--dry-run", "--out", "new/runs"]) == 0
     assert {file.name for file in tmp_path.iterdir()} == {"toy.npz", "toy.toml"}
 
 
-def test_a_dry_run_of_image_files_writes_none_below_out_and_reads_what_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dry_run_of_image_files_reads_decoded_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
 
     for part, count in (("train", 60), ("test", 10)):
@@ -83,7 +81,7 @@ def test_a_dry_run_of_image_files_writes_none_below_out_and_reads_what_is_there(
     assert main(typed) == 0 and sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_title_is_told_as_it_is_and_negative_numbers_are_values(
+def test_dry_run_title_and_negative_numbers_are_literal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe(tmp_path, 'method = "no-defence"\n"teacher.lr" = -1e-5')
@@ -94,7 +92,7 @@ def test_a_title_is_told_as_it_is_and_negative_numbers_are_values(
     assert "Ours [table 3] and [/new]" in told and "expected one argument" not in told and "-1e-05" in told
 
 
-def test_a_dry_run_tells_a_reason_once(
+def test_dry_run_states_a_shared_reason_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe(
@@ -103,14 +101,14 @@ def test_a_dry_run_tells_a_reason_once(
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", str(path), "--data-root", "nowhere", "--tier", "smoke", "--dry-run"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert sum("(1)" in line for line in lines) == 7, "six cells and the sentence"
+    assert sum("(1)" in line for line in lines) == 7, "six cells and the reason"
     (told,) = [line for line in lines if line.startswith("(1) ")]
     assert "nowhere" in told and not any("(2)" in line for line in lines)
-    assert any("no method called 'no-such' yet" in line for line in lines)
+    assert any("'no-such'" in line for line in lines)
 
 
 @pytest.mark.thorough
-def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(
+def test_sweep_continues_after_failures_and_is_cached(
     bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe(
@@ -136,58 +134,51 @@ def test_a_sweep_goes_on_after_failures_and_is_cached_afterwards(
     lines = re.findall(r"^\[(\d)/6\] .*?(left)?$", done.stdout + done.stderr, re.MULTILINE)
     assert lines == [(str(n), "left" if n < 6 else "") for n in range(1, 7)]
     teachers = list((tmp_path / "runs" / "steps" / "teacher").glob("[0-9a-f]*"))
-    assert len(teachers) == 2, "what runs share is made once for each seed"
+    assert len(teachers) == 2, "runs with one seed share a teacher"
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", str(path), "--tier", "smoke", "--dry-run"]) == 0
     again = capsys.readouterr().out
     assert "4 cached" in again and "2 ready" in again, again
 
 
-def test_the_old_name_of_backend_is_read_with_a_line(
+def test_sweep_old_option_executor_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = recipe(tmp_path, 'method = "no-defence"')
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", str(path), "--tier", "smoke", "--executor", "ray", "--gpus", "1", "--dry-run"]) == 0
     shown = capsys.readouterr()
-    assert "1 ready" in shown.out and shown.err.startswith("--executor is called --backend now: give --backend ray\n")
-
-
-@pytest.mark.thorough
-def test_bad_input_as_typed_gets_one_line_and_status_2(bench: Bench, tmp_path: Path) -> None:
-    recipe(tmp_path, 'method = "no-defence"')
-    done = bench("sweep", "toy.toml", "--devices", "tpu", "--tier", "smoke")
-    assert done.returncode == 2 and "--device tpu" in done.stderr
-    assert len(done.stderr.strip().splitlines()) == 1
+    assert "1 ready" in shown.out and "--backend ray" in shown.err and shown.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["no.toml"], "no.toml"),
-        (["toy.toml", "--dataset", "mnist"], "--dataset mnist: not in"),
-        (["toy.toml", "--dataset", ","], "--dataset ,: names none"),
-        (["toy.toml", "--set", "teacher"], "expected OPTION=VALUE"),
-        (["toy.toml", "--set", "=x"], "expected OPTION=VALUE"),
-        (["toy.toml", "--set", "out=x"], "give --out to `bench sweep`"),
-        (["toy.toml", "--set=--tier=paper"], "give --tier to `bench sweep`"),
-        (["toy.toml", "--set", "seeds=5,6"], "give --seeds to `bench sweep`"),
-        (["toy.toml", "--jobs", "0"], "--jobs 0: expected a number of at least 1"),
-        (["toy.toml", "--backend", "ray", "--gpus", "inf"], "--gpus inf: expected a number of at least 0"),
-        (["toy.toml", "--out", "taken"], "--out taken: sweeps in it is no directory"),
-        (["toy.toml", "--backend", "ray", "--devices", "cpu"], "give --gpus to a cluster"),
-        (["toy.toml", "--backend", "ray", "--address", "auto", "--jobs", "2"], "leave it out"),
-        (["toy.toml", "--backend", "slurm", "--address", "auto"], "--address is for a cluster; give --backend ray"),
-        (["toy.toml", "--slurm", "time=9"], "--slurm is for a cluster; give --backend slurm"),
-        (["toy.toml", "--gpus", "1"], "--gpus is for a cluster; give --backend ray or --backend slurm"),
-        (["toy.toml", "--backend", "slurm", "--slurm", "time"], "--slurm time: expected OPTION=VALUE"),
-        (["toy.toml", "--backend", "slurm", "--slurm", "array=3"], "array is set by `bench sweep`"),
+        (["toy.toml", "--devices", "tpu"], "--device tpu"),
+        (["toy.toml", "--dataset", "mnist"], "--dataset mnist"),
+        (["toy.toml", "--dataset", ","], "--dataset ,"),
+        (["toy.toml", "--set", "teacher"], "OPTION=VALUE"),
+        (["toy.toml", "--set", "=x"], "OPTION=VALUE"),
+        (["toy.toml", "--set", "out=x"], "--out"),
+        (["toy.toml", "--set=--tier=paper"], "--tier"),
+        (["toy.toml", "--set", "seeds=5,6"], "--seeds"),
+        (["toy.toml", "--jobs", "0"], "--jobs 0"),
+        (["toy.toml", "--backend", "ray", "--gpus", "inf"], "--gpus inf"),
+        (["toy.toml", "--out", "taken"], "--out taken"),
+        (["toy.toml", "--backend", "ray", "--devices", "cpu"], "--gpus"),
+        (["toy.toml", "--backend", "ray", "--address", "auto", "--jobs", "2"], "--jobs"),
+        (["toy.toml", "--backend", "slurm", "--address", "auto"], "--address"),
+        (["toy.toml", "--slurm", "time=9"], "--slurm"),
+        (["toy.toml", "--gpus", "1"], "--gpus"),
+        (["toy.toml", "--backend", "slurm", "--slurm", "time"], "--slurm time"),
+        (["toy.toml", "--backend", "slurm", "--slurm", "array=3"], "array"),
         (["toy.toml", "--seeds", "a"], "--seeds a"),
         (["toy.toml", "--seeds", ""], "--seeds"),
-        (["toy.toml", "--out", "x" * 256], "longer than the 255 bytes of a file's name"),
+        (["toy.toml", "--out", "x" * 256], "255"),
     ],
 )
-def test_bad_input_gets_one_line_and_status_2(
+def test_sweep_bad_option_exits_with_2_and_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -205,7 +196,7 @@ def test_bad_input_gets_one_line_and_status_2(
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("device", "given"), [("cpu", {3: "a b", 4: "c"}), ("cuda", {3: "a b", 4: "c"})])
-def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: str, given: dict[int, str]) -> None:
+def test_local_task_has_its_device_and_threads(device: str, given: dict[int, str]) -> None:
     if device == "cuda" and torch.cuda.is_available():
         pytest.skip("there is a GPU here")
     before = dict(os.environ)
@@ -222,7 +213,7 @@ def test_a_run_has_its_device_and_its_threads_and_says_what_went_wrong(device: s
     ("jobs", "wished", "threads"),
     [(1, "", 8), (3, "", 2), (20, "", 1), (2, "1", 1), (2, "4", 4), (2, "6", 4), (1, "0", 8), (1, "2,4", 8)],
 )
-def test_cores_are_shared_out_and_fewer_threads_are_taken_where_the_user_says_so(
+def test_threads_each_shares_cores_within_omp_num_threads(
     monkeypatch: pytest.MonkeyPatch, jobs: int, wished: str, threads: int
 ) -> None:
     monkeypatch.setattr("bench.sweeps.processes.cores", lambda: 8)
@@ -237,8 +228,8 @@ def said(arguments: Sequence[str]) -> int:
     return 5
 
 
-def heeding_interrupts() -> None:
-    """What starts tests in the background may have them ignore these, and their children with them."""
+def accept_interrupts() -> None:
+    """Restore default handlers: a shell that runs tests in the background may let them ignore interrupts."""
     for kind in (signal.SIGINT, signal.SIGHUP):
         signal.signal(kind, signal.SIG_DFL)
 
@@ -246,13 +237,13 @@ def heeding_interrupts() -> None:
 HOURS = 'method = "dpsd"\nvariant = "printed"\n"method.iterations" = 1000000\nepsilon = "none"'
 
 
-def begin(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
-    """A sweep of two cells, and the process of the first, which is converting and would for hours."""
+def start_sweep(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
+    """Start a sweep of two cells; return it, and the process of the first cell, which would take hours."""
     path = recipe(tmp_path, HOURS, 'method = "no-defence"')
     started = subprocess.Popen(
         [*BENCH, "sweep", str(path), "--tier", "smoke", "--jobs", "1"],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, start_new_session=True, preexec_fn=heeding_interrupts,
+        cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, start_new_session=True, preexec_fn=accept_interrupts,
     )  # fmt: skip
     until = time.monotonic() + 300
     while not (made := list((tmp_path / "runs").glob("steps/release/.making-*"))) and time.monotonic() < until:
@@ -265,14 +256,14 @@ def begin(tmp_path: Path) -> tuple[subprocess.Popen[str], int]:
 @pytest.mark.parametrize(
     "kind", [signal.SIGINT, *(pytest.param(k, marks=pytest.mark.slow) for k in (signal.SIGTERM, signal.SIGHUP))]
 )
-def test_interrupted_it_ends_its_children_and_goes_on_later(
+def test_sweep_interrupted_ends_children_and_continues(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: signal.Signals
 ) -> None:
-    started, child = begin(tmp_path)
+    started, child = start_sweep(tmp_path)
     os.kill(child, 0)
     os.kill(started.pid, kind)
     _, said = started.communicate(timeout=60)
-    assert started.returncode == 130 and "run the same command to go on" in said
+    assert started.returncode == 130 and said
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
     typed = ["sweep", str(tmp_path / "toy.toml"), "--tier", "smoke", "--out", str(tmp_path / "runs"), "--dry-run"]
@@ -281,21 +272,19 @@ def test_interrupted_it_ends_its_children_and_goes_on_later(
     assert "2 ready" in listed.out, listed.out + listed.err
 
 
-def test_what_does_not_fit_stays_ready_and_is_no_failure(
+def test_sweep_cell_beyond_time_limit_stays_ready(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recipe(tmp_path, 'method = ["no-defence", "fedavg"]\nepsilon = "none"')
     monkeypatch.chdir(tmp_path)
     assert main(["sweep", str(path), "--tier", "smoke", "--within", "1e-6"]) == 0
     told = capsys.readouterr()
-    assert (
-        "2 ready" in told.out and "2 of 2 not done in that time: the same command goes on there" in told.err + told.out
-    )
+    assert "2 ready" in told.out and "2 of 2" in told.err + told.out
     assert {outcome["state"] for outcome in outcomes(tmp_path / "runs").values()} == {"ready"}
 
 
 @pytest.mark.slow
-def test_at_its_end_a_sweep_keeps_what_is_done_and_goes_on_later(
+def test_sweep_at_time_limit_keeps_finished_cells(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = recipe(tmp_path, HOURS, 'method = "no-defence"')
@@ -305,14 +294,7 @@ def test_at_its_end_a_sweep_keeps_what_is_done_and_goes_on_later(
     capsys.readouterr()
     states = {name.split()[0]: outcome["state"] for name, outcome in outcomes(tmp_path / "runs").items()}
     assert states == {"dpsd": "ready", "no-defence": "ok"}
-    assert not list((tmp_path / "runs").glob("steps/release/.making-*")), "interrupted, it clears up"
+    assert not list((tmp_path / "runs").glob("steps/release/.making-*")), (
+        "an interrupted run removes its work directory"
+    )
     assert main([*typed, "--dry-run"]) == 0 and "1 cached, 1 ready" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_killed_run_is_a_failed_cell_and_the_rest_goes_on(tmp_path: Path) -> None:
-    started, child = begin(tmp_path)
-    os.kill(child, signal.SIGKILL)
-    said, _ = started.communicate(timeout=300)
-    assert started.returncode == 1
-    assert "1 ok, 1 failed" in said and "killed by signal 9" in said

@@ -24,7 +24,7 @@ def saved(folder: Path, seed: int, **metrics: float) -> Path:
     return place
 
 
-def test_results_have_accuracy_epsilon_and_attack(tmp_path: Path) -> None:
+def test_cell_results_have_accuracy_epsilon_and_attack(tmp_path: Path) -> None:
     attacked = saved(tmp_path, 0, attack_accuracy=0.25, teacher_attack_accuracy=0.75)
     followed = saved(tmp_path, 1, auc=0.52, teacher_auc=0.61)
     published = followed / RECORD
@@ -40,7 +40,7 @@ def test_results_have_accuracy_epsilon_and_attack(tmp_path: Path) -> None:
     assert third == CellResult("refused", "refused", attack="no budget can be met")
 
 
-def test_results_are_written_whole_and_printed_in_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_results_are_written_in_full_and_printed_in_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = [CellResult(f"cell{i}", "ok", "0.5000", "1 per example", "gmi accuracy 25.0%") for i in range(100)]
     path = tmp_path / "table.csv"
     write_results(path, results)

@@ -48,17 +48,17 @@ def spec(cell: Cell) -> Any:
     return run_spec(load_job(settings), cell.seed)
 
 
-def test_variants_are_options_of_a_recipe_like_any_other(cells: list[Cell]) -> None:
+def test_recipe_variants_are_separate_runs(cells: list[Cell]) -> None:
     assert [cell.state for cell in cells] == ["ready", "ready", "ready", "refused"], [cell.reason for cell in cells]
-    assert "dgd has no variant 'own'" in cells[3].reason
+    assert "'own'" in cells[3].reason
     assert cells[0].name.endswith("variant=printed seed=0") and "attack-variant=printed" in cells[2].name
     found = [(one.release.variant, one.attack.variant) for one in map(spec, cells[:3])]
     assert found == [("printed", "working"), ("working", "working"), ("working", "printed")]
-    assert len({cell.record for cell in cells[:3]}) == 3, "a run of its own each"
-    assert len({cell.after for cell in cells[:3]}) == 1, "and the same teacher and evaluator for all"
+    assert len({cell.record for cell in cells[:3]}) == 3, "a run for each variant"
+    assert len({cell.after for cell in cells[:3]}) == 1, "with the same teacher and evaluator"
 
 
-def test_a_variant_named_in_a_recipe_is_the_default_if_it_is_the_default(cells: list[Cell]) -> None:
+def test_recipe_default_variant_by_name_is_the_same_run(cells: list[Cell]) -> None:
     settings, _ = Settler()(["run", *cells[1].arguments])
     unnamed = load_job(replace(settings, variant=None))
     assert run_spec(unnamed, 0) == run_spec(load_job(settings), 0)
