@@ -38,7 +38,7 @@ from bench.data import to_float
 from bench.dp_training.records import private_records
 from bench.errors import RunFailed
 from bench.privacy import Budget, Ledger, Unit
-from bench.privacy.unprotected import refuse_proof
+from bench.privacy.budget import refuse_finite_budget
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class LabelSmoothing:
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
-        refuse_proof(budget, (Unit.EXAMPLE,), "the private records train the network without noise")
+        refuse_finite_budget(budget, (Unit.EXAMPLE,), "the private records train the network without noise")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train on `teacher.private`; the teacher's weights are used for nothing, and `budget` has no effect."""

@@ -15,7 +15,7 @@ from dp_accounting import NonPrivateDpEvent
 
 from bench.api import Context, Release, Teacher
 from bench.privacy import Budget, Ledger, Unit
-from bench.privacy.unprotected import refuse_proof
+from bench.privacy.budget import refuse_finite_budget
 
 UNITS = (Unit.EXAMPLE, Unit.QUERY)
 
@@ -35,7 +35,7 @@ class NoDefence:
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Any claimed epsilon will do, as nothing is promised; a finite one that is to be proved is refused."""
-        refuse_proof(budget, UNITS, "the teacher's weights are released")
+        refuse_finite_budget(budget, UNITS, "the teacher's weights are released")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """A copy of the teacher; `student` and `budget` have no effect."""

@@ -25,7 +25,7 @@ from bench.dp_training.label_privacy import label_epsilon
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy import Budget, Unit
-from bench.privacy.limits import check_response_epsilon
+from bench.privacy.events import check_response_epsilon
 from bench.seeds import derive
 
 RowLoss = Callable[[Tensor, Tensor, float], Tensor]

@@ -1,7 +1,7 @@
-"""The randomised steps that methods share: bounding rows, adding noise, randomised response.
+"""Mechanisms that the methods share: bounded rows with Gaussian noise, and randomised response.
 
-The output of a randomised step may be released; its input may not. `bench.privacy.noise` provides the draws and their
-precision; `bench.privacy.counts` provides noise for counts.
+The output of a mechanism may be released; its input may not. `bench.privacy.noise` has the Gaussian and the Laplace
+mechanism with their draws and precision, `bench.privacy.counts` those for votes and other counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bench.errors import BenchError
-from bench.privacy.limits import check_response_epsilon
+from bench.privacy.events import check_response_epsilon
 from bench.privacy.noise import LARGEST_SCALE, SMALLEST_SCALE, Noise, Source
 
 
@@ -30,8 +30,8 @@ def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
 
     Guarantees:
         Each row's norm is strictly below `bound`, rounding included.
-        A row holding NaN or inf becomes zero.
-            Replacing one row changes the stack, or the sum over rows, by less than `2 * bound`.
+        A row with NaN or inf becomes zero.
+        The stack of rows, and their sum, have L2 sensitivity below `2 * bound` for one replaced row.
 
     Raises:
         BenchError: `bound` or `h` is outside [2^-100, 2^100].
@@ -55,8 +55,8 @@ def clip_rows(grads: Tensor, bound: float) -> Tensor:
 
     Guarantees:
         Each row's norm is at most `bound`, up to one machine epsilon of the dtype.
-        A row holding NaN or inf becomes zero, so one example cannot spoil the sum.
-        The sum over rows has sensitivity `bound` (add or remove one), `2 * bound` (replace one).
+        A row with NaN or inf becomes zero, so that one record cannot spoil the sum.
+        The sum over rows has L2 sensitivity `bound` for an added or removed row, `2 * bound` for a replaced one.
 
     Raises:
         BenchError: `bound` is outside [2^-100, 2^100].
@@ -68,7 +68,8 @@ def clip_rows(grads: Tensor, bound: float) -> Tensor:
 def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tensor:
     """Zero all except k entries of each row: those of largest magnitude, or of largest value.
 
-    Exactly k entries are kept, including ties. Free of privacy cost only if noise is then added to all coordinates.
+    Exactly k entries are kept, including ties. The choice of entries is free of privacy cost only if noise is then added
+    to all coordinates: noise on the kept ones reveals which they are.
 
     Args:
         grads: (n, c).
@@ -89,7 +90,10 @@ def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tens
 
 
 def gaussian_rows(values: Tensor, std: float, source: Source) -> Tensor:
-    """Add independent N(0, std^2) noise to every coordinate of every row, including zeros (DPSD, data mode).
+    """Apply the Gaussian mechanism to every row: N(0, std^2) on every coordinate, including zeros (DPSD, data mode).
+
+    Rows of norm at most B: one replaced row is a Gaussian mechanism of multiplier std / (2 B); if one private record may
+    change all n rows, the multiplier is std / (2 B sqrt(n)).
 
     Args:
         values: (n, c), float32 or float64.
@@ -105,7 +109,10 @@ def gaussian_rows(values: Tensor, std: float, source: Source) -> Tensor:
 
 
 def gaussian_shared_mean(rows: Tensor, std: float, source: Source) -> Tensor:
-    """Return (sum of the rows + one draw of N(0, std^2 I)) / n (DPDFD, Alg. 1, line 9).
+    """Apply the Gaussian mechanism to the sum of the rows, divided by the public n (DPDFD, Alg. 1, line 9).
+
+    (sum of the rows + one draw of N(0, std^2 I)) / n. Rows of norm at most B: one replaced row is a Gaussian mechanism of
+    multiplier std / (2 B); if one private record may change all n rows, the multiplier is std / (2 B n).
 
     Args:
         rows: (n, c), n >= 1, any float dtype; summed in float64.
@@ -123,7 +130,7 @@ def gaussian_shared_mean(rows: Tensor, std: float, source: Source) -> Tensor:
 
 
 def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, source: Source) -> Tensor:
-    """Apply randomised response over each row's k candidates, epsilon-differentially private in the label.
+    """Apply k-ary randomised response to each label: epsilon-DP (delta 0) for a replaced label.
 
     A label among its candidates is kept with probability e^epsilon / (e^epsilon + k - 1) and otherwise replaced by one
     of the other k - 1, uniformly; for a label outside them the response is uniform over the k candidates (DPSD, Alg. 2;
@@ -230,7 +237,7 @@ def _require_positive(name: str, given: float) -> None:
 
 
 def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, source: Source) -> Tensor:
-    """Apply randomised response with a number k >= 2 of candidates that may differ between rows.
+    """Apply randomised response with a number k of candidates per row: epsilon-DP (delta 0) for a replaced label.
 
     DP-DFD's selective randomised response (Alg. 1, lines 8-11) with one-hot responses: a label among its row's
     candidates is kept with probability e^epsilon / (e^epsilon + k - 1), every other candidate has 1 / (e^epsilon + k -

@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from bench.privacy.budget import epsilon_from_json
-from bench.privacy.units import Relation, Unit
+from bench.privacy.budget import Relation, Unit, epsilon_from_json
 
 if TYPE_CHECKING:
     import numpy as np

@@ -33,7 +33,7 @@ from bench.privacy.audit import DistinguishingGame, Play, strongest_game
 from bench.privacy.claims import NO_EPSILON, dpsd_theorem2
 from bench.privacy.events import unprotected_event
 from bench.privacy.information import selective_capacity
-from bench.privacy.limits import check_response_epsilon, most_response_epsilon
+from bench.privacy.events import check_response_epsilon, most_response_epsilon
 from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 

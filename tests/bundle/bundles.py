@@ -23,7 +23,7 @@ from bench.bundle.finding import Found
 from bench.cli import main
 from bench.privacy import Ledger, Unit
 from bench.privacy.accountant import account
-from bench.privacy.ledger import randomised_response_event
+from bench.privacy.events import randomised_response_event
 from bench.storage.records import Record
 from bench.storage.specs import canonical
 

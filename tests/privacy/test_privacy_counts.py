@@ -54,9 +54,9 @@ def test_the_law_is_that_of_the_rounded_draw_and_of_no_other_scale(name: str, sc
 def test_digits_as_many_as_it_takes_give_the_same_law(monkeypatch, name: str) -> None:
     """With float64 trusted in nothing, every draw is decided by the exact tails."""
     asked = []
-    exact = counts._exactly
+    exact = counts.exact_size
     monkeypatch.setattr(counts, "_sure", lambda first, *_: np.zeros(len(first), dtype=bool))
-    monkeypatch.setattr(counts, "_exactly", lambda *given: asked.append(1) or exact(*given))
+    monkeypatch.setattr(counts, "exact_size", lambda *given: asked.append(1) or exact(*given))
     drawn = rounded(name, 2.5, 4000, Noise("cpu", 2)).numpy()  # type: ignore[arg-type]
     assert len(asked) == 4000 and fits(drawn, name, 2.5) > LEVEL and fits(drawn, name, 3.0) < LEVEL
 
@@ -69,7 +69,7 @@ def test_float64_and_exact_tails_decide_the_same(monkeypatch, name: str, scale: 
     sure = counts._sure(first, size, name, scale)  # type: ignore[arg-type]
     assert sure.mean() > 0.99
     for v, j in zip(first[sure].tolist(), size[sure].tolist(), strict=True):
-        assert counts._exactly(v, max(j - 2, 0), name, scale, Noise("cpu", 4)) == j  # type: ignore[arg-type]
+        assert counts.exact_size(v, max(j - 2, 0), name, scale, Noise("cpu", 4)) == j  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
@@ -84,12 +84,12 @@ def test_a_draw_beside_a_boundary_is_not_decided_by_float64(name: str) -> None:
         for guess in (0, 2, 3, 9):
             v, j = np.array([first]), np.array([expected])
             assert not counts._sure(v, j, name, scale)[0]  # type: ignore[arg-type]
-            assert counts._exactly(first, guess, name, scale, Noise("cpu", 5)) == expected  # type: ignore[arg-type]
+            assert counts.exact_size(first, guess, name, scale, Noise("cpu", 5)) == expected  # type: ignore[arg-type]
 
 
 def test_the_first_interval_reaches_to_infinity_and_needs_more_bits() -> None:
     """V in [0, 2^-62) is 8.5 deviations or more."""
-    found = [counts._exactly(0, 0, "gaussian", 1.0, Noise("cpu", seed)) for seed in range(20)]
+    found = [counts.exact_size(0, 0, "gaussian", 1.0, Noise("cpu", seed)) for seed in range(20)]
     assert min(found) >= 8 and max(found) < 15
 
 

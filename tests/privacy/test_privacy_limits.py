@@ -8,7 +8,7 @@ import torch
 
 from bench.errors import BenchError
 from bench.privacy import randomised_response_event
-from bench.privacy.limits import check_response_epsilon, most_response_epsilon
+from bench.privacy.events import check_response_epsilon, most_response_epsilon
 from bench.privacy.mechanisms import flip_probability
 from bench.privacy.noise import Noise
 

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chi2, chisquare, kstest, norm
 
 from bench.errors import BenchError
-from bench.privacy.limits import most_response_epsilon
+from bench.privacy.events import most_response_epsilon
 from bench.privacy.mechanisms import (
     clip_rows,
     flip_probability,

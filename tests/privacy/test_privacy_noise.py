@@ -105,7 +105,7 @@ class Furthest(Noise):
 
 def test_laplace_tails_have_no_gaps_that_a_grid_shows() -> None:
     """62 log 2 and an exponential: from 62 bits only it is one number, which no neighbour's grid reaches."""
-    drawn = Furthest("cpu", 5)._two_sided(4000)
+    drawn = Furthest("cpu", 5).standard_laplace(4000)
     assert 0.45 < float((drawn > 0).double().mean()) < 0.55
     beyond = drawn.abs() - 62 * math.log(2)
     assert stats.kstest(beyond.numpy(), "expon").pvalue > LEVEL
@@ -115,7 +115,7 @@ def test_laplace_tails_have_no_gaps_that_a_grid_shows() -> None:
 
 def test_usual_laplace_draws_take_no_more_bits() -> None:
     source, other = Noise("cpu", 5), Noise("cpu", 5)
-    source._two_sided(1000)
+    source.standard_laplace(1000)
     other.bits(1000)
     assert torch.equal(source.bits(3), other.bits(3))
 

@@ -13,13 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.privacy import Ledger, Unit, _losses, randomised_response_event
+from bench.privacy import Ledger, Unit, _pld, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
 from bench.privacy.accountant import Accounted, account
 
 DELTA = 1e-5
 G, L, P, RR = dp.GaussianDpEvent, dp.LaplaceDpEvent, dp.PoissonSampledDpEvent, dp.RandomizedResponseDpEvent
-COARSE = patch.object(_losses, "FINEST_GRID", 1e-3)
+COARSE = patch.object(_pld, "FINEST_GRID", 1e-3)
 
 
 def accounted(*spent, delta: float = DELTA, unit: Unit = Unit.EXAMPLE) -> Accounted:
@@ -243,5 +243,5 @@ def test_a_delta_too_small_for_fourier_transforms_is_left_to_other_bounds(spent,
 @pytest.mark.parametrize("noise, count", [(300.0, 10**5), (20.0, 30_000), (1000.0, 10**5 + 7)])
 def test_two_stages_give_what_one_stage_gives(noise, count):
     staged = cost((L(noise), count))
-    with patch.object(_losses, "LONG", 10**12):
+    with patch.object(_pld, "LONG", 10**12):
         assert staged == pytest.approx(cost((L(noise), count)), rel=1e-5)

@@ -9,8 +9,8 @@ from dp_accounting.rdp import RdpAccountant
 from scipy.integrate import quad
 
 from bench.privacy import Ledger, randomised_response_event
-from bench.privacy._losses import composed_epsilon, why_not
-from bench.privacy._renyi import _laplace, _response, _sampled, renyi_epsilon
+from bench.privacy._pld import composed_epsilon, why_not
+from bench.privacy._rdp import laplace, renyi_epsilon, response, sampled_gaussian
 from bench.privacy.composition import decompose
 
 DELTA = 1e-5
@@ -74,7 +74,7 @@ def test_moments_of_laplace_noise_by_quadrature(epsilon):
             return math.exp(-order * abs(x - 1) * epsilon + (order - 1) * abs(x) * epsilon) * epsilon / 2
 
         value = sum(quad(integrand, *ends)[0] for ends in ((-np.inf, 0), (0, 1), (1, np.inf)))
-        assert _laplace(epsilon, np.array([order - 1]))[0] == pytest.approx(math.log(value), rel=1e-7, abs=1e-12)
+        assert laplace(epsilon, np.array([order - 1]))[0] == pytest.approx(math.log(value), rel=1e-7, abs=1e-12)
 
 
 @pytest.mark.parametrize("choices", [2, 3, 10])
@@ -82,7 +82,7 @@ def test_moments_of_a_response_by_hand(choices):
     kept, flipped = (w / (math.exp(1.5) + choices - 1) for w in (math.exp(1.5), 1))
     for order in (1.01, 2.0, 30.0):
         value = kept**order * flipped ** (1 - order) + flipped**order * kept ** (1 - order) + (choices - 2) * flipped
-        assert _response(1.5, choices, np.array([order - 1]))[0] == pytest.approx(math.log(value), rel=1e-9)
+        assert response(1.5, choices, np.array([order - 1]))[0] == pytest.approx(math.log(value), rel=1e-9)
 
 
 @pytest.mark.parametrize("probability, multiplier", [(0.01, 1.0), (0.3, 2.0), (0.9, 0.7)])
@@ -95,10 +95,12 @@ def test_moments_of_sampling_by_quadrature(probability, multiplier):
 
         reach = 15 * multiplier
         value = sum(quad(integrand, at, at + 1, limit=200)[0] for at in np.arange(-reach, order + reach))
-        assert _sampled(probability, multiplier, np.array([order - 1]))[0] == pytest.approx(math.log(value), rel=1e-6)
-    between = _sampled(probability, multiplier, np.array([1.0, 1.5, 2.0]))
+        assert sampled_gaussian(probability, multiplier, np.array([order - 1]))[0] == pytest.approx(
+            math.log(value), rel=1e-6
+        )
+    between = sampled_gaussian(probability, multiplier, np.array([1.0, 1.5, 2.0]))
     assert between[1] == pytest.approx((between[0] + between[2]) / 2)
-    assert _sampled(probability, multiplier, np.array([1e5]))[0] == math.inf
+    assert sampled_gaussian(probability, multiplier, np.array([1e5]))[0] == math.inf
     assert renyi_epsilon(parts_of((P(1 - 1e-9, G(1e4)), 1)), DELTA) <= 1.5 * renyi_epsilon(parts_of((G(1e4), 1)), DELTA)
 
 

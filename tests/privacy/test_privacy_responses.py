@@ -11,10 +11,10 @@ import pytest
 from accountant_made import DELTA, RR, cost, epsilon_of_losses, ledger_of
 from dp_accounting.pld import privacy_loss_distribution as pld
 
-from bench.privacy import Unit, _losses, randomised_response_event
+from bench.privacy import Unit, _pld, randomised_response_event
 from bench.privacy._bounds import response_losses
 from bench.privacy.accountant import account
-from bench.privacy.limits import most_response_epsilon
+from bench.privacy.events import most_response_epsilon
 
 # Randomised response
 
@@ -59,7 +59,7 @@ def test_a_coarse_grid_only_ever_rounds_up():
     exact = epsilon_of_losses(losses.ravel(), np.outer(p, q).ravel(), DELTA)
     spent = [(randomised_response_event(each, k), n) for each, counts in groups for k, n in counts.items()]
     assert exact <= cost(*spent) <= exact + 3e-4
-    with patch.object(_losses, "FINEST_GRID", 0.05):
+    with patch.object(_pld, "FINEST_GRID", 0.05):
         assert exact <= cost(*spent) <= exact + 0.1
 
 

@@ -9,7 +9,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution as pld
 from scipy import integrate, stats
 
-from bench.privacy._sampled_gaussian import sampled_gaussian
+from bench.privacy._pld import sampled_gaussian
 
 KINDS = [
     pytest.param(0.01, 1.0, 1e-3, id="as a training"),

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from bench.errors import BenchError
-from bench.privacy.limits import most_response_epsilon
+from bench.privacy.events import most_response_epsilon
 from bench.privacy.mechanisms import randomised_response, selective_response
 from bench.privacy.noise import Noise
 
