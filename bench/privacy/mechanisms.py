@@ -68,8 +68,9 @@ def clip_rows(grads: Tensor, bound: float) -> Tensor:
 def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tensor:
     """Zero all except k entries of each row: those of largest magnitude, or of largest value.
 
-    Exactly k entries are kept, including ties. The choice of entries is free of privacy cost only if noise is then added
-    to all coordinates: noise on the kept ones reveals which they are.
+    Exactly k entries are kept, including ties. The choice of entries costs no privacy only if noise is then added to
+    all
+    coordinates: noise on the kept ones only reveals which they are.
 
     Args:
         grads: (n, c).
@@ -92,8 +93,8 @@ def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tens
 def gaussian_rows(values: Tensor, std: float, source: Source) -> Tensor:
     """Apply the Gaussian mechanism to every row: N(0, std^2) on every coordinate, including zeros (DPSD, data mode).
 
-    Rows of norm at most B: one replaced row is a Gaussian mechanism of multiplier std / (2 B); if one private record may
-    change all n rows, the multiplier is std / (2 B sqrt(n)).
+    For rows of norm at most B the noise multiplier is std / (2 B) if one row is replaced, and std / (2 B sqrt(n)) if
+    one private record may change all n rows.
 
     Args:
         values: (n, c), float32 or float64.
@@ -111,8 +112,8 @@ def gaussian_rows(values: Tensor, std: float, source: Source) -> Tensor:
 def gaussian_shared_mean(rows: Tensor, std: float, source: Source) -> Tensor:
     """Apply the Gaussian mechanism to the sum of the rows, divided by the public n (DPDFD, Alg. 1, line 9).
 
-    (sum of the rows + one draw of N(0, std^2 I)) / n. Rows of norm at most B: one replaced row is a Gaussian mechanism of
-    multiplier std / (2 B); if one private record may change all n rows, the multiplier is std / (2 B n).
+    (sum of the rows + one draw of N(0, std^2 I)) / n. For rows of norm at most B the noise multiplier is std / (2 B) if
+    one row is replaced, and std / (2 B n) if one private record may change all n rows.
 
     Args:
         rows: (n, c), n >= 1, any float dtype; summed in float64.
@@ -160,82 +161,6 @@ def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, sour
     return noise.released(candidates.gather(1, answer[:, None])[:, 0])
 
 
-def randomised_response_as_printed(
-    labels: Tensor, candidates: Tensor, classes: int, epsilon: float, source: Source
-) -> Tensor:
-    """Apply DPSD's Eq. 5 as published, for audits only: it satisfies no finite epsilon.
-
-    A label among its candidates goes through randomised response over all c classes; for a label outside them the
-    response is uniform over the k candidates. A response outside the candidates therefore proves that the label was
-    among them.
-
-    Args:
-        labels: (n,) int64 in [0, classes).
-        candidates: (n, k) int64 in [0, classes), distinct within a row.
-        classes: c >= 2.
-        epsilon: >= 0.
-
-    Returns:
-        (n,) int64 on the labels' device.
-
-    Raises:
-        BenchError: `flip_probability` refuses the `epsilon`.
-        ValueError: shapes that do not match, or a row with a candidate twice.
-    """
-    noise = Noise.of(source)
-    inside, _ = _located(labels, candidates)
-    n, k = candidates.shape
-    flip = noise.chance(flip_probability(epsilon, classes), n).to(labels.device)
-    shift = noise.integers(1, max(classes, 2), n).to(labels.device)
-    anywhere = noise.integers(0, k, n).to(labels.device)
-    over_all = torch.where(flip, (labels + shift) % classes, labels)
-    return noise.released(torch.where(inside, over_all, candidates.gather(1, anywhere[:, None])[:, 0]))
-
-
-def _norms(grads: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(grads, dim=1, keepdim=True, dtype=torch.float64)
-
-
-def _scaled(grads: Tensor, scale: Tensor) -> Tensor:
-    """Return rows times `scale` (n, 1), computed in float64; rows with a non-finite value become zero."""
-    finite = grads.isfinite().all(dim=1, keepdim=True)
-    return torch.where(finite, (grads.double() * scale).to(grads.dtype), torch.zeros_like(grads))
-
-
-def _located(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (n,) whether each label is among its candidates, and its position there."""
-    if candidates.ndim != 2 or candidates.shape[1] < 1 or labels.shape != candidates.shape[:1]:
-        shapes = f"{tuple(labels.shape)} and {tuple(candidates.shape)}"
-        raise ValueError(f"expected labels (n,) and candidates (n, k >= 1), got {shapes}")
-    ordered = candidates.sort(dim=1).values
-    distinct = (ordered[:, 1:] != ordered[:, :-1]).all()
-    if candidates.device.type != "cpu":
-        torch._assert_async(distinct)
-    elif not distinct:
-        raise ValueError("a row of candidates names a class twice, which would break the probabilities")
-    hits = candidates == labels[:, None]
-    return hits.any(dim=1), hits.int().argmax(dim=1)
-
-
-def flip_probability(epsilon: float, choices: int | Tensor) -> Tensor:
-    """Return (k - 1) / (e^epsilon + k - 1), the probability that a response over k choices changes its label; float64.
-
-    Raises:
-        BenchError: `limits.check_response_epsilon` refuses the epsilon; for varying choices it is checked with two.
-    """
-    check_response_epsilon(epsilon, 2 if isinstance(choices, Tensor) else choices)
-    others = (torch.as_tensor(choices).double() - 1).clamp_min(0) * math.exp(-epsilon)
-    return others / (1 + others)
-
-
-def _require_positive(name: str, given: float) -> None:
-    if not SMALLEST_SCALE <= given <= LARGEST_SCALE:
-        raise BenchError(
-            f"{name} is {given:g}; expected a number from {SMALLEST_SCALE:.2g} to {LARGEST_SCALE:.2g}, beyond which "
-            "floating point cannot keep a bound"
-        )
-
-
 def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, source: Source) -> Tensor:
     """Apply randomised response with a number k of candidates per row: epsilon-DP (delta 0) for a replaced label.
 
@@ -271,3 +196,79 @@ def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, source: 
     rank = noise.bits(len(labels)).to(labels.device) % choices.clamp_min(1)
     other = (others & (others.cumsum(1) == rank[:, None] + 1)).int().argmax(1)
     return noise.released(torch.where(inside & (~flip | (choices == 0)), labels, other))
+
+
+def randomised_response_as_printed(
+    labels: Tensor, candidates: Tensor, classes: int, epsilon: float, source: Source
+) -> Tensor:
+    """Apply DPSD's Eq. 5 as published, for audits only: it satisfies no finite epsilon.
+
+    A label among its candidates goes through randomised response over all c classes; for a label outside them the
+    response is uniform over the k candidates. A response outside the candidates therefore proves that the label was
+    among them.
+
+    Args:
+        labels: (n,) int64 in [0, classes).
+        candidates: (n, k) int64 in [0, classes), distinct within a row.
+        classes: c >= 2.
+        epsilon: >= 0.
+
+    Returns:
+        (n,) int64 on the labels' device.
+
+    Raises:
+        BenchError: `flip_probability` refuses the `epsilon`.
+        ValueError: shapes that do not match, or a row with a candidate twice.
+    """
+    noise = Noise.of(source)
+    inside, _ = _located(labels, candidates)
+    n, k = candidates.shape
+    flip = noise.chance(flip_probability(epsilon, classes), n).to(labels.device)
+    shift = noise.integers(1, max(classes, 2), n).to(labels.device)
+    anywhere = noise.integers(0, k, n).to(labels.device)
+    over_all = torch.where(flip, (labels + shift) % classes, labels)
+    return noise.released(torch.where(inside, over_all, candidates.gather(1, anywhere[:, None])[:, 0]))
+
+
+def flip_probability(epsilon: float, choices: int | Tensor) -> Tensor:
+    """Return (k - 1) / (e^epsilon + k - 1), the probability that a response over k choices changes its label; float64.
+
+    Raises:
+        BenchError: `limits.check_response_epsilon` refuses the epsilon; for varying choices it is checked with two.
+    """
+    check_response_epsilon(epsilon, 2 if isinstance(choices, Tensor) else choices)
+    others = (torch.as_tensor(choices).double() - 1).clamp_min(0) * math.exp(-epsilon)
+    return others / (1 + others)
+
+
+def _norms(grads: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(grads, dim=1, keepdim=True, dtype=torch.float64)
+
+
+def _scaled(grads: Tensor, scale: Tensor) -> Tensor:
+    """Return rows times `scale` (n, 1), computed in float64; rows with a non-finite value become zero."""
+    finite = grads.isfinite().all(dim=1, keepdim=True)
+    return torch.where(finite, (grads.double() * scale).to(grads.dtype), torch.zeros_like(grads))
+
+
+def _located(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """Return (n,) whether each label is among its candidates, and its position there."""
+    if candidates.ndim != 2 or candidates.shape[1] < 1 or labels.shape != candidates.shape[:1]:
+        shapes = f"{tuple(labels.shape)} and {tuple(candidates.shape)}"
+        raise ValueError(f"expected labels (n,) and candidates (n, k >= 1), got {shapes}")
+    ordered = candidates.sort(dim=1).values
+    distinct = (ordered[:, 1:] != ordered[:, :-1]).all()
+    if candidates.device.type != "cpu":
+        torch._assert_async(distinct)
+    elif not distinct:
+        raise ValueError("a row of candidates names a class twice, which would break the probabilities")
+    hits = candidates == labels[:, None]
+    return hits.any(dim=1), hits.int().argmax(dim=1)
+
+
+def _require_positive(name: str, given: float) -> None:
+    if not SMALLEST_SCALE <= given <= LARGEST_SCALE:
+        raise BenchError(
+            f"{name} is {given:g}; expected a number from {SMALLEST_SCALE:.2g} to {LARGEST_SCALE:.2g}, beyond which "
+            "floating point cannot keep a bound"
+        )

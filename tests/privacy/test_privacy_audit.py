@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 
 from bench.errors import BenchError
 from bench.privacy._bounds import gaussian_epsilon
-from bench.privacy.audit import DistinguishingGame, Play, _bound, audit, choose, strongest_game
+from bench.privacy.audit import DistinguishingGame, Play, audit, choose, clopper_pearson_bound, strongest_game
 from bench.privacy.mechanisms import (
     gaussian_rows,
     keep_top_k,
@@ -271,7 +271,7 @@ def test_equal_worlds_give_about_nothing() -> None:
 
 
 def test_a_bound_is_the_log_ratio_of_clopper_pearson_bounds() -> None:
-    got = _bound(np.array([300]), np.array([100]), 1000, 0.01, 0.95)[0]
+    got = clopper_pearson_bound(np.array([300]), np.array([100]), 1000, 0.01, 0.95)[0]
     low = stats.binomtest(300, 1000, alternative="greater").proportion_ci(0.975).low
     high = stats.binomtest(100, 1000, alternative="less").proportion_ci(0.975).high
     assert got == pytest.approx(math.log((low - 0.01) / high))
@@ -279,7 +279,7 @@ def test_a_bound_is_the_log_ratio_of_clopper_pearson_bounds() -> None:
 
 @pytest.mark.parametrize(("likely", "unlikely", "expected"), [(0, 0, -math.inf), (10, 10, 0.0), (0, 10, -math.inf)])
 def test_a_bound_at_the_edges(likely: int, unlikely: int, expected: float) -> None:
-    got = _bound(np.array([likely]), np.array([unlikely]), 10, 0.0, 0.95)[0]
+    got = clopper_pearson_bound(np.array([likely]), np.array([unlikely]), 10, 0.0, 0.95)[0]
     assert got <= expected
 
 

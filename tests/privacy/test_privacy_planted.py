@@ -16,7 +16,7 @@ from planted_correct import CORRECT, Correct
 from scipy import integrate, stats
 from torch import Tensor
 
-from bench.privacy._columns import promised
+from bench.privacy._marginals import expected_bound
 from bench.privacy._scorers import fit
 from bench.privacy.audit import DistinguishingGame, audit
 
@@ -108,8 +108,8 @@ def test_an_atom_as_rare_as_delta_proves_nothing() -> None:
 
 
 def test_a_promise_counts_what_delta_leaves() -> None:
-    assert promised(np.array([500, 0]), np.array([470, 30]), 0.0) > 1
-    assert promised(np.array([500, 0]), np.array([470, 30]), 0.06) < 0
+    assert expected_bound(np.array([500, 0]), np.array([470, 30]), 0.0) > 1
+    assert expected_bound(np.array([500, 0]), np.array([470, 30]), 0.06) < 0
 
 
 def test_scores_do_not_depend_on_how_answers_are_batched() -> None:
