@@ -14,7 +14,7 @@ from conftest import ROOT, write_toy
 from PIL import Image
 
 from bench.bundle import account, export, find
-from bench.bundle.schema import Audited, Claimed, Privacy
+from bench.bundle.schema import AuditedEpsilon, ClaimedEpsilon, Privacy
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Unit
@@ -182,7 +182,7 @@ def test_an_account_that_is_known_to_be_untrue_is_told(changes: dict[str, Any], 
 
 
 def test_an_audit_refutes_what_it_can_speak_of_alone() -> None:
-    numbers = dict.fromkeys(Audited.model_fields, 1.0) | {"canaries": 1, "unit": "example", "delta": 1e-5}
+    numbers = dict.fromkeys(AuditedEpsilon.model_fields, 1.0) | {"canaries": 1, "unit": "example", "delta": 1e-5}
 
     def audited(changes: dict[str, Any]) -> list[str]:
         def change(plain: Any) -> None:
@@ -200,7 +200,7 @@ def test_a_claim_at_a_smaller_delta_than_the_account_s_is_not_proved() -> None:
     privacy = privacy_of("dp-sgd")
     proved = privacy.accounted[Unit.EXAMPLE]
     for delta, doubted in ((proved.delta, False), (0.0, True)):
-        claim = Claimed(epsilon=proved.epsilon, delta=delta, unit=Unit.EXAMPLE, source="somebody", disputed="")
+        claim = ClaimedEpsilon(epsilon=proved.epsilon, delta=delta, unit=Unit.EXAMPLE, source="somebody", disputed="")
         said = account.warnings(privacy.model_copy(update={"claimed": claim}))
         assert any("is not what is proved" in line for line in said) == doubted
 
@@ -219,7 +219,7 @@ def test_an_audit_leaves_without_its_undefended_teacher(tmp_path: Path) -> None:
              "canaries": 200, "null_run": 0.125, "audits": ["0123456789abcdef"], "teacher": 2.0625}  # fmt: skip
     run.record.privacy["audited"] = audit
     export(run, tmp_path / "bundle", allow_seeded=True)
-    assert set(read(tmp_path / "bundle" / "privacy.json")["audited"]) == set(Audited.model_fields)
+    assert set(read(tmp_path / "bundle" / "privacy.json")["audited"]) == set(AuditedEpsilon.model_fields)
     card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
     assert "Lower bound 0.25 per example" in card and "null run 0.125" in card and "3.5" in card
     assert b"0123456789abcdef" not in contents(tmp_path / "bundle") and b"2.0625" not in contents(tmp_path / "bundle")

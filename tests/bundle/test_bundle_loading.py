@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,7 @@ import torch
 from bundles import bundle_of, found, untrained_bundle
 
 from bench import nets
-from bench.bundle import Failed, library, load, network, program
-from bench.bundle.card import given
+from bench.bundle import Failed, library, load, network
 from bench.bundle.library import library_call
 from bench.bundle.schema import Model
 from bench.errors import BenchError
@@ -53,7 +53,7 @@ def alone(code: str, folder: Path) -> str:
 def test_the_five_lines_load_the_student_without_this_package(kind: str) -> None:
     folder = bundle_of(kind)
     said = alone(snippet((folder / "README.md").read_text(encoding="utf-8")), folder)
-    student, shape = load(folder), found(kind).result["input"]["shape"]
+    student, shape = load(folder), found(kind).result.input.shape
     expected = student(torch.zeros(1, *shape))
     assert said.startswith("(1, 10) ")
     assert float(said.split()[-1]) == pytest.approx(float(expected.sum()), abs=1e-3)
@@ -69,7 +69,7 @@ def test_this_package_cannot_be_imported_there(tmp_path: Path) -> None:
 def test_load_gives_the_released_student() -> None:
     for kind in ("resnet18", "dp-merf"):
         run = found(kind)
-        released = network.rebuild(run, network.takes(run, False))
+        released = network.rebuild(run, network.student_input(run, False))
         images = torch.rand(4, 1, 16, 16)
         assert torch.equal(load(bundle_of(kind))(images), released(images))
     assert load(bundle_of("dp-merf")).std.item() == 1.0, "a student that sees pixels keeps its own normalisation"
@@ -92,7 +92,7 @@ def test_every_network_of_ours_becomes_a_program_that_answers_the_same(
     tmp_path: Path, arch: str, shape: tuple[int, int, int]
 ) -> None:
     model = nets.build(arch, shape, 5).eval().requires_grad_(False)
-    assert program.write_program(tmp_path / "student.pt2", model, shape)
+    assert network.write_program(tmp_path / "student.pt2", model, shape)
     assert library_call(arch, model, shape, 5) is None
     again = torch.export.load(tmp_path / "student.pt2").module()
     for count in (1, 7):
@@ -113,7 +113,7 @@ def test_a_librarys_own_call_takes_the_weights(
 ) -> None:
     model = nets.build(arch, shape, 4).eval()
     call = library_call(arch, model, shape, 4)
-    assert call is not None and given(call) == arguments
+    assert call is not None and call.arguments.to_json() == arguments
     assert call.function == ("torchvision.models.get_model" if arch.startswith("tv:") else "timm.create_model")
 
 
@@ -121,7 +121,7 @@ def test_a_librarys_own_call_takes_the_weights(
 def test_a_network_that_the_library_would_build_otherwise_is_a_program(tmp_path: Path) -> None:
     model = nets.build("tv:resnet18", (1, 32, 32), 4).eval().requires_grad_(False)
     assert library_call("tv:resnet18", model, (1, 32, 32), 4) is None
-    assert program.write_program(tmp_path / "student.pt2", model, (1, 32, 32))
+    assert network.write_program(tmp_path / "student.pt2", model, (1, 32, 32))
 
 
 def test_the_five_lines_of_an_own_network_use_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def test_the_five_lines_of_an_own_network_use_this_package(monkeypatch: pytest.M
 def test_export_load_runs_code_of_a_program(tmp_path: Path) -> None:
     """Why a bundle holds no program: torch evaluates the text of a symbol when it reads one."""
     model = nets.build("relu-cnn", (1, 16, 16), 5).eval().requires_grad_(False)
-    assert program.write_program(tmp_path / "honest.pt2", model, (1, 16, 16))
+    assert network.write_program(tmp_path / "honest.pt2", model, (1, 16, 16))
     mark = tmp_path / "code was run"
     code = f"[__import__('pathlib').Path({str(mark)!r}).touch(), Symbol("
     with zipfile.ZipFile(tmp_path / "honest.pt2") as honest, zipfile.ZipFile(tmp_path / "forged.pt2", "w") as forged:
@@ -164,8 +164,8 @@ def network_line(values: list[float]) -> str:
 @pytest.mark.thorough
 def test_a_release_of_before_shapes_were_kept_is_of_a_published_data_set() -> None:
     run = found("dpsd data")
-    kept = run.result.pop("input")
-    assert network.takes(run, False) == network.Takes((1, 16, 16), 10, tuple(kept["class_names"]))
+    old = replace(run, result=replace(run.result, input=None))
+    assert network.student_input(old, False) == run.result.input
     assert library.library_call("datalens", load(bundle_of("dpsd data")), (1, 16, 16), 10) is None
 
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -159,7 +160,7 @@ def test_a_release_that_is_nobodys_network(tmp_path: Path, runs: Path, capsys: p
         (step / "result.json").write_text(canonical(result))
         reseal(step)
         said = refused(capsys, tmp_path, run, tmp_path / "new", "--allow-seeded")
-        assert "no network that can be built" in said and words in said
+        assert words in said
 
 
 def test_seeded_noise_wants_a_word(tmp_path: Path, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,7 +170,7 @@ def test_seeded_noise_wants_a_word(tmp_path: Path, runs: Path, capsys: pytest.Ca
 
 def test_an_old_release_of_ones_own_data_is_made_again(runs: Path, tmp_path: Path) -> None:
     run = find(str(runs / "records" / record_of("rr").name), runs)
-    run.result.pop("input")
+    run = replace(run, result=replace(run.result, input=None))
     run.record.spec["release"]["teacher"]["data"]["dataset"] = "npz-mine"
     with pytest.raises(BenchError, match="--fresh"):
         export(run, tmp_path / "new", allow_seeded=True)

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from bench.bundle import Failed, card, proof, verify
 from bench.bundle.account import warnings
 from bench.bundle.files import decode
-from bench.bundle.schema import Model, Privacy, Proved
+from bench.bundle.schema import AccountedEpsilon, Model, Privacy
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Relation, Unit
@@ -361,9 +361,9 @@ def test_verify_refuses_a_smaller_delta_of_an_older_accountant(folder: Path) -> 
     privacy = decode((folder / "privacy.json").read_bytes(), "privacy.json", Privacy)
     old = privacy.model_copy(update={"accountant": "0 (of old)"})
 
-    def made(epsilon: float, delta: float) -> Proved:
+    def made(epsilon: float, delta: float) -> AccountedEpsilon:
         relation = Relation.ADD_OR_REMOVE_ONE
-        return Proved(
+        return AccountedEpsilon(
             epsilon=epsilon, delta=delta, unit=Unit.EXAMPLE, relation=relation, accountant="pld", version=proof.VERSION
         )
 
