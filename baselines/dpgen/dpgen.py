@@ -51,15 +51,15 @@ from bench import validate
 from bench.api import Context, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
+from bench.dp_training.dp_sgd import WeightAverage
 from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, Draw, PrivateGenerator, Synthesis
-from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame
+from bench.privacy.budget import refuse_finite_budget
 from bench.privacy.events import check_response_epsilon
 from bench.privacy.mechanisms import randomised_response
 from bench.privacy.noise import Source
-from bench.privacy.budget import refuse_finite_budget
 
 SOURCE = "DPGEN (Chen et al. 2022), one randomised response"
 DISPUTED = "answers-are-the-records"
