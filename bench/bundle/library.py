@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import nn
 
@@ -32,19 +34,14 @@ def calls(arch: str, shape: tuple[int, int, int], classes: int) -> list[Call]:
         return []
     if arch.startswith("tv:"):
         name = arch.removeprefix("tv:")
-        heads = {"aux_logits": False, "init_weights": True} if name in _WITH_HEADS else {}
-        candidates = [
-            Arguments(num_classes=classes, **heads),
-            Arguments(num_classes=classes, **heads, image_size=height),
-            Arguments(num_classes=classes, **heads, input_size=(height, width)),
-        ]
+        plain = partial(Arguments, num_classes=classes)
+        if name in _WITH_HEADS:
+            plain = partial(Arguments, num_classes=classes, aux_logits=False, init_weights=True)
+        candidates = [plain(), plain(image_size=height), plain(input_size=(height, width))]
         return [Call(function="torchvision.models.get_model", name=name, arguments=each) for each in candidates]
     size, patch = height if height == width else (height, width), patch_for(height, width)
-    candidates = [
-        Arguments(num_classes=classes, in_chans=channels),
-        Arguments(num_classes=classes, in_chans=channels, img_size=size),
-        Arguments(num_classes=classes, in_chans=channels, img_size=size, patch_size=patch),
-    ]
+    plain = partial(Arguments, num_classes=classes, in_chans=channels)
+    candidates = [plain(), plain(img_size=size), plain(img_size=size, patch_size=patch)]
     return [Call(function="timm.create_model", name=arch, arguments=each) for each in candidates]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -82,7 +82,7 @@ class Strict(BaseModel):
                 raise ValueError(f"{name} is null; expected a value, or no such field")
         return self
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, Any]:
         """Return plain data as stored in a file."""
         return self.model_dump(mode="json", exclude_unset=True)
 

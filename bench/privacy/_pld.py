@@ -13,7 +13,7 @@
 - dp_accounting 0.6.0 inverts the loss of a Poisson-sampled Gaussian point by point in Python: one to two seconds for
   400,000 points, which the search for a noise multiplier repeats many times. `sampled_gaussian` computes the same
   deltas with arrays; the connected dots, the tails and the distribution functions are dp_accounting's, and
-  tests/privacy/test_privacy_renyi.py compares both.
+  tests/privacy/test_privacy_compositions.py compares both.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Accounted:
 
     def to_json(self) -> dict[str, object]:
         """Return plain data; it includes a note if there is one."""
-        plain = {
+        plain: dict[str, object] = {
             "epsilon": epsilon_to_json(self.epsilon),
             "delta": self.delta,
             "unit": self.unit.value,

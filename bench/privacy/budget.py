@@ -136,7 +136,7 @@ class Claim:
 
     def to_json(self) -> dict[str, object]:
         """Return plain data."""
-        plain = {"epsilon": epsilon_to_json(self.epsilon), "delta": self.delta}
+        plain: dict[str, object] = {"epsilon": epsilon_to_json(self.epsilon), "delta": self.delta}
         plain |= {"unit": self.unit.value, "source": self.source}
         return plain | ({"disputed": self.disputed} if self.disputed else {})
 

@@ -14,13 +14,7 @@ from baselines.gs_wgan import gs_wgan
 from baselines.p3gm import mixture, network
 from baselines.psg import psg
 from bench.distillation.class_moments import noisy_moments
-from bench.dp_training import (
-    clipping,
-    dp_sgd,
-    linear_head,
-    private_gradient,
-    whitening,
-)
+from bench.dp_training import clipping, dp_sgd, linear_head, private_gradient, whitening
 
 Options = dict[str, Any]
 ONE: Options = {"multiplier": 1.0, "batch": 20}

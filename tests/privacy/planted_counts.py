@@ -5,18 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from planted import (
-    DELTA,
-    MU,
-    VOTE_STD,
-    C,
-    Planted,
-    chance,
-    gaussian_promise,
-    laplace,
-    normal,
-    sampled_promise,
-)
+from planted import DELTA, MU, VOTE_STD, C, Planted, chance, gaussian_promise, laplace, normal, sampled_promise
 from torch import Tensor
 from torch.nn.functional import one_hot
 

@@ -8,9 +8,7 @@ import pytest
 from checks_training import CORRECT, MUTANTS, Settings, by_game, by_neighbours
 from mutation import Mutant, planted_in_source
 
-MISSED = {
-    "dp-sinkhorn: clipped: each image clipped to C",
-}
+MISSED = {"dp-sinkhorn: clipped: each image clipped to C"}
 """Faults that neither finds."""
 QUICK = {
     "private-features: clipped_sum: long gradients not clipped",

@@ -8,9 +8,7 @@ import pytest
 from checks_votes import CORRECT, MUTANTS, Settings, by_game, by_neighbours
 from mutation import Mutant, planted_in_source
 
-MISSED = {
-    "cluster-rr: draw_again: labels kept too often",
-}
+MISSED = {"cluster-rr: draw_again: labels kept too often"}
 """Faults that neither finds."""
 QUICK = {
     "dpsd: Dpsd._annotate: noise halved",

@@ -1,3 +1,5 @@
+"""Bounds of compositions: Renyi divergence and privacy loss distributions, against each other and by quadrature."""
+
 from __future__ import annotations
 
 import math
@@ -5,11 +7,14 @@ import math
 import dp_accounting as dp
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.rdp import RdpAccountant
+from scipy import stats
 from scipy.integrate import quad
 
 from bench.privacy import Ledger, randomised_response_event
 from bench.privacy._pld import composed_epsilon, why_not
+from bench.privacy._pld import sampled_gaussian as sampled_losses
 from bench.privacy._rdp import laplace, renyi_epsilon, response, sampled_gaussian
 from bench.privacy.composition import decompose
 
@@ -25,38 +30,39 @@ def parts_of(*spent, replaced=False):
 
 
 OVERLAPS = [
-    [(L(20.0), 400)],
-    [(L(1.0), 100)],
-    [(L(1000.0), 10**6)],
-    [(randomised_response_event(0.05, 10), 400)],
-    [(randomised_response_event(2.0, 3), 50)],
+    [(L(20.0), 400)], [(L(1.0), 100)], [(L(1000.0), 10**6)],
+    [(randomised_response_event(0.05, 10), 400)], [(randomised_response_event(2.0, 3), 50)],
     [(randomised_response_event(0.01, 2), 10**5)],
-    [(P(0.02, G(2.0)), 10_000)],
-    [(P(0.00853, G(1.372)), 4680)],
-    [(P(0.5, G(3.0)), 20)],
-    [(P(1e-3, G(0.8)), 10**6)],
-    [(G(10.0), 100), (L(20.0), 100)],
-    [(P(0.01, G(1.0)), 10**4), (L(100.0), 10**4)],
-]
+    [(P(0.02, G(2.0)), 10_000)], [(P(0.00853, G(1.372)), 4680)], [(P(0.5, G(3.0)), 20)], [(P(1e-3, G(0.8)), 10**6)],
+    [(G(10.0), 100), (L(20.0), 100)], [(P(0.01, G(1.0)), 10**4), (L(100.0), 10**4)],
+]  # fmt: skip
+REPLACED = [(P(0.01, G(2.0)), 1000), (P(0.05, G(1.0)), 100), (P(1e-3, G(0.8)), 10**5)]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("spent", OVERLAPS, ids=range(len(OVERLAPS)))
 @pytest.mark.parametrize("delta", [1e-5, 1e-7])
-def test_renyi_lies_above_the_exact_composition_and_not_far(spent, delta):
+def test_rdp_bounds_the_exact_composition_within_40_percent(spent, delta):
     parts = parts_of(*spent)
     assert why_not(parts, delta) == ""
-    exact, bound = composed_epsilon(parts, delta), renyi_epsilon(parts, delta)
-    assert exact * (1 - 2e-3) <= bound <= 1.4 * exact
+    exact = composed_epsilon(parts, delta)
+    assert exact * (1 - 2e-3) <= renyi_epsilon(parts, delta) <= 1.4 * exact
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("spent", REPLACED, ids=str)
+def test_rdp_of_a_replaced_sampled_record_bounds_the_exact(spent):
+    exact = composed_epsilon(parts_of(spent, replaced=True), DELTA)
+    assert exact * (1 - 2e-3) <= renyi_epsilon(parts_of(spent, replaced=True), DELTA) <= 2.2 * exact
 
 
 @pytest.mark.parametrize("event, count", [(L(20.0), 400), (L(1.0), 10**7), (P(0.02, G(2.0)), 10**4)])
-def test_renyi_agrees_with_dp_accounting(event, count):
+def test_rdp_agrees_with_dp_accounting(event, count):
     reference = RdpAccountant().compose(event, count).get_epsilon(DELTA)
     assert 0.9 * reference <= renyi_epsilon(parts_of((event, count)), DELTA) <= reference * (1 + 1e-3)
 
 
-def test_a_gaussians_bound_is_the_printed_formulas_least():
+def test_rdp_of_a_gaussian_is_the_published_minimum():
     """Canonne, Kamath and Steinke (2020, Prop. 12); the moments of mu = 1 are a (a - 1) / 2."""
     order = np.linspace(1.5, 20, 1_000_001)
     moments = order * (order - 1) / 2
@@ -67,7 +73,7 @@ def test_a_gaussians_bound_is_the_printed_formulas_least():
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0])
-def test_moments_of_laplace_noise_by_quadrature(epsilon):
+def test_rdp_of_laplace_matches_quadrature(epsilon):
     for order in (1.1, 2.0, 7.5):
 
         def integrand(x, order=order):
@@ -78,7 +84,7 @@ def test_moments_of_laplace_noise_by_quadrature(epsilon):
 
 
 @pytest.mark.parametrize("choices", [2, 3, 10])
-def test_moments_of_a_response_by_hand(choices):
+def test_rdp_of_randomised_response_matches_its_definition(choices):
     kept, flipped = (w / (math.exp(1.5) + choices - 1) for w in (math.exp(1.5), 1))
     for order in (1.01, 2.0, 30.0):
         value = kept**order * flipped ** (1 - order) + flipped**order * kept ** (1 - order) + (choices - 2) * flipped
@@ -86,7 +92,7 @@ def test_moments_of_a_response_by_hand(choices):
 
 
 @pytest.mark.parametrize("probability, multiplier", [(0.01, 1.0), (0.3, 2.0), (0.9, 0.7)])
-def test_moments_of_sampling_by_quadrature(probability, multiplier):
+def test_rdp_of_a_sampled_gaussian_matches_quadrature(probability, multiplier):
     for order in (2.0, 5.0, 12.0):
 
         def integrand(x, order=order):
@@ -104,27 +110,49 @@ def test_moments_of_sampling_by_quadrature(probability, multiplier):
     assert renyi_epsilon(parts_of((P(1 - 1e-9, G(1e4)), 1)), DELTA) <= 1.5 * renyi_epsilon(parts_of((G(1e4), 1)), DELTA)
 
 
-def test_what_is_too_much_is_left_to_other_bounds():
+def test_rdp_of_too_many_kinds_is_infinite():
     many = parts_of(*[(P(0.01, G(1 + i / 1000)), 1) for i in range(500)])
     assert renyi_epsilon(many, DELTA) == math.inf
     assert renyi_epsilon(parts_of((L(1e200), 1)), DELTA) == math.inf
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("rate, multiplier, count", [(0.01, 2.0, 1000), (0.05, 1.0, 100), (1e-3, 0.8, 10**5)])
-def test_a_replaced_record_in_a_sample_lies_above_the_exact_composition_and_not_far(rate, multiplier, count):
-    parts = parts_of((P(rate, G(multiplier)), count), replaced=True)
-    exact = composed_epsilon(parts, DELTA)
-    assert exact * (1 - 2e-3) <= renyi_epsilon(parts, DELTA) <= 2.2 * exact
-
-
-def test_a_replaced_record_in_a_sample_is_no_cheaper_than_one_added():
+def test_rdp_of_a_replaced_record_exceeds_a_removed_one():
     spent = [(P(0.01, G(2.0)), 1000)]
     assert renyi_epsilon(parts_of(*spent, replaced=True), DELTA) > renyi_epsilon(parts_of(*spent), DELTA)
 
 
-def test_a_replaced_record_in_nearly_every_sample_costs_what_moving_the_sum_twice_as_far_does():
+def test_rdp_of_a_replaced_record_doubles_the_sensitivity():
     """100 uses of z = 10, moved by 2: mu = 2, which bounds that forget to double would be far below."""
     exact = dp.get_epsilon_gaussian(1 / 2, DELTA)
     assert exact == pytest.approx(9.99726, rel=1e-5)
     assert exact <= renyi_epsilon(parts_of((P(1 - 1e-9, G(10.0)), 100), replaced=True), DELTA) <= 1.1 * exact
+
+
+SAMPLED = [
+    (0.01, 1.0, 1e-3), (0.02, 0.6, 1e-3), (0.5, 0.4, 1e-2), (0.99, 0.2, 0.1), (1e-6, 3.0, 1e-4), (1e-12, 1e6, 1e-4),
+    (0.1, 0.05, 0.5), (0.01, 0.02, 2.0),
+]  # fmt: skip
+"""Sampling probability, noise multiplier, step of the grid; the exponential of the last one's losses overflows."""
+
+
+@pytest.mark.parametrize(("probability", "multiplier", "step"), SAMPLED)
+def test_pld_of_a_sampled_gaussian_is_dp_accountings(probability: float, multiplier: float, step: float) -> None:
+    theirs = pld.from_gaussian_mechanism(multiplier, value_discretization_interval=step, sampling_prob=probability)
+    ours = sampled_losses(probability, multiplier, step)
+    largest = -math.log1p(-probability) + 1.5 / multiplier**2 + 3 / multiplier
+    at = np.unique(np.concatenate([np.linspace(0, largest, 200), [0.0, step, 2 * step]]))
+    np.testing.assert_allclose(ours.get_delta_for_epsilon(at), theirs.get_delta_for_epsilon(at), rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.2])
+def test_pld_delta_is_the_integral_in_both_directions(epsilon: float) -> None:
+    """The larger integral of max(p - e^eps q, 0), of a removed and of an added record; grid points are exact."""
+    q, noise = 0.3, 0.9
+    plain, moved = stats.norm(0, noise).pdf, stats.norm(1, noise).pdf
+
+    def excess(x: float, removed: bool) -> float:
+        mixed = (1 - q) * plain(x) + q * moved(x)
+        return max(mixed - math.exp(epsilon) * plain(x) if removed else plain(x) - math.exp(epsilon) * mixed, 0.0)
+
+    deltas = [quad(excess, -12, 12, args=(removed,), limit=500)[0] for removed in (True, False)]
+    assert sampled_losses(q, noise, 0.1).get_delta_for_epsilon(epsilon) == pytest.approx(max(deltas), abs=1e-7)
