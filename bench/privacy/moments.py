@@ -1,6 +1,6 @@
 """Privacy cost of noisy votes by several accountants: an attempt to reproduce DGD's published numbers.
 
-No run uses this module. It makes the table "DGD's published epsilons, by four accountants" of docs/privacy.md, which
+No run uses this module. It makes the table "DGD's published epsilons by several accountants" of docs/privacy.md, which
 compares the moments accountant's bounds with the others (`dgd_table`); tests/privacy/test_privacy_moments.py checks it.
 
 One query releases votes with Laplace noise of scale 2/e0 on every count. One private record changes one teacher's vote,
