@@ -217,7 +217,7 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
     "no name": (account(lambda p: p["method"].update(name=None)), ["method.name"]),
     "other format": (account(lambda p: p.update(format=99)), ["format 99", "export the run again"]),
     "card": (in_text("README.md", "| accounted | 1 |", "| accounted | 0.1 |"), ["README.md is not the card"]),
-    "words of the card": (in_text("README.md", "at most e^1 ", "at most e^0.1 "), ["e^0.1", "give", "e^1 "]),
+    "words of the card": (in_text("README.md", "at most e^1 ", "at most e^0.1 "), ["e^0.1", "e^1 "]),
     "noise in the card": (in_text("README.md", "Noise: seeded", "Noise: os"), ["is not the card", "Noise: os"]),
     "more in the card": (in_text("README.md", "## Files", "Approved.\n\n## Files"), ["'Approved.'"]),
     "line ends of the card": (in_text("README.md", "\n", "\r\n"), ["is not the card"]),

@@ -1,4 +1,4 @@
-"""Faults planted into the mechanisms by which the papers' methods query teachers; see test_mutants_votes.py."""
+"""Faults planted into the mechanisms by which the papers' methods query teachers; see test_mutants.py."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ PAPERS = [
         "soft label"),
     label(mechanisms.randomised_response, "(position + shift) % k, position), anywhere)",
         "(position + shift) % k, position), 0 * anywhere)",
-        "a class that is no candidate is answered by the first one"),
+        "a label outside the candidates gets the first one"),
     working(WorkingDpsd._answers, "parameters.sigma * parameters.beta", "parameters.sigma / 2 * parameters.beta",
         "noise halved"),
     working(WorkingDpsd._answers, "parameters.beta, noise)", f"parameters.beta, {SEEDED})",

@@ -1,4 +1,4 @@
-"""Faults planted into the code of noisy votes and randomised labels; test_mutants_votes.py looks for them."""
+"""Faults planted into the code of noisy votes and randomised labels; test_mutants.py searches for them."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ LABELS = [
     two_stages(mechanisms.selective_response, "flip_probability(epsilon, k)", "flip_probability(epsilon, 2)",
         "kept as among two classes, for any k"),
     two_stages(mechanisms.selective_response, "torch.where(inside & (~flip | (choices == 0)), labels, other)",
-        "torch.where(~flip | (choices == 0), labels, other)", "a class that is no candidate is answered"),
+        "torch.where(~flip | (choices == 0), labels, other)", "a label outside the candidates is kept"),
     bayes(alibi.Alibi._noisy, ".double(), scale)", ".double(), scale / 2)", "noise halved"),
     bayes(alibi.Alibi._noisy, "Noise.of(source)", f"Noise.of({SEEDED})", "noise used again in every call"),
     bayes(alibi.Alibi._noisy, "return add(F.one_hot(labels, classes).double(), scale)",
