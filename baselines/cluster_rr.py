@@ -66,7 +66,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.counts import noisy_counts, require_count_scale
-from bench.privacy.limits import check_response_epsilon
+from bench.privacy.events import check_response_epsilon
 from bench.privacy.noise import Noise, Source
 from bench.seeds import derive
 

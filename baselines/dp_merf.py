@@ -48,7 +48,6 @@ from bench.api import Context, Sampler, Teacher, gaussian_latents
 from bench.api.context import Tiers
 from bench.config import Departure, Size, Solved
 from bench.data import to_float
-from bench.dp_training.accounting import gaussian_event
 from bench.dp_training.exact_products import exact_products
 from bench.dp_training.games import accounted_game
 from bench.dp_training.synthetic_data import (
@@ -64,6 +63,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame
+from bench.privacy.events import gaussian_event
 from bench.privacy.mechanisms import gaussian_rows
 from bench.privacy.noise import Source
 

@@ -68,8 +68,7 @@ from bench.dp_training.games import RECORDS, accounted_game
 from bench.dp_training.gradient_game import gradient_game
 from bench.dp_training.head_accounting import Spending
 from bench.dp_training.records import private_records
-from bench.dp_training.typicality import Typicality
-from bench.dp_training.whitening import Whitening
+from bench.dp_training.whitening import Typicality, Whitening
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.nets.dp_sgd_nets import TEMPERED

@@ -40,7 +40,7 @@ from bench.data import to_float
 from bench.dp_training.records import private_records
 from bench.errors import RunFailed
 from bench.privacy import Budget, Ledger, Unit
-from bench.privacy.unprotected import refuse_proof
+from bench.privacy.budget import refuse_finite_budget
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class LabelSmoothing:
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse to account a finite epsilon; any claimed epsilon is accepted, because there is no guarantee."""
-        refuse_proof(budget, (Unit.EXAMPLE,), "the private records train the network without noise")
+        refuse_finite_budget(budget, (Unit.EXAMPLE,), "the private records train the network without noise")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train on `teacher.private`; the teacher's weights are not used, and `budget` has no effect."""

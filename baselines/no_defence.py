@@ -16,7 +16,7 @@ from dp_accounting import NonPrivateDpEvent
 from bench.api import Context, Release, Teacher
 from bench.api.context import Tiers
 from bench.privacy import Budget, Ledger, Unit
-from bench.privacy.unprotected import refuse_proof
+from bench.privacy.budget import refuse_finite_budget
 
 UNITS = (Unit.EXAMPLE, Unit.QUERY)
 
@@ -36,7 +36,7 @@ class NoDefence:
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse to account a finite epsilon; any claimed epsilon is accepted, because there is no guarantee."""
-        refuse_proof(budget, UNITS, "the teacher's weights are released")
+        refuse_finite_budget(budget, UNITS, "the teacher's weights are released")
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Release a copy of the teacher; `student` and `budget` have no effect."""

@@ -29,7 +29,7 @@ from bench.distillation.data_free_kd import DataFreeKDSettings, distil
 from bench.distillation.generator_training import make_generator
 from bench.nets import Classifier
 from bench.privacy import Budget, Ledger, Unit
-from bench.privacy.unprotected import refuse_proof
+from bench.privacy.budget import refuse_finite_budget
 
 UNITS = (Unit.EXAMPLE, Unit.QUERY)
 
@@ -111,7 +111,7 @@ class NonPrivateKd:
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse to account a finite epsilon; any claimed epsilon is accepted, because there is no guarantee."""
-        refuse_proof(budget, UNITS, "the teacher's answers are used without noise")
+        refuse_finite_budget(budget, UNITS, "the teacher's answers are used without noise")
 
     def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
         """Refuse images that the generator cannot make."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.config import TIERS, departures, options
 from bench.errors import BadPlugin
-from bench.privacy.units import Unit
+from bench.privacy.budget import Unit
 
 NEEDS = frozenset({"teacher", "private_data", "teacher_ensemble", "public_data", "teacher_network"})
 VALUES: dict[str, dict[str, frozenset[str]]] = {

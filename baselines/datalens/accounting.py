@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.distillation.votes.vote_bounds import epsilon_of
-from bench.dp_training.accounting import MOST_STEPS, gaussian_event
+from bench.dp_training.accounting import MOST_STEPS
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import account
 from bench.privacy.counts import require_count_scale
+from bench.privacy.events import gaussian_event
 from bench.privacy.information import gaussian_capacity
 
 ORDERS = np.array([1.1, *range(2, 200)])

@@ -47,7 +47,7 @@ from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.dp_training.accounting import DpSgdParameters, calibrate
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, ROOM
-from bench.dp_training.dp_sgd import refuse_mixing
+from bench.dp_training.dp_sgd import WeightAverage, refuse_mixing
 from bench.dp_training.exact_products import exact_products
 from bench.dp_training.games import RECORDS, SAMPLING, accounted_game, played_context
 from bench.dp_training.private_gradient import Parameters, PrivateGradient, assign
@@ -59,7 +59,6 @@ from bench.dp_training.synthetic_data import (
     Synthesis,
     conditional,
 )
-from bench.dp_training.weight_average import WeightAverage
 from bench.nets.conditional_gan import MlpCritic, build
 from bench.privacy import Budget
 from bench.privacy.audit import DistinguishingGame

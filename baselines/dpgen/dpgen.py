@@ -52,15 +52,15 @@ from bench.api import Context, Teacher
 from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
+from bench.dp_training.dp_sgd import WeightAverage
 from bench.dp_training.synthetic_data import QUICK, SMOKE, STUDENT_BY_ADAM, Draw, PrivateGenerator, Synthesis
-from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame
-from bench.privacy.limits import check_response_epsilon
+from bench.privacy.budget import refuse_finite_budget
+from bench.privacy.events import check_response_epsilon
 from bench.privacy.mechanisms import randomised_response
 from bench.privacy.noise import Source
-from bench.privacy.unprotected import refuse_proof
 
 SOURCE = "DPGEN (Chen et al. 2022), one randomised response"
 DISPUTED = "answers-are-the-records"
@@ -161,7 +161,7 @@ class Dpgen(PrivateGenerator):
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse another unit than one record, a proof, and steps to solve for, before anything is trained."""
-        refuse_proof(budget, (Unit.EXAMPLE,), "the possible responses are the private records")
+        refuse_finite_budget(budget, (Unit.EXAMPLE,), "the possible responses are the private records")
         if budget.solve == "steps":
             raise BenchError("--solve steps: the claim is the same after any number of steps; use --solve sigma")
         check_response_epsilon(self.epsilon(budget), self.candidates)

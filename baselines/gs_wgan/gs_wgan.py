@@ -54,6 +54,7 @@ from bench.config import Departure, Size, Solved
 from bench.data import to_float
 from bench.data.partition import by_hash
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
+from bench.dp_training.dp_sgd import WeightAverage
 from bench.dp_training.games import accounted_game, played_context
 from bench.dp_training.synthetic_data import (
     QUICK,
@@ -63,7 +64,6 @@ from bench.dp_training.synthetic_data import (
     Synthesis,
     conditional,
 )
-from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.gan.gradient_step import descend
 from bench.gan.wasserstein import gradient_penalty

@@ -9,10 +9,11 @@ import numpy as np
 from dp_accounting import PoissonSampledDpEvent
 from scipy import special
 
-from bench.dp_training.accounting import MOST_STEPS, gaussian_event
+from bench.dp_training.accounting import MOST_STEPS
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, Unreachable, calibrate_noise, noise_or_steps
 from bench.privacy.accountant import account
+from bench.privacy.events import gaussian_event
 from bench.validate import present
 
 ORDERS = np.arange(2, 513)

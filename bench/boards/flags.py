@@ -10,9 +10,8 @@ from typing import Any, Literal
 from bench import data, registry
 from bench.errors import BenchError
 from bench.metrics.levels import ALPHA, LEAST_AUC, strong_enough
-from bench.privacy.budget import epsilon_from_json
+from bench.privacy.budget import Relation, epsilon_from_json
 from bench.privacy.claims import dispute
-from bench.privacy.units import Relation
 from bench.storage.records import Record
 
 KNOWS = 1.5

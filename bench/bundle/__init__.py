@@ -1,4 +1,4 @@
-"""Bundles: a released student with its privacy account, in a directory with nothing else; writing and checking one.
+"""Bundles: a released student with its privacy account, in a separate directory; writing and checking one.
 
 Only values on an explicit list are written (`account`, `network`); other fields of a record, which were measured on
 private data without noise, are never read.
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from bench.bundle.checking import Verified, verify
     from bench.bundle.finding import find
     from bench.bundle.limits import Limits
-    from bench.bundle.network import load
-    from bench.bundle.program import write_program
+    from bench.bundle.network import load, write_program
     from bench.bundle.strict_json import Failed
     from bench.bundle.writing import export
 
@@ -29,7 +28,7 @@ _MODULES = {
     "find": "finding",
     "load": "network",
     "verify": "checking",
-    "write_program": "program",
+    "write_program": "network",
 }
 
 __all__ = ["Failed", "Limits", "Verified", "export", "find", "load", "verify", "write_program"]

@@ -1,19 +1,19 @@
 """`README.md` of a bundle: the model card, a function of `privacy.json` and `model.json` only.
 
-Text of these files is escaped by `markdown`. The lines of Python come from three templates, filled with names and
-numbers that `bench.bundle.schema` has checked.
+`bench verify` compares the card byte by byte, so that its wording cannot change within a format. Text of these files is
+escaped by `markdown`. The lines of Python come from three templates, filled with names and numbers that
+`bench.bundle.schema` has checked.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Collection, Mapping
 
-from bench.bundle.account import WEAK, alarms, shown
+from bench.bundle.account import WEAK, alarms, format_epsilon
 from bench.bundle.files import GENERATOR, SYNTHETIC, WEIGHTS
-from bench.bundle.schema import MANIFEST, MODEL, PRIVACY, Call, Claimed, Model, Privacy, Proved
+from bench.bundle.schema import MANIFEST, MODEL, PRIVACY, Guarantee, Model, Privacy
 from bench.escape import markdown
 from bench.privacy import Unit
 
@@ -59,14 +59,25 @@ def card(privacy: Privacy, model: Model, extras: Collection[str]) -> str:
 def _privacy(privacy: Privacy) -> str:
     rows = ["| number | epsilon | delta | protects | neighbours | by |", "|---|---|---|---|---|---|"]
     rows += [
-        f"| accounted | {shown(found)} | {found.delta:g} | {_protects(found)} | {found.relation} | "
+        f"| accounted | {format_epsilon(found)} | {found.delta:g} | {_protects(found)} | {found.relation} | "
         f"{markdown(found.accountant)} |"
         for _, found in sorted(privacy.accounted.items())
     ]
     claim = privacy.claimed
     if claim is not None:
-        rows.append(f"| claimed | {shown(claim)} | {claim.delta:g} | {_protects(claim)} | | {markdown(claim.source)} |")
-    words = [f"- {_in_words(found)}" for _, found in sorted(privacy.accounted.items())]
+        epsilon, source = format_epsilon(claim), markdown(claim.source)
+        rows.append(f"| claimed | {epsilon} | {claim.delta:g} | {_protects(claim)} | | {source} |")
+    words = []
+    for unit, found in sorted(privacy.accounted.items()):
+        change = CHANGED.get(unit, {}).get(found.relation, f"the change of one {unit} ({found.relation})")
+        if math.isinf(found.value):
+            words.append(f"- unit `{unit}`: nothing is proved about {change}.")
+            continue
+        failure = f", except with a chance of {found.delta:g}" if found.delta else ""
+        words.append(
+            f"- unit `{unit}`: {change} changes the probability of any outcome by a factor of at most "
+            f"e^{format_epsilon(found)} ({format_factor(found.value)}){failure}."
+        )
     note = (
         "*accounted* is proved from the ledger below, and `bench verify` computes it again; *claimed* is what the "
         "method's paper says at these settings, and no one verifies it here."
@@ -74,7 +85,7 @@ def _privacy(privacy: Privacy) -> str:
     return "\n".join(["## Privacy", "", *rows, "", *words, "", note])
 
 
-def _protects(found: Proved | Claimed) -> str:
+def _protects(found: Guarantee) -> str:
     return f"{PROTECTED.get(found.unit, found.unit)} (`{found.unit}`)"
 
 
@@ -84,22 +95,11 @@ def _summary(privacy: Privacy) -> str:
     whose = f"Accounted epsilon for {PROTECTED.get(found.unit, found.unit)}"
     if math.isinf(found.value):
         return f"{whose}: infinite."
-    return f"{whose}: **{shown(found)}** at delta {found.delta:g} (neighbours: {found.relation})."
+    return f"{whose}: **{format_epsilon(found)}** at delta {found.delta:g} (neighbours: {found.relation})."
 
 
-def _in_words(found: Proved) -> str:
-    unit, relation = found.unit, found.relation
-    change = CHANGED.get(unit, {}).get(relation, f"the change of one {unit} ({relation})")
-    if math.isinf(found.value):
-        return f"unit `{unit}`: nothing is proved about {change}."
-    failure = f", except with a chance of {found.delta:g}" if found.delta else ""
-    return (
-        f"unit `{unit}`: {change} changes the probability of any outcome by a factor of at most e^{shown(found)} "
-        f"({_factor(found.value)}){failure}."
-    )
-
-
-def _factor(epsilon: float) -> str:
+def format_factor(epsilon: float) -> str:
+    """Format e^epsilon, the largest factor between the probabilities of an outcome."""
     if epsilon > WEAK:
         return "more than 10^8, which is no protection"
     factor = math.exp(epsilon)
@@ -122,16 +122,16 @@ def _ledger(privacy: Privacy) -> str:
     return "\n".join(lines)
 
 
-def _event(event: dict[str, Any]) -> str:
+def _event(event: Mapping[str, object]) -> str:
     """Format an event on one line, such as Gaussian(noise_multiplier=2)."""
 
-    def plain(value: Any) -> str:
+    def plain(value: object) -> str:
         if isinstance(value, dict):
             return _event(value)
-        return f"[{', '.join(map(plain, value))}]" if isinstance(value, list) else f"{value:.6g}"
+        return f"[{', '.join(map(plain, value))}]" if isinstance(value, list) else format(value, ".6g")
 
     inner = ", ".join(f"{name}={plain(value)}" for name, value in event.items() if name != "name")
-    return f"{event['name'].removesuffix('DpEvent')}({inner})"
+    return f"{str(event['name']).removesuffix('DpEvent')}({inner})"
 
 
 def _audit(privacy: Privacy) -> str:
@@ -147,7 +147,7 @@ def _audit(privacy: Privacy) -> str:
 
 def _network(model: Model) -> str:
     scale, names, shape = model.normalisation, model.class_names, "x".join(map(str, model.input.shape))
-    said = [
+    lines = [
         f"- {markdown(model.architecture)}, {model.parameters:,} parameters, {model.classes} classes"
         + (f": {', '.join(map(markdown, names))}" if names else " (names withheld)"),
         f"- input: (n, c, h, w) float32 images in [0, 1], {shape}; the network sees (x - mean) / std, mean "
@@ -157,11 +157,11 @@ def _network(model: Model) -> str:
     ]
     found = model.accuracy
     if found is not None:
-        said.append(
+        lines.append(
             f"- accuracy {found.share:.2%} [{found.low:.1%}, {found.high:.1%}], measured on the data set's "
             f"public test part ({found.images:,} images)"
         )
-    return "\n".join(["## Network", "", *said])
+    return "\n".join(["## Network", "", *lines])
 
 
 def _buffers(names: list[str]) -> str:
@@ -179,10 +179,11 @@ def _loading(model: Model) -> str:
     library = "" if model.library is None else model.library.function.partition(".")[0]
     needs = f"{library}, safetensors and torch" if library else "this package, dp-distill-bench, and torch"
     note = f"Needs {needs}; run in this directory. Written with torch {markdown(model.torch)}."
-    return "\n".join(["## Loading", "", "```python", *_five_lines(model), "```", "", note])
+    return "\n".join(["## Loading", "", "```python", *loading_code(model), "```", "", note])
 
 
-def _five_lines(model: Model) -> list[str]:
+def loading_code(model: Model) -> list[str]:
+    """Return the five lines of Python that load the student and query it."""
     images = f"images = torch.zeros(1, {', '.join(map(str, model.input.shape))})  # yours, in [0, 1]"
     call, scale = model.library, model.normalisation
     if call is None:
@@ -193,7 +194,7 @@ def _five_lines(model: Model) -> list[str]:
             images,
             "logits = student(images)",
         ]
-    arguments = ", ".join([json.dumps(call.name), *(f"{k}={v!r}" for k, v in given(call).items())])
+    arguments = ", ".join([json.dumps(call.name), *(f"{k}={v!r}" for k, v in call.arguments.to_json().items())])
     return [
         f"import torch, {call.function.partition('.')[0]}, safetensors.torch",
         f"student = {call.function}({arguments}).eval()",
@@ -203,13 +204,8 @@ def _five_lines(model: Model) -> list[str]:
     ]
 
 
-def given(call: Call) -> dict[str, Any]:
-    """Return the arguments of a call that are set; sides of images become a list."""
-    return call.arguments.to_json()
-
-
 def _files(extras: Collection[str]) -> str:
-    said = {
+    purposes = {
         WEIGHTS: "weights and buffers of the bare network",
         GENERATOR: "weights and buffers of the generator that the method releases too",
         SYNTHETIC: "images that the method releases too",
@@ -217,6 +213,6 @@ def _files(extras: Collection[str]) -> str:
         MODEL: "how to load the student",
         MANIFEST: "SHA-256 of every file",
     }
-    there = {WEIGHTS, PRIVACY, MODEL, MANIFEST, *extras}
-    rows = [f"- `{name}`: {what}" for name, what in said.items() if name in there]
+    present = {WEIGHTS, PRIVACY, MODEL, MANIFEST, *extras}
+    rows = [f"- `{name}`: {purpose}" for name, purpose in purposes.items() if name in present]
     return "\n".join(["## Files", "", *rows, "", "`bench verify DIR` checks all of this."])

@@ -13,7 +13,7 @@ from bench.bundle import account
 from bench.bundle.files import read_bundle
 from bench.bundle.limits import Limits
 from bench.bundle.proof import prove, prove_within
-from bench.bundle.schema import Model, Privacy, Proved
+from bench.bundle.schema import AccountedEpsilon, Model, Privacy
 from bench.privacy import Unit
 
 
@@ -25,16 +25,16 @@ class Verified:
         privacy, model: its two JSON files.
         recomputed: epsilon that the installed accountant computes from the ledger, by unit.
         files: number of files in the manifest.
-        answered: the shape of the student's output for two images.
-        notes: differing numbers of the installed accountant, of another version; all in the user's favour.
+        output_shape: shape of the student's logits for two images.
+        notes: numbers that differ because the installed accountant has another version; none is larger than published.
         warnings: facts that a reader must know.
     """
 
     privacy: Privacy
     model: Model
-    recomputed: dict[Unit, Proved]
+    recomputed: dict[Unit, AccountedEpsilon]
     files: int
-    answered: tuple[int, ...]
+    output_shape: tuple[int, ...]
     notes: list[str]
     warnings: list[str]
 
@@ -54,7 +54,12 @@ def verify(folder: Path, limits: Limits | None = Limits()) -> Verified:  # noqa:
     """
     contents = read_bundle(folder, limits)
     proof = prove(contents) if limits is None else prove_within(folder, limits)
-    said = account.warnings(contents.privacy)
     return Verified(
-        contents.privacy, contents.model, proof.recomputed, contents.files, proof.answered, proof.notes, said
+        privacy=contents.privacy,
+        model=contents.model,
+        recomputed=proof.recomputed,
+        files=contents.files,
+        output_shape=proof.output_shape,
+        notes=proof.notes,
+        warnings=account.warnings(contents.privacy),
     )

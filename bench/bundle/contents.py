@@ -75,7 +75,7 @@ def check_image(name: str, content: bytes, shape: tuple[int, int, int]) -> None:
     if kinds[:1] != [b"IHDR"] or kinds[-1:] != [b"IEND"] or set(kinds[1:-1]) != {b"IDAT"}:
         raise Failed(f"{name}: it has other chunks than IHDR, IDAT and IEND, such as a text")
     if chunks[0][1] != struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0) or chunks[-1][1]:
-        raise Failed(f"{name}: it is no {mode} image of {width}x{height} pixels with 8 bits each")
+        raise Failed(f"{name}: it is not a {mode} image of {width}x{height} pixels with 8 bits each")
     expected = height * (1 + width * channels)
     decoder = zlib.decompressobj()
     try:
@@ -88,12 +88,12 @@ def check_image(name: str, content: bytes, shape: tuple[int, int, int]) -> None:
 
 
 def _chunks(name: str, content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the chunks of a PNG file, kind and data. Raises Failed for a file that does not consist of chunks."""
+    """Yield the chunks of a PNG file, kind and data; raise Failed for a file that does not consist of chunks."""
     stream = io.BytesIO(content)
     if stream.read(8) != SIGNATURE:
         raise Failed(f"{name} is not a PNG file")
-    while head := stream.read(8):
-        length, kind = int.from_bytes(head[:4], "big"), head[4:]
+    while header := stream.read(8):
+        length, kind = int.from_bytes(header[:4], "big"), header[4:]
         data, checksum = stream.read(length), stream.read(4)
         if len(data) != length or checksum != zlib.crc32(kind + data).to_bytes(4, "big"):
             raise Failed(f"{name}: a chunk of it is damaged")

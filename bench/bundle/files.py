@@ -71,39 +71,42 @@ def read_bundle(folder: Path, limits: Limits | None) -> Contents:
             its content does not match its name.
     """
     if not os.path.lexists(folder / MANIFEST):
-        raise NotFound(f"DIR {folder}: no {MANIFEST}, so no bundle; give a directory that `bench export` wrote")
-    there = _listing(folder, limits)
+        raise NotFound(f"DIR {folder}: no {MANIFEST}, so not a bundle; give a directory that `bench export` wrote")
+    present = list_files(folder, limits)
     listed = decode(_read(folder, MANIFEST), MANIFEST, Manifest).files
-    _expect_same(there, set(listed))
+    differences = {"missing": {*listed, *NEEDED} - present, "added": present - set(listed)}
+    faults = [f"{kind}: {', '.join(map(visible, sorted(names)))}" for kind, names in differences.items() if names]
+    if faults:
+        raise Failed(f"the files are not those of {MANIFEST}; {'; '.join(faults)}")
     changed = [name for name in sorted(listed) if _sha256(folder, name) != listed[name]]
     if changed:
         raise Failed(f"the files are not those of {MANIFEST}; changed: {', '.join(changed)}")
     privacy, model = read_privacy(folder), read_model(folder)
     for name in (WEIGHTS, GENERATOR):
-        if name in there:
+        if name in present:
             with open_file(folder, name) as stream:
                 check_weights(name, stream, os.fstat(stream.fileno()).st_size)
-    images = sorted(name for name in there if IMAGE.fullmatch(name))
+    images = sorted(name for name in present if IMAGE.fullmatch(name))
     if len(images) * math.prod(model.input.shape) > MOST_PIXELS:
         raise Failed(f"{SYNTHETIC} has {len(images)} images, which have more than {MOST_PIXELS} values of pixels")
     for name in images:
         check_image(name, _read(folder, name), model.input.shape)
-    extras = ([GENERATOR] if GENERATOR in there else []) + ([SYNTHETIC] if images else [])
+    extras = ([GENERATOR] if GENERATOR in present else []) + ([SYNTHETIC] if images else [])
     return Contents(folder, privacy, model, _read(folder, CARD), extras, len(listed))
 
 
 def read_privacy(folder: Path) -> Privacy:
-    """Read `privacy.json` of a bundle. Raises Failed."""
+    """Read `privacy.json` of a bundle; raise Failed for an invalid one."""
     return decode(_read(folder, PRIVACY), PRIVACY, Privacy)
 
 
 def read_model(folder: Path) -> Model:
-    """Read `model.json` of a bundle. Raises Failed."""
+    """Read `model.json` of a bundle; raise Failed for an invalid one."""
     return decode(_read(folder, MODEL), MODEL, Model)
 
 
-def _listing(folder: Path, limits: Limits | None) -> set[str]:
-    """Return the names of the files below a directory without the manifest. Raises Failed for an unexpected name."""
+def list_files(folder: Path, limits: Limits | None) -> set[str]:
+    """Return the names of the files below a directory, without the manifest; raise Failed for an unexpected one."""
     found: set[str] = set()
     for prefix in ("", f"{SYNTHETIC}/"):
         if prefix and SYNTHETIC not in found:
@@ -112,15 +115,15 @@ def _listing(folder: Path, limits: Limits | None) -> set[str]:
         with os.scandir(folder / prefix) as entries:
             for entry in entries:
                 name = prefix + entry.name
-                _check_kind(name, entry.stat(follow_symlinks=False), limits)
+                check_entry(name, entry.stat(follow_symlinks=False), limits)
                 found.add(name)
                 if len(found) > MOST_FILES:
                     raise Failed(f"there are more than {MOST_FILES:,} files; a bundle has fewer")
     return found - {MANIFEST}
 
 
-def _check_kind(name: str, status: os.stat_result, limits: Limits | None) -> None:
-    """Raise Failed for anything but a file that a bundle may have or its one directory."""
+def check_entry(name: str, status: os.stat_result, limits: Limits | None) -> None:
+    """Raise Failed unless an entry is a file that a bundle may have, or its one directory."""
     shown, kind = visible(name), status.st_mode
     if name == SYNTHETIC and stat.S_ISDIR(kind):
         return
@@ -135,21 +138,13 @@ def _check_kind(name: str, status: os.stat_result, limits: Limits | None) -> Non
     most = TEXTS.get(name, MOST_IMAGE_BYTES)
     if name in (WEIGHTS, GENERATOR):
         if limits is not None and status.st_size > limits.mib * MIB:
-            raise Failed(f"{name} has {status.st_size:,} bytes; {limits.too_much()}")
+            raise Failed(f"{name} has {status.st_size:,} bytes; {limits.exceeded()}")
     elif status.st_size > most:
         raise Failed(f"{shown} has {status.st_size:,} bytes; expected at most {most:,}")
 
 
-def _expect_same(there: set[str], listed: set[str]) -> None:
-    """Raise Failed if the existing files and those of the manifest differ."""
-    found = {"missing": (listed | set(NEEDED)) - there, "added": there - listed}
-    faults = [f"{kind}: {', '.join(map(visible, sorted(names)))}" for kind, names in found.items() if names]
-    if faults:
-        raise Failed(f"the files are not those of {MANIFEST}; {'; '.join(faults)}")
-
-
 def open_file(folder: Path, name: str) -> BinaryIO:
-    """Open a regular file; links and pipes are refused. Raises Failed."""
+    """Open a regular file; raise Failed for a link, a pipe or an unreadable file."""
     try:
         stream = os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
     except OSError as error:
@@ -178,7 +173,7 @@ def _sha256(folder: Path, name: str) -> str:
 
 
 def decode(content: bytes, name: str, kind: type[Decoded]) -> Decoded:
-    """Decode a JSON file as a typed value. Raises Failed unless it is exactly the text that `bench export` writes."""
+    """Decode a JSON file as a typed value; raise Failed unless it is exactly the text that `bench export` writes."""
     plain = load(content, name)
     if isinstance(plain, dict) and isinstance(plain.get("format"), int) and plain["format"] != FORMAT:
         given = str(plain["format"])[:20]

@@ -1,4 +1,4 @@
-"""Find a finished run by its path or hash: its record, and its release in the store."""
+"""Find a finished run by its path or hash, with its record and its release in the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.errors import BenchError, NotFound
 from bench.storage.records import AUDIT, RECORD, Record
@@ -22,21 +21,47 @@ AGAIN = "make it again with `bench run` and --fresh"
 
 
 @dataclass(frozen=True)
-class Found:
+class StudentInput:
+    """Input and output of a student: (c, h, w) of its images, number of classes, class names if they are public."""
+
+    shape: tuple[int, int, int]
+    classes: int
+    class_names: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class ReleaseResult:
+    """The fields of a release's `result.json` that a bundle uses.
+
+    Attributes:
+        arch: name of the student's network.
+        accuracy: of the student on the test images.
+        tested: number of test images.
+        input: of the student, with class names; None in older releases.
+    """
+
+    arch: str
+    accuracy: float
+    tested: int
+    input: StudentInput | None
+
+
+@dataclass(frozen=True)
+class FinishedRun:
     """A run that can be exported.
 
     Attributes:
         record: record of the run.
         step: directory of its release in the store, verified.
-        result: the release's `result.json`.
+        result: result of the release.
     """
 
     record: Record
     step: Path
-    result: dict[str, Any]
+    result: ReleaseResult
 
 
-def find(run: str, out: Path) -> Found:
+def find(run: str, out: Path) -> FinishedRun:
     """Find the run called `run`: a directory with a record, a record's file, a hash (or its start) below `out`, or
     "latest".
 
@@ -44,24 +69,30 @@ def find(run: str, out: Path) -> Found:
         BenchError: no such run or more than one; a failed one; a release that is not in the store, is damaged there or
             does not belong to the record.
     """
-    path = _record_file(run, out)
+    path = find_record(run, out)
     try:
         record = Record.read(path)
     except (OSError, ValueError) as error:
         raise BenchError(f"RUN {run}: {error}; give the directory of a run, as in runs/records/HASH") from None
     if record.status == "failed":
         raise BenchError(f"RUN {run}: this run failed ({record.reason}) and released nothing; run it again")
-    step = _release(record, path, out)
-    result = json.loads((step / "result.json").read_text(encoding="utf-8"))
-    if any(record.privacy.get(key) != result["privacy"].get(key) for key in EXPORTED):
+    step = find_release(record, path, out)
+    stored = json.loads((step / "result.json").read_text(encoding="utf-8"))
+    if any(record.privacy.get(key) != stored["privacy"].get(key) for key in EXPORTED):
         raise BenchError(f"RUN {run}: the record and the release in {step} have different accounts; {AGAIN}")
-    said, drawn = record.privacy.get("noise"), record.spec["release"]["noise"]
-    if said != drawn:
-        raise BenchError(f"RUN {run}: its account says that its noise was '{said}', and it was '{drawn}'; {AGAIN}")
-    return Found(record, step, result)
+    stated, drawn = record.privacy.get("noise"), record.spec["release"]["noise"]
+    if stated != drawn:
+        raise BenchError(f"RUN {run}: its account says that its noise was '{stated}', and it was '{drawn}'; {AGAIN}")
+    kept = stored.get("input")
+    taken = None
+    if kept is not None:
+        names = tuple(kept["class_names"])
+        taken = StudentInput(tuple(kept["shape"]), len(names), names)
+    return FinishedRun(record, step, ReleaseResult(stored["arch"], stored["accuracy"], stored.get("tested", 0), taken))
 
 
-def _record_file(run: str, out: Path) -> Path:
+def find_record(run: str, out: Path) -> Path:
+    """Return the file of the record of the run called `run`; arguments and errors as in `find`."""
     given = Path(run)
     if os.path.isfile(run):
         return given
@@ -82,19 +113,19 @@ def _record_file(run: str, out: Path) -> Path:
     if not matching:
         raise NotFound(
             f"RUN {run}: no such run in {records}, which has {len(known)}; give the directory of a run, its "
-            f"{RECORD}, or the hash in its path that `bench run` printed, and --out where it lies elsewhere"
+            f"{RECORD}, or the hash in its path that `bench run` printed, and --out if it is in another folder"
         )
     return records / matching[0] / RECORD
 
 
-def _release(record: Record, path: Path, out: Path) -> Path:
+def find_release(record: Record, path: Path, out: Path) -> Path:
     """Return the release's directory, in the record's own output folder or below `out`."""
     name = digest(record.spec["release"])
     own = [path.resolve().parents[2]] if path.name == RECORD and len(path.resolve().parents) > 2 else []
-    places = [root / "steps" / "release" / name for root in [*own, out]]
-    step = next((place for place in places if place.exists()), None)
+    candidates = [root / "steps" / "release" / name for root in [*own, out]]
+    step = next((folder for folder in candidates if folder.exists()), None)
     if step is None:
-        raise NotFound(f"RUN {record.hash}: its release is not in the store ({places[0]}); {AGAIN}, or give --out")
+        raise NotFound(f"RUN {record.hash}: its release is not in the store ({candidates[0]}); {AGAIN}, or give --out")
     damaged, _ = inspect(step)
     if damaged:
         raise BenchError(f"RUN {record.hash}: {step} is damaged ({', '.join(damaged)}); {AGAIN}")

@@ -32,11 +32,11 @@ class Limits:
     mib: int = 224
     seconds: int = 20
 
-    def too_much(self) -> Failed:
+    def exceeded(self) -> Failed:
         """Return the error for an exceeded limit."""
         return Failed(
             f"the check takes more than {self.mib} MiB of memory or {self.seconds} s; give more by --mib and --seconds "
-            "if you trust who made the bundle"
+            "if you trust the author of the bundle"
         )
 
 
@@ -53,9 +53,9 @@ def run_limited(arguments: Sequence[str], limits: Limits) -> str:
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=most, check=False)
     except subprocess.TimeoutExpired:
-        raise limits.too_much() from None
+        raise limits.exceeded() from None
     if done.returncode < 0:
-        raise limits.too_much()
+        raise limits.exceeded()
     if done.returncode:
         raise RuntimeError(f"{arguments[0]} ended with status {done.returncode}: {done.stderr[-2000:]}")
     return done.stdout.splitlines()[-1]
@@ -63,7 +63,7 @@ def run_limited(arguments: Sequence[str], limits: Limits) -> str:
 
 @contextmanager
 def limited(limits: Limits, spent: int = 0) -> Iterator[None]:
-    """Limit this process to `limits` from its current use on; the memory limit is removed at the end.
+    """Limit this process to its current use plus `limits`; the memory limit is removed at the end.
 
     Args:
         spent: seconds already used by the same check.
@@ -75,11 +75,12 @@ def limited(limits: Limits, spent: int = 0) -> Iterator[None]:
     used = resource.getrusage(resource.RUSAGE_SELF)
     _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + max(1, limits.seconds - spent) + 1)
     before = resource.getrlimit(resource.RLIMIT_AS)
-    _lower(resource.RLIMIT_AS, _address_space() + limits.mib * MIB)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + limits.mib * MIB)
     try:
         yield
     except MemoryError:
-        raise limits.too_much() from None
+        raise limits.exceeded() from None
     finally:
         resource.setrlimit(resource.RLIMIT_AS, before)
 
@@ -87,8 +88,3 @@ def limited(limits: Limits, spent: int = 0) -> Iterator[None]:
 def _lower(kind: int, most: int) -> None:
     _, hard = resource.getrlimit(kind)
     resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
-
-
-def _address_space() -> int:
-    """Return the bytes of address space of this process."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()

@@ -1,13 +1,14 @@
-"""The student of a bundle: its weights under the names of its own library, and `model.json`, which describes loading.
+"""The student of a bundle: its weights under the names of its library, `model.json`, and a program of `torch.export`.
 
-A network of timm or torchvision is stored so that this library loads it; any other one is loaded by this package.
+A network of timm or torchvision is stored so that this library loads it; other networks are loaded by this package. A
+bundle contains no program: `torch.export.load` runs code from the file, so that loading cannot check it. Users make the
+program from a verified bundle themselves (`write_program`).
 """
 
 from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -15,25 +16,19 @@ import torch
 from bench import data, nets, teachers
 from bench.bundle.contents import check_weights
 from bench.bundle.files import WEIGHTS, open_file, read_model
-from bench.bundle.finding import AGAIN, Found
+from bench.bundle.finding import AGAIN, FinishedRun, StudentInput
 from bench.bundle.library import builds, calls, library_call
 from bench.bundle.schema import FORMAT, WITHHELD, Accuracy, Input, Model, Normalisation
 from bench.bundle.strict_json import Failed
 from bench.errors import BenchError
 from bench.nets import Classifier
 
-
-@dataclass(frozen=True)
-class Takes:
-    """Input and output of a student: (c, h, w) images, number of classes, and class names if they are public."""
-
-    shape: tuple[int, int, int]
-    classes: int
-    class_names: tuple[str, ...] | None
+KEPT = ("val", "tensor_meta")
+"""Metadata of a program's nodes; the rest is removed, as it has source paths of the machine that made it."""
 
 
-def takes(found: Found, own_names: bool) -> Takes:
-    """Return shape and classes of a run's student.
+def student_input(run: FinishedRun, own_names: bool) -> StudentInput:
+    """Return the images and classes of a run's student.
 
     Args:
         own_names: also name the classes of a user's own data set.
@@ -41,44 +36,49 @@ def takes(found: Found, own_names: bool) -> Takes:
     Raises:
         BenchError: an older release without them, on a data set that is not a published one.
     """
-    where = found.record.spec["release"]["teacher"]["data"]
-    facts, kept = data.facts(where["dataset"]), found.result.get("input")
+    where = run.record.spec["release"]["teacher"]["data"]
+    facts, kept = data.facts(where["dataset"]), run.result.input
     if kept is not None:
-        names = tuple(kept["class_names"])
-        return Takes(tuple(kept["shape"]), len(names), names if facts.is_public or own_names else None)
+        names = kept.class_names if facts.is_public or own_names else None
+        return StudentInput(kept.shape, kept.classes, names)
     if facts.shape is None or not facts.is_public:
-        raise BenchError(f"RUN {found.record.hash}: its release does not say which images it takes; {AGAIN}")
+        raise BenchError(f"RUN {run.record.hash}: its release does not state the size of its images; {AGAIN}")
     names = facts.classes_of(where["split"])
-    return Takes(facts.shape, len(names), names)
+    return StudentInput(facts.shape, len(names), names)
 
 
-def rebuild(found: Found, given: Takes) -> Classifier:
-    """Rebuild the released student, in eval mode, on the CPU. Raises BenchError if its name and weights do not fit."""
-    arch = found.result["arch"]
+def rebuild(run: FinishedRun, images: StudentInput) -> Classifier:
+    """Rebuild the released student, in eval mode, on the CPU; raise BenchError if its name and weights do not fit."""
     try:
-        model = nets.build(arch, given.shape, given.classes)
-        teachers.load(found.step / "model.safetensors", model)
+        model = nets.build(run.result.arch, images.shape, images.classes)
+        teachers.load(run.step / "model.safetensors", model)
     except BenchError as error:
-        raise BenchError(f"RUN {found.record.hash}: its release is no network that can be built: {error}") from None
+        raise BenchError(f"RUN {run.record.hash}: the network of its release cannot be built: {error}") from None
     return model.eval().requires_grad_(False)
 
 
-def write_network(folder: Path, found: Found, own_names: bool) -> Model:
-    """Write the student's weights into `folder`; return the content of `model.json`. Raises BenchError."""
-    taken = takes(found, own_names)
-    model, arch = rebuild(found, taken), found.result["arch"]
+def write_network(folder: Path, run: FinishedRun, own_names: bool) -> Model:
+    """Write the student's weights into `folder`; return the content of `model.json`.
+
+    Raises:
+        BenchError: as `student_input` and `rebuild`, or the record and the release have different accuracies.
+    """
+    images, arch = student_input(run, own_names), run.result.arch
+    model = rebuild(run, images)
     teachers.save(folder / WEIGHTS, model.body)
+    dataset = run.record.spec["release"]["teacher"]["data"]["dataset"]
+    is_public = data.facts(dataset).is_public
     return Model(
         format=FORMAT,
         architecture=arch,
-        library=library_call(arch, model, taken.shape, taken.classes),
+        library=library_call(arch, model, images.shape, images.classes),
         torch=str(torch.__version__),
-        input=Input(shape=taken.shape, layout="n, c, h, w", dtype="float32", range=(0, 1)),
+        input=Input(shape=images.shape, layout="n, c, h, w", dtype="float32", range=(0, 1)),
         normalisation=Normalisation(mean=model.mean.flatten().tolist(), std=model.std.flatten().tolist()),
-        classes=taken.classes,
-        class_names=None if taken.class_names is None else list(taken.class_names),
-        data=_data(found),
-        accuracy=_accuracy(found),
+        classes=images.classes,
+        class_names=None if images.class_names is None else list(images.class_names),
+        data=dataset if is_public else WITHHELD,
+        accuracy=public_accuracy(run) if is_public else None,  # a user's own test images may be private
         parameters=_parameters(model),
         buffers=_buffers(model),
     )
@@ -92,22 +92,19 @@ def _buffers(model: Classifier) -> list[str]:
     return sorted(set(model.body.state_dict()) - {name for name, _ in model.body.named_parameters()})
 
 
-def _data(found: Found) -> str:
-    name = found.record.spec["release"]["teacher"]["data"]["dataset"]
-    return name if data.facts(name).is_public else WITHHELD
+def public_accuracy(run: FinishedRun) -> Accuracy:
+    """Return the accuracy of a run on the public test part of a published data set.
 
-
-def _accuracy(found: Found) -> Accuracy | None:
-    """Return the accuracy on the public test part of a published data set; a user's own test images may be private."""
-    if _data(found) == WITHHELD:
-        return None
-    share, low, high = (found.record.metrics[f"accuracy{end}"] for end in ("", ".lo", ".hi"))
-    if share is None or low is None or high is None or share != found.result["accuracy"]:
+    Raises:
+        BenchError: it is not that of the release.
+    """
+    share, low, high = (run.record.metrics[f"accuracy{end}"] for end in ("", ".lo", ".hi"))
+    if share is None or low is None or high is None or share != run.result.accuracy:
         raise BenchError(
-            f"RUN {found.record.hash}: its record has an accuracy of {share}, its release {found.result['accuracy']}; "
+            f"RUN {run.record.hash}: its record has an accuracy of {share}, its release {run.result.accuracy}; "
             "one of them was edited, or is damaged: run it again with --fresh"
         )
-    return Accuracy(share=share, low=low, high=high, images=found.result["tested"])
+    return Accuracy(share=share, low=low, high=high, images=run.result.tested)
 
 
 def load(folder: str | Path) -> Classifier:
@@ -127,7 +124,7 @@ def load(folder: str | Path) -> Classifier:
 
 
 def student(folder: Path, made: Model) -> Classifier:
-    """Build the student of `model.json` with the weights of the bundle. Raises BenchError if they do not fit."""
+    """Build the student of `model.json` with the weights of the bundle; raise BenchError if they do not fit."""
     model = nets.build(made.architecture, made.input.shape, made.classes)
     scale = made.normalisation
     mean, std = (torch.tensor(each, dtype=torch.float32).view(1, -1, 1, 1) for each in (scale.mean, scale.std))
@@ -156,7 +153,7 @@ def check_student(model: Classifier, made: Model) -> tuple[int, ...]:
     except (RuntimeError, ValueError, AssertionError) as error:
         raise Failed(f"the student cannot take images of shape {list(shape)} ({type(error).__name__})") from None
     if tuple(logits.shape) != (2, made.classes) or not all(map(math.isfinite, logits.flatten().tolist())):
-        raise Failed(f"the student answers {tuple(logits.shape)}, or numbers that are not finite")
+        raise Failed(f"the student's output has shape {tuple(logits.shape)}, or numbers that are not finite")
     if (made.parameters, made.buffers) != (_parameters(model), _buffers(model)):
         raise Failed(
             f"the student has {_parameters(model):,} parameters and {len(_buffers(model))} buffers, which are not "
@@ -168,3 +165,33 @@ def check_student(model: Classifier, made: Model) -> tuple[int, ...]:
     ):
         raise Failed(f"{call.function} with the stated arguments does not build the student")
     return tuple(logits.shape)
+
+
+def write_program(path: Path, model: Classifier, shape: tuple[int, int, int]) -> bool:
+    """Write a student as a program of `torch.export`, which torch loads without this package.
+
+    Args:
+        model: the student in eval mode, on the CPU, frozen.
+        shape: of its images, (c, h, w); the program takes any number of them, in [0, 1].
+
+    Returns:
+        False, without a file, if torch cannot trace the network or the program has other outputs.
+    """
+    try:
+        dynamic = ({0: torch.export.Dim("n")},)
+        program = torch.export.export(model, (torch.zeros(2, *shape),), dynamic_shapes=dynamic)
+        graphs = [part for part in program.graph_module.modules() if isinstance(part, torch.fx.GraphModule)]
+        for node in (node for graph in graphs for node in graph.graph.nodes):
+            for name in set(node.meta) - set(KEPT):
+                del node.meta[name]
+        torch.export.save(program, path)
+        written = torch.export.load(path).module()
+    except (RuntimeError, ValueError, TypeError, AssertionError, NotImplementedError):
+        # Not every network can be traced; users then load the weights with this package.
+        path.unlink(missing_ok=True)
+        return False
+    images = torch.rand(3, *shape, generator=torch.Generator().manual_seed(0))
+    if torch.allclose(written(images), model(images), rtol=1e-4, atol=1e-5):
+        return True
+    path.unlink()
+    return False

@@ -18,7 +18,7 @@ from pydantic import TypeAdapter
 from bench.bundle import account, card
 from bench.bundle.files import Contents, read_bundle
 from bench.bundle.limits import Limits, limited, run_limited
-from bench.bundle.schema import CARD, MODEL, PRIVACY, Privacy, Proved, Strict
+from bench.bundle.schema import CARD, MODEL, PRIVACY, AccountedEpsilon, Privacy, Strict
 from bench.bundle.strict_json import Failed
 from bench.errors import BenchError
 from bench.privacy import Unit
@@ -33,12 +33,12 @@ class Proof(Strict):
 
     Attributes:
         recomputed: epsilon that the installed accountant computes from the ledger, by unit.
-        answered: the shape of the student's output for two images.
-        notes: differing numbers of the installed accountant, of another version; all in the user's favour.
+        output_shape: shape of the student's logits for two images.
+        notes: numbers that differ because the installed accountant has another version; none is larger than published.
     """
 
-    recomputed: dict[Unit, Proved]
-    answered: tuple[int, ...]
+    recomputed: dict[Unit, AccountedEpsilon]
+    output_shape: tuple[int, ...]
     notes: list[str]
 
 
@@ -48,20 +48,20 @@ class Refusal(Strict):
     refused: str
 
 
-_FOUND: TypeAdapter[Proof | Refusal] = TypeAdapter(Proof | Refusal)
+_RESULT: TypeAdapter[Proof | Refusal] = TypeAdapter(Proof | Refusal)
 
 
 def prove(contents: Contents) -> Proof:
-    """Recompute everything in this process, without limits. Raises Failed."""
+    """Recompute everything in this process, without limits; raise Failed for a difference."""
     recomputed, notes = check_account(contents.privacy)
     check_card(contents)
-    return Proof(recomputed=recomputed, notes=notes, answered=_check_student(contents))
+    return Proof(recomputed=recomputed, notes=notes, output_shape=_check_student(contents))
 
 
 def prove_within(folder: Path, limits: Limits) -> Proof:
-    """Run `prove` in a process with limits. Raises Failed."""
-    said = run_limited([__name__, str(folder), str(limits.mib), str(limits.seconds)], limits)
-    found = _FOUND.validate_json(said)
+    """Run `prove` in a process with limits; raise Failed for a difference or an exceeded limit."""
+    printed = run_limited([__name__, str(folder), str(limits.mib), str(limits.seconds)], limits)
+    found = _RESULT.validate_json(printed)
     if isinstance(found, Refusal):
         raise Failed(found.refused)
     return found
@@ -72,28 +72,30 @@ def main(arguments: Sequence[str]) -> None:
     limits, start = Limits(int(arguments[1]), int(arguments[2])), time.process_time()
     try:
         contents = read_bundle(Path(arguments[0]), limits)
-        import dp_accounting  # noqa: F401 - as below: libraries are imported outside of the limits
+        import dp_accounting  # noqa: F401 - trusted libraries are imported outside the limits
 
         with limited(limits):
             recomputed, notes = check_account(contents.privacy)
             check_card(contents)
         spent = int(time.process_time() - start)
-        _import_libraries(contents)
+        from bench.bundle.network import import_libraries
+
+        import_libraries(contents.model.architecture)  # they need more memory than a bundle may
         with limited(limits, spent):
-            answered = _check_student(contents)
+            output_shape = _check_student(contents)
     except (BenchError, Failed) as error:
         print(Refusal(refused=str(error)).model_dump_json())
         return
-    print(json.dumps(Proof(recomputed=recomputed, notes=notes, answered=answered).to_json()))
+    print(json.dumps(Proof(recomputed=recomputed, notes=notes, output_shape=output_shape).to_json()))
 
 
-def check_account(privacy: Privacy) -> tuple[dict[Unit, Proved], list[str]]:
-    """Recompute the epsilons of the ledger; return them with notes on other accountant versions. Raises Failed."""
+def check_account(privacy: Privacy) -> tuple[dict[Unit, AccountedEpsilon], list[str]]:
+    """Recompute the epsilons of the ledger; return them with notes on other accountant versions, or raise Failed."""
     try:
         found = account.recompute(account.ledger_of(privacy.events), privacy.delta)
     except (BenchError, ArithmeticError, ValueError) as error:
         raise Failed(f"{PRIVACY}: {error}") from None
-    recomputed = {unit: account.proved(each) for unit, each in found.items()}
+    recomputed = {unit: account.published(each) for unit, each in found.items()}
     if set(recomputed) != set(privacy.accounted):
         raise Failed(
             f"{PRIVACY} has epsilons per {', '.join(sorted(privacy.accounted))}; "
@@ -109,14 +111,14 @@ def check_account(privacy: Privacy) -> tuple[dict[Unit, Proved], list[str]]:
     return recomputed, notes
 
 
-def compare(privacy: Privacy, theirs: Proved, ours: Proved) -> list[str]:
+def compare(privacy: Privacy, theirs: AccountedEpsilon, ours: AccountedEpsilon) -> list[str]:
     """Compare a published number with the recomputed one: no note if equal; a note if another accountant's was larger.
 
     Raises:
         Failed: the published one is smaller, or differs for the same accountant.
     """
     if theirs.relation != ours.relation:
-        raise Failed(f"unit {ours.unit}: published for {theirs.relation}; proved for {ours.relation}")
+        raise Failed(f"unit {ours.unit}: published for {theirs.relation}; accounted for {ours.relation}")
     same = _close(theirs.value, ours.value) and _close(theirs.delta, ours.delta)
     if privacy.accountant == VERSION:
         derived = [(each.accountant, each.version, each.note) for each in (theirs, ours)]
@@ -141,13 +143,13 @@ def _close(a: float, b: float) -> bool:
 
 
 def check_card(contents: Contents) -> None:
-    """Check that the card is exactly the one written from the two JSON files, byte for byte. Raises Failed."""
-    wanted = card.card(contents.privacy, contents.model, contents.extras).encode()
-    if contents.card == wanted:
+    """Raise Failed unless the card is, byte for byte, the one written from the two JSON files."""
+    expected = card.card(contents.privacy, contents.model, contents.extras).encode()
+    if contents.card == expected:
         return
-    ours, theirs = (text.decode(errors="replace").split("\n") for text in (wanted, contents.card))
+    ours, theirs = (text.decode(errors="replace").split("\n") for text in (expected, contents.card))
     line = next((pair for pair in zip_longest(ours, theirs, fillvalue="") if pair[0] != pair[1]), ("", ""))
-    both = f"it has {line[1][:300]!r} where these give {line[0][:300]!r}"
+    both = f"it has {line[1][:300]!r} instead of {line[0][:300]!r}"
     raise Failed(f"{CARD} is not the card of {PRIVACY} and {MODEL}: {both}")
 
 
@@ -163,17 +165,10 @@ def _check_student(contents: Contents) -> tuple[int, ...]:
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether a chain of errors began with too little memory; torch and safetensors say so only in words."""
+    """Return whether a chain of errors began with too little memory; torch and safetensors have no class for it."""
     if error is None:
         return False
     return isinstance(error, MemoryError) or "allocate memory" in str(error) or _is_out_of_memory(error.__cause__)
-
-
-def _import_libraries(contents: Contents) -> None:
-    """Import the student's libraries before the limit: they need more memory than a bundle may, and are trusted."""
-    from bench.bundle import network
-
-    network.import_libraries(contents.model.architecture)
 
 
 if __name__ == "__main__":

@@ -60,7 +60,7 @@ class Composed:
     """The joint guarantee of releases of the same private records, for one unit and neighbour relation.
 
     Attributes:
-        proved: None where `left_out` names releases that cannot be composed.
+        proved: the accounted epsilon; None where `left_out` names releases that cannot be composed.
         of: names of the composed releases.
         left_out: why a release cannot be composed for the unit, by name.
     """
@@ -73,7 +73,7 @@ class Composed:
 
 
 def of_record(record: Record) -> Released | None:
-    """Return the release of a run; None if it failed and released nothing. Raises BenchError for a damaged ledger."""
+    """Return the release of a run, None if it failed; raise BenchError for a damaged ledger."""
     if record.status == "failed" or not record.privacy:
         return None
     release = record.spec["release"]
@@ -89,12 +89,12 @@ def of_record(record: Record) -> Released | None:
 
 
 def of_bundle(folder: Path) -> Released:
-    """Return the release in a bundle from its `privacy.json` and `model.json`. Raises BenchError for invalid files."""
+    """Return the release in a bundle from its `privacy.json` and `model.json`; raise BenchError for invalid files."""
     try:
         privacy, model = files.read_privacy(folder), files.read_model(folder)
         ledger = ledger_of(privacy.events)
     except (BenchError, Failed, OSError) as error:
-        raise BenchError(f"--releases {folder}: no bundle ({error}); export it again") from None
+        raise BenchError(f"--releases {folder}: not a bundle ({error}); export it again") from None
     draw = str(folder.resolve())
     return Released(f"bundle {folder.name}", draw, model.data, privacy.noise != "os", privacy.delta, ledger)
 
@@ -107,7 +107,7 @@ def read(folder: Path) -> list[Released]:
     """
     if not folder.is_dir():
         raise NotFound(f"--releases {folder}: no such folder; give the --out of runs, a run's folder or a bundle")
-    paths, bundles = record_files(folder), sorted(path.parent for path in _either(folder, PRIVACY))
+    paths, bundles = record_files(folder), sorted(path.parent for path in _in_or_below(folder, PRIVACY))
     if not paths and not has_records(folder) and not bundles:
         raise NotFound(
             f"--releases {folder}: no record and no bundle in it; give the --out of runs, a run's folder or a bundle"
@@ -123,10 +123,10 @@ def read(folder: Path) -> list[Released]:
 
 def record_files(folder: Path) -> list[Path]:
     """Return the records of runs in a folder, in the runs' own folders in it, and in its `records/`."""
-    return sorted({*_either(folder, RECORD), *(folder / "records").glob(f"[!.]*/{RECORD}")})
+    return sorted({*_in_or_below(folder, RECORD), *(folder / "records").glob(f"[!.]*/{RECORD}")})
 
 
-def _either(folder: Path, name: str) -> list[Path]:
+def _in_or_below(folder: Path, name: str) -> list[Path]:
     return [path for path in [folder / name, *folder.glob(f"[!.]*/{name}")] if path.is_file()]
 
 
@@ -140,25 +140,26 @@ def compose(releases: Iterable[Released], delta: float | None = None) -> list[Co
     for release in releases:
         by_data[release.data].setdefault(release.draw, release)
     return [
-        composed for data in sorted(by_data) for composed in _of_one_data_set(data, list(by_data[data].values()), delta)
+        composed for data in sorted(by_data) for composed in compose_data_set(data, list(by_data[data].values()), delta)
     ]
 
 
-def _of_one_data_set(data: str, releases: Sequence[Released], delta: float | None) -> list[Composed]:
+def compose_data_set(data: str, releases: Sequence[Released], delta: float | None) -> list[Composed]:
+    """Compose the releases of one data set; `delta` as in `compose`."""
     at = min(release.delta for release in releases) if delta is None else delta
     found = []
     for unit in OF_RECORDS:
         if not any(release.ledger.entries(unit) for release in releases):
             continue
-        alike: dict[Relation, list[Released]] = defaultdict(list)
+        by_relation: dict[Relation, list[Released]] = defaultdict(list)
         left_out = {}
         for release in releases:
-            why, relation = _alone(release, unit, at, len(releases))
+            why, relation = composable(release, unit, at, len(releases))
             if relation is None:
                 left_out[release.name] = why
             else:
-                alike[relation].append(release)
-        for _, same in sorted(alike.items()):
+                by_relation[relation].append(release)
+        for _, same in sorted(by_relation.items()):
             entries = [entry for release in same for entry in release.ledger.to_json()]
             proved = accountant.account(Ledger.from_json(entries), unit, at)
             names = tuple(release.name + KNOWN_SEED * release.seeded for release in same)
@@ -168,11 +169,11 @@ def _of_one_data_set(data: str, releases: Sequence[Released], delta: float | Non
     return found
 
 
-def _alone(release: Released, unit: Unit, delta: float, others: int) -> tuple[str, Relation | None]:
+def composable(release: Released, unit: Unit, delta: float, releases: int) -> tuple[str, Relation | None]:
     """Return why a release cannot be composed for a unit, or its neighbour relation if it can."""
     if not release.ledger.entries(unit):
         return UNCHARGED.format(unit), None
-    if release.seeded and others > 1:
+    if release.seeded and releases > 1:
         return SEEDED, None
     proved = accountant.account(release.ledger, unit, delta)
     return (proved.note or "infinite", None) if not proved.finite else ("", proved.relation)

@@ -27,20 +27,20 @@ DEEPEST = 20
 """Largest nesting depth of events, as in `bench.privacy`."""
 
 
-def _plain(text: str) -> str:
+def _without_hidden(text: str) -> str:
     if has_hidden(text):
         raise ValueError("a text has a line break or a hidden character")
     return text
 
 
-def _checked_event(event: dict[str, Any]) -> dict[str, Any]:
+def check_event(event: dict[str, object]) -> dict[str, object]:
     """Check that an event's numbers can be computed with; names and kinds are checked when the ledger is read."""
     if any(not abs(number) <= 1e300 for number in _numbers(event)):
         raise ValueError("a parameter of the event is beyond 1e300")
     return event
 
 
-def _numbers(value: Any, depth: int = 1) -> Iterator[float]:
+def _numbers(value: object, depth: int = 1) -> Iterator[float]:
     if depth > 2 * DEEPEST:
         raise ValueError(f"events are nested more than {DEEPEST} deep")
     if isinstance(value, dict | list):
@@ -55,8 +55,8 @@ Architecture = Annotated[str, Field(pattern=r"^(small:)?(tv:)?[A-Za-z0-9._+-]{1,
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]{1,300}$")]
 Version = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+() -]{1,100}$")]
 Slug = Annotated[str, Field(pattern=r"^([a-z0-9]+(-[a-z0-9]+)*)?$", max_length=100)]
-Sentence = Annotated[str, Field(max_length=LONGEST), AfterValidator(_plain)]
-Label = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_plain)]
+Sentence = Annotated[str, Field(max_length=LONGEST), AfterValidator(_without_hidden)]
+Label = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_without_hidden)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Epsilon = Annotated[float, Field(ge=0)] | Literal["inf"]
 Delta = Annotated[float, Field(ge=0, lt=1)]
@@ -88,7 +88,7 @@ class Strict(BaseModel):
 
 
 def first_error(error: ValidationError) -> str:
-    """Return the first fault, with the path of its field."""
+    """Return the first error, with the path of its field."""
     found = error.errors(include_url=False, include_input=False)[0]
     return visible(f"{'.'.join(map(str, found['loc'])) or 'the whole'}: {found['msg']}")[:300]
 
@@ -100,7 +100,7 @@ class Method(Strict):
     version: Annotated[int, Field(ge=1, le=10**6)]
 
 
-class Promise(Strict):
+class Guarantee(Strict):
     """An epsilon at a delta for a unit."""
 
     epsilon: Epsilon
@@ -109,11 +109,11 @@ class Promise(Strict):
 
     @property
     def value(self) -> float:
-        """Epsilon as a number; infinity where the file says "inf"."""
+        """Return epsilon as a number; infinity where the file says "inf"."""
         return math.inf if self.epsilon == INFINITE else float(self.epsilon)
 
 
-class Proved(Promise):
+class AccountedEpsilon(Guarantee):
     """An accounted epsilon, as `bench.privacy.accountant.Accounted.to_json` writes it."""
 
     relation: Relation
@@ -122,15 +122,15 @@ class Proved(Promise):
     note: Sentence = ""
 
 
-class Claimed(Promise):
+class ClaimedEpsilon(Guarantee):
     """The epsilon of the method's paper."""
 
     source: Sentence
     disputed: Slug
 
 
-class Audited(Strict):
-    """The lower bound that an audit found on another network of the same settings."""
+class AuditedEpsilon(Strict):
+    """The lower bound of an audit, measured on another network of the same settings."""
 
     epsilon_lower: Annotated[float, Field(ge=0)]
     confidence: Share
@@ -141,10 +141,10 @@ class Audited(Strict):
     null_run: Annotated[float, Field(ge=0)]
 
 
-class Use(Strict):
+class LedgerEntry(Strict):
     """An entry of the ledger, as `bench.privacy.ledger.Entry.to_json` writes it."""
 
-    event: Annotated[dict[str, Any], AfterValidator(_checked_event)]
+    event: Annotated[dict[str, object], AfterValidator(check_event)]
     count: Positive
     unit: Unit
     why: Sentence
@@ -162,19 +162,19 @@ class Privacy(Strict):
     unit: Unit
     delta: Annotated[float, Field(gt=0, lt=1)]
     accountant: Version
-    accounted: dict[Unit, Proved]
-    claimed: Claimed | None
-    audited: Audited | None
-    events: Annotated[list[Use], Field(min_length=1, max_length=1000)]
+    accounted: dict[Unit, AccountedEpsilon]
+    claimed: ClaimedEpsilon | None
+    audited: AuditedEpsilon | None
+    events: Annotated[list[LedgerEntry], Field(min_length=1, max_length=1000)]
     warnings: Annotated[list[Sentence], Field(max_length=100)]
 
     @model_validator(mode="after")
     def _has_one_epsilon_per_unit(self) -> Self:
         if self.unit not in self.accounted:
             raise ValueError(f"no epsilon per {self.unit}, the unit of the account")
-        for unit, proved in self.accounted.items():
-            if proved.unit != unit:
-                raise ValueError(f"the epsilon per {unit} is of unit {proved.unit}")
+        for unit, accounted in self.accounted.items():
+            if accounted.unit != unit:
+                raise ValueError(f"the epsilon per {unit} is of unit {accounted.unit}")
         return self
 
 
@@ -192,7 +192,7 @@ class Arguments(Strict):
 
 
 class Call(Strict):
-    """`function(name, **arguments)` of a library makes the bare network, whose weights the bundle has."""
+    """A call `function(name, **arguments)` of a library that builds the bare network of the bundle's weights."""
 
     function: Literal["timm.create_model", "torchvision.models.get_model"]
     name: Name
@@ -254,18 +254,15 @@ class Model(Strict):
         if self.library is not None and self.library.name != self.architecture.removeprefix("tv:"):
             raise ValueError(f"the library builds {self.library.name}, and the architecture is {self.architecture}")
         if self.class_names is not None:
-            self._check_class_names(self.class_names)
+            if len(self.class_names) != self.classes:
+                raise ValueError(f"{len(self.class_names)} names are given for {self.classes} classes")
+            facts = data.facts(self.data)
+            known = {facts.classes_of(split) for split in ("full", "disjoint-low", "disjoint-high")}
+            if facts.class_names and tuple(self.class_names) not in known:
+                raise ValueError(f"the class names are not those of {self.data}")
         if self.data == WITHHELD and self.accuracy is not None:
-            raise ValueError("an accuracy is given, and it is of data that are withheld")
+            raise ValueError("an accuracy is given for data that are withheld")
         return self
-
-    def _check_class_names(self, names: list[str]) -> None:
-        if len(names) != self.classes:
-            raise ValueError(f"{len(names)} names are given for {self.classes} classes")
-        facts = data.facts(self.data)
-        known = {facts.classes_of(split) for split in ("full", "disjoint-low", "disjoint-high")}
-        if facts.class_names and tuple(names) not in known:
-            raise ValueError(f"the class names are not those of {self.data}")
 
 
 class Manifest(Strict):

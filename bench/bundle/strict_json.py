@@ -22,25 +22,22 @@ def load(content: bytes, name: str) -> Any:
     Raises:
         Failed: not JSON in UTF-8, nested too deeply, a repeated key, or a number that is not finite.
     """
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key, value in pairs:
+            if key in found:
+                raise ValueError(f"the key {key[:100]!r} is there twice")
+            found[key] = value
+        return found
+
+    def finite(text: str) -> float:
+        if not math.isfinite(number := float(text)):
+            raise ValueError(f"{text[:40]} is not a finite number")
+        return number
+
     try:
-        return json.loads(
-            content.decode(), object_pairs_hook=_without_duplicates, parse_constant=_finite, parse_float=_finite
-        )
+        return json.loads(content.decode(), object_pairs_hook=unique, parse_constant=finite, parse_float=finite)
     except (ValueError, RecursionError) as error:
-        said = f"{type(error).__name__}: {visible(str(error))}"
-        raise Failed(f"{name} cannot be read ({said[:200]})") from None
-
-
-def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in found:
-            raise ValueError(f"the key {key[:100]!r} is there twice")
-        found[key] = value
-    return found
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text[:40]} is not a finite number")
-    return number
+        reason = f"{type(error).__name__}: {visible(str(error))}"
+        raise Failed(f"{name} cannot be read ({reason[:200]})") from None

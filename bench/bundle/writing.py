@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from bench.bundle import account, card
 from bench.bundle.checking import Verified, verify
 from bench.bundle.files import GENERATOR, MOST_IMAGES, SYNTHETIC, decode
-from bench.bundle.finding import Found
+from bench.bundle.finding import FinishedRun
 from bench.bundle.network import write_network
 from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Manifest, Model, Privacy, first_error
 from bench.bundle.strict_json import Failed
@@ -25,7 +25,7 @@ from bench.storage.specs import canonical
 from bench.storage.store import load_tensors
 
 
-def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names: bool = False) -> Verified:
+def export(run: FinishedRun, folder: Path, *, allow_seeded: bool = False, own_names: bool = False) -> Verified:
     """Write the bundle of a run into `folder`; return the result of `verify`.
 
     Args:
@@ -37,19 +37,19 @@ def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names:
         BenchError: seeded noise that was not allowed, an existing or unwritable place, or a release that
             cannot be rebuilt. Nothing is left behind.
     """
-    if found.record.privacy["noise"] == "seeded" and not allow_seeded:
+    if run.record.privacy["noise"] == "seeded" and not allow_seeded:
         raise BenchError(
-            f"RUN {found.record.hash}: its noise was drawn from a seed, so that its epsilon holds only for those who "
+            f"RUN {run.record.hash}: its noise was drawn from a seed, so that its epsilon holds only for those who "
             "do not know the seed; run it with --noise os, or give --allow-seeded, and the card will say so"
         )
-    with _beside(folder) as work:
+    with temporary_sibling(folder) as work:
         try:
-            _fill(work, found, own_names)
+            write_files(work, run, own_names)
             verified = verify(work, limits=None)
         except Failed as error:
-            raise BenchError(f"RUN {found.record.hash}: what would be written does not verify: {error}") from None
+            raise BenchError(f"RUN {run.record.hash}: what would be written does not verify: {error}") from None
         except ValidationError as error:
-            raise BenchError(f"RUN {found.record.hash}: a bundle cannot hold it: {first_error(error)}") from None
+            raise BenchError(f"RUN {run.record.hash}: a bundle cannot hold it: {first_error(error)}") from None
         try:
             work.rename(folder)
         except OSError as error:
@@ -58,9 +58,14 @@ def export(found: Found, folder: Path, *, allow_seeded: bool = False, own_names:
 
 
 @contextmanager
-def _beside(folder: Path) -> Iterator[Path]:
-    """Yield an empty directory next to `folder`, removed at the end unless renamed; also clears up after killed
-    exports."""
+def temporary_sibling(folder: Path) -> Iterator[Path]:
+    """Yield an empty directory next to `folder`, removed at the end unless renamed.
+
+    Directories of killed exports are removed too.
+
+    Raises:
+        BadOption: `folder` exists and is not an empty directory, or its parent cannot be written.
+    """
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise BadOption(f"DIR {folder}: there is a file of this name; give a new directory")
     if folder.is_dir() and any(folder.iterdir()):
@@ -69,7 +74,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     if not folder.parent.is_dir():
         raise BadOption(f"DIR {folder}: there is no {folder.parent} to write into; make it first")
     for stale in folder.parent.glob(f".{glob.escape(folder.name)}.exporting-*"):
-        if not _alive(stale):
+        if not is_in_use(stale):
             shutil.rmtree(stale, ignore_errors=True)
     work = folder.with_name(f".{folder.name}.exporting-{os.getpid()}")
     try:
@@ -82,8 +87,8 @@ def _beside(folder: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _alive(left: Path) -> bool:
-    """Whether the process that writes there may still be running."""
+def is_in_use(left: Path) -> bool:
+    """Return whether the process that writes into a temporary directory may still be running."""
     number = left.name.rpartition("-")[2]
     try:
         os.kill(int(number), 0)
@@ -94,11 +99,15 @@ def _alive(left: Path) -> bool:
     return True
 
 
-def _fill(work: Path, found: Found, own_names: bool) -> None:
-    privacy = _write(work / PRIVACY, account.account(found))
-    model = _write(work / MODEL, write_network(work, found, own_names))
-    extras = _generator(work, found) + _images(work, found)
-    # Written from the files' content, whose keys have another order, as `bench verify` builds it from the files
+def write_files(work: Path, run: FinishedRun, own_names: bool) -> None:
+    """Write all files of the bundle of a run into an empty directory."""
+    privacy = _write(work / PRIVACY, account.account(run))
+    model = _write(work / MODEL, write_network(work, run, own_names))
+    extras = _images(work, run)
+    if (run.step / GENERATOR).exists():
+        shutil.copyfile(run.step / GENERATOR, work / GENERATOR)
+        extras.insert(0, GENERATOR)
+    # The card is built from the decoded files, as in `bench verify`: their keys have another order
     text = card.card(decode(privacy, PRIVACY, Privacy), decode(model, MODEL, Model), extras)
     (work / CARD).write_bytes(text.encode())
     _write(work / MANIFEST, manifest(work))
@@ -120,18 +129,9 @@ def manifest(folder: Path) -> Manifest:
     return Manifest(format=FORMAT, files=sums)
 
 
-def _generator(work: Path, found: Found) -> list[str]:
-    """Write the generator's weights, if the method releases one."""
-    name = GENERATOR
-    if not (found.step / name).exists():
-        return []
-    shutil.copyfile(found.step / name, work / name)
-    return [name]
-
-
-def _images(work: Path, found: Found) -> list[str]:
-    """Write the synthetic images as PNG files, if the method releases some."""
-    source = found.step / "synthetic.safetensors"
+def _images(work: Path, run: FinishedRun) -> list[str]:
+    """Write the synthetic images as PNG files, if the method releases some; return the name of their folder."""
+    source = run.step / "synthetic.safetensors"
     if not source.exists():
         return []
     images = load_tensors(source)["images"].numpy()[:MOST_IMAGES]

@@ -11,7 +11,7 @@ from bench.progress import complain, head, out, tell
 
 if TYPE_CHECKING:
     from bench.bundle import Verified
-    from bench.bundle.schema import Proved
+    from bench.bundle.schema import AccountedEpsilon
 
 MOST = 1_000_000
 HELP = "check a bundle of `bench export`: its files, its epsilon from its ledger, its student"
@@ -67,7 +67,7 @@ def show(folder: Path, found: Verified) -> None:
     """Print the table of epsilons, the student, the verdict and the warnings."""
     from rich.table import Table
 
-    from bench.bundle.account import shown
+    from bench.bundle.account import format_epsilon
 
     model, privacy = found.model, found.privacy
     head(f"\n{model.architecture}, released by {privacy.method.name}")
@@ -76,14 +76,16 @@ def show(folder: Path, found: Verified) -> None:
         table.add_column(column)
     for unit, ours in found.recomputed.items():
         theirs = privacy.accounted[unit]
-        table.add_row("accounted", shown(theirs), shown(ours), f"{theirs.delta:g}", unit, theirs.relation)
+        table.add_row(
+            "accounted", format_epsilon(theirs), format_epsilon(ours), f"{theirs.delta:g}", unit, theirs.relation
+        )
     if (claim := privacy.claimed) is not None:
-        table.add_row("claimed", shown(claim), "-", f"{claim.delta:g}", claim.unit, "")
+        table.add_row("claimed", format_epsilon(claim), "-", f"{claim.delta:g}", claim.unit, "")
     out.print(table)
     shape = "x".join(map(str, model.input.shape))
     lines = [
         f"files     {found.files} as in the manifest",
-        f"student   answers two {shape} images with {found.answered[1]} classes each",
+        f"student   answers two {shape} images with {found.output_shape[1]} classes each",
         *(f"note: {note}" for note in found.notes),
         *(f"verified: epsilon {_promise(privacy.accounted[unit], found)}" for unit in found.recomputed),
         *(f"warning: {line}" for line in found.warnings),
@@ -93,9 +95,9 @@ def show(folder: Path, found: Verified) -> None:
         tell(line)
 
 
-def _promise(theirs: Proved, found: Verified) -> str:
-    from bench.bundle.account import shown
+def _promise(theirs: AccountedEpsilon, found: Verified) -> str:
+    from bench.bundle.account import format_epsilon
 
     differs = any(note.startswith(f"unit {theirs.unit}:") for note in found.notes)
     how = "no more than published" if differs else "as published"
-    return f"{shown(theirs)} at delta {theirs.delta:g} per {theirs.unit}, {how}"
+    return f"{format_epsilon(theirs)} at delta {theirs.delta:g} per {theirs.unit}, {how}"

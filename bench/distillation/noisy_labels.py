@@ -30,9 +30,8 @@ from bench.privacy import (
 )
 from bench.privacy.accountant import account
 from bench.privacy.claims import NO_EPSILON, dpsd_theorem1, dpsd_theorem2
-from bench.privacy.events import gaussian_event, unprotected_event
+from bench.privacy.events import check_response_epsilon, gaussian_event, most_response_epsilon, unprotected_event
 from bench.privacy.information import gaussian_capacity, response_capacity
-from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 from bench.privacy.noise import require_room
 
 MOST_ITERATIONS = 10_000_000

@@ -30,8 +30,8 @@ from bench.distillation.votes.noisy_votes import CHUNK, Aggregation, VotePlan, c
 from bench.distillation.votes.voted_student import MOVED_ABOUT, StudentImages, VotedStudent
 from bench.nets.generators import Shape
 from bench.privacy import Budget, Claim, Ledger, Unit
+from bench.privacy.budget import refuse_finite_budget
 from bench.privacy.events import unprotected_event
-from bench.privacy.unprotected import refuse_proof
 from bench.validate import at_least
 
 UNITS = (Unit.EXAMPLE,)
@@ -90,7 +90,7 @@ class UnprotectedImages(VotedStudent):
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Raise BenchError, before any training, if a finite epsilon must be accounted or the unit is not example."""
-        refuse_proof(budget, UNITS, self.unprotected)
+        refuse_finite_budget(budget, UNITS, self.unprotected)
         super().check(budget, dataset, classes)
 
     def asked(self, teachers: int) -> VotePlan:

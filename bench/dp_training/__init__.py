@@ -1,6 +1,6 @@
 """Training on private data, shared by the baselines.
 
-- DP-SGD: `dp_sgd` (Algorithm 1), built from `per_sample_gradients`, `clipping` and `accounting`; `weight_average`.
+- DP-SGD: `dp_sgd` (Algorithm 1), built from `per_sample_gradients`, `clipping` and `accounting`.
 - `private_classifier`: a network that is trained by DP-SGD and then released.
 - `private_gradient`: a single DP-SGD gradient of any network and loss, for private critics and gradient matching.
 - `synthetic_data`: a student trained only on images drawn from a private generator.

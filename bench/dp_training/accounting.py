@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import groupby
 
-from dp_accounting import DpEvent, GaussianDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
+from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
 from bench.errors import BenchError
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import account
+from bench.privacy.events import unprotected_event
 
 MOST_STEPS = 1_000_000
 
@@ -62,7 +63,7 @@ class DpSgdParameters:
         for z, run in groupby(sorted(self.multipliers())):
             count = len(list(run))
             if z == 0:
-                ledger.spend(NonPrivateDpEvent(), why="gradients without noise")
+                ledger.spend(unprotected_event(), why="gradients without noise")
                 continue
             event = PoissonSampledDpEvent(self.sampling, GaussianDpEvent(z))
             ledger.spend(event, count=count, why="clipped gradients of a Poisson sample of the private records")
@@ -81,13 +82,8 @@ class DpSgdParameters:
         return {"sigma": self.multiplier, "steps": self.steps, "sampling": self.sampling}
 
 
-def gaussian_event(multiplier: float) -> DpEvent:
-    """Return the Gaussian event of this noise multiplier; without noise, the event of an unprotected use."""
-    return GaussianDpEvent(multiplier) if multiplier > 0 else NonPrivateDpEvent()
-
-
 def require_unit_example(budget: Budget) -> None:
-    """Raise BenchError, before any training, if the budget's unit is not `example`."""
+    """Refuse, before any training, a budget for another unit than `example`."""
     if budget.unit != Unit.EXAMPLE:
         raise BenchError(f"--unit {budget.unit}: private training is accounted per example; use --unit example")
 

@@ -33,7 +33,6 @@ from bench.dp_training.clipping import noisy_mean, poisson_sample
 from bench.dp_training.coding import MakeCoding, Uncoded
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, refuse_shared_rows
-from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy.noise import Noise
@@ -130,8 +129,9 @@ class NoisyGradients:
         self.coding = (
             coding(model, self.gradients) if coding else Uncoded(self.weights, settings.clip, settings.clipping)
         )
-        alone = ClippedSums(self.gradients, self.coding, settings.views, settings.chunk)
-        self.sums: Sums = SharedClippedSums(ranks, model, plain, settings, self.coding) if ranks and plain else alone
+        self.sums: Sums = ClippedSums(self.gradients, self.coding, settings.views, settings.chunk)
+        if ranks and plain:
+            self.sums = SharedClippedSums(ranks, model, plain, settings, self.coding)
 
     def __call__(self, step: int, z: float, q: float) -> dict[str, Tensor]:
         """Return {parameter name: noisy mean gradient}; post-processing of `noisy_mean`."""
@@ -156,13 +156,35 @@ class NoisyGradients:
         return noisy_mean(total, self.coding.groups(), z, q * len(self.images), self.noise, total)
 
     def close(self, stage: str) -> None:
-        """Put the network into eval mode. Raises RuntimeError if its weights became NaN or infinite."""
+        """Put the network into eval mode; raise RuntimeError if its weights became NaN or infinite."""
         self.gradients.close()
         for weight in self.weights.values():
             weight.grad = None
         self.model.eval()
         if not all(bool(w.isfinite().all()) for w in self.weights.values()):
             raise RuntimeError(f"{stage}: the weights became NaN or infinite; lower the learning rate")
+
+
+class WeightAverage:
+    """An exponential average of the weights that starts as the plain mean; post-processing of the noisy gradients."""
+
+    def __init__(self, parameters: dict[str, nn.Parameter], decay: float) -> None:
+        self.parameters, self.decay, self.seen = list(parameters.values()), decay, 0
+        self.mean = [p.detach().clone() for p in self.parameters] if decay else []
+
+    @torch.no_grad()
+    def update(self) -> None:
+        """Add the current weights to the average."""
+        self.seen += 1
+        keep = min(self.decay, 1 - 1 / self.seen)
+        for mean, parameter in zip(self.mean, self.parameters, strict=False):
+            mean.lerp_(parameter, 1 - keep)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Copy the average into the weights."""
+        for mean, parameter in zip(self.mean, self.parameters, strict=False):
+            parameter.copy_(mean)
 
 
 def secret_moves(count: int, noise: Noise) -> Tensor:
@@ -197,6 +219,6 @@ def train_without_dropout(model: nn.Module, arch: str, shape: Sequence[int]) -> 
     with torch.no_grad():
         if not torch.equal(model(image), model(image)):
             raise BenchError(
-                f"the network '{arch}' draws at random while it trains, by a record's place in the batch, which no "
-                "account covers: use a network without dropout inside of its layers, such as tanh-cnn"
+                f"the network '{arch}' cannot be trained privately: its random draws depend on a record's position in "
+                "the batch, which no account covers; use a network without dropout, such as tanh-cnn"
             )

@@ -34,19 +34,19 @@ value of each that keeps float32 exact."""
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[None]:
-    """Context manager: no autocast on the device, and no TF32 in cuDNN's convolutions (torch's default).
+    """Compute without autocast on the device, and without TF32 in cuDNN's convolutions (torch's default).
 
     Raises:
         BenchError: float32 products or convolutions are set to a lower precision, as by
             `torch.set_float32_matmul_precision`, `torch.backends.mkldnn.conv.fp32_precision` or the environment.
     """
-    _check_products()
-    with torch.autocast(device.type, enabled=False), _cudnn_without_tf32():
+    check_precision()
+    with torch.autocast(device.type, enabled=False), cudnn_without_tf32():
         yield
 
 
 @contextmanager
-def _cudnn_without_tf32() -> Iterator[None]:
+def cudnn_without_tf32() -> Iterator[None]:
     """Switch TF32 off globally and per operator, as operators otherwise keep the setting of `torch.backends`."""
     cudnn: Any = torch.backends.cudnn
     kinds: list[Any] = [getattr(cudnn, name) for name in CUDNN if hasattr(getattr(cudnn, name, None), "fp32_precision")]
@@ -68,7 +68,8 @@ def _cudnn_without_tf32() -> Iterator[None]:
             kind.fp32_precision = precision
 
 
-def _check_products() -> None:
+def check_precision() -> None:
+    """Raise BenchError if torch or the environment lowers the precision of float32 products or convolutions."""
     try:
         setting = torch.get_float32_matmul_precision()
     except RuntimeError:  # torch raises if the backends' settings differ

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.validate import at_least, below, between, inside, positive
 
-SMOKE: dict[str, Any] = {"steps": 3, "drawings": 64}
+SMOKE: dict[str, int] = {"steps": 3, "drawings": 64}
 LONG = 5000
 """Number of features above which the maps are whitened instead of the whole row."""
 FASTEST = 400.0
@@ -56,9 +56,9 @@ class FeatureTraining:
     }
 
     whitening: Literal["auto", "private", "public", "none"] = "auto"
-    """Rows are whitened by noisy moments of their own, by a prior's drawings, or not; auto = private, colour public."""
+    """Whiten rows by their own noisy moments, by drawings of a prior, or not; auto = private, for colour public."""
     whitened: Literal["auto", "rows", "maps"] = "auto"
-    """Whole rows are whitened, or maps, alike at all places; auto = rows up to 5,000 features."""
+    """Whiten whole rows, or maps, equally at all positions; auto = rows up to 5,000 features."""
     share: float = 0.2
     """The private whitening's share of mu^2, in (0, 1)."""
     kappa: float = 1.0
@@ -66,25 +66,25 @@ class FeatureTraining:
     rho: float = 0.3
     """Shift of the drawings' covariance, in units of its mean diagonal."""
     drawings: Size[int] = 6000
-    """Images of the data set's own prior that public whitening is taken of."""
+    """Number of images, from the data set's prior, for public whitening."""
     steps: Size[int] = 120
     """T, steps over all records; solved from the budget with --solve steps."""
     clip: float = 0.03
     """C, largest norm of a record's gradient; without clipping it is at most sqrt(2)."""
     multiplier: Solved[float] = 30.0
-    """z, noise of a step over what a record moves its sum by; solved from the budget unless --solve steps or none."""
+    """z, noise of a step over its sensitivity to one record; solved from the budget unless --solve steps or none."""
     rate: float = 0.0
-    """Learning rate times C; 0 = what makes the noise on a logit that of `logit_noise`."""
+    """Learning rate times C; 0 = the rate at which the noise on a logit is `logit_noise`."""
     logit_noise: float = 0.75
-    """Deviation that the noise of all steps together puts on a logit; sets the rate where that is 0."""
+    """Standard deviation of a logit by the noise of all steps together; sets the rate if that is 0."""
     momentum: float = 0.0
     """Momentum of the descent, in [0, 1)."""
     average: float = 0.0
-    """Share of the last steps whose weights are averaged; 0 = the last weights."""
+    """Fraction of the last steps whose weights are averaged; 0 = the last weights."""
     mirrored: Literal["auto", "yes", "no"] = "auto"
     """Features are averaged over image and mirror image; auto = in colour."""
     neighbours: Neighbours = "add-or-remove"
-    """What the noise is made for: a record comes or goes, or is replaced by another one."""
+    """Neighbours for which the noise is calibrated: one record added or removed, or one record replaced."""
 
     def __post_init__(self) -> None:
         inside(self, 0, 1, "share")
@@ -117,7 +117,6 @@ class FeatureTraining:
         A step's noise z C / n enters the weights multiplied by rate / (1 - momentum). Over T steps of multiplier z =
         sqrt(T) / mu this is rate C T / (n mu (1 - momentum)) on every weight, and on the logit of every row of norm 1.
         It is twice that if a record is replaced, which changes a sum by 2 C.
-        twice that where a record is replaced, which moves a sum by 2 C.
         """
         quiet = self.logit_noise * records * mu * (1 - self.momentum) / steps
         if self.neighbours == "replace":

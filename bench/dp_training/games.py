@@ -6,11 +6,11 @@ number of positions: an absent record is in no sample, and its values are NaN, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from bench.privacy.accountant import Accounted, account
 from bench.privacy.audit import DistinguishingGame, Play
 from bench.privacy.ledger import Entry
 from bench.privacy.noise import Noise
+
+Artifact = TypeVar("Artifact")
 
 PLAYS = 4000
 """Suggested number of plays for a game whose play takes about a millisecond."""
@@ -65,22 +67,24 @@ class PlayedContext(Context):
         return validate.present(self.source, "source of the audit's noise")
 
 
-class _NothingKept:
+class NoCache:
     """An artifact store that caches nothing."""
 
-    def get(self, kind: str, key: dict[str, Any], make: Any) -> Any:
+    def get(self, kind: str, key: dict[str, object], make: Callable[[], Artifact]) -> Artifact:
+        """Make the artifact."""
         return make()
 
 
 @contextmanager
-def _silent(stage: str, total: int) -> Iterator[Any]:
+def no_progress(stage: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Show no progress bar."""
     yield lambda done: None
 
 
 def played_context(generator: torch.Generator, present: int | None = None) -> PlayedContext:
     """Return the context of plays: on the CPU, without a progress bar; `present` as in `PlayedNoise`."""
     source = PlayedNoise.drawing(generator, present)
-    return PlayedContext(torch.device("cpu"), 0, _silent, _NothingKept(), source=source)
+    return PlayedContext(torch.device("cpu"), 0, no_progress, NoCache(), source=source)
 
 
 def accounted_game(
@@ -99,13 +103,14 @@ def accounted_game(
         claimed: the epsilon of a play according to the paper; None = the accounted epsilon.
     """
     entries = ledger.entries(unit)
-    proved = _accounted(entries, unit, delta)
-    held, said = proved.delta if proved.finite else 0.0, proved.epsilon if claimed is None else claimed
+    accounted = _accounted(entries, unit, delta)
+    game_delta = accounted.delta if accounted.finite else 0.0
+    claim = accounted.epsilon if claimed is None else claimed
 
     def curve(delta: float) -> float:
         return _accounted(entries, unit, delta).epsilon
 
-    return DistinguishingGame(play, said, proved.epsilon, held, describe, curve, plays)
+    return DistinguishingGame(play, claim, accounted.epsilon, game_delta, describe, curve, plays)
 
 
 @lru_cache(maxsize=1024)

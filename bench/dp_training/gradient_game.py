@@ -49,12 +49,12 @@ class Lanes:
 
     @classmethod
     def rows(cls, lanes: int = LANES, width: int = 2, last: bool = True) -> Lanes:
-        """Build lanes: each is a row of the first layer, `width` numbers, and (with `last`) a column of the last."""
-        places = torch.arange(lanes)
+        """Build lanes: each is a row of the first layer, of `width` numbers, and (with `last`) a column of the last."""
+        each = torch.arange(lanes)
         of_first, of_last = torch.zeros(lanes, lanes, width), torch.zeros(lanes, 2, lanes)
-        of_first[places, places] = 1 - 1.5 * torch.linspace(0, 1, width)
+        of_first[each, each] = 1 - 1.5 * torch.linspace(0, 1, width)
         if last:
-            of_last[places, :, places] = torch.tensor([0.6, -0.8])
+            of_last[each, :, each] = torch.tensor([0.6, -0.8])
         return cls(of_first, of_last)
 
     def __len__(self) -> int:
@@ -128,14 +128,14 @@ def gradient_game(
         noisy = NoisyGradients(network, toy.arch, private, played, ctx, "play", make, chosen)
         own = {name: rows[: len(lanes)] for name, rows in chosen.chosen.items()}
         steps = range(-(-n // len(lanes)))
-        return torch.cat([_along_lanes(noisy.coding, noisy.noisy_mean(0, z, SAMPLING), own) for _ in steps])[:n]
+        return torch.cat([projections(noisy.coding, noisy.noisy_mean(0, z, SAMPLING), own) for _ in steps])[:n]
 
     describe = "one step's noisy sum of clipped gradients, with one private record in half of the samples and without"
     return accounted_game(play, once.ledger(), delta, describe, claimed=claim(once) if claim else None)
 
 
-def _along_lanes(coding: Coding, mean: dict[str, Tensor], gradients: dict[str, Tensor]) -> Tensor:
-    """Return (lanes, parts): projections of each released part on the contribution of each record's gradient.
+def projections(coding: Coding, mean: dict[str, Tensor], gradients: dict[str, Tensor]) -> Tensor:
+    """Return (lanes, parts): the projection of each released part on the contribution of each record's gradient.
 
     Args:
         gradients: {weight: (lanes, *shape)}.

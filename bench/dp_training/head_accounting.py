@@ -15,10 +15,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from bench.dp_training.accounting import MOST_STEPS, gaussian_event, require_unit_example
+from bench.dp_training.accounting import MOST_STEPS, require_unit_example
 from bench.dp_training.whitening import REPLACED
 from bench.privacy import Budget, Claim, Ledger, Unit, noise_or_steps
 from bench.privacy.accountant import account
+from bench.privacy.events import gaussian_event
 
 Neighbours = Literal["add-or-remove", "replace"]
 
@@ -90,9 +91,10 @@ class Spending:
 
         It contains only the first `steps` gradient steps; 0 = all.
         """
-        return self._written(self.gradient_noise(1.0), self.moment_noise, self.images_noise, steps or self.steps)
+        return self._ledger_of(self.gradient_noise(1.0), self.moment_noise, self.images_noise, steps or self.steps)
 
-    def _written(self, gradient: float, moment: float, images: float, steps: int) -> Ledger:
+    def _ledger_of(self, gradient: float, moment: float, images: float, steps: int) -> Ledger:
+        """Return the ledger of T Gaussians, one on the second moment and one on the class moments, by multiplier."""
         ledger = Ledger()
         if self.images:
             why = "class moments of the private images, from which synthetic ones are drawn"
@@ -106,16 +108,11 @@ class Spending:
 
     def epsilon(self, delta: float) -> float:
         """Return the accounted epsilon for `neighbours`, the adjacency of the multipliers."""
-        return account(self._as_for_neighbours(), Unit.EXAMPLE, delta).epsilon
-
-    def _as_for_neighbours(self) -> Ledger:
-        return self._written(self.multiplier, self.moment_multiplier, self.images_multiplier, self.steps)
+        ledger = self._ledger_of(self.multiplier, self.moment_multiplier, self.images_multiplier, self.steps)
+        return account(ledger, Unit.EXAMPLE, delta).epsilon
 
     def claim(self, delta: float) -> Claim:
-        """Return the accounted epsilon as a claim.
-
-        For replaced records, which the ledger does not cover, it is the only number.
-        """
+        """Return the accounted epsilon for `neighbours` as a claim; the ledger does not cover replaced records."""
         relation = "a record replaced" if self.neighbours == "replace" else "a record added or removed"
         return Claim(self.epsilon(delta), delta, Unit.EXAMPLE, f"this project: Gaussians alone, {relation}")
 

@@ -29,7 +29,7 @@ from bench.privacy.mechanisms import randomised_response
 from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 
-Answer = Callable[[Tensor, torch.Generator], Tensor]
+LabelMechanism = Callable[[Tensor, torch.Generator], Tensor]
 """Label mechanism: (n,) labels and a generator -> (n, d), everything that is released about the labels."""
 
 UNITS = (Unit.LABEL, Unit.EXAMPLE)
@@ -60,7 +60,7 @@ def label_epsilon(budget: Budget, own: float) -> float:
             "finite epsilon holds for a record; add --unit label"
         )
     if budget.solve == "steps":
-        raise BenchError("--solve steps: what is spent on a label does not grow with the steps; use --solve sigma")
+        raise BenchError("--solve steps: a label costs the same for any number of steps; use --solve sigma")
     if budget.solve == "sigma":
         return budget.epsilon
     if own > budget.epsilon:
@@ -108,7 +108,7 @@ def label_claim(epsilon: float, source: str, delta: float = 0.0) -> Claim:
 
 
 def label_game(
-    answer: Answer, pairs: list[tuple[int, int]], ledger: Ledger, claim: Claim, delta: float
+    answer: LabelMechanism, pairs: list[tuple[int, int]], ledger: Ledger, claim: Claim, delta: float
 ) -> DistinguishingGame:
     """Build the game of one label's randomised response, for the most distinguishable pair of labels.
 
@@ -116,14 +116,14 @@ def label_game(
         answer: the mechanism, for (n,) labels.
         pairs: pairs of classes, one per world.
     """
-    proved, curve = account(ledger, Unit.LABEL, delta), accounted_curve(ledger, Unit.LABEL)
-    held = max(claim.delta, proved.delta if proved.finite else 0.0)
+    accounted, curve = account(ledger, Unit.LABEL, delta), accounted_curve(ledger, Unit.LABEL)
+    game_delta = max(claim.delta, accounted.delta if accounted.finite else 0.0)
 
     def game(pair: tuple[int, int]) -> DistinguishingGame:
         classes = torch.tensor(pair)
         play = play_of_rows(lambda numbers, rng: answer(classes[numbers], rng).double())
-        what = f"what is kept of one label, of class {pair[0]} or {pair[1]}"
-        return DistinguishingGame(play, claim.epsilon, proved.epsilon, held, what, curve, PLAYS)
+        describe = f"the release about one label, of class {pair[0]} or {pair[1]}"
+        return DistinguishingGame(play, claim.epsilon, accounted.epsilon, game_delta, describe, curve, PLAYS)
 
     return strongest_game([game(pair) for pair in pairs], TRIALS) if len(pairs) > 1 else game(pairs[0])
 

@@ -7,7 +7,7 @@ one-hot label. Its norm is |p - y| |u|, so that clipping to C needs no per-sampl
     W <- W - rate V
 
 Privacy. Each of the T steps is a Gaussian mechanism of multiplier z for one added or removed record, and of z / 2 for a
-replaced one; there is no sampling. Together they are one Gaussian of multiplier z / sqrt(T). n is public.
+replaced one, without sampling. Together they are one Gaussian of multiplier z / sqrt(T). n is public.
 
 Precision. Gradients of 256 records are added in float32 and these sums in float64. Gradients are clipped to C (1 -
 2^-7), which leaves an allowance for the errors of two such sums (`clipping`). If a record is missing, the others keep

@@ -25,7 +25,7 @@ from bench.dp_training.label_privacy import label_epsilon
 from bench.errors import BenchError
 from bench.nets import Classifier
 from bench.privacy import Budget, Unit
-from bench.privacy.limits import check_response_epsilon
+from bench.privacy.events import check_response_epsilon
 from bench.seeds import derive
 
 RowLoss = Callable[[Tensor, Tensor, float], Tensor]
@@ -144,14 +144,14 @@ class LabelPrivate:
         per_epoch = len(records) // batch
         total = max(self.epochs * per_epoch, self.least_steps)
         rng, mix = ctx.generator(stage), np.random.default_rng(derive(ctx.seed, stage, "mixup"))
-        ask, optimizer = ctx.compiled(model), self._optimizer(model)
+        compiled, optimizer = ctx.compiled(model), self._optimizer(model)
         model.train()
         with ctx.track(stage, total) as advance:
             for step in range(total):
-                place = step % per_epoch
-                if place == 0:
+                position = step % per_epoch
+                if position == 0:
                     shuffled = records[torch.randperm(len(records), generator=rng, device=rng.device)]
-                chosen = shuffled[place * batch : (place + 1) * batch]
+                chosen = shuffled[position * batch : (position + 1) * batch]
                 for group in optimizer.param_groups:
                     group["lr"] = self.rate * self.rate_factor(step, total)
                 share = mix.beta(mixup, mixup) if mixup else 1.0
@@ -160,7 +160,7 @@ class LabelPrivate:
                 x = random_affine(x, rng) if self.augment else x
                 x = share * x + (1 - share) * x[partner] if mixup else x
                 with ctx.precision():
-                    logits = ask(x)
+                    logits = compiled(x)
                 rows = loss(logits.float(), chosen, step / total)
                 if mixup:
                     rows = share * rows + (1 - share) * loss(logits.float(), chosen[partner], step / total)

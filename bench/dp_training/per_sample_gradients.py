@@ -123,8 +123,8 @@ def refuse_shared_rows(
         for name, rows in alone.items():
             if (together[name][record] - rows[0]).norm() > ROUNDED * whole:
                 raise BenchError(
-                    f"the network '{arch}' cannot be trained privately: a record's gradient of {name} is another one "
-                    "beside other records; use another network, such as tanh-cnn, or --method.gradients func"
+                    f"the network '{arch}' cannot be trained privately: a record's gradient of {name} depends "
+                    "on the rest of the batch; use another network, such as tanh-cnn, or --method.gradients func"
                 )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -27,12 +27,12 @@ from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.audit import DistinguishingGame
 
-SMOKE: dict[str, Any] = {"batch": 256, "steps": 3}
-QUICK: dict[str, Any] = {"batch": 1024, "steps": 600}
+SMOKE: dict[str, int] = {"batch": 256, "steps": 3}
+QUICK: dict[str, int] = {"batch": 1024, "steps": 600}
 """Settings of tier quick, for two CPU cores, with `FALLING_RATE`."""
-LIGHT: dict[str, Any] = {"batch": 1024, "steps": 300}
+LIGHT: dict[str, int] = {"batch": 1024, "steps": 300}
 """Settings of tier quick for variants with more expensive steps."""
-STANDARD: dict[str, Any] = {"batch": 4096, "steps": 600}
+STANDARD: dict[str, int] = {"batch": 4096, "steps": 600}
 """Settings of tier standard: large batches (De et al., arXiv 2204.13650), less noise per epsilon; with
 `FALLING_RATE`."""
 QUIET = 0.02
@@ -117,7 +117,7 @@ class PrivateTraining:
         private, name = private_records(teacher), self._name(teacher.shape, student)
         network, settings = self._network(name, teacher), self.settings(teacher.dataset)
         parameters = self._calibrate(settings, len(private[0]), budget)
-        settings = self._quiet(settings, parameters, len(private[0]))
+        settings = self.limit_rate(settings, parameters, len(private[0]))
         coding = self._coding(teacher, parameters, ctx)
         train(network, name, private, settings, parameters, ctx, "private training", coding)
         self._finish(network)
@@ -154,8 +154,8 @@ class PrivateTraining:
         """Return the coding for the toy network of a game, as `_coding`."""
         return self._coding(teacher, parameters, ctx)
 
-    def _quiet(self, settings: DpSgdSettings, parameters: DpSgdParameters, records: int) -> DpSgdSettings:
-        """Return settings with a learning rate low enough that the first, fastest steps are not dominated by noise."""
+    def limit_rate(self, settings: DpSgdSettings, parameters: DpSgdParameters, records: int) -> DpSgdSettings:
+        """Return settings with a rate low enough that noise does not dominate the first, fastest steps (`QUIET`)."""
         if not self.decay or parameters.multiplier == 0:
             return settings
         expected = min(settings.batch, records)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -38,8 +38,8 @@ Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 """Source of images: (n, generator) -> (n, c, h, w) in [0, 1] and (n,) int64 labels; called for at most CHUNK at
 once."""
 
-SMOKE: dict[str, Any] = {"samples": 40, "passes": 1, "student_batch": 128}
-QUICK: dict[str, Any] = {"samples": 30_000, "passes": 8, "student_batch": 128}
+SMOKE: dict[str, int] = {"samples": 40, "passes": 1, "student_batch": 128}
+QUICK: dict[str, int] = {"samples": 30_000, "passes": 8, "student_batch": 128}
 STUDENT_BY_ADAM = Departure(
     what="the student is trained by Adam, 1e-3 falling linearly to 0, instead of SGD at 2e-3",
     why="at that rate SGD needs the 600 passes over 100,000 images of its protocol, which are hours on two cores",
@@ -73,7 +73,7 @@ class PrivateGenerator(ABC):
     unit: ClassVar[str] = str(Unit.EXAMPLE)
 
     samples: Size[int] = 100_000
-    """Images drawn for the student."""
+    """Number of images drawn for the student."""
     passes: Size[int] = 600
     """Passes of the student over the synthetic images."""
     student_batch: Size[int] = 512
@@ -153,7 +153,7 @@ def fit(network: Classifier, images: Tensor, labels: Tensor, by: PrivateGenerato
         RuntimeError: the weights became NaN or infinite.
     """
     network = ctx.prepared(network).train()
-    ask, rng = ctx.compiled(network), ctx.generator(stage)
+    compiled, rng = ctx.compiled(network), ctx.generator(stage)
     images, labels = images.to(ctx.device), labels.to(ctx.device)
     batch = min(by.student_batch, len(images))
     per_pass = len(images) // batch
@@ -170,7 +170,7 @@ def fit(network: Classifier, images: Tensor, labels: Tensor, by: PrivateGenerato
                 for group in optimizer.param_groups:
                     group["lr"] = rate * (1 - step / total)
             with ctx.precision():
-                logits = ask(images[chosen])
+                logits = compiled(images[chosen])
             optimizer.zero_grad(set_to_none=True)
             F.cross_entropy(logits.float(), labels[chosen]).backward()
             optimizer.step()

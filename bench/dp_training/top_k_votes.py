@@ -52,5 +52,13 @@ def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: T
 
 
 def agreed(mean: Tensor, beta: float) -> Tensor:
-    """Threshold V / n (step 5): its sign where more than the fraction `beta` agrees by the noisy sum, else 0."""
+    """Return the agreed signs u_j (step 5); post-processing of the noisy sum of votes.
+
+    Args:
+        mean: V / n, any shape.
+        beta: >= 0, the fraction of voters by which a sign must prevail.
+
+    Returns:
+        Same shape, values -1, 0 and 1.
+    """
     return mean.sign() * (mean.abs() > beta)

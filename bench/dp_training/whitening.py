@@ -33,9 +33,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from bench.api import Context
 from bench.dp_training.clipping import MOST_CHUNK, ROOM
 from bench.dp_training.exact_products import exact_products
-from bench.dp_training.fixed_features import normalised
+from bench.dp_training.fixed_features import LEAST_NORM, normalised
+from bench.nets import Classifier
 from bench.privacy.noise import Noise, Source
 
 REPLACED = math.sqrt(2)
@@ -170,3 +172,31 @@ def _whitening(moment: Tensor, mean: Tensor, places: int, shift: float) -> White
     matrix = torch.linalg.solve_triangular(lower, eye, upper=False).T
     scale = math.sqrt(float(matrix.square().sum()) / len(moment))
     return Whitening(matrix.float().contiguous(), mean, places, scale)
+
+
+@dataclass(frozen=True)
+class Typicality:
+    """Mahalanobis lengths of images with respect to the private records' features, differentiable in the images.
+
+    The root of u (S + shift)^-1 u^T, with u the features of an image as a row of norm 1 and S the noisy second moment:
+    small in directions that are common among the records, large in directions that are rare. For long rows S is of one
+    position's features, and the terms of u's positions are summed. S is the only input that depends on private data,
+    and
+    it is already released: post-processing.
+
+    Attributes:
+        network: of fixed features, maps (n, c, h, w) in [0, 1] to (n, d), on the images' device.
+        whitening: by the noisy second moment of the records' features.
+        ctx: of the run; with bfloat16 autocast, the product with the whitening uses it.
+    """
+
+    network: Classifier
+    whitening: Whitening
+    ctx: Context
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """Return (n,) lengths of (n, c, h, w) images in [0, 1], in units of the length of a random direction."""
+        features = self.network.features(images).float()
+        rows = features / features.norm(dim=1, keepdim=True).clamp_min(LEAST_NORM)
+        with self.ctx.precision():
+            return self.whitening.lengths(rows)

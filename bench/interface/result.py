@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from bench.bundle.checking import Verified
-    from bench.bundle.finding import Found
+    from bench.bundle.finding import FinishedRun
 
 RECORD = "record.json"
 
@@ -79,10 +79,10 @@ class RunResult:
             BenchError: its weights are no longer in `out`; or it is a network of your own code, which this process
                 was not given.
         """
-        from bench.bundle.network import rebuild, takes
+        from bench.bundle.network import rebuild, student_input
 
         found = self._found()
-        return rebuild(found, takes(found, own_names=True))
+        return rebuild(found, student_input(found, own_names=True))
 
     def export(
         self, folder: str | os.PathLike[str], *, allow_seeded: bool = False, own_names: bool = False
@@ -132,7 +132,7 @@ class RunResult:
             raise BadOption(f"cannot write {target} ({error}); give a folder that you may write to") from None
         return RunResult(self.record, target / "records" / self.path.name, self.is_cached, target)
 
-    def _found(self) -> Found:
+    def _found(self) -> FinishedRun:
         from bench import bundle
 
         return bundle.find(str(self.path), self.out)

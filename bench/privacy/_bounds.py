@@ -13,14 +13,15 @@ DROPPED_MASS = 1e-12
 
 
 SMALL_MU = 1e-4
+"""Below this mu the two terms of delta are nearly equal, and `small_log_delta` is used."""
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon of mu-Gaussian differential privacy at `delta`; exact, and stable for mu in [0, inf].
 
     Balle and Wang (2018), Thm 8, in the variable a = mu/2 - epsilon/mu, where the large exponents cancel analytically:
-    delta = Phi(a) - phi(a) M(mu - a), M the Mills ratio. Below mu = 1e-4, where these two are nearly equal, see
-    `_small_log_delta`. It is 0 only where delta >= 2 Phi(mu/2) - 1, the total variation.
+    delta = Phi(a) - phi(a) M(mu - a), M the Mills ratio. Below mu = `SMALL_MU` see `small_log_delta`. The result is 0
+    only where delta >= 2 Phi(mu/2) - 1, the total variation.
 
     >>> round(gaussian_epsilon(math.sqrt(200) * 2 * 16 / 100, 1e-5), 2)
     28.84
@@ -29,19 +30,18 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return mu
     target = math.log(delta)
     if mu < SMALL_MU:
-        steps = _root(lambda s: _small_log_delta(mu, s), target, -40.0, 0.0)
+        steps = _root(lambda s: small_log_delta(mu, s), target, -40.0, 0.0)
         return 0.0 if steps is None else -mu * steps
-    low = special.ndtri(delta) - 1.0
-    root = _root(lambda a: _log_delta(mu, a), target, low, mu / 2)
+
+    def log_delta(a: float) -> float:
+        ratio = special.erfcx((mu - a) / math.sqrt(2)) / special.erfcx(-a / math.sqrt(2))
+        return special.log_ndtr(a) + math.log1p(-ratio) if ratio < 1 else -math.inf
+
+    root = _root(log_delta, target, special.ndtri(delta) - 1.0, mu / 2)
     return 0.0 if root is None else mu * (mu / 2 - root)
 
 
-def _log_delta(mu: float, a: float) -> float:
-    ratio = special.erfcx((mu - a) / math.sqrt(2)) / special.erfcx(-a / math.sqrt(2))
-    return special.log_ndtr(a) + math.log1p(-ratio) if ratio < 1 else -math.inf
-
-
-def _small_log_delta(mu: float, s: float) -> float:
+def small_log_delta(mu: float, s: float) -> float:
     """Return an upper bound on log delta of mu-Gaussian privacy at epsilon = -mu s, s <= 0.
 
     Relative error at most mu^2 / 8.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import combinations
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bench.privacy._columns import Scorer, interesting, promised
+from bench.privacy._marginals import Scorer, expected_bound, most_different
 
 Keys = Callable[[Tensor], Tensor]
 
@@ -40,25 +41,26 @@ def support(x0: Tensor, x1: Tensor) -> Scorer:
 
 def orders(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
     """Score by the order of coordinates, raw and centred: the best subsets, and the extreme coordinates."""
-    chosen, mean = interesting(x0, x1, MOST_ORDERED), (x0.mean(0) + x1.mean(0)) / 2
+    chosen, mean = most_different(x0, x1, MOST_ORDERED), (x0.mean(0) + x1.mean(0)) / 2
+    width = x0.shape[1]
     if len(chosen) < 2:
         return {}
-    made: dict[str, Scorer] = {}
+    scorers: dict[str, Scorer] = {}
     for word, centre in (("order", torch.zeros_like(mean)), ("order from the mean", mean)):
-        found = [(_promise(keys, x0, x1, delta), name, keys) for name, keys in _order_keys(chosen, centre, x0.shape[1])]
+        found = [(_expected_bound(keys, x0, x1, delta), name, keys) for name, keys in order_keys(chosen, centre, width)]
         for _, name, keys in sorted(found, key=lambda each: -each[0])[:2]:
-            made[f"{word}, {name}"] = ratio_per_key(keys, x0, x1)
-    return made
+            scorers[f"{word}, {name}"] = ratio_per_key(keys, x0, x1)
+    return scorers
 
 
 def parity(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
     """Score by the product of signs of the best subset of coordinates: raw and centred."""
-    chosen, mean = interesting(x0, x1, MOST_SIGNS), (x0.mean(0) + x1.mean(0)) / 2
-    made: dict[str, Scorer] = {}
+    chosen, mean = most_different(x0, x1, MOST_SIGNS), (x0.mean(0) + x1.mean(0)) / 2
+    scorers: dict[str, Scorer] = {}
     for word, centre in (("signs", torch.zeros_like(mean)), ("signs from the mean", mean)):
-        score, name = _best_product(chosen, centre, x0, x1)
-        made[f"{word}, {name}"] = score
-    return made
+        score, name = best_product(chosen, centre, x0, x1)
+        scorers[f"{word}, {name}"] = score
+    return scorers
 
 
 def ratio_per_key(keys: Keys, x0: Tensor, x1: Tensor) -> Scorer:
@@ -87,15 +89,17 @@ def row_keys(x: Tensor) -> Tensor:
     return (mixed * odd.to(x.device)).sum(1)
 
 
-def _promise(keys: Keys, x0: Tensor, x1: Tensor, delta: float) -> float:
+def _expected_bound(keys: Keys, x0: Tensor, x1: Tensor, delta: float) -> float:
     key0, key1 = keys(x0).numpy(), keys(x1).numpy()
     size = int(max(key0.max(), key1.max())) + 1
     counts0, counts1 = np.bincount(key0, minlength=size), np.bincount(key1, minlength=size)
-    shown = counts0 + counts1 > 0
-    return promised(counts0[shown], counts1[shown], delta)
+    present = counts0 + counts1 > 0
+    return expected_bound(counts0[present], counts1[present], delta)
 
 
-def _order_keys(chosen: list[int], centre: Tensor, width: int) -> Iterator[tuple[str, Keys]]:
+def order_keys(chosen: list[int], centre: Tensor, width: int) -> Iterator[tuple[str, Keys]]:
+    """Yield names and key functions of orders: the extreme coordinates of all `width`, and of subsets of `chosen`."""
+
     def ends(x: Tensor) -> Tensor:
         z = x - centre
         return z.argmax(1) * width + z.argmin(1)
@@ -109,23 +113,19 @@ def _order_keys(chosen: list[int], centre: Tensor, width: int) -> Iterator[tuple
     for size in (3, 4, 5):
         if math.comb(len(chosen), size) <= MOST_SUBSETS:
             for subset in combinations(chosen, size):
-                yield "of x" + " x".join(map(str, subset)), _order_of(subset, centre)
+                yield "of x" + " x".join(map(str, subset)), partial(signs_of_differences, subset, centre)
 
 
-def _order_of(subset: tuple[int, ...], centre: Tensor) -> Keys:
-    """Return a key function for the order of a few coordinates, computed from the signs of their differences."""
-
-    def keys(x: Tensor) -> Tensor:
-        columns = [x[:, j] - centre[j] for j in subset]
-        key = torch.zeros(len(x), dtype=torch.int64)
-        for first, second in combinations(columns, 2):
-            key.mul_(2).add_(first < second)
-        return key
-
-    return keys
+def signs_of_differences(subset: tuple[int, ...], centre: Tensor, x: Tensor) -> Tensor:
+    """Return (n,) int64 keys: the order of a few coordinates, as the signs of their differences."""
+    columns = [x[:, j] - centre[j] for j in subset]
+    key = torch.zeros(len(x), dtype=torch.int64)
+    for first, second in combinations(columns, 2):
+        key.mul_(2).add_(first < second)
+    return key
 
 
-def _best_product(chosen: list[int], centre: Tensor, x0: Tensor, x1: Tensor) -> tuple[Scorer, str]:
+def best_product(chosen: list[int], centre: Tensor, x0: Tensor, x1: Tensor) -> tuple[Scorer, str]:
     """Find the best product of signs: all means at once, by a Walsh-Hadamard transform of the pattern counts."""
     powers = 2 ** torch.arange(len(chosen))
 

@@ -1,8 +1,9 @@
 """Score functions that distinguish two worlds, fitted on a sample of each; a higher score means world 1.
 
 Every factory takes (n, d) float64 samples of world 0 and world 1 and returns functions (n, d) -> (n,). A score need not
-be correct: it is tested on fresh outputs. This module has the discriminants, which use means, covariances and third
-moments; `_columns` uses one number of an output, including rare values; `_patterns` uses repetitions, orders and signs.
+be correct: it is tested on new outputs. This module has the discriminants, which use means, covariances and third
+moments; `_marginals` uses one number of an output, including rare values; `_patterns` uses repetitions, orders and
+signs.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bench.privacy._columns import Scorer, interesting, outside, single_numbers
+from bench.privacy._marginals import Scorer, most_different, outside_range, single_numbers
 from bench.privacy._patterns import category, orders, parity, row_keys, support
 
 SMALLEST_VARIANCE = 1e-13
 """Smallest variance relative to a coordinate's own; float32 rounding errors of two equal noises are below it."""
 CUBIC_ROWS = 20_000
 MOST_CUBED = 8
-FEW_ANSWERS = 64
+FEW_OUTPUTS = 64
 
 
 def fit(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
@@ -27,10 +28,10 @@ def fit(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
     """
     discriminants = {"mean difference": mean_difference(x0, x1), "linear discriminant": linear(x0, x1)}
     repeats = {"category": category(x0, x1), "support": support(x0, x1)}
-    if len(row_keys(torch.cat([x0, x1])).unique()) <= FEW_ANSWERS:
+    if len(row_keys(torch.cat([x0, x1])).unique()) <= FEW_OUTPUTS:
         return discriminants | repeats
     discriminants |= {"quadratic discriminant": quadratic(x0, x1), "cubic discriminant": cubic(x0, x1)}
-    columns = single_numbers(x0, x1, delta) | outside(x0, x1)
+    columns = single_numbers(x0, x1, delta) | outside_range(x0, x1)
     return discriminants | repeats | columns | orders(x0, x1, delta) | parity(x0, x1)
 
 
@@ -72,7 +73,7 @@ def cubic(x0: Tensor, x1: Tensor) -> Scorer:
 
     Detects differences in signs or orders of noise.
     """
-    chosen = interesting(x0, x1, MOST_CUBED)
+    chosen = most_different(x0, x1, MOST_CUBED)
     centre, scale = _standard(x0[:, chosen], x1[:, chosen])
     each = torch.arange(len(chosen))
     twos, threes = (torch.combinations(each, size, with_replacement=True).T for size in (2, 3))

@@ -1,4 +1,4 @@
-"""The accountant: computes epsilon from a ledger. All of the bench's epsilons from dp_accounting are computed here.
+"""The accountant: computes epsilon from a ledger. Every accounted epsilon of the bench is computed here.
 
 Every returned number is a valid upper bound, to about 8 digits; if several bounds hold, the smallest is returned with
 its name. No call takes more than about 10 seconds: slower compositions are replaced by looser bounds, and `note` says
@@ -7,20 +7,19 @@ so. scipy and dp_accounting are imported by the first call.
 - A ledger without an entry for the unit is refused, as its epsilon would be 0.
 - `NonPrivateDpEvent`, `UnsupportedDpEvent`, zero noise and any unknown event make epsilon infinite.
 - Gaussians without other mechanisms are composed exactly in closed form; everything else by privacy loss distributions
-  (`_losses`), or by Renyi divergence (`_renyi`), zero-concentrated privacy and addition if their number, kinds or delta
-  forbid that.
+  (`_pld`), or by Renyi differential privacy (`_rdp`), zero-concentrated privacy and basic composition if their number,
+  kinds or delta forbid that.
 - Labels and queries (units `label` and `query`) are replaced between neighbours, records and clients added or removed;
   composed with randomised responses, which are defined for replacement only, they are replaced too.
 - The epsilons of pure mechanisms are also added; if the sum is the smallest number (to 1e-4), delta is 0.
-- Pure mechanisms also have their epsilons added up; where the sum is the smaller number (to 1e-4), delta is 0.
 
-What is given          taken                     beyond it
+input                  accepted range            beyond it
 delta                  0 < delta < 1             refused
-noise multiplier       0 < z <= 1.8e308          0: infinite; negative or no number: infinite
-                       any mu of Gaussians       from mu = 1.9e154 on epsilon is no float: infinite
+noise multiplier       0 < z <= 1.8e308          infinite, as for a parameter that is not a number
+                       any mu of Gaussians       from mu = 1.9e154 on epsilon is not a float: infinite
 sampling probability   0 <= q <= 1               infinite. Counted as 1e-12 at least in loss distributions
-response's flips       chance >= 2^-32           infinite: too rare to be drawn faithfully (`limits`)
-uses, nested products  up to 10^300              infinite: no float
+flip probability       >= 2^-32                  infinite: cannot be drawn accurately (`events`)
+uses, nested products  up to 10^300              infinite: not a float
 loss distributions     delta >= 1e-10 + 1e-14 a use, 100 kinds of noise, 10^6 responses, losses up to 2e8, of one
                        Laplace draw up to 300; else:
 Renyi divergence       400 kinds of sampled Gaussians, 10^4 of all; else zCDP, with records taken as always sampled
@@ -33,24 +32,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench.errors import BenchError
-from bench.privacy.budget import Budget, Claim, epsilon_to_json
+from bench.privacy.budget import Budget, Claim, Relation, Unit, epsilon_to_json
 from bench.privacy.ledger import Ledger
-from bench.privacy.units import Relation, Unit
 
 if TYPE_CHECKING:
     from bench.privacy.composition import Composition
 
 VERSION = f"2 (dp-accounting {version('dp-accounting')})"
 
-PURE_WORTH = 1 + 1e-4
+PREFER_PURE = 1 + 1e-4
 """Factor within which a pure epsilon is preferred over a smaller approximate one, because its delta is 0."""
 
 
 class EmptyLedger(Exception):
-    """Raised for a ledger without an entry for the requested unit, about which nothing can be said."""
+    """Raised for a ledger without an entry for the requested unit, so that no epsilon can be computed."""
 
 
 class Overspent(Exception):
@@ -83,9 +81,9 @@ class Accounted:
         """Return whether epsilon is finite."""
         return math.isfinite(self.epsilon)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return plain data; it includes a note if there is one."""
-        plain = {
+        plain: dict[str, object] = {
             "epsilon": epsilon_to_json(self.epsilon),
             "delta": self.delta,
             "unit": self.unit.value,
@@ -114,19 +112,25 @@ def account(ledger: Ledger, unit: Unit, delta: float) -> Accounted:
     """
     if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < 1:
         raise BenchError(f"delta is {delta}; expected 0 < delta < 1, such as 1e-5")
-    from bench.privacy._losses import why_not
+    entries = ledger.entries(unit)
+    if not entries:
+        raise EmptyLedger(f"the ledger has no entry for unit '{unit}'; add what was used, or a NoOpDpEvent")
+    from bench.privacy._pld import why_not
+    from bench.privacy.composition import decompose
 
-    parts = _composition(ledger, unit)
-    relation = Relation.REPLACE_ONE if parts.replaced else Relation.ADD_OR_REMOVE_ONE
-    if parts.unprovable:
-        return Accounted(math.inf, delta, unit, relation, "none", note=parts.unprovable)
-    objection = "" if parts.gaussian_only else why_not(parts, delta)
-    bounds = _bounds(parts, delta, exact=not objection)
-    best, held_delta, name = min(bounds, key=lambda bound: bound[0] * (PURE_WORTH if bound[1] else 1))
-    if math.isinf(best):
-        return Accounted(best, delta, unit, relation, "none", note="the noise is too small")
-    note = f"{objection}: too much for the exact composition; bounded from above by {name}" if objection else ""
-    return Accounted(float(best), held_delta, unit, relation, name, note=note)
+    parts = decompose(entries, unit_replaced=unit.relation is Relation.REPLACE_ONE)
+    relation = Relation.REPLACE_ONE if parts.is_replaced else Relation.ADD_OR_REMOVE_ONE
+    if parts.why_infinite:
+        return Accounted(math.inf, delta, unit, relation, "none", note=parts.why_infinite)
+    why_inexact = "" if parts.is_gaussian else why_not(parts, delta)
+    bounds = upper_bounds(parts, delta, exact=not why_inexact)
+    best = min(bounds, key=lambda bound: bound.epsilon * (PREFER_PURE if bound.delta else 1))
+    if math.isinf(best.epsilon):
+        return Accounted(math.inf, delta, unit, relation, "none", note="the noise is too small")
+    note = (
+        f"{why_inexact}: too much for the exact composition; bounded from above by {best.name}" if why_inexact else ""
+    )
+    return Accounted(float(best.epsilon), best.delta, unit, relation, best.name, note=note)
 
 
 def accounted_curve(ledger: Ledger, unit: Unit) -> Callable[[float], float]:
@@ -142,7 +146,7 @@ def accounted_curve(ledger: Ledger, unit: Unit) -> Callable[[float], float]:
 def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
     """Raise an error if a release spent more than its budget.
 
-    A budget without epsilon refuses nothing, nor does account "claimed" without a claim.
+    Any release meets a budget without epsilon, and, if there is no claim, a budget for the claimed epsilon.
 
     Raises:
         Overspent: the claim (account "claimed"), or the accounted epsilon for the budget's unit ("accounted"), exceeds
@@ -164,32 +168,31 @@ def check_budget(ledger: Ledger, claim: Claim | None, budget: Budget) -> None:
         raise Overspent(f"epsilon accounted for unit '{budget.unit}' is {reason}, over {allowed}")
 
 
-def _composition(ledger: Ledger, unit: Unit) -> Composition:
-    from bench.privacy.composition import decompose
+class UpperBound(NamedTuple):
+    """An upper bound on epsilon at a delta, and the name of its accountant."""
 
-    entries = ledger.entries(unit)
-    if not entries:
-        raise EmptyLedger(f"the ledger has no entry for unit '{unit}'; write down what was used, or a NoOpDpEvent")
-    return decompose(entries, unit_replaced=unit.relation is Relation.REPLACE_ONE)
+    epsilon: float
+    delta: float
+    name: str
 
 
-def _bounds(parts: Composition, delta: float, exact: bool) -> Iterator[tuple[float, float, str]]:
-    """Yield every valid (epsilon, delta, name), cheapest first; privacy loss distributions are used only if `exact`."""
+def upper_bounds(parts: Composition, delta: float, exact: bool) -> Iterator[UpperBound]:
+    """Yield every valid upper bound, cheapest first; privacy loss distributions are used only if `exact`."""
     from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
-    from bench.privacy._losses import composed_epsilon
-    from bench.privacy._renyi import renyi_epsilon
+    from bench.privacy._pld import composed_epsilon
+    from bench.privacy._rdp import renyi_epsilon
 
-    pure = parts.pure_sum
-    if parts.pure:
-        yield pure, 0.0, "pure-sum"
+    pure = parts.pure_epsilon
+    if parts.is_pure:
+        yield UpperBound(pure, 0.0, "pure-sum")
         if pure == 0:
             return
-    if parts.gaussian_only:
-        yield gaussian_epsilon(parts.mu(), delta), delta, "gaussian-closed-form"
+    if parts.is_gaussian:
+        yield UpperBound(gaussian_epsilon(parts.mu(), delta), delta, "gaussian-closed-form")
         return
     unsampled = parts.mu(sampling=False)
-    yield gaussian_epsilon(unsampled, delta) + pure, delta, "basic-composition"
-    yield zcdp_epsilon(math.hypot(unsampled, parts.pure_root), delta), delta, "zcdp"
-    yield renyi_epsilon(parts, delta), delta, "renyi"
+    yield UpperBound(gaussian_epsilon(unsampled, delta) + pure, delta, "basic-composition")
+    yield UpperBound(zcdp_epsilon(math.hypot(unsampled, parts.pure_mu), delta), delta, "zcdp")
+    yield UpperBound(renyi_epsilon(parts, delta), delta, "renyi")
     if exact:
-        yield composed_epsilon(parts, delta), delta, "pld"
+        yield UpperBound(composed_epsilon(parts, delta), delta, "pld")

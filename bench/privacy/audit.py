@@ -4,9 +4,9 @@
 with the worlds exchanged. Half of the plays selects a score, a threshold and the order of the worlds; the other,
 independent half tests this one R: epsilon >= log((P1(R) - delta) / P0(R)), with exact one-sided binomial bounds
 (Clopper and Pearson, 1934) on both probabilities that hold together at the requested confidence. The bound is valid for
-any selection from any number of candidates; a bad selection only makes it weak. Hence the verdict "not refuted", never
-"verified". At 95 % a correct mechanism is refuted in up to 5 of 100 audits; repeat with another seed to check.
-docs/audits.md describes the scores and the faults that they find.
+any selection from any number of candidates; a bad selection only makes it weak. An audit proves no mechanism correct:
+its best verdict is "not refuted". At 95 % a correct mechanism is refuted in up to 5 of 100 audits; repeat with another
+seed to check. docs/audits.md describes the scores and the faults that they find.
 """
 
 from __future__ import annotations
@@ -144,18 +144,21 @@ def audit(
         raise BenchError(f"confidence is {confidence}; expected a number between 0 and 1, such as 0.95")
     scored = _score(game, plays // 2, derive(seed, "choose"))
     choices = [scored.best(game.delta)]
-    delta = None if game.curve is None else _promising_delta(game.curve, scored)
+    delta = None if game.curve is None else scored.best_delta(game.curve)
     if delta is not None:
         choices.append(scored.best(delta))
     n = plays - plays // 2
     generator = torch.Generator().manual_seed(derive(seed, "test"))
-    counts = [_hits(choices, scored.scorers, _played(game, world, n, generator)) for world in (False, True)]
+    counts = np.zeros((2, len(choices)), dtype=int)
+    for world in (False, True):
+        for outputs in _played(game, world, n, generator):
+            counts[int(world)] += [choice.hits(scored.scorers[choice.scorer](outputs)) for choice in choices]
     each = 1 - (1 - confidence) / len(choices)  # Bonferroni: the bounds use the same plays and hold together
 
     def tested(at: int, delta: float) -> float:
         world = choices[at].world
-        likely, unlikely = np.array([counts[world][at]]), np.array([counts[not world][at]])
-        return max(0.0, float(_bound(likely, unlikely, n, delta, each)[0]))
+        likely, unlikely = counts[int(world), at : at + 1], counts[int(not world), at : at + 1]
+        return max(0.0, float(clopper_pearson_bound(likely, unlikely, n, delta, each)[0]))
 
     point = None
     if game.curve is not None and delta is not None:
@@ -167,9 +170,9 @@ def audit(
         accounted=game.accounted,
         delta=game.delta,
         plays=plays,
-        verdict=_verdict(bound, game, point),
+        verdict=verdict(bound, game, point),
         scorer=choices[0].scorer,
-        ceiling=float(_bound(np.array([n]), np.array([0]), n, game.delta, each)[0]),
+        ceiling=float(clopper_pearson_bound(np.array([n]), np.array([0]), n, game.delta, each)[0]),
         curve_point=point,
     )
 
@@ -202,8 +205,13 @@ class ScoredPlays:
     def best(self, delta: float) -> Choice:
         """Return the set of outputs with the best expected bound at `delta`."""
         zero, one = self.scores
-        choices = [_best_threshold(name, zero[name], one[name], delta) for name in self.scorers]
+        choices = [best_threshold(name, zero[name], one[name], delta) for name in self.scorers]
         return max(choices, key=lambda choice: choice.bound)
+
+    def best_delta(self, curve: Callable[[float], float]) -> float | None:
+        """Return the delta at which the expected bound exceeds the curve most; None if the curve is nowhere finite."""
+        excess = {delta: self.best(delta).bound - curve(delta) for delta in CURVE_DELTAS if math.isfinite(curve(delta))}
+        return max(excess, key=excess.__getitem__) if excess else None
 
 
 def _score(game: DistinguishingGame, plays: int, seed: int) -> ScoredPlays:
@@ -219,21 +227,6 @@ def _score(game: DistinguishingGame, plays: int, seed: int) -> ScoredPlays:
     return ScoredPlays(scorers, (scores[0], scores[1]))
 
 
-def _promising_delta(curve: Callable[[float], float], scored: ScoredPlays) -> float | None:
-    """Return the delta at which the expected bound exceeds the curve most; None if the curve is nowhere finite."""
-    excess = {delta: scored.best(delta).bound - curve(delta) for delta in CURVE_DELTAS if math.isfinite(curve(delta))}
-    return max(excess, key=excess.__getitem__) if excess else None
-
-
-def _hits(choices: Sequence[Choice], scorers: dict[str, Scorer], parts: Iterator[Tensor]) -> list[int]:
-    """Count the plays in the set of each choice."""
-    counts = [0] * len(choices)
-    for part in parts:
-        for at, choice in enumerate(choices):
-            counts[at] += choice.hits(scorers[choice.scorer](part))
-    return counts
-
-
 def _sample(game: DistinguishingGame, world: bool, n: int, generator: torch.Generator) -> Tensor:
     """Return up to n plays, fewer if outputs are long, so that they fit into memory."""
     first = next(_played(game, world, min(n, CHUNK), generator))
@@ -245,49 +238,45 @@ def _played(game: DistinguishingGame, world: bool, n: int, generator: torch.Gene
     """Yield n plays in chunks, as float64 on the CPU."""
     while n > 0:
         rows = min(n, CHUNK)
-        answers = game.play(world, rows, generator)
-        if answers.ndim != 2 or len(answers) != rows:
-            raise BenchError(f"a game of {rows} plays answered {tuple(answers.shape)}; expected ({rows}, d)")
-        if not answers.isfinite().all():
-            raise BenchError("a game answered with NaN or infinity; let it answer with finite numbers")
-        yield answers.detach().cpu().double()
+        outputs = game.play(world, rows, generator)
+        if outputs.ndim != 2 or len(outputs) != rows:
+            raise BenchError(f"a game of {rows} plays returned {tuple(outputs.shape)}; expected ({rows}, d)")
+        if not outputs.isfinite().all():
+            raise BenchError("a game returned NaN or infinity; expected finite numbers")
+        yield outputs.detach().cpu().double()
         n -= rows
 
 
-def _best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: float) -> Choice:
+def best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: float) -> Choice:
     """Return the best of about 130 thresholds, with both sides of each, and both orders of the worlds."""
     score0, score1 = np.sort(score0), np.sort(score1)
-    n, thresholds = len(score0), _thresholds(np.concatenate([score0, score1]))
+    n, pooled = len(score0), np.sort(np.concatenate([score0, score1]))
+    thresholds = np.unique(pooled)
+    if len(thresholds) > 256:  # use quantiles that are dense at both ends
+        last, tail = len(pooled) - 1, np.geomspace(5, len(pooled) / 2, 64).astype(int)
+        thresholds = np.unique(pooled[np.concatenate([tail, last - tail, [0, last]])])
     below = np.searchsorted(score0, thresholds), np.searchsorted(score1, thresholds)
     best = Choice(name, float(thresholds[0]), True, True, -math.inf)
     for above in (True, False):
         hits = [n - count if above else count for count in below]
         for world in (True, False):
-            bounds = _expected(hits[world], hits[not world], n, delta)
+            bounds = expected_bounds(hits[world], hits[not world], n, delta)
             at = int(np.argmax(bounds))
             if bounds[at] > best.bound:
                 best = Choice(name, float(thresholds[at]), above, world, float(bounds[at]))
     return best
 
 
-def _thresholds(scores: np.ndarray) -> np.ndarray:
-    """Return all values if there are few, else quantiles that are dense at both ends."""
-    values = np.unique(scores)
-    if len(values) <= 256:
-        return values
-    ordered, last = np.sort(scores), len(scores) - 1
-    tail = np.geomspace(5, len(scores) / 2, 64).astype(int)
-    return np.unique(ordered[np.concatenate([tail, last - tail, [0, last]])])
-
-
-def _expected(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float) -> np.ndarray:
+def expected_bounds(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float) -> np.ndarray:
     """Return the expected bound of the test, which has twice as many plays."""
     fewer = 2 * np.maximum(likely - CAUTION * np.sqrt(likely), 0)
     more = 2 * np.minimum(unlikely + CAUTION * np.sqrt(unlikely + 0.25), n)
-    return _bound(fewer, more, 2 * n, delta, 0.95)
+    return clopper_pearson_bound(fewer, more, 2 * n, delta, 0.95)
 
 
-def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float) -> np.ndarray:
+def clopper_pearson_bound(
+    likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float
+) -> np.ndarray:
     """Return log((P - delta) / Q), P bounded below and Q above, each at half of the error; -inf where P <= delta."""
     from scipy.special import betaincinv
 
@@ -297,7 +286,8 @@ def _bound(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confi
     return np.log(np.maximum(low - delta, 0.0), out=np.full(low.shape, -np.inf), where=low > delta) - np.log(high)
 
 
-def _verdict(bound: float, game: DistinguishingGame, point: CurvePoint | None) -> str:
+def verdict(bound: float, game: DistinguishingGame, point: CurvePoint | None) -> str:
+    """Return the verdict of an audit with this lower bound and curve test; see `MechanismAudit`."""
     if bound > game.accounted or (point is not None and point.lower_bound > point.accounted):
         return "accountant refuted"
     return "refuted" if bound > game.claimed else "not refuted"

@@ -1,31 +1,62 @@
-"""Privacy budget of a run (`Budget`), and the guarantee claimed by a method's paper (`Claim`)."""
+"""The protected unit of data, the privacy budget of a run, and the guarantee claimed by a method's paper."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from enum import StrEnum
+from typing import Literal, get_args
 
 from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
 from bench.errors import BudgetError, unknown
-from bench.privacy.units import Unit
 
 __all__ = [
     "INFINITE",
     "Account",
     "Budget",
     "Claim",
+    "Relation",
     "Solve",
+    "Unit",
     "as_unit",
     "epsilon_from_json",
     "epsilon_to_json",
+    "refuse_finite_budget",
 ]
 Account = Literal["claimed", "accounted"]
 Solve = Literal["sigma", "steps", "none"]
 
 
+class Relation(StrEnum):
+    """How a unit differs between neighbours: added or removed, or replaced by another one."""
+
+    ADD_OR_REMOVE_ONE = "add-or-remove"
+    REPLACE_ONE = "replace"
+
+
+class Unit(StrEnum):
+    """The unit of data that a guarantee protects. Numbers of different units are never mixed or ranked together.
+
+    EXAMPLE: one record of the teacher's private training set. LABEL: one private record's label. QUERY: the response to
+    one synthetic image. CLIENT: all data of one federated client; the number of clients is public, so that a removed
+    client stays as one without records, which still responds. NONE: no guarantee.
+    """
+
+    EXAMPLE = "example"
+    LABEL = "label"
+    QUERY = "query"
+    CLIENT = "client"
+    NONE = "none"
+
+    @property
+    def relation(self) -> Relation:
+        """Return the default relation: records and clients are removed; a label or a response is replaced."""
+        return Relation.REPLACE_ONE if self in (Unit.LABEL, Unit.QUERY) else Relation.ADD_OR_REMOVE_ONE
+
+
 def as_unit(given: str) -> Unit:
-    """Return the unit with this name. Raises BenchError for an unknown name."""
+    """Return the unit with this name; raise BenchError if there is none."""
     try:
         return Unit(given)
     except ValueError:
@@ -37,7 +68,7 @@ class Budget:
     """The privacy budget of a run, and the parameter that is calibrated to meet it.
 
     Attributes:
-        epsilon: > 0; infinity = a budget that any run meets; None = no budget, the method's own fields are used.
+        epsilon: > 0; infinity = any run meets it; None = no budget, the method's own options are used.
         delta: in (0, 1).
         account: the epsilon compared with the budget: "claimed" by the method's paper, or "accounted" from the ledger.
         solve: the calibrated parameter: the noise ("sigma"), the number of steps, or none.
@@ -66,7 +97,7 @@ class Budget:
             raise BudgetError(f"solve is '{self.solve}' without an epsilon; give an epsilon or solve 'none'")
         object.__setattr__(self, "unit", as_unit(self.unit))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return plain data; without a budget, epsilon is null."""
         epsilon = None if self.epsilon is None else epsilon_to_json(self.epsilon)
         return {**asdict(self), "epsilon": epsilon, "unit": self.unit.value}
@@ -103,8 +134,27 @@ class Claim:
             raise BudgetError(f"the claim is disputed for '{self.disputed}'; expected words joined by '-'")
         object.__setattr__(self, "unit", as_unit(self.unit))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return plain data."""
-        plain = {"epsilon": epsilon_to_json(self.epsilon), "delta": self.delta}
+        plain: dict[str, object] = {"epsilon": epsilon_to_json(self.epsilon), "delta": self.delta}
         plain |= {"unit": self.unit.value, "source": self.source}
         return plain | ({"disputed": self.disputed} if self.disputed else {})
+
+
+def refuse_finite_budget(budget: Budget, units: tuple[Unit, ...], why: str) -> None:
+    """Refuse, before any training, a budget that an unprotected method cannot meet.
+
+    Args:
+        units: the units of the method's ledger.
+        why: the unprotected use of the private data, for the message.
+
+    Raises:
+        BudgetError: the budget's unit is not in `units`, or its epsilon is accounted and finite.
+    """
+    if budget.unit not in units:
+        raise BudgetError(f"--unit {budget.unit}: accounted per {' or '.join(units)}; name one of them")
+    if budget.account == "accounted" and budget.epsilon is not None and math.isfinite(budget.epsilon):
+        raise BudgetError(
+            f"--account accounted --epsilon {budget.epsilon:g}: {why}, so no epsilon can be proved; "
+            "use --account claimed or --epsilon inf"
+        )

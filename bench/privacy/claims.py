@@ -1,4 +1,4 @@
-"""Privacy claims: the theorems of the four papers evaluated as published, not as accounted by this project.
+"""Claims: the privacy theorems of the four papers, evaluated as published; known defects; and contradicted claims.
 
 Symbols: b batch, T steps, s noise scale, B normalisation bound beta, c classes, d delta.
 """
@@ -11,9 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
-from bench.privacy.budget import epsilon_from_json
+from bench.privacy.budget import Relation, Unit, epsilon_from_json
 from bench.privacy.one_run import refutes
-from bench.privacy.units import Relation, Unit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,28 +62,28 @@ def dispute(privacy: Mapping[str, Any]) -> str:
         return ""
     if known := claim.get("disputed") or defect(claim.get("source", "")):
         return str(known)
-    if _exceeds_exactly(privacy, claim):
+    if is_below_exact_account(claim, privacy):
         return BELOW_ACCOUNT
     audited = privacy.get("audited")
     return BELOW_AUDIT if audited and refutes(audited["epsilon_lower"], audited["delta"], claim) else ""
 
 
-def _exceeds_exactly(privacy: Mapping[str, Any], claim: Mapping[str, Any]) -> bool:
-    """Return whether the account for the claim's unit is above the claim and cannot be improved.
+def is_below_exact_account(claim: Mapping[str, Any], privacy: Mapping[str, Any]) -> bool:
+    """Return whether a claim is below the accounted epsilon for its unit, and that epsilon cannot be improved.
 
     Gaussians without other mechanisms are composed exactly at any delta, randomised responses and Laplace noise at
-    delta 0. An epsilon at a larger delta than the claim's is a fortiori too large at the claim's. For records and
+    delta 0. An epsilon that is needed at a larger delta than the claim's is also needed at the claim's. For records and
     clients a claim does not say whether they are replaced or removed: an account for replacement may be larger than one
-    for removal.
+    for removal, so that only removal contradicts the claim.
     """
-    proved = privacy["accounted_units"].get(claim["unit"])
-    if proved is None or proved["delta"] < claim["delta"]:
+    accounted = privacy["accounted_units"].get(claim["unit"])
+    if accounted is None or accounted["delta"] < claim["delta"]:
         return False
-    if claim["unit"] not in (Unit.LABEL, Unit.QUERY) and proved["relation"] != Relation.ADD_OR_REMOVE_ONE:
+    if claim["unit"] not in (Unit.LABEL, Unit.QUERY) and accounted["relation"] != Relation.ADD_OR_REMOVE_ONE:
         return False
     kinds = {entry["event"]["name"] for entry in privacy.get("events", []) if entry["unit"] == claim["unit"]}
     exact = kinds == {"GaussianDpEvent"} or (bool(kinds) and kinds <= PURE and claim["delta"] == 0)
-    return exact and epsilon_from_json(proved["epsilon"]) > epsilon_from_json(claim["epsilon"]) * (1 + CLEARLY)
+    return exact and epsilon_from_json(accounted["epsilon"]) > epsilon_from_json(claim["epsilon"]) * (1 + CLEARLY)
 
 
 def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: float, delta: float) -> float:
@@ -123,7 +122,7 @@ def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: f
     if sigma == 0:
         return math.inf
     slope = 2 * beta * beta * classes * batch * steps / sigma / sigma
-    return _renyi_minimum(slope, delta) if math.isfinite(slope) else math.inf
+    return minimum_over_orders(slope, delta) if math.isfinite(slope) else math.inf
 
 
 def dpsd_theorem2(epsilon: float) -> float:
@@ -169,7 +168,7 @@ def dgd_composition(queries: int, scale_epsilon: float, delta: float, latent_eps
     return queries * (scale_epsilon * scale_epsilon) + scale_epsilon * root + latent_epsilon
 
 
-def _renyi_minimum(slope: float, delta: float) -> float:
+def minimum_over_orders(slope: float, delta: float) -> float:
     """Return min over q > 1 of slope q + log((q-1)/q) - log(q delta)/(q-1), at least 0, by a refined scan."""
 
     def objective(u: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Integer noise for integer counts, such as votes: an ideal Gaussian or Laplace draw, rounded to the nearest integer.
+"""The Gaussian and the Laplace mechanism for integer counts, such as votes: an ideal draw, rounded to an integer.
 
 Rounding is post-processing: count + round(X) = round(count + X) for an integer count. The release is therefore one of
 the Gaussian (or Laplace) mechanism of the same scale, with the same privacy cost. Sum and noise are integers, so the
@@ -39,7 +39,7 @@ MOST_SCALE = 2.0**30
 
 
 def require_count_scale(name: str, scale: float) -> None:
-    """Raise BenchError for a scale of integer noise that cannot be drawn exactly in reasonable time; 0 means no noise.
+    """Refuse a scale of integer noise that cannot be drawn exactly in reasonable time; 0 means no noise.
 
     Callers that know the scale before training call this early; `noisy_counts` always does.
 
@@ -54,7 +54,11 @@ def require_count_scale(name: str, scale: float) -> None:
 
 
 def noisy_counts(counts: Tensor, law: Law, scale: float, source: Source) -> Tensor:
-    """Add independent integer noise to every count, and a fraction that breaks ties.
+    """Release counts by the Gaussian or the Laplace mechanism, plus a fraction that breaks ties.
+
+    The privacy cost is that of the mechanism with the same scale on real numbers (see the module). Votes of n teachers:
+    one record changes one teacher's vote, so that two counts change by 1 each: L2 sensitivity sqrt(2), L1
+    sensitivity 2.
 
     Args:
         counts: integers below 2^52, any shape and device.
@@ -62,7 +66,8 @@ def noisy_counts(counts: Tensor, law: Law, scale: float, source: Source) -> Tens
         scale: sigma or b, in counts; 0 adds no noise and gives no protection.
 
     Returns:
-        float64, same shape and device: integers, each plus its draw from [-1/2, 1/2) if there is noise.
+        float64, same shape and device: integers, each plus its draw from [-1/2, 1/2) if there is noise. The largest
+        of them is report noisy max.
 
     Raises:
         BenchError: a scale that `require_count_scale` refuses.
@@ -85,7 +90,7 @@ def rounded(law: Law, scale: float, count: int, noise: Noise) -> Tensor:
     bits = noise.bits(count).cpu().numpy()
     first, size = bits >> 1, _sizes(bits >> 1, law, scale)
     for at in np.flatnonzero(~_sure(first, size, law, scale)):
-        size[at] = _exactly(int(first[at]), int(size[at]), law, scale, noise)
+        size[at] = exact_size(int(first[at]), int(size[at]), law, scale, noise)
     return torch.from_numpy(np.where(bits & 1, size, -size)).double()
 
 
@@ -110,7 +115,7 @@ def _tail(j: NDArray[np.int64], law: Law, scale: float) -> NDArray[np.float64]:
     return np.where(j <= 0, 2.0, tail)
 
 
-def _exactly(first: int, guess: int, law: Law, scale: float, noise: Noise) -> int:
+def exact_size(first: int, guess: int, law: Law, scale: float, noise: Noise) -> int:
     """Return j exactly for V = first / 2^62, extended by as many further random bits as necessary."""
     known = FIRST_BITS
     j = max(guess, 0)

@@ -5,20 +5,19 @@ about anything. A response is one use of a channel: its input depends on the pri
 noise is fresh. By the chain rule the responses of a run carry at most the sum of their channels' capacities, even if
 each query depends on earlier responses (Shannon 1948; Cover and Thomas, Elements of Information Theory, ch. 7 and 9).
 
-A method that treats class names symmetrically knows no name before its first query. By Fano's inequality an accuracy
-requires as many nats as naming the classes takes: `needed`, and its inverse `most_accuracy`.
+A method that treats class names symmetrically cannot name a class before its first query. By Fano's inequality an
+accuracy requires as many nats as naming the classes takes: `needed`, and its inverse `most_accuracy`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BenchError
-from bench.privacy.budget import epsilon_from_json, epsilon_to_json
-from bench.privacy.units import Unit
+from bench.privacy.budget import Unit, epsilon_from_json, epsilon_to_json
 
 if TYPE_CHECKING:
     from bench.privacy.ledger import Entry, Ledger
@@ -220,7 +219,11 @@ def most_chance(accuracy: float, nats: float, classes: int) -> float:
         raise BenchError(f"accuracy {accuracy} and {nats} nats; expected 0 to 1, and a number >= 0 or inf")
     _count("classes", classes, 2)
     moved = min(classes, math.floor(2 * classes * (1 - accuracy) + 1e-9))
-    blind = sum(math.comb(classes, m) * _derangements(m) for m in range(moved + 1)) / math.factorial(classes)
+    derangements, permutations = 1, 0
+    for m in range(moved + 1):  # derangements of m items: 1, 0, 1, 2, 9, ...
+        derangements = m * derangements + (-1) ** m if m else 1
+        permutations += math.comb(classes, m) * derangements
+    blind = permutations / math.factorial(classes)
     if -math.log(blind) <= nats:
         return 1.0
     low, high = blind, 1.0
@@ -229,14 +232,6 @@ def most_chance(accuracy: float, nats: float, classes: int) -> float:
         divergence = middle * math.log(middle / blind) + (1 - middle) * math.log((1 - middle) / (1 - blind))
         low, high = (middle, high) if divergence <= nats else (low, middle)
     return high
-
-
-def _derangements(count: int) -> int:
-    """Return the number of permutations of `count` items without a fixed point: 1, 0, 1, 2, 9, ..."""
-    found = 1
-    for size in range(1, count + 1):
-        found = size * found + (-1) ** size
-    return found
 
 
 def even_accuracy(accuracy: float, smallest_share: float, classes: int) -> float:
@@ -274,14 +269,14 @@ class Information:
         """Return the largest accuracy that the nats permit for a method symmetric in class names; None if unknown."""
         return most_accuracy(self.nats, self.classes) if self.nats is not None and self.classes >= 2 else None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return plain data."""
         nats = None if self.nats is None else epsilon_to_json(self.nats)
         return {"nats": nats, "why": self.why, "classes": self.classes}
 
     @classmethod
-    def from_json(cls, item: dict[str, Any]) -> Information:
-        """Rebuild from `to_json`. Raises ValueError for nats that are neither a number, nor "inf", nor null."""
+    def from_json(cls, item: Mapping[str, Any]) -> Information:
+        """Rebuild from `to_json`; raise ValueError for nats that are neither a number, nor "inf", nor null."""
         nats = item["nats"]
         return cls(None if nats is None else epsilon_from_json(nats), str(item["why"]), int(item["classes"]))
 
@@ -300,10 +295,10 @@ def total(carried: Sequence[tuple[float | None, str]], classes: int = 0) -> Info
 
     An unbounded use makes the sum infinite; otherwise an unknown use, or no use at all, makes it unknown.
     """
-    for unbounded, what in ((math.inf, "nothing bounds this"), (None, "no capacity is known of this")):
+    for limit, cause in ((math.inf, "nothing bounds this"), (None, "no capacity is known of this")):
         for nats, why in carried:
-            if nats == unbounded:
-                return Information(unbounded, f"{what}: {why}", classes)
+            if nats == limit:
+                return Information(limit, f"{cause}: {why}", classes)
     if not carried:
         return Information(None, "the ledger does not speak of private records", classes)
     named = "; ".join(dict.fromkeys(why for _, why in carried))

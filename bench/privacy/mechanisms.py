@@ -1,7 +1,7 @@
-"""The randomised steps that methods share: bounding rows, adding noise, randomised response.
+"""Mechanisms that the methods share: bounded rows with Gaussian noise, and randomised response.
 
-The output of a randomised step may be released; its input may not. `bench.privacy.noise` provides the draws and their
-precision; `bench.privacy.counts` provides noise for counts.
+The output of a mechanism may be released; its input may not. `bench.privacy.noise` has the Gaussian and the Laplace
+mechanism with their draws and precision, `bench.privacy.counts` those for votes and other counts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bench.errors import BenchError
-from bench.privacy.limits import check_response_epsilon
+from bench.privacy.events import check_response_epsilon
 from bench.privacy.noise import LARGEST_SCALE, SMALLEST_SCALE, Noise, Source
 
 
@@ -30,8 +30,8 @@ def normalise_rows(grads: Tensor, bound: float, h: float = 1e-4) -> Tensor:
 
     Guarantees:
         Each row's norm is strictly below `bound`, rounding included.
-        A row holding NaN or inf becomes zero.
-            Replacing one row changes the stack, or the sum over rows, by less than `2 * bound`.
+        A row with NaN or inf becomes zero.
+        The stack of rows, and their sum, have L2 sensitivity below `2 * bound` for one replaced row.
 
     Raises:
         BenchError: `bound` or `h` is outside [2^-100, 2^100].
@@ -55,8 +55,8 @@ def clip_rows(grads: Tensor, bound: float) -> Tensor:
 
     Guarantees:
         Each row's norm is at most `bound`, up to one machine epsilon of the dtype.
-        A row holding NaN or inf becomes zero, so one example cannot spoil the sum.
-        The sum over rows has sensitivity `bound` (add or remove one), `2 * bound` (replace one).
+        A row with NaN or inf becomes zero, so that one record cannot spoil the sum.
+        The sum over rows has L2 sensitivity `bound` for an added or removed row, `2 * bound` for a replaced one.
 
     Raises:
         BenchError: `bound` is outside [2^-100, 2^100].
@@ -68,7 +68,9 @@ def clip_rows(grads: Tensor, bound: float) -> Tensor:
 def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tensor:
     """Zero all except k entries of each row: those of largest magnitude, or of largest value.
 
-    Exactly k entries are kept, including ties. Free of privacy cost only if noise is then added to all coordinates.
+    Exactly k entries are kept, including ties. The choice of entries costs no privacy only if noise is then added to
+    all
+    coordinates: noise on the kept ones only reveals which they are.
 
     Args:
         grads: (n, c).
@@ -89,7 +91,10 @@ def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tens
 
 
 def gaussian_rows(values: Tensor, std: float, source: Source) -> Tensor:
-    """Add independent N(0, std^2) noise to every coordinate of every row, including zeros (DPSD, data mode).
+    """Apply the Gaussian mechanism to every row: N(0, std^2) on every coordinate, including zeros (DPSD, data mode).
+
+    For rows of norm at most B the noise multiplier is std / (2 B) if one row is replaced, and std / (2 B sqrt(n)) if
+    one private record may change all n rows.
 
     Args:
         values: (n, c), float32 or float64.
@@ -105,7 +110,10 @@ def gaussian_rows(values: Tensor, std: float, source: Source) -> Tensor:
 
 
 def gaussian_shared_mean(rows: Tensor, std: float, source: Source) -> Tensor:
-    """Return (sum of the rows + one draw of N(0, std^2 I)) / n (DPDFD, Alg. 1, line 9).
+    """Apply the Gaussian mechanism to the sum of the rows, divided by the public n (DPDFD, Alg. 1, line 9).
+
+    (sum of the rows + one draw of N(0, std^2 I)) / n. For rows of norm at most B the noise multiplier is std / (2 B) if
+    one row is replaced, and std / (2 B n) if one private record may change all n rows.
 
     Args:
         rows: (n, c), n >= 1, any float dtype; summed in float64.
@@ -123,7 +131,7 @@ def gaussian_shared_mean(rows: Tensor, std: float, source: Source) -> Tensor:
 
 
 def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, source: Source) -> Tensor:
-    """Apply randomised response over each row's k candidates, epsilon-differentially private in the label.
+    """Apply k-ary randomised response to each label: epsilon-DP (delta 0) for a replaced label.
 
     A label among its candidates is kept with probability e^epsilon / (e^epsilon + k - 1) and otherwise replaced by one
     of the other k - 1, uniformly; for a label outside them the response is uniform over the k candidates (DPSD, Alg. 2;
@@ -151,6 +159,43 @@ def randomised_response(labels: Tensor, candidates: Tensor, epsilon: float, sour
     anywhere = noise.integers(0, k, n).to(labels.device)
     answer = torch.where(inside, torch.where(flip, (position + shift) % k, position), anywhere)
     return noise.released(candidates.gather(1, answer[:, None])[:, 0])
+
+
+def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, source: Source) -> Tensor:
+    """Apply randomised response with a number k of candidates per row: epsilon-DP (delta 0) for a replaced label.
+
+    DP-DFD's selective randomised response (Alg. 1, lines 8-11) with one-hot responses: a label among its row's
+    candidates is kept with probability e^epsilon / (e^epsilon + k - 1), every other candidate has 1 / (e^epsilon + k -
+    1); for a label outside them the response is uniform over the k candidates. No probability ratio between two labels
+    exceeds e^epsilon. The candidates must not depend on the private data. This function does not synchronise with the
+    device.
+
+    Args:
+        labels: (n,) int64 in [0, c).
+        allowed: (n, c) bool, the candidates. A row with one candidate returns it, and a row without any returns class
+            0: neither reveals anything about the label.
+        epsilon: >= 0; infinity keeps every label that is a candidate.
+
+    Returns:
+        (n,) int64 on the labels' device.
+
+    Raises:
+        BenchError: `flip_probability` refuses the `epsilon`.
+        ValueError: shapes that do not match, or `allowed` not of type bool.
+    """
+    if allowed.ndim != 2 or allowed.dtype != torch.bool or labels.shape != allowed.shape[:1]:
+        given = f"{tuple(labels.shape)} and {tuple(allowed.shape)} of {allowed.dtype}"
+        raise ValueError(f"expected labels (n,) and allowed (n, c) of bool, got {given}")
+    noise = Noise.of(source)
+    labels = noise.entering("response", labels, epsilon)
+    own = labels[:, None]
+    inside, k = allowed.gather(1, own)[:, 0], allowed.sum(1)
+    flip = noise.chance(flip_probability(epsilon, k), len(labels)).to(labels.device)
+    others = allowed.scatter(1, own, False)
+    choices = others.sum(1)
+    rank = noise.bits(len(labels)).to(labels.device) % choices.clamp_min(1)
+    other = (others & (others.cumsum(1) == rank[:, None] + 1)).int().argmax(1)
+    return noise.released(torch.where(inside & (~flip | (choices == 0)), labels, other))
 
 
 def randomised_response_as_printed(
@@ -185,6 +230,17 @@ def randomised_response_as_printed(
     return noise.released(torch.where(inside, over_all, candidates.gather(1, anywhere[:, None])[:, 0]))
 
 
+def flip_probability(epsilon: float, choices: int | Tensor) -> Tensor:
+    """Return (k - 1) / (e^epsilon + k - 1), the probability that a response over k choices changes its label; float64.
+
+    Raises:
+        BenchError: `limits.check_response_epsilon` refuses the epsilon; for varying choices it is checked with two.
+    """
+    check_response_epsilon(epsilon, 2 if isinstance(choices, Tensor) else choices)
+    others = (torch.as_tensor(choices).double() - 1).clamp_min(0) * math.exp(-epsilon)
+    return others / (1 + others)
+
+
 def _norms(grads: Tensor) -> Tensor:
     return torch.linalg.vector_norm(grads, dim=1, keepdim=True, dtype=torch.float64)
 
@@ -210,57 +266,9 @@ def _located(labels: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
     return hits.any(dim=1), hits.int().argmax(dim=1)
 
 
-def flip_probability(epsilon: float, choices: int | Tensor) -> Tensor:
-    """Return (k - 1) / (e^epsilon + k - 1), the probability that a response over k choices changes its label; float64.
-
-    Raises:
-        BenchError: `limits.check_response_epsilon` refuses the epsilon; for varying choices it is checked with two.
-    """
-    check_response_epsilon(epsilon, 2 if isinstance(choices, Tensor) else choices)
-    others = (torch.as_tensor(choices).double() - 1).clamp_min(0) * math.exp(-epsilon)
-    return others / (1 + others)
-
-
 def _require_positive(name: str, given: float) -> None:
     if not SMALLEST_SCALE <= given <= LARGEST_SCALE:
         raise BenchError(
             f"{name} is {given:g}; expected a number from {SMALLEST_SCALE:.2g} to {LARGEST_SCALE:.2g}, beyond which "
             "floating point cannot keep a bound"
         )
-
-
-def selective_response(labels: Tensor, allowed: Tensor, epsilon: float, source: Source) -> Tensor:
-    """Apply randomised response with a number k >= 2 of candidates that may differ between rows.
-
-    DP-DFD's selective randomised response (Alg. 1, lines 8-11) with one-hot responses: a label among its row's
-    candidates is kept with probability e^epsilon / (e^epsilon + k - 1), every other candidate has 1 / (e^epsilon + k -
-    1); for a label outside them the response is uniform over the k candidates. No probability ratio between two labels
-    exceeds e^epsilon. The candidates must not depend on the private data. This function does not synchronise with the
-    device.
-
-    Args:
-        labels: (n,) int64 in [0, c).
-        allowed: (n, c) bool, the candidates. A row with one candidate returns it, and a row without any returns class
-            0: neither reveals anything about the label.
-        epsilon: >= 0; infinity keeps every label that is a candidate.
-
-    Returns:
-        (n,) int64 on the labels' device.
-
-    Raises:
-        BenchError: `flip_probability` refuses the `epsilon`.
-        ValueError: shapes that do not match, or `allowed` not of type bool.
-    """
-    if allowed.ndim != 2 or allowed.dtype != torch.bool or labels.shape != allowed.shape[:1]:
-        given = f"{tuple(labels.shape)} and {tuple(allowed.shape)} of {allowed.dtype}"
-        raise ValueError(f"expected labels (n,) and allowed (n, c) of bool, got {given}")
-    noise = Noise.of(source)
-    labels = noise.entering("response", labels, epsilon)
-    own = labels[:, None]
-    inside, k = allowed.gather(1, own)[:, 0], allowed.sum(1)
-    flip = noise.chance(flip_probability(epsilon, k), len(labels)).to(labels.device)
-    others = allowed.scatter(1, own, False)
-    choices = others.sum(1)
-    rank = noise.bits(len(labels)).to(labels.device) % choices.clamp_min(1)
-    other = (others & (others.cumsum(1) == rank[:, None] + 1)).int().argmax(1)
-    return noise.released(torch.where(inside & (~flip | (choices == 0)), labels, other))

@@ -1,6 +1,6 @@
 """Privacy cost of noisy votes by several accountants: an attempt to reproduce DGD's published numbers.
 
-No run uses this module. It makes the table "DGD's printed epsilons, by four accountants" of docs/privacy.md, which
+No run uses this module. It makes the table "DGD's published epsilons by several accountants" of docs/privacy.md, which
 compares the moments accountant's bounds with the others (`dgd_table`); tests/privacy/test_privacy_moments.py checks it.
 
 One query releases votes with Laplace noise of scale 2/e0 on every count. One private record changes one teacher's vote,
@@ -32,9 +32,9 @@ from dp_accounting import LaplaceDpEvent
 
 from bench.errors import BenchError
 from bench.privacy.accountant import account
+from bench.privacy.budget import Unit
 from bench.privacy.claims import dgd_composition
 from bench.privacy.ledger import Ledger
-from bench.privacy.units import Unit
 
 MOST_MOMENTS = 32
 SCALE_EPSILON = 1 / 20
@@ -86,7 +86,7 @@ def rdp_improved(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: floa
     [0.986, 4.7, 8.055, 9.433]
     """
     _check(queries, scale_epsilon, delta)
-    return _least(lambda order: queries * _response_divergence(order, scale_epsilon), delta)
+    return _convert(lambda order: queries * response_divergence(order, scale_epsilon), delta)
 
 
 def rdp_laplace(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float = DELTA) -> float:
@@ -102,7 +102,7 @@ def rdp_laplace(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float
     [0.978, 4.657, 7.977, 9.34]
     """
     _check(queries, scale_epsilon, delta)
-    return _least(lambda order: queries * _laplace_divergence(order, scale_epsilon), delta)
+    return _convert(lambda order: queries * laplace_divergence(order, scale_epsilon), delta)
 
 
 def pld(queries: int, scale_epsilon: float = SCALE_EPSILON, delta: float = DELTA) -> float:
@@ -152,18 +152,20 @@ def _check(queries: int, scale_epsilon: float, delta: float) -> None:
         raise BenchError(f"delta is {delta}; expected 0 < delta < 1, such as 1e-5")
 
 
-def _response_divergence(order: np.ndarray, e0: float) -> np.ndarray:
+def response_divergence(order: np.ndarray, e0: float) -> np.ndarray:
     """Evaluate the sinh formula as e^((a-1) e0) (1 + e^(-(2a - 1) e0)) / (1 + e^(-e0)), without cancellation."""
     return e0 + (np.log1p(np.exp(-(2 * order - 1) * e0)) - math.log1p(math.exp(-e0))) / (order - 1)
 
 
-def _laplace_divergence(order: np.ndarray, e0: float) -> np.ndarray:
+def laplace_divergence(order: np.ndarray, e0: float) -> np.ndarray:
+    """Evaluate the formula of `rdp_laplace` on a logarithmic scale."""
     grown = (order - 1) * e0 + np.log(order / (2 * order - 1))
     shrunk = -order * e0 + np.log((order - 1) / (2 * order - 1))
     return np.logaddexp(grown, shrunk) / (order - 1)
 
 
-def _least(divergence: Callable[[np.ndarray], np.ndarray], delta: float) -> float:
+def _convert(divergence: Callable[[np.ndarray], np.ndarray], delta: float) -> float:
+    """Return the smallest epsilon at `delta` over the orders of a Renyi divergence (Canonne et al. 2020, Prop. 12)."""
     order = 1 + np.exp(np.linspace(-10.0, 12.0, 200_001))
     excess = order - 1
     values = divergence(order) + np.log(excess / order) - (math.log(delta) + np.log(order)) / excess

@@ -133,7 +133,9 @@ class Noise:
         return (self.uniform(records) < probability).nonzero().flatten()
 
     def gaussian(self, values: Tensor, std: float) -> Tensor:
-        """Release `values` with independent N(0, std^2) noise on every coordinate (the Gaussian mechanism).
+        """Release `values` by the Gaussian mechanism: independent N(0, std^2) noise on every coordinate.
+
+        An input of L2 sensitivity D is released with noise multiplier std / D.
 
         Args:
             values: any shape, float32 or float64, on any device.
@@ -150,30 +152,32 @@ class Noise:
         return self.released(self._noised(self.entering("gaussian", values, std), std, self.normal))
 
     def laplace(self, values: Tensor, scale: float) -> Tensor:
-        """As `gaussian`, with Laplace noise of density exp(-|x| / scale) / (2 scale)."""
+        """Release `values` by the Laplace mechanism: noise of density exp(-|x| / scale) / (2 scale).
+
+        Otherwise as `gaussian`. An input of L1 sensitivity D is released with epsilon = D / scale, delta 0.
+        """
         require_scale("the Laplace noise's scale", scale)
-        return self.released(self._noised(self.entering("laplace", values, scale), scale, self._two_sided))
+        return self.released(self._noised(self.entering("laplace", values, scale), scale, self.standard_laplace))
 
     def entering(self, kind: Kind, values: Tensor, scale: float) -> Tensor:
-        """Hook: values that noise of `scale`, or labels that a response of epsilon `scale`, is about to protect.
+        """Return `values`, the input of a mechanism; `bench.privacy.witness` overrides this hook to record it.
 
-        A witness of the mechanism overrides it (`bench.privacy.witness`). Returns `values`.
+        Args:
+            values: private values, or labels of a randomised response.
+            scale: of the noise, or the epsilon of the response.
         """
         return values
 
-    def released(self, answer: Tensor) -> Tensor:
-        """Hook: a mechanism's output, the only thing released about its input; a witness overrides it.
+    def released(self, output: Tensor) -> Tensor:
+        """Return `output`, all that a mechanism releases; `bench.privacy.witness` overrides this hook to record it."""
+        return output
 
-        Returns `answer`.
-        """
-        return answer
-
-    def _two_sided(self, *shape: int) -> Tensor:
+    def standard_laplace(self, *shape: int) -> Tensor:
+        """Draw independent float64 values of density exp(-|x|) / 2; they are not rounded to any grid."""
         bits = self.bits(math.prod(shape))
         whole = bits >> 1
         uniform = whole.double() + 0.5
-        # values beyond 29 scales are ever further apart, until neighbours' values are in other grid cells: draw more
-        # bits
+        # Beyond 29 scales the values of 62 bits are more than a grid cell apart: draw more bits
         for coarse in (whole < FEW).nonzero()[:, 0]:
             uniform[coarse] = whole[coarse] + (self.bits(1)[0].double() + 0.5) * 2.0**-BITS
         size = -uniform.mul_(2.0**-62).log_()
@@ -201,7 +205,7 @@ Source = Noise | torch.Generator
 
 
 def require_room(name: str, scale: float, dtype: torch.dtype) -> None:
-    """Raise BenchError, before any computation, for noise too small for values as large as their bound.
+    """Refuse, before any computation, noise too small for values as large as their bound.
 
     Args:
         name: name of the noise, for the message.
@@ -221,7 +225,7 @@ def require_room(name: str, scale: float, dtype: torch.dtype) -> None:
 
 
 def require_scale(name: str, scale: float) -> None:
-    """Raise BenchError for a noise scale whose guarantee floating point cannot keep; 0 = no noise, and no guarantee.
+    """Refuse a noise scale whose guarantee floating point cannot keep; 0 = no noise, and no guarantee.
 
     Raises:
         BenchError: `scale` is neither 0 nor in [2^-100, 2^100].

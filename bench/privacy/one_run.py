@@ -1,4 +1,4 @@
-"""A lower bound on epsilon from a single training run with many canaries.
+"""One-run audit: a lower bound on epsilon from a single training run with many canaries.
 
 Steinke, Nasr, Jagielski, "Privacy Auditing with One (1) Training Run", NeurIPS 2023. Of m canaries each is put into the
 training data by its own fair coin. The auditor guesses r of the coins, r fixed beforehand, and abstains on the others.
@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from bench.privacy.budget import epsilon_from_json
-from bench.privacy.units import Relation, Unit
+from bench.privacy.budget import Relation, Unit, epsilon_from_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,7 +39,7 @@ def p_value(epsilon: float, guesses: int, correct: int, canaries: int, delta: fl
         delta: in [0, 1).
     """
     import numpy as np
-    from scipy.stats import binom  # here: it takes a second to import, and most commands audit nothing
+    from scipy.stats import binom  # takes a second to import, and most commands do not need it
 
     tail = binom.sf(np.arange(correct + 1) - 1, guesses, 1 / (1 + math.exp(-epsilon)))
     bound = float(tail[correct])
@@ -92,7 +91,7 @@ def ceiling(guesses: int, canaries: int, delta: float = 0.0, confidence: float =
 
 
 def correct_guesses(scores: NDArray[np.floating[Any]], coins: NDArray[np.bool_], guesses: int) -> int:
-    """Count the right guesses: half of `guesses` are members (highest scores), half non-members (lowest scores).
+    """Count the right guesses: the highest scores are guessed members, as many lowest scores non-members.
 
     For an odd number there is one more member guess. Equal scores keep the canaries' order, which is independent of the
     coins.
@@ -117,13 +116,14 @@ def correct_guesses(scores: NDArray[np.floating[Any]], coins: NDArray[np.bool_],
 
 
 def comparable(found: Mapping[str, Any] | None, delta: float) -> str | None:
-    """Return why an audit of examples cannot be compared with this number, or None if it can.
+    """Return why the bound of an audit cannot be compared with this epsilon, or None if it can.
 
     The audit is a game of adding or removing one private example, and its bound holds at `delta`. It can refute an
     (epsilon, d) guarantee for the same unit and relation with d <= delta, and no other.
 
     Args:
-        found: a claim or an accounted epsilon as records hold it ("epsilon", "unit", "delta", perhaps "relation").
+        found: a claim or an accounted epsilon as plain data of a record ("epsilon", "unit", "delta", perhaps
+        "relation").
         delta: of the audit.
     """
     if found is None:
@@ -140,5 +140,5 @@ def comparable(found: Mapping[str, Any] | None, delta: float) -> str | None:
 
 
 def refutes(bound: float, delta: float, found: Mapping[str, Any] | None) -> bool:
-    """Return True if an example-level lower bound at `delta` exceeds a comparable number."""
+    """Return whether an audit's lower bound at `delta` refutes a comparable epsilon."""
     return comparable(found, delta) is None and found is not None and bound > epsilon_from_json(found["epsilon"])

@@ -1,4 +1,4 @@
-"""A lower bound on epsilon from one training run, by a test of the whole trade-off curve: the f-DP audit.
+"""The f-DP audit: a lower bound on epsilon from one training run, by a test of the whole trade-off curve.
 
 Mahloujifar, Melis, Chaudhuri, "Auditing f-Differential Privacy in One Run", ICML 2025 (arXiv 2410.22235), for guesses
 between two worlds of each canary. As in `bench.privacy.one_run`, of m canaries each is in the training data by a fair
@@ -56,9 +56,9 @@ def f_dp_epsilon(
         raise ValueError(f"delta {delta}, confidence {confidence}: expected [0, 1), above 0 for gaussian, and (0, 1)")
     beta = 1 - confidence
     if curve == "gaussian":
-        mu = _largest(lambda mu: _is_refuted(_gaussian(mu), beta, guesses, correct, canaries), _MOST_MU)
-        return _gaussian_epsilon(mu, delta)
-    return _largest(lambda eps: _is_refuted(_epsilon_delta(eps, delta), beta, guesses, correct, canaries), LARGEST)
+        mu = _largest(lambda mu: _is_refuted(gaussian_curve(mu), beta, guesses, correct, canaries), _MOST_MU)
+        return _epsilon_at(mu, delta)
+    return _largest(lambda eps: _is_refuted(epsilon_delta_curve(eps, delta), beta, guesses, correct, canaries), LARGEST)
 
 
 def _is_refuted(inverse: Callable[[float], float], beta: float, guesses: int, correct: int, canaries: int) -> bool:
@@ -72,12 +72,12 @@ def _is_refuted(inverse: Callable[[float], float], beta: float, guesses: int, co
     return right + wrong > guesses / canaries
 
 
-def _gaussian(mu: float) -> Callable[[float], float]:
+def gaussian_curve(mu: float) -> Callable[[float], float]:
     """Return b of the Gaussian mechanism of sensitivity / deviation `mu`: b(y) = Phi(Phi^-1(y) - mu)."""
     return lambda y: float(ndtr(ndtri(y) - mu))
 
 
-def _epsilon_delta(epsilon: float, delta: float) -> Callable[[float], float]:
+def epsilon_delta_curve(epsilon: float, delta: float) -> Callable[[float], float]:
     """Return b of (epsilon, delta)-DP: b(y) = max(0, e^-eps (y - delta), 1 - delta - e^eps (1 - y))."""
     grow = math.exp(epsilon)
     return lambda y: max(0.0, (y - delta) / grow, 1 - delta - grow * (1 - y))
@@ -94,7 +94,7 @@ def _largest(is_refuted: Callable[[float], bool], most: float) -> float:
     return low
 
 
-def _gaussian_epsilon(mu: float, delta: float) -> float:
+def _epsilon_at(mu: float, delta: float) -> float:
     """Return epsilon of the Gaussian mechanism at delta: Phi(mu/2 - eps/mu) - e^eps Phi(-mu/2 - eps/mu) = delta."""
     if mu == 0:
         return 0.0

@@ -1,10 +1,10 @@
-"""A witness of neighbouring runs: checks that a mechanism's inputs differ by no more than the ledger's sensitivity.
+"""Sensitivity check on neighbouring runs: the inputs of each mechanism may differ by the ledger's sensitivity at most.
 
 A method runs on its records with a `Witness` in place of every noise source, which stores the inputs and outputs of
 each mechanism. Then it runs again without one record, with the same public seed, and the witness returns the outputs of
-the first run for any input. Both runs have then seen the same outputs, which is the setting of adaptive composition,
-and at every step the inputs may differ by the step's sensitivity and no more. This detects public randomness that
-shifts with a record, statistics that depend on one, and records used by two teachers.
+the first run for any input. Both runs have then seen the same outputs, as adaptive composition assumes, and at every
+step the inputs may differ by the step's sensitivity at most. This detects public randomness that changes with a record,
+statistics that depend on one, and records used by two teachers.
 
 Poisson samples are the first run's, without the missing record.
 """
@@ -74,12 +74,12 @@ class Trace:
         self.second = True
 
     def finished(self) -> None:
-        """End the second run. Raises Diverged if it took fewer steps than the first."""
+        """End the second run; raise Diverged if it took fewer steps than the first."""
         if self.at_step != len(self.steps) or self.at_sample != len(self.samples):
             raise Diverged(f"the second run took {self.at_step} steps, the first {len(self.steps)}")
 
     def protected(self) -> Iterator[Step]:
-        """Yield the steps that noise protects."""
+        """Return the steps whose input is protected by noise."""
         return (step for step in self.steps if step.scale > 0 and math.isfinite(step.scale))
 
 

@@ -29,7 +29,7 @@ from bench.data.partition import with_guests
 from bench.errors import BadOption, RunFailed
 from bench.nets import Classifier
 from bench.privacy import Budget, Ledger, Unit
-from bench.privacy.unprotected import refuse_proof
+from bench.privacy.budget import refuse_finite_budget
 from bench.seeds import derive
 
 UNITS = (Unit.EXAMPLE, Unit.CLIENT)
@@ -84,7 +84,7 @@ class Federation:
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Raise BenchError for a finite accounted budget; a claimed epsilon is accepted, as nothing is claimed."""
-        refuse_proof(budget, UNITS, "the clients' models are trained and released without noise")
+        refuse_finite_budget(budget, UNITS, "the clients' models are trained and released without noise")
 
     def ledger(self) -> Ledger:
         """Return the ledger: unprotected use, for one record and for one client."""

@@ -31,9 +31,8 @@ from bench.privacy import (
 from bench.privacy.accountant import account, accounted_curve
 from bench.privacy.audit import DistinguishingGame, Play, strongest_game
 from bench.privacy.claims import NO_EPSILON, dpsd_theorem2
-from bench.privacy.events import unprotected_event
+from bench.privacy.events import check_response_epsilon, most_response_epsilon, unprotected_event
 from bench.privacy.information import selective_capacity
-from bench.privacy.limits import check_response_epsilon, most_response_epsilon
 from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 

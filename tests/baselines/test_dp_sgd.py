@@ -22,9 +22,8 @@ from bench.dp_training.clipping import (
     clipping_groups,
     poisson_sample,
 )
-from bench.dp_training.dp_sgd import refuse_mixing, train
+from bench.dp_training.dp_sgd import WeightAverage, refuse_mixing, train
 from bench.dp_training.per_sample_gradients import GRADIENTS
-from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
 from bench.testing import asking_context, context

@@ -19,11 +19,11 @@ from safetensors.torch import save_file
 
 from bench import nets, teachers
 from bench.bundle import export, find
-from bench.bundle.finding import Found
+from bench.bundle.finding import FinishedRun, ReleaseResult, StudentInput
 from bench.cli import main
 from bench.privacy import Ledger, Unit
 from bench.privacy.accountant import account
-from bench.privacy.ledger import randomised_response_event
+from bench.privacy.events import randomised_response_event
 from bench.storage.records import Record
 from bench.storage.specs import canonical
 
@@ -85,7 +85,7 @@ def bundle_of(kind: str) -> Path:
     return folder
 
 
-def found(kind: str) -> Found:
+def found(kind: str) -> FinishedRun:
     """The run of a kind, ready to be exported."""
     return find(str(record_of(kind)), place() / "runs")
 
@@ -95,7 +95,7 @@ def read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def untrained(step: Path, arch: str = "relu-cnn") -> Found:
+def untrained(step: Path, arch: str = "relu-cnn") -> FinishedRun:
     """An untrained run: random weights, randomised labels at an epsilon of 1, and two synthetic images.
 
     Args:
@@ -118,8 +118,8 @@ def untrained(step: Path, arch: str = "relu-cnn") -> Found:
     record = Record("0123456789abcdef", "ok", "", {"release": release, "tier": "smoke", "attack": None})
     record.privacy = privacy | {"noise_version": 2}
     record.metrics = {"accuracy": 0.5, "accuracy.lo": 0.25, "accuracy.hi": 0.75}
-    images = {"shape": [1, 16, 16], "class_names": [str(digit) for digit in range(10)]}
-    return Found(record, step, {"arch": arch, "input": images, "accuracy": 0.5, "tested": 100})
+    images = StudentInput((1, 16, 16), 10, tuple(str(digit) for digit in range(10)))
+    return FinishedRun(record, step, ReleaseResult(arch, accuracy=0.5, tested=100, input=images))
 
 
 @cache

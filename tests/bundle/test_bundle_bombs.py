@@ -99,24 +99,18 @@ FILES: dict[str, Change] = {
     "count of 1e18": account(lambda p: p["events"][0].update(count=10**18)),
     "count of 1e300": account(lambda p: p["events"][0].update(count=10**300)),
     "200,000 class names": edit("model.json", lambda m: m.update(class_names=["a"] * 200_000)),
-    "100,000 keys, one twice": put(
-        "model.json", ("{" + "".join(f'"{i}":0,' for i in range(100_000)) + '"0":1}').encode()
-    ),
+    "100,000 keys, one twice": put("model.json",
+        ("{" + "".join(f'"{i}":0,' for i in range(100_000)) + '"0":1}').encode()),
     "header of 2^63 bytes": put("student.safetensors", header(b"{}", 2**63)),
     "header of 20 MiB": put("student.safetensors", header(b" " * (20 * 2**20))),
-    "tensor of 10^12 numbers": put(
-        "student.safetensors", tensors(a={"dtype": "F32", "shape": [10**6, 10**6], "data_offsets": [0, 4]})
-    ),
-    "shape whose product is beyond 64 bits": put(
-        "student.safetensors", tensors(a={"dtype": "F32", "shape": [2**40] * 8, "data_offsets": [0, 4]})
-    ),
-    "tensors that share their bytes": put(
-        "student.safetensors",
-        tensors(**{f"t{i}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for i in range(5000)})[:-1],
-    ),
-    "generator of a huge tensor": put(
-        "generator.safetensors", tensors(a={"dtype": "F64", "shape": [2**39], "data_offsets": [0, 2**40]})
-    ),
+    "tensor of 10^12 numbers": put("student.safetensors",
+        tensors(a={"dtype": "F32", "shape": [10**6, 10**6], "data_offsets": [0, 4]})),
+    "shape whose product is beyond 64 bits": put("student.safetensors",
+        tensors(a={"dtype": "F32", "shape": [2**40] * 8, "data_offsets": [0, 4]})),
+    "tensors that share their bytes": put("student.safetensors",
+        tensors(**{f"t{i}": {"dtype": "U8", "shape": [0], "data_offsets": [0, 0]} for i in range(5000)})[:-1]),
+    "generator of a huge tensor": put("generator.safetensors",
+        tensors(a={"dtype": "F64", "shape": [2**39], "data_offsets": [0, 2**40]})),
     "image of 60,000 x 60,000 pixels": put("synthetic/000.png", image(60_000, 60_000, b"\0" * 100)),
     "image whose pixels are 256 MiB": lambda folder: put("synthetic/000.png", image(16, 16, b"\0" * 2**28))(folder),
     "image with a text of 64 MiB": lambda folder: put(
@@ -124,7 +118,7 @@ FILES: dict[str, Change] = {
     )(folder),
     "image with bytes behind its end": put("synthetic/000.png", png(16, 16) + b"\0" * 1000),
     "zip bomb as a program": zip_bomb,
-}
+}  # fmt: skip
 """Bombs that the check of the files finds, without a library that computes."""
 
 

@@ -14,7 +14,7 @@ from conftest import ROOT, write_toy
 from PIL import Image
 
 from bench.bundle import account, export, find
-from bench.bundle.schema import Audited, Claimed, Privacy
+from bench.bundle.schema import AuditedEpsilon, ClaimedEpsilon, Privacy
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Unit
@@ -74,7 +74,7 @@ def contents(folder: Path) -> bytes:
 
 
 DATA_DEPENDENT = ("answered", "data_dependent_epsilon_diagnostic", "mean_candidates")
-"""What methods solve for as a function of private data; the ledger has none of it."""
+"""Solved parameters that depend on private data; the ledger has none of them."""
 
 
 def laboratory(record: Record) -> dict[str, str]:
@@ -95,7 +95,7 @@ def laboratory(record: Record) -> dict[str, str]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_bundle_holds_what_the_account_covers_and_nothing_else(kind: str) -> None:
+def test_bundle_contains_only_allowed_files_and_fields(kind: str) -> None:
     run, folder = found(kind), bundle_of(kind)
     assert {path.name for path in folder.iterdir()} == ALWAYS | EXTRAS[kind]
     for file, allowed in (("privacy.json", PRIVACY), ("model.json", MODEL)):
@@ -108,7 +108,7 @@ def test_a_bundle_holds_what_the_account_covers_and_nothing_else(kind: str) -> N
 
 
 @pytest.mark.thorough
-def test_what_is_searched_for_would_be_found(tmp_path: Path) -> None:
+def test_laboratory_values_of_a_record_are_searchable(tmp_path: Path) -> None:
     assert "teacher_accuracy shown" in laboratory(found("dp-sgd").record)
     run, folder = found("pate-gnmax"), shutil.copytree(bundle_of("pate-gnmax"), tmp_path / "bundle")
     names = laboratory(run.record)
@@ -119,7 +119,7 @@ def test_what_is_searched_for_would_be_found(tmp_path: Path) -> None:
     assert [name for name in missing if not name.endswith(" shown") and name not in ("release", "teacher")] == []
 
 
-def test_synthetic_images_are_the_released_ones() -> None:
+def test_bundle_images_are_the_released_ones() -> None:
     from safetensors.numpy import load_file
 
     run, folder = found("dp-merf"), bundle_of("dp-merf")
@@ -135,7 +135,7 @@ def first_lines(folder: Path) -> str:
 
 
 @pytest.mark.thorough
-def test_the_card_begins_with_what_is_wrong() -> None:
+def test_card_begins_with_the_alarms() -> None:
     assert "drawn from a seed" in first_lines(bundle_of("no-defence"))
     assert "Nothing is proved" in first_lines(bundle_of("no-defence"))
     assert "For a private record nothing is proved" in first_lines(bundle_of("rr"))
@@ -166,7 +166,7 @@ def privacy_of(kind: str, change: Callable[[Any], object] = lambda plain: None) 
     ],
     ids=str,
 )
-def test_an_account_that_is_known_to_be_untrue_is_told(changes: dict[str, Any], says: str) -> None:
+def test_warnings_name_an_untrue_account(changes: dict[str, Any], says: str) -> None:
     def change(plain: Any, more: dict[str, Any]) -> None:
         relation = {"relation": changes.get("relation", "add-or-remove")}
         plain["accounted"]["example"].update(relation)
@@ -178,11 +178,11 @@ def test_an_account_that_is_known_to_be_untrue_is_told(changes: dict[str, Any], 
     new = [each for each in said if each not in usual]
     assert bool(new) == bool(says) and all(says in each for each in new)
     if "version" in changes.get("method", {}) and says:
-        assert new[0] == said[0], "what takes the promise away comes first"
+        assert new[0] == said[0], "a warning that voids the guarantee comes first"
 
 
-def test_an_audit_refutes_what_it_can_speak_of_alone() -> None:
-    numbers = dict.fromkeys(Audited.model_fields, 1.0) | {"canaries": 1, "unit": "example", "delta": 1e-5}
+def test_alarm_of_an_audit_needs_a_comparable_epsilon() -> None:
+    numbers = dict.fromkeys(AuditedEpsilon.model_fields, 1.0) | {"canaries": 1, "unit": "example", "delta": 1e-5}
 
     def audited(changes: dict[str, Any]) -> list[str]:
         def change(plain: Any) -> None:
@@ -196,16 +196,16 @@ def test_an_audit_refutes_what_it_can_speak_of_alone() -> None:
         assert not any("refutes" in line for line in audited(changes)), changes
 
 
-def test_a_claim_at_a_smaller_delta_than_the_account_s_is_not_proved() -> None:
+def test_warning_of_a_claim_at_a_smaller_delta() -> None:
     privacy = privacy_of("dp-sgd")
     proved = privacy.accounted[Unit.EXAMPLE]
     for delta, doubted in ((proved.delta, False), (0.0, True)):
-        claim = Claimed(epsilon=proved.epsilon, delta=delta, unit=Unit.EXAMPLE, source="somebody", disputed="")
+        claim = ClaimedEpsilon(epsilon=proved.epsilon, delta=delta, unit=Unit.EXAMPLE, source="somebody", disputed="")
         said = account.warnings(privacy.model_copy(update={"claimed": claim}))
         assert any("is not what is proved" in line for line in said) == doubted
 
 
-def test_an_infinite_epsilon_stays_infinite() -> None:
+def test_bundle_of_an_infinite_epsilon() -> None:
     folder = bundle_of("no-defence")
     said = read(folder / "privacy.json")
     assert said["accounted"]["example"]["epsilon"] == "inf"
@@ -213,13 +213,13 @@ def test_an_infinite_epsilon_stays_infinite() -> None:
 
 
 @pytest.mark.thorough
-def test_an_audit_leaves_without_its_undefended_teacher(tmp_path: Path) -> None:
+def test_bundle_omits_the_audits_teacher(tmp_path: Path) -> None:
     run = found("dp-sgd")
     audit = {"epsilon_lower": 0.25, "confidence": 0.95, "unit": "example", "delta": 1e-5, "ceiling": 3.5,
              "canaries": 200, "null_run": 0.125, "audits": ["0123456789abcdef"], "teacher": 2.0625}  # fmt: skip
     run.record.privacy["audited"] = audit
     export(run, tmp_path / "bundle", allow_seeded=True)
-    assert set(read(tmp_path / "bundle" / "privacy.json")["audited"]) == set(Audited.model_fields)
+    assert set(read(tmp_path / "bundle" / "privacy.json")["audited"]) == set(AuditedEpsilon.model_fields)
     card = (tmp_path / "bundle" / "README.md").read_text(encoding="utf-8")
     assert "Lower bound 0.25 per example" in card and "null run 0.125" in card and "3.5" in card
     assert b"0123456789abcdef" not in contents(tmp_path / "bundle") and b"2.0625" not in contents(tmp_path / "bundle")
@@ -228,7 +228,7 @@ def test_an_audit_leaves_without_its_undefended_teacher(tmp_path: Path) -> None:
     assert any("refutes" in line for line in read(tmp_path / "refuted" / "privacy.json")["warnings"])
 
 
-def test_of_your_own_data_neither_name_nor_classes_nor_accuracy_leave(tmp_path: Path) -> None:
+def test_bundle_of_own_data_withholds_its_names(tmp_path: Path) -> None:
     write_toy(tmp_path, 96)
     made = make("dp-sgd", "--dataset", f"npz:{tmp_path / 'toy.npz'}", "--student", "relu-cnn")
     run = find(str(made), place() / "runs")
@@ -243,10 +243,10 @@ def test_of_your_own_data_neither_name_nor_classes_nor_accuracy_leave(tmp_path: 
 
 
 @pytest.mark.thorough
-def test_a_ledger_with_more_than_its_events_is_refused(tmp_path: Path) -> None:
+def test_export_refuses_additional_ledger_fields(tmp_path: Path) -> None:
     run = found("dp-sgd")
     run.record.privacy["events"][0]["found_in_the_data"] = 123456789.25
-    with pytest.raises(BenchError, match="expected an object with count, event, unit, why"):
+    with pytest.raises(BenchError, match="entry 0"):
         export(run, tmp_path / "bundle", allow_seeded=True)
     assert not (tmp_path / "bundle").exists()
     run.record.privacy["events"][0].pop("found_in_the_data")

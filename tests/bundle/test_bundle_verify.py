@@ -17,9 +17,8 @@ from safetensors.torch import load_file, save_file
 from bench.bundle import Failed, card, proof, verify
 from bench.bundle.account import warnings
 from bench.bundle.files import decode
-from bench.bundle.schema import Model, Privacy, Proved
+from bench.bundle.schema import AccountedEpsilon, Model, Privacy
 from bench.cli import main
-from bench.errors import BenchError
 from bench.privacy import Relation, Unit
 
 HUGE = 10**400
@@ -128,15 +127,10 @@ def test_verify_accepts_every_kind_of_bundle(kind: str) -> None:
 
 FILES: dict[str, tuple[Change, list[str]]] = {
     "weights": (without_manifest(weights(lambda value: value + 1)), ["changed: student.safetensors"]),
-    "epsilon": (
-        without_manifest(account(lambda p: p["accounted"]["label"].update(epsilon=0.5))),
-        ["changed: privacy.json"],
-    ),
+    "epsilon": (without_manifest(account(lambda p: p["accounted"]["label"].update(epsilon=0.5))),
+        ["changed: privacy.json"]),
     "missing": (lambda folder: (folder / "student.safetensors").unlink(), ["missing: student.safetensors"]),
-    "missing and unlisted": (
-        lambda folder: _leave_out(folder, "README.md"),
-        ["missing: README.md"],
-    ),
+    "missing and unlisted": (lambda folder: _leave_out(folder, "README.md"), ["missing: README.md"]),
     "added": (put("record.json", b"{}"), ["added: record.json"]),
     "hidden": (put(".seed", b"1"), ["added: .seed"]),
     "program": (put("student.pt2", b"PK"), ["added: student.pt2"]),
@@ -149,18 +143,14 @@ FILES: dict[str, tuple[Change, list[str]]] = {
     "manifest of a list": (lambda folder: put_manifest(folder, b"[1]\n"), ["MANIFEST.json: "]),
     "dangling link": (lambda folder: (folder / "more").symlink_to("nowhere"), ["added: more"]),
     "link to a folder": (lambda folder: (folder / "more").symlink_to("/"), ["added: more"]),
-    "symbolic link": (
-        in_place_of_weights(lambda path: path.symlink_to("../weights")),
-        ["student.safetensors is a symbolic link"],
-    ),
-    "hard link": (
-        in_place_of_weights(lambda path: path.hardlink_to(path.parent.parent / "weights")),
-        ["student.safetensors is a hard link"],
-    ),
+    "symbolic link": (in_place_of_weights(lambda path: path.symlink_to("../weights")),
+        ["student.safetensors is a symbolic link"]),
+    "hard link": (in_place_of_weights(lambda path: path.hardlink_to(path.parent.parent / "weights")),
+        ["student.safetensors is a hard link"]),
     "pipe": (in_place_of_weights(os.mkfifo), ["student.safetensors is not a file"]),
     "folder as weights": (in_place_of_weights(Path.mkdir), ["student.safetensors is not a file"]),
     "format 1": (edit("MANIFEST.json", lambda m: m.update(format=1)), ["format 1", "export the run again"]),
-}
+}  # fmt: skip
 
 
 def _leave_out(folder: Path, name: str) -> None:
@@ -183,27 +173,23 @@ def test_verify_refuses_other_files(folder: Path, capsys: pytest.CaptureFixture[
 
 
 ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
-    "smaller epsilon": (
-        account(lambda p: p["accounted"]["label"].update(epsilon=0.5)),
-        ["unit label: epsilon 0.5", "the ledger gives 1 "],
-    ),
-    "finite instead of infinite": (
-        account(lambda p: p["accounted"]["example"].update(epsilon=1.0)),
-        ["unit example: epsilon 1 ", "gives inf"],
-    ),
+    "smaller epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=0.5)),
+        ["unit label: epsilon 0.5", "the ledger gives 1 "]),
+    "finite instead of infinite": (account(lambda p: p["accounted"]["example"].update(epsilon=1.0)),
+        ["unit example: epsilon 1 ", "gives inf"]),
     "epsilon as text": (account(lambda p: p["accounted"]["label"].update(epsilon="1")), ["accounted.label.epsilon"]),
     "no epsilon": (account(lambda p: p["accounted"]["example"].update(epsilon=None)), ["accounted.example.epsilon"]),
-    "negative epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=-1.0)), ["accounted.label.epsilon"]),
+    "negative epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=-1.0)),
+        ["accounted.label.epsilon"]),
     "smaller delta": (account(lambda p: p["accounted"]["example"].update(delta=0.0)), ["unit example"]),
     "larger epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=2.0)), ["unit label"]),
-    "other relation": (account(lambda p: p["accounted"]["label"].update(relation="add-or-remove")), ["add-or-remove"]),
+    "other relation": (account(lambda p: p["accounted"]["label"].update(relation="add-or-remove")),
+        ["add-or-remove"]),
     "other accountant": (account(lambda p: p["accounted"]["label"].update(accountant="pld")), ["'pld'"]),
     "other note": (account(lambda p: p["accounted"]["example"].update(note="all is well")), ["all is well"]),
     "other unit": (account(lambda p: p["accounted"]["label"].update(unit="example")), ["is of unit example"]),
-    "more noise in the ledger": (
-        account(lambda p: p["events"][0]["event"].update(noise_parameter=0.99)),
-        ["unit label: epsilon 1 ", "the ledger gives"],
-    ),
+    "more noise in the ledger": (account(lambda p: p["events"][0]["event"].update(noise_parameter=0.99)),
+        ["unit label: epsilon 1 ", "the ledger gives"]),
     "an event less": (account(lambda p: p["events"].pop()), ["epsilons per example, label"]),
     "an event more": (account(lambda p: p["events"].append(p["events"][0])), ["the ledger gives 2"]),
     "no events": (account(lambda p: p["events"].clear()), ["privacy.json: events"]),
@@ -213,27 +199,25 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
     "solved": (account(lambda p: p.update(solved={"sigma": 99.0})), ["privacy.json: solved"]),
     "unknown field within": (account(lambda p: p["method"].update(approved=True)), ["method.approved"]),
     "other warnings": (account(lambda p: p.update(warnings=[])), ["its warnings"]),
-    "undisputed claim": (account(lambda p: p["claimed"].update(source="DPSD, Theorem 1")), ["not marked as disputed"]),
+    "undisputed claim": (account(lambda p: p["claimed"].update(source="DPSD, Theorem 1")),
+        ["not marked as disputed"]),
     "not an object": (put("privacy.json", b"[]\n"), ["privacy.json: "]),
     "not JSON": (put("privacy.json", b"{"), ["privacy.json cannot be read"]),
     "key twice": (
         in_text("privacy.json", ' "delta": 1e-05,\n "events"', ' "delta": 1e-05,\n "delta": 1e-05,\n "events"'),
-        ["'delta' is there twice"],
-    ),
+        ["'delta' is there twice"]),
     "key twice within": (in_text("model.json", '"high": 0.75', '"high": 0.75,\n  "high": 0.75'), ["'high'", "twice"]),
     "key twice in the manifest": (
         lambda folder: put_manifest(
-            folder, (folder / "MANIFEST.json").read_bytes().replace(b"{\n", b'{\n "files": {},\n', 1)
-        ),
-        ["'files' is there twice"],
-    ),
+            folder, (folder / "MANIFEST.json").read_bytes().replace(b"{\n", b'{\n "files": {},\n', 1)),
+        ["'files' is there twice"]),
     "other spaces": (in_text("privacy.json", "\n", " \n"), ["is not written as `bench export` writes it"]),
     "not a number": (in_text("model.json", '"high": 0.75', '"high": NaN'), ["NaN is not a finite number"]),
     "beyond a float": (in_text("model.json", '"high": 0.75', '"high": 1e999'), ["1e999 is not a finite number"]),
     "no name": (account(lambda p: p["method"].update(name=None)), ["method.name"]),
     "other format": (account(lambda p: p.update(format=99)), ["format 99", "export the run again"]),
     "card": (in_text("README.md", "| accounted | 1 |", "| accounted | 0.1 |"), ["README.md is not the card"]),
-    "words of the card": (in_text("README.md", "at most e^1 ", "at most e^0.1 "), ["e^0.1", "give", "e^1 "]),
+    "words of the card": (in_text("README.md", "at most e^1 ", "at most e^0.1 "), ["e^0.1", "e^1 "]),
     "noise in the card": (in_text("README.md", "Noise: seeded", "Noise: os"), ["is not the card", "Noise: os"]),
     "more in the card": (in_text("README.md", "## Files", "Approved.\n\n## Files"), ["'Approved.'"]),
     "line ends of the card": (in_text("README.md", "\n", "\r\n"), ["is not the card"]),
@@ -241,10 +225,8 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
     "card in no UTF-8": (put("README.md", b"\xff"), ["README.md is not the card"]),
     "accuracy": (model(lambda m: m["accuracy"].update(share=0.6)), ["is not the card", "60.00%"]),
     "accuracy out of its interval": (model(lambda m: m["accuracy"].update(share=0.9)), ["not within its interval"]),
-    "accuracy of withheld data": (
-        model(lambda m: m.update(data="withheld: the owner's own data", class_names=None)),
-        ["data that are withheld"],
-    ),
+    "accuracy of withheld data": (model(lambda m: m.update(data="withheld: the owner's own data", class_names=None)),
+        ["data that are withheld"]),
     "more classes": (with_card(model(lambda m: m.update(classes=11, class_names=None))), ["do not fit"]),
     "other class names": (model(lambda m: m["class_names"].reverse()), ["not those of digits"]),
     "fewer class names": (model(lambda m: m["class_names"].pop()), ["9 names are given for 10 classes"]),
@@ -258,7 +240,7 @@ ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
     "a huge share": (model(lambda m: m["accuracy"].update(share=HUGE)), ["accuracy.share"]),
     "a huge mean": (model(lambda m: m["normalisation"].update(mean=[HUGE])), ["normalisation.mean"]),
     "huge classes": (model(lambda m: m.update(classes=HUGE)), ["model.json: classes"]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", ACCOUNTS)
@@ -275,7 +257,7 @@ def test_verify_refuses_forged_content(folder: Path, fault: str) -> None:
 def test_verify_refuses_an_unknown_network(folder: Path) -> None:
     """Thorough, since the close names are looked for in timm."""
     with_card(model(lambda m: m.update(architecture="no-net")))(folder)
-    with pytest.raises(Failed, match="no network called"):
+    with pytest.raises(Failed, match="no-net"):
         verify(folder, limits=None)
 
 
@@ -304,7 +286,7 @@ CODE: dict[str, tuple[str, Callable[[Any], object]]] = {
     "noise": ("privacy.json", lambda p: p.update(noise=f"os\n```python\n{IMPORT}\n```")),
     "overriding letter": ("privacy.json", lambda p: p["events"][0].update(why="a\u202eb")),
     "zero-width letter": ("privacy.json", lambda p: p["claimed"].update(source="a\u200bb")),
-}
+}  # fmt: skip
 """Fields that reach the card, and what a forger would write into them."""
 
 
@@ -324,10 +306,10 @@ def test_card_escapes_sentences_of_the_ledger(folder: Path) -> None:
     assert verify(folder, limits=None).privacy.claimed is not None
 
 
-def test_verify_finds_another_network_of_a_library(folder: Path) -> None:
+def test_verify_refuses_another_network_of_a_library(folder: Path) -> None:
     """The card's lines must build the student; a call of the right kind is not enough."""
     with_card(model(lambda m: m.update(library=CALL)))(folder)
-    with pytest.raises(Failed, match="does not build the student"):
+    with pytest.raises(Failed, match=r"timm\.create_model"):
         verify(folder, limits=None)
 
 
@@ -341,7 +323,7 @@ def test_verify_ignores_a_difference_below_a_millionth(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "accepted"), [(1.5, True), (0.5, False)])
-def test_verify_lets_an_older_accountant_publish_more_only(folder: Path, epsilon: float, accepted: bool) -> None:
+def test_verify_accepts_only_more_of_an_older_accountant(folder: Path, epsilon: float, accepted: bool) -> None:
     def publish(privacy: Any) -> None:
         privacy["accountant"] = "0 (of old)"
         privacy["accounted"]["label"]["epsilon"] = epsilon
@@ -357,24 +339,24 @@ def test_verify_lets_an_older_accountant_publish_more_only(folder: Path, epsilon
             verify(folder, limits=None)
 
 
-def test_verify_refuses_a_smaller_delta_of_an_older_accountant(folder: Path) -> None:
+def test_compare_refuses_a_smaller_delta_of_an_old_version(folder: Path) -> None:
     privacy = decode((folder / "privacy.json").read_bytes(), "privacy.json", Privacy)
     old = privacy.model_copy(update={"accountant": "0 (of old)"})
 
-    def made(epsilon: float, delta: float) -> Proved:
+    def made(epsilon: float, delta: float) -> AccountedEpsilon:
         relation = Relation.ADD_OR_REMOVE_ONE
-        return Proved(
+        return AccountedEpsilon(
             epsilon=epsilon, delta=delta, unit=Unit.EXAMPLE, relation=relation, accountant="pld", version=proof.VERSION
         )
 
     ours = made(4.0, 1e-5)
     assert len(proof.compare(old, made(5.0, 1e-5), ours)) == len(proof.compare(old, made(5.0, 1e-4), ours)) == 1
-    with pytest.raises(Failed, match="epsilon 5 at delta 0 is published, the ledger gives 4 at delta 1e-05"):
+    with pytest.raises(Failed, match=r"5 at delta 0 .* 4 at delta 1e-05"):
         proof.compare(old, made(5.0, 0.0), ours)
 
 
 @pytest.mark.parametrize("make", ["nothing", "empty", "a record", "a file"])
-def test_verify_of_no_bundle_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], make: str) -> None:
+def test_verify_of_another_folder_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], make: str) -> None:
     given = tmp_path / "given"
     if make != "nothing" and make != "a file":
         given.mkdir()
@@ -387,14 +369,7 @@ def test_verify_of_no_bundle_is_bad_input(tmp_path: Path, capsys: pytest.Capture
     assert said.count("\n") == 1 and "no MANIFEST.json" in said and "bench export" in said
 
 
-def test_verify_of_an_empty_folder_raises_bench_error(tmp_path: Path) -> None:
-    with pytest.raises(BenchError):
-        verify(tmp_path)
-
-
 @pytest.mark.parametrize("option", [["--mib", "0"], ["--mib", "much"], ["--seconds", "-1"], ["--seconds", "9" * 50]])
-def test_verify_refuses_limits_that_are_none(
-    folder: Path, capsys: pytest.CaptureFixture[str], option: list[str]
-) -> None:
+def test_verify_refuses_invalid_limits(folder: Path, capsys: pytest.CaptureFixture[str], option: list[str]) -> None:
     assert main(["verify", str(folder), *option]) == 2
     assert capsys.readouterr().err.count("\n") == 1

@@ -11,8 +11,7 @@ from bench.distillation.class_moments import typical_images
 from bench.distillation.class_moments.typical_images import TypicalImages
 from bench.distillation.transcription.questions import as_bytes, as_floats
 from bench.distillation.transcription.soft import SoftTranscription
-from bench.dp_training.typicality import Typicality
-from bench.dp_training.whitening import Whitening, private_whitening
+from bench.dp_training.whitening import Typicality, Whitening, private_whitening
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 

@@ -33,15 +33,15 @@ def unit(n: int, d: int, seed: int) -> Tensor:
     return F.normalize(torch.randn(n, d, generator=torch.Generator().manual_seed(seed)))
 
 
-def alike(n: int = RECORDS) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows that all lie near one direction, so that sums are large; their labels; weights that are wrong of them."""
+def similar_rows(n: int = RECORDS) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows near one direction, so that sums are large; their labels; weights that misclassify them."""
     rows = F.normalize(unit(n, D, 0) * 0.1 + unit(1, D, 1))
     labels = torch.arange(n) % CLASSES
     return rows, labels, 5 * torch.randn(CLASSES, D, generator=torch.Generator().manual_seed(2))
 
 
-def in_16_bits(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Tensor:
-    """What must not be done: products added up in bfloat16, a large chunk at a time."""
+def sum_in_16_bits(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Tensor:
+    """A faulty sum: products added in bfloat16, a large chunk at a time."""
     total = torch.zeros(weight.shape)
     for part, own in zip(rows.split(5000), labels.split(5000), strict=True):
         hits = F.one_hot(own.clamp_min(0), len(weight)).float() * (own >= 0)[:, None]
@@ -51,9 +51,9 @@ def in_16_bits(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Ten
     return total.double()
 
 
-def farthest(sums: Callable[[Tensor, Tensor, Tensor, float], Tensor]) -> float:
-    """How far the sum moves, over C, when one of some records leaves its place empty."""
-    rows, labels, weight = alike()
+def sensitivity(sums: Callable[[Tensor, Tensor, Tensor, float], Tensor]) -> float:
+    """Largest change of the sum, over C, by one absent record of several."""
+    rows, labels, weight = similar_rows()
     whole, moved = sums(rows, labels, weight, CLIP), []
     for missing in (0, 1, 255, 256, 7777, RECORDS - 1):
         without = labels.clone()
@@ -62,32 +62,27 @@ def farthest(sums: Callable[[Tensor, Tensor, Tensor, float], Tensor]) -> float:
     return max(moved)
 
 
-def test_a_record_moves_the_sum_of_gradients_by_its_clip_and_no_more() -> None:
-    assert 0.9 < farthest(clipped_sum) <= 1
+def test_clipped_sum_has_sensitivity_c() -> None:
+    assert 0.9 < sensitivity(clipped_sum) <= 1
+    assert sensitivity(sum_in_16_bits) > 1.5, "products added in bfloat16 have no such bound"
 
 
-def test_found_a_sum_in_16_bits() -> None:
-    assert farthest(in_16_bits) > 1.5
-
-
-def test_an_emptied_row_adds_nothing_to_the_others_either() -> None:
-    rows, labels, weight = alike(1000)
+def test_clipped_sum_of_a_zero_row_equals_an_absent_record() -> None:
+    rows, labels, weight = similar_rows(1000)
     zeroed, gone = rows.clone(), labels.clone()
     zeroed[5], gone[5] = 0, -1
     assert torch.equal(clipped_sum(zeroed, labels, weight, CLIP), clipped_sum(rows, gone, weight, CLIP))
 
 
-def test_few_gradients_are_added_up_in_float32_and_their_sums_in_float64() -> None:
-    """256 at a time, which is what the room below the clip is enough for."""
-    rows, labels, weight = alike(1000)
+def test_clipped_sum_adds_chunks_in_float64() -> None:
+    """256 records at a time are added in float32, for which the allowance below the clipping norm suffices."""
+    rows, labels, weight = similar_rows(1000)
     whole = clipped_sum(rows, labels, weight, CLIP)
-    total = torch.zeros_like(whole)
-    for part in zip(rows.split(256), labels.split(256), strict=True):
-        total += clipped_sum(*part, weight, CLIP)
+    total = sum(clipped_sum(*part, weight, CLIP) for part in zip(rows.split(256), labels.split(256), strict=True))
     assert whole.dtype == torch.float64 and torch.equal(whole, total)
 
 
-def test_the_sum_is_the_gradient_of_the_cross_entropy_where_nothing_is_clipped() -> None:
+def test_clipped_sum_is_the_gradient_if_unclipped() -> None:
     rows, labels, weight = unit(500, D, 0).double().float(), torch.arange(500) % CLASSES, torch.randn(CLASSES, D)
     weight.requires_grad_()
     F.cross_entropy(rows @ weight.T, labels, reduction="sum").backward()
@@ -96,7 +91,7 @@ def test_the_sum_is_the_gradient_of_the_cross_entropy_where_nothing_is_clipped()
 
 
 @pytest.mark.parametrize("places", [1, 4, 16])
-def test_the_second_moment_moves_by_one_at_most(places: int) -> None:
+def test_second_moment_of_a_removed_record_changes_by_1(places: int) -> None:
     rows = F.normalize(unit(5000, D, 0) * 0.1 + unit(1, D, 1))
     whole = second_moment(rows, places)
     assert torch.equal(whole, whole.T) and whole.shape == (D // places, D // places)
@@ -109,7 +104,7 @@ def test_the_second_moment_moves_by_one_at_most(places: int) -> None:
         assert (0.99 if places == 1 else 0.2) < moved <= 1 + 2**-7
 
 
-def test_a_replaced_record_moves_the_second_moment_by_root_two_at_most() -> None:
+def test_second_moment_of_a_replaced_record_by_sqrt_2() -> None:
     for seed in range(20):
         pair = unit(2, D, seed)
         one, other = (second_moment(row[None], 4) for row in pair)
@@ -124,19 +119,21 @@ def is_normal(values: Tensor, std: float) -> bool:
     return bool(LEVEL / 2 < stats.chi2.cdf(total, freedom) < 1 - LEVEL / 2)
 
 
-def test_noise_of_the_second_moment_is_symmetric_and_smaller_off_the_diagonal() -> None:
+def test_noisy_second_moment_has_its_deviations() -> None:
     std, rows = 3.0, torch.zeros(4, 300)
     made = noisy_second_moment(rows, 1, std, torch.Generator().manual_seed(0))
     assert torch.equal(made, made.T)
     wide = std * (1 + 2**-7)
     diagonal, off = made.diagonal(), made[torch.triu_indices(300, 300, 1).unbind()]
     assert is_normal(diagonal, wide) and is_normal(off, wide / math.sqrt(2))
+    exact = noisy_second_moment(unit(100, 12, 0), 3, 0.0, torch.Generator())
+    torch.testing.assert_close(exact, second_moment(unit(100, 12, 0), 3), rtol=1e-12, atol=1e-12)
     for wrong in (2 / 3, 3 / 2):
         assert not is_normal(diagonal, wide * wrong) and not is_normal(off, wide / math.sqrt(2) * wrong)
     assert not is_normal(off, wide)
 
 
-def test_noise_of_a_step_is_what_was_asked_for() -> None:
+def test_noisy_descent_step_has_its_deviation() -> None:
     """With empty records only noise remains: W = -rate noise / n after one step."""
     rows, labels, settings = torch.zeros(50, 2000), torch.full((50,), -1), HeadSettings(1, CLIP, 2.0, 0.9)
     noise = torch.Generator().manual_seed(0)
@@ -145,15 +142,9 @@ def test_noise_of_a_step_is_what_was_asked_for() -> None:
     assert not is_normal(weight, 7.0 * 2.0 / 50 * 2 / 3) and not is_normal(weight, 7.0 * 2.0 / 50 * 3 / 2)
 
 
-def test_without_noise_the_second_moment_is_exact() -> None:
-    rows = unit(100, 12, 0)
-    made = noisy_second_moment(rows, 3, 0.0, torch.Generator())
-    torch.testing.assert_close(made, second_moment(rows, 3), rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("places", [1, 4])
 @pytest.mark.parametrize("kind", ["private", "public"])
-def test_whitened_rows_have_norm_one_and_the_folded_layer_decides_alike(kind: str, places: int) -> None:
+def test_whitened_rows_and_folded_layer_agree(kind: str, places: int) -> None:
     rows = F.normalize(unit(400, 40, 0) * torch.linspace(1, 20, 40))
     if kind == "private":
         white = private_whitening(rows, places, 0.5, 1.0, torch.Generator().manual_seed(0))
@@ -169,19 +160,19 @@ def test_whitened_rows_have_norm_one_and_the_folded_layer_decides_alike(kind: st
     assert (kind == "public") == bool(bias.abs().max() > 0)
 
 
-def test_public_whitening_makes_the_covariance_even() -> None:
+def test_public_whitening_has_unit_covariance() -> None:
     rows = F.normalize(unit(4000, 20, 0) * torch.linspace(1, 5, 20) + 3)
     white = public_whitening(rows, 1, 1e-3)
     covariance = torch.cov(((rows - white.mean) @ white.matrix).T)
     assert float((covariance - torch.eye(20)).abs().max()) < 0.1
 
 
-def test_too_small_a_shift_is_doubled_until_it_holds() -> None:
+def test_private_whitening_doubles_a_small_shift() -> None:
     white = private_whitening(unit(10, 50, 0), 1, 5.0, 1e-3, torch.Generator().manual_seed(0))
     assert white.matrix.isfinite().all()
 
 
-def test_a_head_learns_what_a_line_can_tell() -> None:
+def test_noisy_descent_learns_a_linear_task() -> None:
     rows = unit(3000, 20, 0)
     labels = (rows @ torch.randn(20, 4, generator=torch.Generator().manual_seed(1))).argmax(1)
     settings = HeadSettings(60, 0.3, 300.0, 0.9, average=0.5)
@@ -192,7 +183,7 @@ def test_a_head_learns_what_a_line_can_tell() -> None:
 @pytest.mark.parametrize(
     "given", [{"steps": 0}, {"rate": 0.0}, {"clip": 0.0}, {"momentum": 1.0}, {"average": 2.0}], ids=str
 )
-def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
+def test_head_settings_refuse_values_out_of_range(given: dict[str, float]) -> None:
     usual: dict[str, float] = {"steps": 5, "clip": 0.3, "rate": 1.0, "momentum": 0.9}
     with pytest.raises((ValueError, BenchError), match=next(iter(given))):
         HeadSettings(**(usual | given))  # type: ignore[arg-type]
@@ -200,7 +191,7 @@ def test_settings_out_of_range_are_refused(given: dict[str, float]) -> None:
 
 @pytest.mark.parametrize("sums", ["gradients", "moments"])
 def test_sums_are_exact_under_autocast(sums: str) -> None:
-    rows, labels, weight = alike(1000)
+    rows, labels, weight = similar_rows(1000)
 
     def of_them() -> Tensor:
         return clipped_sum(rows, labels, weight, CLIP) if sums == "gradients" else second_moment(rows)
@@ -210,35 +201,25 @@ def test_sums_are_exact_under_autocast(sums: str) -> None:
         assert torch.equal(of_them(), plain)
 
 
-def test_products_that_round_more_are_refused() -> None:
+def test_clipped_sum_refuses_lower_matmul_precision() -> None:
     torch.set_float32_matmul_precision("high")
     try:
-        with pytest.raises(BenchError, match="expects 'highest'"):
-            clipped_sum(*alike(10), CLIP)
+        with pytest.raises(BenchError, match="highest"):
+            clipped_sum(*similar_rows(10), CLIP)
     finally:
         torch.set_float32_matmul_precision("highest")
 
 
-def test_convolutions_that_round_more_are_refused_on_a_cpu_and_switched_off_on_a_gpu() -> None:
-    """torch's default for cuDNN is TF32; oneDNN's is float32, and may be lowered since torch 2.9."""
+def test_exact_products_switches_tf32_of_cudnn_off() -> None:
+    """torch's default for cuDNN is TF32."""
     assert torch.backends.cudnn.allow_tf32, "else this cannot fail"
     with exact_products(torch.device("cpu")):
         assert not torch.backends.cudnn.allow_tf32
     assert torch.backends.cudnn.allow_tf32
-    conv = getattr(torch.backends.mkldnn, "conv", None)
-    if conv is None:
-        pytest.skip("this torch has no precision of oneDNN's convolutions")
-    for rounded in ("bf16", "tf32"):
-        conv.fp32_precision = rounded
-        try:
-            with pytest.raises(BenchError, match=rf"mkldnn\.conv\.fp32_precision is '{rounded}'"):
-                clipped_sum(*alike(10), CLIP)
-        finally:
-            conv.fp32_precision = "none"
 
 
-@pytest.mark.parametrize("unlike", [False, True], ids=["for every backend", "unlike each other"])
-def test_cudnn_rounds_nothing_however_its_precision_was_set(unlike: bool) -> None:
+@pytest.mark.parametrize("differ", [False, True], ids=["for every backend", "differ each other"])
+def test_exact_products_for_any_precision_of_cudnn(differ: bool) -> None:
     """torch's older switch, `allow_tf32`, leaves TF32 on in the one case and raises in the other."""
     backends, kinds = torch.backends, [getattr(torch.backends.cudnn, name, None) for name in ("conv", "rnn")]
     if not all(hasattr(kind, "fp32_precision") for kind in kinds):
@@ -247,7 +228,7 @@ def test_cudnn_rounds_nothing_however_its_precision_was_set(unlike: bool) -> Non
     before = [kind.fp32_precision for kind in kinds]
     exact = [backends.cuda.matmul, backends.mkldnn.matmul, backends.mkldnn.conv]
     try:
-        if unlike:
+        if differ:
             rnn.fp32_precision = "ieee"
         else:
             backends.fp32_precision = "tf32"
@@ -256,7 +237,7 @@ def test_cudnn_rounds_nothing_however_its_precision_was_set(unlike: bool) -> Non
         with exact_products(torch.device("cpu")):
             assert (conv.fp32_precision, rnn.fp32_precision) == ("ieee", "ieee")
         assert conv.fp32_precision == "tf32", "as it was"
-        assert rnn.fp32_precision == ("ieee" if unlike else "tf32")
+        assert rnn.fp32_precision == ("ieee" if differ else "tf32")
     finally:
         for each in (backends, *exact):
             each.fp32_precision = "none"
@@ -264,19 +245,22 @@ def test_cudnn_rounds_nothing_however_its_precision_was_set(unlike: bool) -> Non
             kind.fp32_precision = precision
 
 
-@pytest.mark.parametrize("backend", ["mkldnn", "cuda"])
-def test_products_that_round_more_on_one_backend_are_refused(backend: str) -> None:
-    """torch itself refuses to say what all of them do then."""
-    matmul = getattr(getattr(torch.backends, backend), "matmul", None)
-    if not hasattr(matmul, "fp32_precision"):
+@pytest.mark.parametrize(
+    ("backend", "operator", "precision"),
+    [("mkldnn", "matmul", "tf32"), ("cuda", "matmul", "tf32"), ("mkldnn", "conv", "tf32"), ("mkldnn", "conv", "bf16")],
+)
+def test_clipped_sum_refuses_lower_precision_of_a_backend(backend: str, operator: str, precision: str) -> None:
+    """torch itself does not return one precision then."""
+    setting = getattr(getattr(torch.backends, backend), operator, None)
+    if not hasattr(setting, "fp32_precision"):
         pytest.skip("this torch has no precision of one backend's products")
-    matmul.fp32_precision = "tf32"
+    setting.fp32_precision = precision
     try:
-        with pytest.raises(BenchError, match=rf"{backend}\.matmul\.fp32_precision is 'tf32'"):
-            clipped_sum(*alike(10), CLIP)
+        with pytest.raises(BenchError, match=rf"{backend}\.{operator}\.fp32_precision is '{precision}'"):
+            clipped_sum(*similar_rows(10), CLIP)
     finally:
-        matmul.fp32_precision = "none"
-    clipped_sum(*alike(10), CLIP)
+        setting.fp32_precision = "none"
+    clipped_sum(*similar_rows(10), CLIP)
 
 
 @pytest.mark.parametrize(
@@ -287,18 +271,18 @@ def test_products_that_round_more_on_one_backend_are_refused(backend: str) -> No
         ("NVIDIA_TF32_OVERRIDE", "1", "0"),
     ],
 )
-def test_an_environment_that_rounds_more_is_refused(
+def test_clipped_sum_refuses_lower_precision_by_environment(
     name: str, rounds: str, exact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The libraries under torch read it, and torch says nothing of it."""
+    """The libraries of torch read it; torch does not report it."""
     monkeypatch.setenv(name, rounds)
-    with pytest.raises(BenchError, match=f"{name}={rounds}; private training expects '{exact.lower()}'"):
-        clipped_sum(*alike(10), CLIP)
+    with pytest.raises(BenchError, match=f"{name}={rounds}.*{exact.lower()}"):
+        clipped_sum(*similar_rows(10), CLIP)
     monkeypatch.setenv(name, exact)
-    clipped_sum(*alike(10), CLIP)
+    clipped_sum(*similar_rows(10), CLIP)
 
 
-def test_a_record_whose_gradient_overflows_counts_as_none() -> None:
+def test_clipped_sum_ignores_an_overflowing_record() -> None:
     rows = torch.stack([F.one_hot(torch.tensor(0), D).float(), torch.full((D,), D**-0.5)])
     weight = torch.zeros(CLASSES, D)
     weight[0] = 3e38  # times the second row it is infinite
@@ -306,7 +290,7 @@ def test_a_record_whose_gradient_overflows_counts_as_none() -> None:
     assert found.isfinite().all() and torch.equal(found, clipped_sum(rows[:1], torch.tensor([1]), weight, CLIP))
 
 
-def test_rows_of_one_large_and_many_small_numbers_have_norm_1() -> None:
+def test_normalised_row_of_mixed_sizes_has_norm_1() -> None:
     rows = torch.full((1, 62_208), 1e-4)
     rows[0, 0] = 1.0
     assert abs(float(normalised(rows).double().norm()) - 1) < 1e-6

@@ -20,7 +20,7 @@ def places(n: int, d: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.rand(n, generator=rng, dtype=torch.float64), torch.rand(d, generator=rng, dtype=torch.float64)
 
 
-def test_votes_by_hand() -> None:
+def test_top_k_votes_by_hand() -> None:
     """The two largest by size: -5 and 3 of the first row, 0.2 and -0.1 of the second, however small."""
     rows = torch.tensor([[1.0, -5.0, 3.0, -2.0], [0.2, 0.0, -0.1, 0.05]])
     votes = top_k_votes(rows, 2, SURE, *places(2, 4))
@@ -31,13 +31,13 @@ def test_votes_by_hand() -> None:
 @pytest.mark.parametrize(
     ("place", "expected"), [(0.0, [1, 1, -1]), (0.3, [1, -1, -1]), (0.74, [1, -1, -1]), (0.2, [1, 1, -1])]
 )
-def test_stochastic_signs_by_hand(place: float, expected: list[int]) -> None:
+def test_top_k_votes_stochastic_signs_by_hand(place: float, expected: list[int]) -> None:
     """b = 4: probabilities of + are 1/2 + 4/8 = 1, 1/2 - 2/8 = 1/4 and 1/2 - 4/8 = 0."""
     votes = top_k_votes(torch.tensor([[4.0, -2.0, -4.0]]), 3, 1e9, torch.tensor([place]).double(), torch.zeros(3))
     assert votes[0].tolist() == expected
 
 
-def test_the_cap_cuts_the_scale_and_not_the_choice() -> None:
+def test_top_k_votes_cap_limits_only_the_scale() -> None:
     """c = 2: 4 and -4 are beyond it and sure, 1 has 1/2 + 1/4; c never makes a smaller coordinate one of the k."""
     rows, n = torch.tensor([[4.0, 1.0, -4.0, 0.5]]).expand(4000, -1), 4000
     votes = top_k_votes(rows, 3, 2.0, *places(n, 4))
@@ -46,7 +46,7 @@ def test_the_cap_cuts_the_scale_and_not_the_choice() -> None:
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])
-def test_each_sign_has_its_probability(sign: float) -> None:
+def test_top_k_votes_signs_have_their_probabilities(sign: float) -> None:
     """1/2 + g / (2 b) in both directions; neither the plain sign nor half of the lean would pass."""
     n, row = 20_000, sign * torch.tensor([1.0, 0.6, -0.3, 0.1, 0.0])
     plus = (top_k_votes(row.expand(n, -1), 5, 10.0, *places(n, 5)) == 1).sum(0)
@@ -57,7 +57,7 @@ def test_each_sign_has_its_probability(sign: float) -> None:
             assert stats.binomtest(count, n, float(g > 0)).pvalue < 1e-6
 
 
-def test_voters_and_coordinates_draw_apart() -> None:
+def test_top_k_votes_are_independent() -> None:
     """All lean by nothing: sums over voters, and over coordinates, spread as sums of independent signs do."""
     n, d = 400, 300
     sums = torch.stack([top_k_votes(torch.zeros(n, d), d, 1.0, *places(n, d, seed)) for seed in range(40)])
@@ -66,7 +66,7 @@ def test_voters_and_coordinates_draw_apart() -> None:
         assert spread == pytest.approx(count, rel=0.15)
 
 
-def test_a_vote_has_norm_sqrt_k_whatever_the_gradient_is() -> None:
+def test_top_k_votes_have_norm_sqrt_k() -> None:
     torch.manual_seed(0)
     rows = torch.randn(50, 30) * torch.logspace(-30, 30, 50)[:, None]
     rows[:3] = 0.0
@@ -75,13 +75,13 @@ def test_a_vote_has_norm_sqrt_k_whatever_the_gradient_is() -> None:
 
 
 @pytest.mark.parametrize("broken", [math.nan, math.inf, -math.inf])
-def test_a_broken_gradient_does_not_vote(broken: float) -> None:
+def test_top_k_votes_ignore_a_broken_gradient(broken: float) -> None:
     rows = torch.ones(3, 4)
     rows[1, 2] = broken
     assert top_k_votes(rows, 2, 1.0, *places(3, 4)).abs().sum(1).tolist() == [2, 0, 2]
 
 
-def test_no_voter_moves_another_ones_vote() -> None:
+def test_top_k_votes_of_a_voter_depend_on_it_only() -> None:
     """The released code first had b as the largest gradient of all teachers, by which one teacher moved all votes."""
     torch.manual_seed(0)
     rows, (r, t) = torch.randn(20, 40), places(20, 40)
@@ -93,7 +93,7 @@ def test_no_voter_moves_another_ones_vote() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 9, 40])
-def test_the_sum_moves_by_2_sqrt_k_at_most_and_that_is_reached(k: int) -> None:
+def test_sum_of_votes_has_sensitivity_2_sqrt_k(k: int) -> None:
     torch.manual_seed(0)
     rows, (r, t) = torch.randn(20, 40), places(20, 40)
     total = top_k_votes(rows, k, SURE, r, t).sum(0)
@@ -107,14 +107,14 @@ def test_the_sum_moves_by_2_sqrt_k_at_most_and_that_is_reached(k: int) -> None:
     assert float((total - top_k_votes(rows[1:], k, SURE, r[1:], t).sum(0)).norm()) == pytest.approx(math.sqrt(k))
 
 
-def test_the_threshold_by_hand() -> None:
+def test_agreed_by_hand() -> None:
     mean = torch.tensor([0.3, 0.2, -0.21, -0.1, 0.0])
     assert agreed(mean, 0.2).tolist() == [1, 0, -1, 0, 0]
     assert agreed(mean, 0.0).tolist() == [1, 1, -1, -1, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-def test_sums_of_votes_are_exact_whatever_the_gradients_are(dtype: torch.dtype) -> None:
+def test_sum_of_votes_is_exact_for_any_dtype(dtype: torch.dtype) -> None:
     """4,097 votes of one sign; bfloat16 has no such number, and float16 none above 2048 that is odd."""
     votes = top_k_votes(torch.ones(4097, 1, dtype=dtype), 1, SURE, *places(4097, 1))
     assert votes.sum(0).tolist() == [4097]

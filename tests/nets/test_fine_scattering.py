@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bench import nets
-from bench.bundle.program import write_program
+from bench.bundle.network import write_program
 from bench.errors import BenchError
 from bench.nets.fine_scattering import MAPS, FineScattering
 

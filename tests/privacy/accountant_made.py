@@ -7,7 +7,7 @@ from unittest.mock import patch
 import dp_accounting as dp
 import numpy as np
 
-from bench.privacy import Ledger, Unit, _losses
+from bench.privacy import Ledger, Unit, _pld
 from bench.privacy.accountant import account
 
 DELTA = 1e-5
@@ -27,7 +27,7 @@ def cost(*spent, delta: float = DELTA) -> float:
 
 
 def coarse_cost(*spent) -> float:
-    with patch.object(_losses, "FINEST_GRID", 1e-3):
+    with patch.object(_pld, "FINEST_GRID", 1e-3):
         return cost(*spent)
 
 

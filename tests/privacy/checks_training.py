@@ -7,17 +7,7 @@ from typing import Any
 import torch
 from mutants_training import ONE, TRAINING
 from mutation import found_by_game
-from neighbours import (
-    OWN,
-    held,
-    method,
-    records,
-    two_runs,
-    violations,
-    with_another,
-    with_another_label,
-    without,
-)
+from neighbours import OWN, held, method, records, two_runs, violations, with_another, with_another_label, without
 from torch import nn
 
 from bench.config import Variant

@@ -14,13 +14,7 @@ from baselines.gs_wgan import gs_wgan
 from baselines.p3gm import mixture, network
 from baselines.psg import psg
 from bench.distillation.class_moments import noisy_moments
-from bench.dp_training import (
-    clipping,
-    dp_sgd,
-    linear_head,
-    private_gradient,
-    whitening,
-)
+from bench.dp_training import clipping, dp_sgd, linear_head, private_gradient, whitening
 
 Options = dict[str, Any]
 ONE: Options = {"multiplier": 1.0, "batch": 20}
@@ -48,12 +42,12 @@ DP_SGD = [
     Mutant(clipping.add_noise, "math.sqrt(group.share)", "1", "noise without the group's share", "gm-dp", ONE),
     Mutant(clipping.add_noise, "total[name] = part.view_as(total[name])",
            "total[name] = (part if name == group.names[0] else total[name]).view_as(total[name])",
-           "noise on the first tensor alone", "dp-sgd", ONE),
+           "noise on the first tensor only", "dp-sgd", ONE),
     Mutant(clipping.add_clipped, ".clamp(max=1.0)", ".clamp(min=1.0)", "long gradients not clipped", "dp-sgd", ONE),
     Mutant(clipping.add_clipped, "broken = ~norms", "norms = norms.nanmean().expand_as(norms); factor = (ROOM * "
            "group.bound / norms).clamp(max=1.0); broken = ~norms", "one clipping factor for the batch", "dp-sgd", ONE),
     Mutant(clipping.add_clipped, "for row in rows for piece", "for row in rows[:1] for piece",
-           "norm of the first tensor alone", "dp-sgd", ONE),
+           "norm of the first tensor only", "dp-sgd", ONE),
     Mutant(clipping.add_clipped, "_sum(factor, clean, together)", "2 * _sum(factor, clean, together)",
            "every record twice", "dp-sgd", ONE),
     Mutant(clipping.poisson_sample, "Noise.of(source).sample(records, probability)", "torch.arange(records)",
@@ -193,10 +187,10 @@ FEATURES = [
            HEAD),
     Mutant(linear_head.noisy_descent, "noisy_gradient(rows, labels, weight, settings.clip, std, noise)",
            "noisy_gradient(rows, labels, weight, settings.clip, std * (step == 0), noise)",
-           "noise in the first step alone",
+           "noise in the first step only",
            "private-features", {"multiplier": 1.0}),
     Mutant(whitening.noisy_second_moment, "std / ROOM", "std / 2", "noise halved", "private-features", MOMENT),
-    Mutant(whitening.noisy_second_moment, "* math.sqrt(2)])", "* 2])", "what is above the diagonal counts twice",
+    Mutant(whitening.noisy_second_moment, "* math.sqrt(2)])", "* 2])", "entries above the diagonal count twice",
            "private-features", MOMENT),
     Mutant(whitening.noisy_second_moment, "vector[: len(moment)].diag()", "moment.diagonal().diag()",
            "diagonal without noise", "private-features", MOMENT),

@@ -77,7 +77,7 @@ def _compiled(source: str, target: FunctionType) -> CodeType:
     tree = ast.parse(source)
     definition = tree.body[0]
     if not isinstance(definition, ast.FunctionDef):
-        raise ValueError(f"{target.__qualname__}: the source is no function definition")
+        raise ValueError(f"{target.__qualname__}: the source is not a function definition")
     definition.decorator_list = []
     free = target.__code__.co_freevars
     if free:  # names of an enclosing scope (such as __class__ of `super()`) stay free only inside of one

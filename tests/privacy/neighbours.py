@@ -88,12 +88,12 @@ def with_another_label(pair: Pair, missing: int = MISSING) -> Pair:
     return pair[0], labels
 
 
-def teachers(shards: Shards, private: Pair, seed: int = 9, lacking: int | None = None) -> nets.Ensemble:
-    """Train the ensemble as the bench does, with the record `lacking` left out of its part."""
+def teachers(shards: Shards, private: Pair, seed: int = 9, missing: int | None = None) -> nets.Ensemble:
+    """Train the ensemble as the bench does, without the record `missing` in its part."""
     images, labels = private
     parts = parts_of(shards, private, seed)
-    if lacking is not None:
-        parts = [part[part != lacking] for part in parts]
+    if missing is not None:
+        parts = [part[part != missing] for part in parts]
     seeds = [derive(seed, "member", j) for j in range(shards.count)]
     made = nets.Ensemble.build(shards.archs, shards.count, SHAPE, CLASSES, seeds)
     fit_ensemble(
@@ -142,8 +142,8 @@ def held(private: Pair, ensemble: nets.Ensemble | None = None) -> Teacher:
     return replace(toy_teacher(), private=private, ensemble=ensemble, public=toy_private(1)[0])
 
 
-def reaches(entries: Iterable[Entry]) -> Iterator[tuple[str, float, int]]:
-    """(kind, how far one use may move over its noise's scale, how often) of every entry that promises something."""
+def sensitivities(entries: Iterable[Entry]) -> Iterator[tuple[str, float, int]]:
+    """Yield kind, sensitivity over the noise's scale, and count of every protected entry."""
     for entry in entries:
         event = entry.event.event if isinstance(entry.event, dp_event.PoissonSampledDpEvent) else entry.event
         if isinstance(event, dp_event.GaussianDpEvent):
@@ -153,7 +153,7 @@ def reaches(entries: Iterable[Entry]) -> Iterator[tuple[str, float, int]]:
         elif isinstance(event, dp_event.RandomizedResponseDpEvent):
             yield "response", 1.0, entry.count
         else:
-            raise AssertionError(f"nothing is promised: {entry.event}")
+            raise AssertionError(f"an unprotected entry: {entry.event}")
 
 
 def violations(
@@ -172,7 +172,7 @@ def violations(
     for steps, written in by_shape(trace, entries) if rows else [(list(trace.protected()), entries)]:
         for kind in ("gaussian", "laplace", "response"):
             of_kind = [step for step in steps if step.kind == kind]
-            allowed = [(reach, count) for name, reach, count in reaches(written) if name == kind]
+            allowed = [(reach, count) for name, reach, count in sensitivities(written) if name == kind]
             if kind == "response":
                 answers, uses = sum(step.moved or 0 for step in of_kind), sum(count for _, count in allowed)
                 found += [f"response: {answers} answers to other labels, the ledger has {uses}"] * (answers > uses)
@@ -271,5 +271,5 @@ def empty_parts(shards: Shards, private: Pair) -> int:
 
 
 def only_record(shards: Shards, private: Pair) -> int:
-    """Return a record without which its teacher has none and stays untrained; `MISSING` if there is no such record."""
+    """Return a record that is the only one of its teacher; `MISSING` if none is."""
     return next((int(part[0]) for part in parts_of(shards, private) if len(part) == 1), MISSING)

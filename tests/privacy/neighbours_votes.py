@@ -12,14 +12,7 @@ from typing import Any
 
 import torch
 from dp_accounting import dp_event
-from neighbours import (
-    held,
-    records,
-    two_runs,
-    violations,
-    with_another_label,
-    without,
-)
+from neighbours import held, records, two_runs, violations, with_another_label, without
 from torch import Tensor
 
 from bench.api import Release, Teacher

@@ -19,8 +19,8 @@ from neighbours import (
     held,
     method,
     only_record,
-    reaches,
     records,
+    sensitivities,
     teachers,
     two_runs,
     unmoved,
@@ -93,7 +93,7 @@ SAME_ACCOUNT = {"gradients", "network", "norm", "mirrored", "ratio", "block", "d
 """Options that no account reads, and with which no case sets one that it does."""
 MLP_GAN = ("dp-gan", {"batch": 20, "network": "mlp"})
 BUDGETED = [case for case in SAMPLED if case == MLP_GAN or not case[1].keys() & SAME_ACCOUNT]
-"""The budget is solved once per account: it takes a quarter of a minute."""
+"""One case per account, as solving the budget takes 15 seconds."""
 
 LEFT_OUT: list[tuple[str, Options]] = [
     ("dp-merf", {}),
@@ -157,7 +157,7 @@ SEARCHES: list[tuple[str, Options]] = [
 ]
 """A record is removed from the Poisson samples; the ledger contains Gaussians inside of sampled events."""
 
-PROMISE_NOTHING = {
+WITHOUT_ACCOUNT = {
     *("fedavg", "feddf", "dense", "fedadi", "feddafl", "label-smoothing", "dpgen"),
     *("acgan", "wgan", "infogan", "raw-images"),
 }
@@ -172,15 +172,15 @@ def name_of(case: Case) -> str:
     return " ".join([case[0], *(f"{key}={value}" for key, value in case[1].items()), *case[2:]])
 
 
-def test_every_plug_in_that_touches_private_data_is_here() -> None:
+def test_every_plug_in_with_private_data_has_a_case() -> None:
     """One teacher's responses may all change with a record, as its ledger says; this test checks only them."""
-    here = {case[0] for case in (*SAMPLED, *SEARCHES, *LEFT_OUT, *ENSEMBLES, *LABELS)} | PROMISE_NOTHING
+    here = {case[0] for case in (*SAMPLED, *SEARCHES, *LEFT_OUT, *ENSEMBLES, *LABELS)} | WITHOUT_ACCOUNT
     for name in registry.entries("method"):
         needs = configure(registry.load("method", name), "smoke", {}, "plugin").needs
         assert name in here or not needs & {"private_data", "teacher_ensemble"}, f"{name}: add it to a list above"
 
 
-def test_both_variants_with_code_of_their_own_are_here() -> None:
+def test_every_variant_with_own_code_has_a_case() -> None:
     cases: list[Case] = [*SAMPLED, *LEFT_OUT, *ENSEMBLES, *LABELS]
     here = {(case[0], registry.settle("method", case[0], *case[2:] or [None])) for case in cases} | ELSEWHERE
     apart = [entry.name for entry in registry.entries("method").values() if entry.working is not None]
@@ -193,17 +193,17 @@ def test_both_variants_with_code_of_their_own_are_here() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", SAMPLED, ids=name_of)
-def test_sampled_records(case: tuple[str, Options]) -> None:
+def test_replaced_record_of_poisson_samples(case: tuple[str, Options]) -> None:
     trace, first, second = two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
-    assert any(step.moved for step in trace.protected()), "the record is never seen: the test tests nothing"
+    assert any(step.moved for step in trace.protected()), "the record changes no input: the test cannot fail"
     assert not violations(trace, first.ledger, twice=True)
-    assert same(first.student, second.student), "something of the record reaches the release beside its mechanisms"
+    assert same(first.student, second.student), "the record reaches the release outside the mechanisms"
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("solve", ["sigma", "steps"])
 @pytest.mark.parametrize("case", BUDGETED, ids=name_of)
-def test_sampled_records_within_a_budget(case: tuple[str, Options], solve: Solve) -> None:
+def test_replaced_record_within_a_solved_budget(case: tuple[str, Options], solve: Solve) -> None:
     """The solved parameters are used: for a budget of 1.5 times the cost of the method's own settings."""
     if solve == "steps" and case[0] == "class-moments":
         with pytest.raises(BenchError, match="moments are taken once"):
@@ -212,20 +212,20 @@ def test_sampled_records_within_a_budget(case: tuple[str, Options], solve: Solve
     own = method(*case).convert(held(records()), "datalens", OWN, context()).ledger
     budget = Budget(1.5 * account(own, Unit.EXAMPLE, OWN.delta).epsilon, solve=solve, account="accounted")
     trace, first, second = two_runs(method(*case), budget, held(records()), held(with_another(records())), absent=False)
-    assert any(step.moved for step in trace.protected()), "the record is never seen: the test tests nothing"
+    assert any(step.moved for step in trace.protected()), "the record changes no input: the test cannot fail"
     assert not violations(trace, first.ledger, twice=True)
     assert same(first.student, second.student)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", SEARCHES, ids=name_of)
-def test_sampled_records_of_line_searches(case: tuple[str, Options]) -> None:
+def test_replaced_record_of_line_searches(case: tuple[str, Options]) -> None:
     """Gradients as the ledger has them; answers of the sparse vector technique by eps_s / 4 of their noise."""
     trace, first, second = two_runs(method(*case), OWN, held(records()), held(with_another(records())), absent=False)
     gradients, searches = first.ledger.entries(Unit.EXAMPLE)
     epsilon = first.solved["search_epsilon"]
     mu = dominating_mu(sampled_epsilon(epsilon, first.solved["sampling"]))
-    assert [reach for _, reach, _ in reaches([searches])] == [pytest.approx(mu)]
+    assert [reach for _, reach, _ in sensitivities([searches])] == [pytest.approx(mu)]
     protected = Ledger()
     protected.spend(gradients.event, count=gradients.count)
     answers = [step for step in trace.protected() if step.kind == "laplace"]
@@ -238,54 +238,54 @@ def test_sampled_records_of_line_searches(case: tuple[str, Options]) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", LEFT_OUT, ids=name_of)
-def test_records_left_out(case: tuple[str, Options]) -> None:
+def test_removed_record(case: tuple[str, Options]) -> None:
     trace, first, second = two_runs(method(*case), OWN, held(records()), held(without(records())), absent=True)
     rows = case[0] in ("pate-gan", "g-pate", "datalens")
-    assert any(step.moved for step in trace.protected()), "the record is never seen: the test tests nothing"
-    assert not (rows and unmoved(trace, first.ledger)), "of some answers the record moves none: nothing is compared"
+    assert any(step.moved for step in trace.protected()), "the record changes no input: the test cannot fail"
+    assert not (rows and unmoved(trace, first.ledger)), "the record changes no input of some responses"
     assert not violations(trace, first.ledger, rows=rows)
-    assert same(first.student, second.student), "something of the record reaches the release beside its mechanisms"
+    assert same(first.student, second.student), "the record reaches the release outside the mechanisms"
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", ENSEMBLES, ids=name_of)
-def test_records_behind_one_of_many_teachers(case: Case) -> None:
+def test_removed_record_of_one_of_many_teachers(case: Case) -> None:
     plugin = method(*case)
     shards = plugin.shards("shard-cnn", "toy")
     missing = only_record(shards, records())
-    whole, lacking = teachers(shards, records()), teachers(shards, records(), lacking=missing)
-    assert differing(whole, lacking) == 1
-    trace, first, second = two_runs(plugin, OWN, held(records(), whole), held(records(), lacking), False, missing)
-    assert unmoved(trace, first.ledger) <= {MOMENTS}, "the record is never seen: the test tests nothing"
+    whole, reduced = teachers(shards, records()), teachers(shards, records(), missing=missing)
+    assert differing(whole, reduced) == 1
+    trace, first, second = two_runs(plugin, OWN, held(records(), whole), held(records(), reduced), False, missing)
+    assert unmoved(trace, first.ledger) <= {MOMENTS}, "the record changes no input: the test cannot fail"
     assert not violations(trace, first.ledger, rows=True)
     assert same(first.student, second.student)
 
 
 @pytest.mark.parametrize("aggregation", ["laplace", "gaussian"])
-def test_records_behind_one_of_many_teachers_of_printed_dgd(aggregation: str) -> None:
+def test_removed_record_of_dgd_as_published(aggregation: str) -> None:
     """Its unprotected baseline has no guarantee: both runs have the same one, and the votes' part must hold."""
     given = {"teachers": "13", "queries": "20", "aggregation": aggregation}
     plugin = configure(registry.load("method", "dgd", "printed"), "smoke", given, "method")
     shards = plugin.shards("shard-cnn", "toy")
     missing = only_record(shards, records())
-    whole, lacking = teachers(shards, records()), teachers(shards, records(), lacking=missing)
-    trace, first, second = two_runs(plugin, OWN, held(records(), whole), held(records(), lacking), False, missing)
+    whole, reduced = teachers(shards, records()), teachers(shards, records(), missing=missing)
+    trace, first, second = two_runs(plugin, OWN, held(records(), whole), held(records(), reduced), False, missing)
     votes, baseline = first.ledger.entries(Unit.EXAMPLE)
     assert "baseline" in baseline.why
     protected = Ledger()
     protected.spend(votes.event, count=votes.count)
-    assert not unmoved(trace, protected), "the record is never seen: the test tests nothing"
+    assert not unmoved(trace, protected), "the record changes no input: the test cannot fail"
     assert not violations(trace, protected, rows=True)
     assert same(first.student, second.student)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("case", LABELS, ids=name_of)
-def test_labels_replaced(case: tuple[str, Options]) -> None:
+def test_replaced_label(case: tuple[str, Options]) -> None:
     trace, first, second = two_runs(
         method(*case), OWN, held(records()), held(with_another_label(records())), absent=False
     )
-    assert any(step.moved for step in trace.steps), "the label is never seen: the test tests nothing"
+    assert any(step.moved for step in trace.steps), "the label changes no input: the test cannot fail"
     if case[0] == "alibi":
         # Its ledger has the two coordinates of a one-hot vector one by one.
         allowed = {"laplace": 2.0, "gaussian": 2**0.5}[trace.steps[0].kind]
@@ -303,7 +303,7 @@ def test_labels_replaced(case: tuple[str, Options]) -> None:
 
 
 @pytest.mark.parametrize("pooled", [False, True])
-def test_class_moments(pooled: bool) -> None:
+def test_removed_record_of_class_moments(pooled: bool) -> None:
     trace, basis = Trace(MISSING), cosine_basis((1, 16, 16), 12)
     for pair in (records(), without(records())):
         noisy_moments.noisy_moments(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
@@ -316,7 +316,7 @@ def test_class_moments(pooled: bool) -> None:
     "arch", ["shard-cnn", "datalens", "scatter-linear", pytest.param("resnet10t", marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("how", ["in turn", "stacked"])
-def test_one_record_stands_behind_one_teacher(monkeypatch, arch: str, how: str) -> None:
+def test_removed_record_changes_one_teacher(monkeypatch, arch: str, how: str) -> None:
     """With empty parts, BatchNorm, dropout and moved images; record 6 is the only one of its part, 0 is not."""
     monkeypatch.setattr(training.fit_ensemble, "__kwdefaults__", training.fit_ensemble.__kwdefaults__ | {"how": how})
     few = records(7)

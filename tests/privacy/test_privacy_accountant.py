@@ -15,12 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from bench.errors import BenchError
 from bench.privacy import Ledger, Relation, Unit, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon, response_losses
 from bench.privacy.accountant import EmptyLedger, account
-
-# Gaussians
 
 
 @pytest.mark.parametrize(
@@ -34,57 +31,41 @@ from bench.privacy.accountant import EmptyLedger, account
         (75 / 2, 100, 0.994, 3),
     ],
 )
-def test_golden_gaussians(multiplier, count, golden, places):
+def test_account_of_gaussians_golden(multiplier, count, golden, places):
     assert round(cost((G(multiplier), count)), places) == golden
 
 
-def test_uses_with_every_record_in_the_sample_add_up():
+def test_account_of_full_samples_adds_mu_squared():
     found, mu = cost((P(1.0, G(2.0)), 3), (P(1.0, G(2.0)), 3)), math.sqrt(6) / 2
     assert found == pytest.approx(5.544831, rel=1e-6)
     assert norm.cdf(mu / 2 - found / mu) - math.exp(found) * norm.cdf(-mu / 2 - found / mu) == pytest.approx(DELTA)
 
 
 @given(mu=st.floats(1e-3, 1e4), delta=st.floats(1e-9, 0.5))
-def test_closed_form_is_dp_accounting_s(mu, delta):
+def test_closed_form_is_dp_accountings(mu, delta):
     assert gaussian_epsilon(mu, delta) == pytest.approx(dp.get_epsilon_gaussian(1 / mu, delta), rel=1e-6, abs=1e-9)
 
 
-@given(mu=st.floats(0.05, 20), delta=st.floats(1e-9, 0.1))
-def test_closed_form_inverts_the_formula_for_delta(mu, delta):
-    found = gaussian_epsilon(mu, delta)
-    back = norm.cdf(mu / 2 - found / mu) - math.exp(found + norm.logcdf(-mu / 2 - found / mu))
-    assert back == pytest.approx(delta, rel=1e-5) if found > 0 else back <= delta
+def test_closed_form_is_exact_for_extreme_mu():
+    assert gaussian_epsilon(0.0, DELTA) == gaussian_epsilon(1e-9, DELTA) == 0.0
+    assert gaussian_epsilon(math.inf, DELTA) == gaussian_epsilon(1e200, DELTA) == math.inf
+    for mu in (1e6, 1e12, 1e100):
+        assert mu * mu / 2 <= gaussian_epsilon(mu, DELTA) == pytest.approx(mu * (mu / 2 - norm.ppf(DELTA)), rel=1e-9)
 
 
-@pytest.mark.parametrize("mu", [1e6, 1e12, 1e100])
-def test_closed_form_keeps_its_digits_for_huge_mu(mu):
-    assert gaussian_epsilon(mu, DELTA) == pytest.approx(mu * (mu / 2 - norm.ppf(DELTA)), rel=1e-9)
-    assert gaussian_epsilon(mu, DELTA) >= mu * mu / 2
-
-
-def test_closed_form_at_its_ends():
-    assert gaussian_epsilon(0.0, DELTA) == 0.0
-    assert gaussian_epsilon(1e-9, DELTA) == 0.0
-    assert gaussian_epsilon(math.inf, DELTA) == math.inf
-    assert gaussian_epsilon(1e200, DELTA) == math.inf
-
-
-def test_different_gaussians_add_in_squares():
+def test_account_of_gaussians_adds_mu_squared():
     assert cost(G(3.0), G(4.0)) == pytest.approx(cost(G(12 / 5)), rel=1e-12)
     assert cost(dp.SelfComposedDpEvent(dp.ComposedDpEvent([G(3.0), G(4.0)]), 4)) == pytest.approx(cost(G(6 / 5)))
 
 
 @pytest.mark.parametrize("multiplier", [0.0, -1.0, 1e-200])
-def test_no_noise_is_infinite(multiplier):
+def test_account_without_noise_is_infinite(multiplier):
     assert cost(G(50.0), G(multiplier)) == math.inf
     assert cost(P(0.1, G(multiplier))) == math.inf
     assert cost(L(multiplier)) > 1e100
 
 
-# The four traps of dp_accounting 0.6.0
-
-
-def test_trap_the_count_of_randomised_response_is_not_ignored():
+def test_trap_count_of_a_composed_response_is_used():
     five = cost(dp.SelfComposedDpEvent(RR(0.3, 10), 5))
     one = math.log((1 - 0.3 + 0.03) / 0.03)
     assert one == pytest.approx(3.19, abs=0.005)
@@ -103,7 +84,7 @@ def test_trap_replacement_does_not_double_a_gaussian():
 
 
 @pytest.mark.parametrize("target", [1.0, 8.0])
-def test_trap_randomised_response_is_read_under_replacement(target):
+def test_trap_response_is_accounted_under_replacement(target):
     spent = account(ledger_of(randomised_response_event(target, 10)), Unit.EXAMPLE, DELTA)
     assert spent.relation is Relation.REPLACE_ONE
     assert spent.epsilon == pytest.approx(target, rel=1e-4)
@@ -111,7 +92,7 @@ def test_trap_randomised_response_is_read_under_replacement(target):
     assert special.get_epsilon(DELTA) < 0.9 * target
 
 
-def test_trap_pure_mechanisms_are_reported_with_delta_zero():
+def test_trap_pure_mechanisms_have_delta_zero():
     tiny = account(ledger_of((L(20.0), 3)), Unit.EXAMPLE, 1e-300)
     assert tiny.epsilon == pytest.approx(0.15, rel=1e-12)
     assert (tiny.delta, tiny.accountant) == (0.0, "pure-sum")
@@ -120,11 +101,8 @@ def test_trap_pure_mechanisms_are_reported_with_delta_zero():
     assert responses.delta == 0.0
 
 
-# Everything else
-
-
 @pytest.mark.parametrize("count", [1, 20, 1000])
-def test_laplace_lies_between_dp_accounting_and_the_pure_sum(count):
+def test_account_of_laplace_is_below_the_pure_sum(count):
     spent = account(ledger_of((L(20.0), count)), Unit.EXAMPLE, DELTA)
     assert spent.relation is Relation.ADD_OR_REMOVE_ONE
     reference = pld.from_laplace_mechanism(20.0).self_compose(count).get_epsilon_for_delta(DELTA)
@@ -133,7 +111,7 @@ def test_laplace_lies_between_dp_accounting_and_the_pure_sum(count):
 
 
 @pytest.mark.parametrize("rate, multiplier, steps", [(0.02, 2.0, 10_000), (0.00853, 1.372, 4680), (0.5, 3.0, 2)])
-def test_poisson_sampled_gaussians_match_the_pld_accountant(rate, multiplier, steps):
+def test_account_of_sampled_gaussians_is_dp_accountings(rate, multiplier, steps):
     event = P(rate, G(multiplier))
     reference = PLDAccountant().compose(event, steps).get_epsilon(DELTA)
     assert cost((event, steps)) == pytest.approx(reference, rel=1e-3)
@@ -144,7 +122,7 @@ def test_two_gaussians_on_one_sample_are_one():
     assert cost((both, 50)) == pytest.approx(cost((P(0.05, G(12 / 5)), 50)), rel=1e-9)
 
 
-def test_sampling_at_its_ends():
+def test_account_of_sampling_at_both_ends():
     assert cost(P(1.0, G(2.0))) == cost(G(2.0))
     assert cost(G(2.0), P(0.0, G(0.1))) == cost(G(2.0))
     assert cost(P(0.3, dp.NoOpDpEvent())) == 0.0
@@ -153,14 +131,14 @@ def test_sampling_at_its_ends():
 
 
 @pytest.mark.parametrize("extra", [(randomised_response_event(0.1, 10), 50), (L(10.0), 50)])
-def test_mixed_composition_is_no_worse_than_adding_and_no_better_than_either(extra):
+def test_mixed_composition_is_between_max_and_sum(extra):
     gaussian = (G(10.0), 50)
     mixed = cost(gaussian, extra)
     assert max(cost(gaussian), cost(extra)) < mixed
     assert mixed <= cost(gaussian, delta=DELTA / 2) + cost(extra, delta=DELTA / 2) + 1e-3
 
 
-def test_mixed_composition_against_a_fine_convolution():
+def test_mixed_composition_matches_a_convolution():
     mu, each, count = 0.5, 0.25, 8
     x = np.linspace(-9, 9, 4001)
     gaussian = norm.pdf(x) * (x[1] - x[0])
@@ -171,15 +149,17 @@ def test_mixed_composition_against_a_fine_convolution():
     assert exact - 1e-3 <= found <= exact + 2e-3
 
 
-def test_epsilons_around_the_range_of_floats_grow_evenly():
-    found = [cost((randomised_response_event(10.0, 10), count), delta=0.5) for count in range(68, 78)]
-    assert np.all(np.diff(found) == pytest.approx(10.0, abs=0.1))
-
-
 @pytest.mark.thorough
-def test_huge_mixed_ledgers_stay_finite():
+def test_account_of_huge_mixed_ledgers_is_finite():
     assert 2.5e6 < cost((G(0.01), 500), (randomised_response_event(1.0, 10), 1000), (L(0.1), 100)) < 2.6e6
     assert 40 < cost((P(0.5, G(0.3)), 20)) < cost((G(0.3), 20))
+
+
+@attr.s(frozen=True, auto_attribs=True)
+class UserDpEvent(dp.DpEvent):
+    """An event that this package does not define."""
+
+    strength: float
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -194,46 +174,33 @@ def test_huge_mixed_ledgers_stay_finite():
         P(0.1, P(0.1, G(1.0))),
         P(1.5, G(1.0)),
         RR(1.5, 3),
+        UserDpEvent(1.0),
     ],
 )
-def test_what_is_not_understood_is_infinite(event, nested):
+def test_account_of_an_unknown_event_is_infinite(event, nested):
     event = dp.ComposedDpEvent([G(50.0), dp.SelfComposedDpEvent(event, 2)]) if nested else event
     spent = account(ledger_of(G(50.0), event), Unit.EXAMPLE, DELTA)
     assert spent.epsilon == math.inf
     assert not spent.finite
 
 
-def test_an_event_class_of_somebody_else_is_infinite():
-    @attr.s(frozen=True, auto_attribs=True)
-    class MyDpEvent(dp.DpEvent):
-        strength: float
-
-    assert cost(MyDpEvent(1.0)) == math.inf
-
-
-def test_an_empty_ledger_is_refused_even_when_other_units_have_entries():
+def test_account_without_an_entry_of_the_unit_is_refused():
     with pytest.raises(EmptyLedger, match="example"):
         account(Ledger(), Unit.EXAMPLE, DELTA)
     with pytest.raises(EmptyLedger):
         account(ledger_of(G(1.0), unit=Unit.QUERY), Unit.EXAMPLE, DELTA)
 
 
-def test_units_are_never_mixed():
+def test_account_never_mixes_units():
     ledger = ledger_of(G(16.0), unit=Unit.QUERY)
     ledger.spend(dp.NonPrivateDpEvent())
     assert account(ledger, Unit.QUERY, DELTA).epsilon == cost(G(16.0))
     assert account(ledger, Unit.EXAMPLE, DELTA).epsilon == math.inf
 
 
-def test_using_nothing_must_be_said_and_then_costs_nothing():
+def test_account_of_a_no_op_is_zero():
     spent = account(ledger_of(dp.NoOpDpEvent()), Unit.EXAMPLE, DELTA)
     assert (spent.epsilon, spent.delta, spent.finite) == (0.0, 0.0, True)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1.0, math.nan])
-def test_bad_delta_is_refused(delta):
-    with pytest.raises(BenchError, match="delta"):
-        cost(G(1.0), delta=delta)
 
 
 SOME_EVENTS = st.sampled_from([G(8.0), G(25.0), P(0.02, G(1.5)), L(30.0), RR(0.9, 10), RR(0.95, 2)])
@@ -242,7 +209,7 @@ SPENT = st.lists(st.tuples(SOME_EVENTS, st.integers(1, 30)), min_size=1, max_siz
 
 @settings(max_examples=12, deadline=None)
 @given(spent=SPENT, data=st.data())
-def test_order_is_irrelevant(spent, data):
+def test_account_does_not_depend_on_order(spent, data):
     shuffled = data.draw(st.permutations(spent))
     split = [(event, 1) for event, count in shuffled for _ in range(count)]
     assert coarse_cost(*shuffled) == coarse_cost(*spent) == coarse_cost(*split)
@@ -250,20 +217,13 @@ def test_order_is_irrelevant(spent, data):
 
 @settings(max_examples=12, deadline=None)
 @given(spent=SPENT, more=st.tuples(SOME_EVENTS, st.integers(1, 30)))
-def test_more_uses_never_cost_less(spent, more):
+def test_account_of_more_uses_is_not_smaller(spent, more):
     assert coarse_cost(*spent, more) >= coarse_cost(*spent) * (1 - 1e-3) - 5e-3
-
-
-@settings(max_examples=25, deadline=None)
-@given(multiplier=st.floats(0.05, 200), factor=st.floats(1.01, 10), count=st.integers(1, 2000))
-def test_more_noise_or_a_larger_delta_never_costs_more(multiplier, factor, count):
-    assert cost((G(multiplier * factor), count)) <= cost((G(multiplier), count))
-    assert cost((G(multiplier), count), delta=DELTA * factor) <= cost((G(multiplier), count))
 
 
 @settings(max_examples=8, deadline=None)
 @given(each=st.floats(0.01, 3), factor=st.floats(1.05, 3), count=st.integers(1, 200))
-def test_weaker_answers_never_cost_more(each, factor, count):
+def test_account_of_weaker_responses_is_not_larger(each, factor, count):
     weak, strong = (randomised_response_event(epsilon, 10) for epsilon in (each, each * factor))
     assert cost((weak, count)) <= cost((strong, count)) + 1e-6
     assert cost((weak, count)) <= count * each + 1e-9

@@ -1,4 +1,4 @@
-"""The mechanism audit accepts what is correct and refutes what is planted."""
+"""The mechanism audit accepts correct mechanisms and refutes planted faults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.nn.functional import one_hot
 
 from bench.errors import BenchError
 from bench.privacy._bounds import gaussian_epsilon
-from bench.privacy.audit import DistinguishingGame, Play, _bound, audit, choose, strongest_game
+from bench.privacy.audit import DistinguishingGame, Play, audit, choose, clopper_pearson_bound, strongest_game
 from bench.privacy.mechanisms import (
     gaussian_rows,
     keep_top_k,
@@ -42,50 +42,47 @@ def gradients(world: bool, n: int) -> Tensor:
     return (STUDENT - TEACHERS[int(world)]).expand(n, -1)
 
 
-def gaussian_game(play: Play, answers: int = 1) -> DistinguishingGame:
-    """Judged by the guarantee of the correct mechanism for that many responses."""
-    return DistinguishingGame(play, gaussian_epsilon(MU * math.sqrt(answers), 1e-5), math.inf, 1e-5, "planted")
+def gaussian_game(play: Play, releases: int = 1) -> DistinguishingGame:
+    """Claims the guarantee of the correct mechanism for that many releases."""
+    return DistinguishingGame(play, gaussian_epsilon(MU * math.sqrt(releases), 1e-5), math.inf, 1e-5, "planted")
 
 
 def response_game(play: Play, epsilon: float = EPSILON) -> DistinguishingGame:
     return DistinguishingGame(play, epsilon, math.inf, 0.0, "planted")
 
 
-def answer(world: bool, n: int, g: torch.Generator) -> Tensor:
-    """What DPSD's data mode does: top-k, normalise, noise on every coordinate."""
+def release(world: bool, n: int, g: torch.Generator) -> Tensor:
+    """DPSD's data mode: top-k, normalise, noise on every coordinate."""
     return gaussian_rows(normalise_rows(keep_top_k(gradients(world, n), K, "magnitude"), BETA), SIGMA * BETA, g)
 
 
-def two_answers(world: bool, n: int, g: torch.Generator) -> Tensor:
-    return torch.cat([answer(world, n, g), answer(not world, n, g)], 1)
+def two_releases(world: bool, n: int, g: torch.Generator) -> Tensor:
+    return torch.cat([release(world, n, g), release(not world, n, g)], 1)
 
 
-def beta_twice(world: bool, n: int, g: torch.Generator) -> Tensor:
-    return gaussian_rows(normalise_rows(gradients(world, n), BETA), SIGMA * BETA * BETA, g)
-
-
-def half_the_noise(world: bool, n: int, g: torch.Generator) -> Tensor:
-    return gaussian_rows(normalise_rows(gradients(world, n), BETA), SIGMA * BETA / 2, g)
-
-
-def variance_for_std(world: bool, n: int, g: torch.Generator) -> Tensor:
-    return gaussian_rows(normalise_rows(gradients(world, n), BETA), (SIGMA * BETA) ** 2, g)
-
-
-def sensitivity_of_beta(world: bool, n: int, g: torch.Generator) -> Tensor:
-    """Calibrated as if replacing a row moved it by beta and not by 2 beta."""
-    return gaussian_rows(normalise_rows(gradients(world, n), BETA), BETA / MU, g)
-
-
-def kept_coordinates_only(world: bool, n: int, g: torch.Generator) -> Tensor:
-    """Kept sets differ between the worlds, and show."""
-    kept = keep_top_k((torch.full((C,), 1e-3) - SPREAD[int(world)]).expand(n, -1), 2, "magnitude")
-    bounded = normalise_rows(kept, BETA)
-    return torch.where(bounded != 0, gaussian_rows(bounded, 100 * SIGMA * BETA, g), bounded)
+def noised(std: float) -> Play:
+    """Normalised gradients with noise of this standard deviation."""
+    return lambda world, n, g: gaussian_rows(normalise_rows(gradients(world, n), BETA), std, g)
 
 
 def no_normalisation(world: bool, n: int, g: torch.Generator) -> Tensor:
     return gaussian_rows(gradients(world, n), SIGMA * BETA, g)
+
+
+def noise_of_one_seed(world: bool, n: int, g: torch.Generator) -> Tensor:
+    return noised(SIGMA * BETA)(world, 1, torch.Generator().manual_seed(0)).expand(n, -1)
+
+
+def noise_as_large_as_the_gradient(world: bool, n: int, g: torch.Generator) -> Tensor:
+    """Equal means, different noise: only its size differs."""
+    return gaussian_rows(torch.zeros(n, C), SIGMA * BETA * (1.3 if world else 1.0), g)
+
+
+def kept_coordinates_only(world: bool, n: int, g: torch.Generator) -> Tensor:
+    """The kept sets differ between the worlds, and are visible."""
+    kept = keep_top_k((torch.full((C,), 1e-3) - SPREAD[int(world)]).expand(n, -1), 2, "magnitude")
+    bounded = normalise_rows(kept, BETA)
+    return torch.where(bounded != 0, gaussian_rows(bounded, 100 * SIGMA * BETA, g), bounded)
 
 
 def bounded_by_the_largest_entry(world: bool, n: int, g: torch.Generator) -> Tensor:
@@ -99,16 +96,6 @@ def reused_noise(world: bool, n: int, g: torch.Generator) -> Tensor:
     noise = SIGMA * BETA * torch.randn(n, C, generator=g, dtype=torch.float64)
     first, second = (normalise_rows(gradients(w, n), BETA) for w in (world, not world))
     return torch.cat([first + noise, second + noise], 1)
-
-
-def same_noise_every_time(world: bool, n: int, g: torch.Generator) -> Tensor:
-    bounded = normalise_rows(gradients(world, n), BETA)
-    return bounded + gaussian_rows(torch.zeros(1, C), SIGMA * BETA, torch.Generator().manual_seed(0))
-
-
-def noise_as_large_as_the_gradient(world: bool, n: int, g: torch.Generator) -> Tensor:
-    """Equal means, different noise: only its size differs."""
-    return gaussian_rows(torch.zeros(n, C), SIGMA * BETA * (1.3 if world else 1.0), g)
 
 
 def smaller_in_one_direction(world: bool, n: int, g: torch.Generator) -> Tensor:
@@ -136,112 +123,99 @@ def several_categories(world: bool, n: int, g: torch.Generator) -> Tensor:
     return torch.cat([bits, (bits.sum(1, keepdim=True) + int(world)) % 2], 1).float()
 
 
-GAUSSIAN_FAULTS: list[tuple[Callable[..., Tensor], int, int]] = [
-    (beta_twice, 1, FEW_PLAYS),
-    (half_the_noise, 1, PLAYS),
-    (variance_for_std, 1, FEW_PLAYS),
-    (sensitivity_of_beta, 1, PLAYS),
-    (kept_coordinates_only, 1, FEW_PLAYS),
-    (no_normalisation, 1, FEW_PLAYS),
-    (bounded_by_the_largest_entry, 1, PLAYS),
-    (reused_noise, 2, FEW_PLAYS),
-    (same_noise_every_time, 1, FEW_PLAYS),
-    (noise_as_large_as_the_gradient, 1, FEW_PLAYS),
-    (noise_where_the_teacher_points, 1, FEW_PLAYS),
-]
+GAUSSIAN_FAULTS: dict[str, tuple[Play, int, int]] = {
+    "beta twice": (noised(SIGMA * BETA * BETA), 1, FEW_PLAYS),
+    "half the noise": (noised(SIGMA * BETA / 2), 1, PLAYS),
+    "variance for the deviation": (noised((SIGMA * BETA) ** 2), 1, FEW_PLAYS),
+    "a replaced row changes the sum by beta, not 2 beta": (noised(BETA / MU), 1, PLAYS),
+    "noise on kept coordinates only": (kept_coordinates_only, 1, FEW_PLAYS),
+    "no normalisation": (no_normalisation, 1, FEW_PLAYS),
+    "bounded by the largest entry": (bounded_by_the_largest_entry, 1, PLAYS),
+    "noise used twice": (reused_noise, 2, FEW_PLAYS),
+    "noise of one seed": (noise_of_one_seed, 1, FEW_PLAYS),
+    "noise as large as the gradient": (noise_as_large_as_the_gradient, 1, FEW_PLAYS),
+    "noise where the teacher points": (noise_where_the_teacher_points, 1, FEW_PLAYS),
+}
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("play", "answers", "plays"), GAUSSIAN_FAULTS, ids=lambda v: getattr(v, "__name__", str(v)))
-def test_planted_gaussian_faults_are_refuted(play: Play, answers: int, plays: int) -> None:
-    found = audit(gaussian_game(play, answers), plays)
-    print(f"{play.__name__}: {found.lower_bound:.3f} > {found.claimed:.3f} by {found.scorer}")  # type: ignore[attr-defined]
+@pytest.mark.parametrize("fault", GAUSSIAN_FAULTS)
+def test_audit_refutes_a_planted_gaussian_fault(fault: str) -> None:
+    play, releases, plays = GAUSSIAN_FAULTS[fault]
+    found = audit(gaussian_game(play, releases), plays)
     assert found.verdict == "refuted" and found.lower_bound > found.claimed
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("play", "answers"), [(answer, 1), (two_answers, 2)])
+@pytest.mark.parametrize(("play", "releases"), [(release, 1), (two_releases, 2)])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
-def test_correct_gaussian_mechanisms_are_not(play: Play, answers: int, seed: int) -> None:
-    found = audit(gaussian_game(play, answers), PLAYS, seed)
+def test_audit_accepts_the_gaussian_mechanism(play: Play, releases: int, seed: int) -> None:
+    found = audit(gaussian_game(play, releases), PLAYS, seed)
     assert found.verdict == "not refuted" and found.lower_bound > 0.3
 
 
-CANDIDATES = torch.tensor([0, 1, 2])
-
-
 def responding(respond: Callable[[Tensor, torch.Generator], Tensor], other: int) -> Play:
-    """Worlds: the teacher says class 0, or class `other`."""
+    """Worlds: the teacher's label is class 0, or class `other`."""
 
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
-        answers = respond(torch.full((n,), other if world else 0), g)
-        return answers if answers.ndim == 2 else one_hot(answers, C).float()
+        responses = respond(torch.full((n,), other if world else 0), g)
+        return responses if responses.ndim == 2 else one_hot(responses, C).float()
 
     return play
 
 
-def correct_response(r: Tensor, g: torch.Generator) -> Tensor:
-    return randomised_response(r, CANDIDATES.expand(len(r), -1), EPSILON, g)
+def response_of(epsilon: float) -> Callable[[Tensor, torch.Generator], Tensor]:
+    return lambda r, g: randomised_response(r, torch.arange(3).expand(len(r), -1), epsilon, g)
 
 
-def kept_whatever_k(r: Tensor, g: torch.Generator, k: int = 3) -> Tensor:
+def kept_as_among_two(r: Tensor, g: torch.Generator, k: int = 3) -> Tensor:
     """Kept with e^eps / (e^eps + 1), which is right for two candidates only."""
     kept = torch.rand(len(r), generator=g) < 1 / (1 + math.exp(-EPSILON))
-    shift = torch.randint(1, k, (len(r),), generator=g)
-    return torch.where(kept, r, (r + shift) % k)
+    return torch.where(kept, r, (r + torch.randint(1, k, (len(r),), generator=g)) % k)
 
 
 def equation_5(r: Tensor, g: torch.Generator) -> Tensor:
-    return randomised_response_as_printed(r, CANDIDATES.expand(len(r), -1), C, EPSILON, g)
+    return randomised_response_as_printed(r, torch.arange(3).expand(len(r), -1), C, EPSILON, g)
 
 
-def soft_answers(r: Tensor, g: torch.Generator) -> Tensor:
-    """DP-DFD's: where the label is kept the teacher's whole vector goes out."""
-    responses = correct_response(r, g)
-    soft = 0.9 * one_hot(r, C) + 0.01
-    return torch.where((responses == r)[:, None], soft, one_hot(responses, C).float())
+def soft_responses(r: Tensor, g: torch.Generator) -> Tensor:
+    """DP-DFD's: if the label is kept, the teacher's whole vector is released."""
+    responses = response_of(EPSILON)(r, g)
+    return torch.where((responses == r)[:, None], 0.9 * one_hot(r, C) + 0.01, one_hot(responses, C).float())
 
 
-def unkept_is_told_by_size(r: Tensor, g: torch.Generator) -> Tensor:
+def scaled_if_changed(r: Tensor, g: torch.Generator) -> Tensor:
     """A vector that is scaled in place: the response's value reveals the branch."""
-    responses = correct_response(r, g)
+    responses = response_of(EPSILON)(r, g)
     return one_hot(responses, C) * torch.where(responses == r, 1.0, 0.999)[:, None]
 
 
-RESPONSE_FAULTS = [
-    responding(kept_whatever_k, 1),
-    responding(equation_5, 5),
-    responding(soft_answers, 1),
-    responding(soft_answers, 5),
-    responding(unkept_is_told_by_size, 1),
-]
+RESPONSE_FAULTS = {
+    "kept": responding(kept_as_among_two, 1),
+    "eq5": responding(equation_5, 5),
+    "soft": responding(soft_responses, 1),
+    "soft-outside": responding(soft_responses, 5),
+    "size": responding(scaled_if_changed, 1),
+}
 
 
-@pytest.mark.parametrize("play", RESPONSE_FAULTS, ids=["kept", "eq5", "soft", "soft-outside", "size"])
-def test_planted_response_faults_are_refuted(play: Play) -> None:
-    found = audit(response_game(play), PLAYS)
-    print(f"{found.lower_bound:.3f} > {found.claimed:.3f} by {found.scorer}")
-    assert found.verdict == "refuted"
+@pytest.mark.parametrize("fault", RESPONSE_FAULTS)
+def test_audit_refutes_a_planted_response_fault(fault: str) -> None:
+    assert audit(response_game(RESPONSE_FAULTS[fault]), PLAYS).verdict == "refuted"
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 4.0])
 @pytest.mark.parametrize("other", [1, 5])
-def test_correct_responses_are_not(epsilon: float, other: int) -> None:
-    def respond(r: Tensor, g: torch.Generator) -> Tensor:
-        return randomised_response(r, CANDIDATES.expand(len(r), -1), epsilon, g)
-
-    found = audit(response_game(responding(respond, other), epsilon), PLAYS)
+def test_audit_accepts_randomised_response(epsilon: float, other: int) -> None:
+    found = audit(response_game(responding(response_of(epsilon), other), epsilon), PLAYS)
     assert found.verdict == "not refuted"
     assert found.lower_bound > (0.9 if other == 1 else 0.3) * epsilon
-
-
-def test_a_response_kept_too_often_by_two_candidates_only_is_correct() -> None:
-    play = responding(lambda r, g: kept_whatever_k(r, g, k=2), 1)
-    assert audit(response_game(play), PLAYS).verdict == "not refuted"
+    among_two = responding(lambda r, g: kept_as_among_two(r, g, k=2), 1)
+    assert epsilon != EPSILON or audit(response_game(among_two), PLAYS).verdict == "not refuted"
 
 
 @pytest.mark.thorough
-def test_reused_noise_is_found_though_each_answer_alone_is_correct() -> None:
+def test_audit_finds_reused_noise_of_correct_releases() -> None:
     def one_of_them(world: bool, n: int, g: torch.Generator) -> Tensor:
         return reused_noise(world, n, g)[:, :C]
 
@@ -250,19 +224,19 @@ def test_reused_noise_is_found_though_each_answer_alone_is_correct() -> None:
     assert found.scorer != "mean difference" and found.lower_bound > 0.9 * found.ceiling
 
 
-def test_the_accountant_is_named_where_it_is_refuted() -> None:
+def test_audit_verdict_names_a_refuted_accountant_first() -> None:
     found = audit(DistinguishingGame(no_normalisation, 2.0, 1.0, 1e-5, ""), 10_000)
     assert found.verdict == "accountant refuted"
 
 
-def test_a_bound_below_the_claim_says_not_refuted_whatever_is_claimed() -> None:
+def test_audit_of_an_infinite_claim_is_not_refuted() -> None:
     found = audit(DistinguishingGame(no_normalisation, math.inf, math.inf, 1e-5, ""), 10_000)
     # The threshold was chosen on other plays, beyond the outermost of which a few of these may lie.
     assert found.verdict == "not refuted" and found.lower_bound == pytest.approx(found.ceiling, rel=1e-3)
 
 
 @pytest.mark.thorough
-def test_equal_worlds_give_about_nothing() -> None:
+def test_audit_of_equal_worlds_is_about_zero() -> None:
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
         return torch.randn(n, 5, generator=g)
 
@@ -270,20 +244,14 @@ def test_equal_worlds_give_about_nothing() -> None:
     assert sum(bound > 0 for bound in bounds) <= 7, "binomial(60, 0.05): more than 7 in 2 of 100 cases"
 
 
-def test_a_bound_is_the_log_ratio_of_clopper_pearson_bounds() -> None:
-    got = _bound(np.array([300]), np.array([100]), 1000, 0.01, 0.95)[0]
+def test_bound_is_the_log_ratio_of_clopper_pearson_bounds() -> None:
+    got = clopper_pearson_bound(np.array([300]), np.array([100]), 1000, 0.01, 0.95)[0]
     low = stats.binomtest(300, 1000, alternative="greater").proportion_ci(0.975).low
     high = stats.binomtest(100, 1000, alternative="less").proportion_ci(0.975).high
     assert got == pytest.approx(math.log((low - 0.01) / high))
 
 
-@pytest.mark.parametrize(("likely", "unlikely", "expected"), [(0, 0, -math.inf), (10, 10, 0.0), (0, 10, -math.inf)])
-def test_a_bound_at_the_edges(likely: int, unlikely: int, expected: float) -> None:
-    got = _bound(np.array([likely]), np.array([unlikely]), 10, 0.0, 0.95)[0]
-    assert got <= expected
-
-
-def test_delta_is_taken_off() -> None:
+def test_audit_subtracts_delta() -> None:
     """Answers that give themselves away with probability delta only are (0, delta)-private."""
 
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
@@ -293,7 +261,7 @@ def test_delta_is_taken_off() -> None:
     assert audit(DistinguishingGame(play, 0.0, math.inf, 0.001, ""), PLAYS).verdict == "refuted"
 
 
-def test_the_choice_and_the_test_see_different_plays() -> None:
+def test_audit_selects_and_tests_on_separate_plays() -> None:
     states: list[bytes] = []
 
     def play(world: bool, n: int, g: torch.Generator) -> Tensor:
@@ -305,14 +273,8 @@ def test_the_choice_and_the_test_see_different_plays() -> None:
 
 
 @pytest.mark.thorough
-def test_the_same_seed_gives_the_same_bound() -> None:
-    bounds = [audit(gaussian_game(answer), 5_000, seed).lower_bound for seed in (1, 1, 2)]
-    assert bounds[0] == bounds[1] != bounds[2]
-
-
-@pytest.mark.thorough
-def test_worst_takes_the_game_whose_worlds_differ_most() -> None:
-    games = [gaussian_game(play) for play in (answer, no_normalisation, half_the_noise)]
+def test_strongest_game_is_the_most_distinguishable() -> None:
+    games = [gaussian_game(play) for play in (release, no_normalisation, noised(SIGMA * BETA / 2))]
     assert strongest_game(games, 20_000) is games[1]
 
 
@@ -331,37 +293,35 @@ BEST = [
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("game", "scorer"), BEST, ids=[scorer for _, scorer in BEST])
-def test_every_score_is_used_where_it_is_the_best(game: DistinguishingGame, scorer: str) -> None:
+def test_choose_selects_the_best_score(game: DistinguishingGame, scorer: str) -> None:
     assert re.fullmatch(scorer, choose(game, 20_000, 0)[0].scorer)
 
 
 @pytest.mark.parametrize("given", [{"plays": 10}, {"confidence": 0.0}, {"confidence": 1.0}])
-def test_impossible_arguments_are_refused(given: dict[str, float]) -> None:
-    with pytest.raises(BenchError, match="expected"):
-        audit(gaussian_game(answer), **given)  # type: ignore[arg-type]
+def test_audit_refuses_arguments_out_of_range(given: dict[str, float]) -> None:
+    with pytest.raises(BenchError):
+        audit(gaussian_game(release), **given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("bad", [torch.full((5000, 2), math.nan), torch.zeros(5000), torch.zeros(7, 2)])
-def test_answers_that_are_no_rows_of_numbers_are_refused(bad: Tensor) -> None:
-    with pytest.raises(BenchError, match="game"):
+def test_audit_refuses_outputs_that_are_not_rows(bad: Tensor) -> None:
+    with pytest.raises(BenchError):
         audit(DistinguishingGame(lambda world, n, g: bad[:n], 1.0, 1.0, 0.0, ""), 2_000)
 
 
 def measured(plays: int, seeds: int) -> np.ndarray:
     assert gaussian_epsilon(MU, 1e-5) == pytest.approx(1.0, abs=1e-4)
-    return np.array([audit(gaussian_game(answer), plays, seed).lower_bound for seed in range(seeds)])
+    return np.array([audit(gaussian_game(release), plays, seed).lower_bound for seed in range(seeds)])
 
 
 @pytest.mark.slow
-def test_a_gaussian_of_epsilon_1_is_bounded_well_and_never_over_1() -> None:
+def test_audit_bound_of_epsilon_1_over_five_seeds() -> None:
     bounds = measured(100_000, 5)
     assert (bounds <= 1).all() and (bounds >= 0.35).sum() >= 4
 
 
 @pytest.mark.slow
-def test_a_gaussian_of_epsilon_1_over_100_seeds_of_a_million_plays() -> None:
+def test_audit_bound_of_epsilon_1_over_100_seeds() -> None:
     bounds = measured(1_000_000, 100)
-    print(f"mean {bounds.mean():.3f}, least {bounds.min():.3f}, most {bounds.max():.3f}, "
-          f"at most 1: {(bounds <= 1).sum()}, at least 0.55: {(bounds >= 0.55).sum()}")  # fmt: skip
     assert (bounds <= 1).sum() >= 95
     assert (bounds >= 0.55).sum() >= 90

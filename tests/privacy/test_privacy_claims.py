@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import doctest
 import math
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 import pytest
 from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
 
-import bench.privacy.claims as claims
 from bench.errors import BenchError
 from bench.privacy import Claim, Ledger, Unit, randomised_response_event
 from bench.privacy.accountant import account
@@ -31,12 +29,8 @@ def by_scan(slope: float, delta: float) -> float:
     return float(np.min(slope * q + np.log((q - 1) / q) - np.log(q * delta) / (q - 1)))
 
 
-def test_golden_values_in_the_docstrings():
-    assert doctest.testmod(claims).failed == 0
-
-
 @pytest.mark.parametrize("beta, steps, golden", [(1e-3, 200, 0.0456), (1e-3, 40_000, 0.8046), (5e-3, 40_000, 4.7933)])
-def test_theorem1_golden(beta, steps, golden):
+def test_theorem1_golden_values(beta, steps, golden):
     assert dpsd_theorem1(**{**PAPER, "beta": beta, "steps": steps}) == pytest.approx(golden, abs=5e-5)
 
 
@@ -48,7 +42,7 @@ def test_theorem1_is_the_minimum_over_q(beta, delta):
     assert dpsd_theorem1(**{**PAPER, "beta": beta, "delta": delta}) == pytest.approx(expected, rel=1e-6)
 
 
-def test_theorem1_limits():
+def test_theorem1_at_its_limits():
     assert dpsd_theorem1(**{**PAPER, "sigma": 0.0}) == math.inf
     assert dpsd_theorem1(**{**PAPER, "steps": 0}) == 0.0
     assert dpsd_theorem1(**{**PAPER, "sigma": 1e9}) == pytest.approx(0.0, abs=1e-5)
@@ -57,7 +51,7 @@ def test_theorem1_limits():
     assert slope < huge < slope * 1.01
 
 
-def test_theorem1_moves_the_right_way():
+def test_theorem1_is_monotone():
     base = dpsd_theorem1(**PAPER)
     assert dpsd_theorem1(**{**PAPER, "sigma": 50.0}) > base
     assert dpsd_theorem1(**{**PAPER, "steps": 400}) > base
@@ -69,12 +63,12 @@ def test_theorem1_moves_the_right_way():
     "wrong",
     [{"beta": 0.0}, {"classes": 0}, {"batch": 0}, {"steps": -1}, {"sigma": -1.0}, {"sigma": math.nan}, {"delta": 0.0}],
 )
-def test_theorem1_refuses_impossible_values(wrong):
+def test_theorem1_refuses_values_out_of_range(wrong):
     with pytest.raises(BenchError, match=next(iter(wrong))):
         dpsd_theorem1(**{**PAPER, **wrong})
 
 
-def test_theorem2_is_the_mechanism_s_own_epsilon():
+def test_theorem2_is_the_mechanisms_epsilon():
     assert dpsd_theorem2(3.0) == 3.0
     assert dpsd_theorem2(math.inf) == math.inf
     with pytest.raises(BenchError):
@@ -82,30 +76,24 @@ def test_theorem2_is_the_mechanism_s_own_epsilon():
 
 
 @pytest.mark.parametrize("queries, golden", [(400, 5.7985), (1000, 10.087), (1300, 11.90), (27, 1.314)])
-def test_dgd_golden(queries, golden):
+def test_dgd_golden_values(queries, golden):
     assert dgd_composition(queries, 1 / 20, 1e-5) == pytest.approx(golden, rel=3e-4)
-
-
-def test_dgd_limits():
-    assert dgd_composition(0, 0.05, 1e-5) == 0.0
-    with pytest.raises(BenchError):
-        dgd_composition(-1, 0.05, 1e-5)
-    with pytest.raises(BenchError):
-        dgd_composition(10, 0.05, 1.0)
 
 
 def test_dgd_adds_the_vaes_epsilon_outside_the_root() -> None:
     assert dgd_composition(400, 1 / 20, 1e-5, latent_epsilon=0.01) == pytest.approx(5.7985 + 0.01, abs=1e-4)
 
 
-def test_numbers_beyond_floating_point_are_infinite_or_refused() -> None:
+def test_claims_beyond_floating_point() -> None:
     assert dgd_composition(10, 1e200, 1e-5) == math.inf
     assert dpsd_theorem1(**{**PAPER, "beta": 1e200}) == math.inf
     for name in ("classes", "batch", "steps"):
-        with pytest.raises(BenchError, match=f"{name} is .*at most 1e"):
+        with pytest.raises(BenchError, match=name):
             dpsd_theorem1(**{**PAPER, name: 10**400})
-    with pytest.raises(BenchError, match="queries"):
-        dgd_composition(10**400, 0.05, 1e-5)
+    for queries, delta in ((10**400, 1e-5), (-1, 1e-5), (10, 1.0)):
+        with pytest.raises(BenchError):
+            dgd_composition(queries, 0.05, delta)
+    assert dgd_composition(0, 0.05, 1e-5) == 0.0
 
 
 def privacy_of(event: DpEvent, count: int, claim: Claim, audited: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -149,7 +137,7 @@ def test_dispute_of_claim_below_an_audits_bound() -> None:
         assert dispute(privacy_of(SAMPLED, 100, Claim(epsilon, 1e-5, Unit.EXAMPLE, "a paper"), shown)) == expected
 
 
-def test_dispute_in_words_comes_before_the_rule() -> None:
+def test_dispute_prefers_a_stated_defect() -> None:
     own = Claim(3.0, 0.0, Unit.QUERY, "a paper", disputed="for-a-reason")
     assert dispute(privacy_of(RESPONSE, 3, own)) == "for-a-reason"
     assert dispute(privacy_of(RESPONSE, 3, Claim(3.0, 0.0, Unit.QUERY, "DPSD, Theorem 1"))) == defect("DPSD, Theorem 1")

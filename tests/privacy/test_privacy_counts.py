@@ -42,7 +42,7 @@ def fits(drawn: np.ndarray, name: str, scale: float) -> float:
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
 @pytest.mark.parametrize("scale", [0.4, 1.3, 5.0, 40.0])
-def test_the_law_is_that_of_the_rounded_draw_and_of_no_other_scale(name: str, scale: float) -> None:
+def test_rounded_fits_its_scale_and_no_other(name: str, scale: float) -> None:
     drawn = rounded(name, scale, 200_000, Noise("cpu", 1)).numpy()  # type: ignore[arg-type]
     assert fits(drawn, name, scale) > LEVEL
     for wrong in (0.95, 1.05):
@@ -51,29 +51,29 @@ def test_the_law_is_that_of_the_rounded_draw_and_of_no_other_scale(name: str, sc
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
-def test_digits_as_many_as_it_takes_give_the_same_law(monkeypatch, name: str) -> None:
+def test_exact_size_has_the_same_distribution(monkeypatch, name: str) -> None:
     """With float64 trusted in nothing, every draw is decided by the exact tails."""
     asked = []
-    exact = counts._exactly
+    exact = counts.exact_size
     monkeypatch.setattr(counts, "_sure", lambda first, *_: np.zeros(len(first), dtype=bool))
-    monkeypatch.setattr(counts, "_exactly", lambda *given: asked.append(1) or exact(*given))
+    monkeypatch.setattr(counts, "exact_size", lambda *given: asked.append(1) or exact(*given))
     drawn = rounded(name, 2.5, 4000, Noise("cpu", 2)).numpy()  # type: ignore[arg-type]
     assert len(asked) == 4000 and fits(drawn, name, 2.5) > LEVEL and fits(drawn, name, 3.0) < LEVEL
 
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
 @pytest.mark.parametrize("scale", [0.4, 7.0, 1000.0])
-def test_float64_and_exact_tails_decide_the_same(monkeypatch, name: str, scale: float) -> None:
+def test_float64_and_exact_tails_agree(monkeypatch, name: str, scale: float) -> None:
     first = Noise("cpu", 3).bits(300).numpy() >> 1
     size = counts._sizes(first, name, scale)  # type: ignore[arg-type]
     sure = counts._sure(first, size, name, scale)  # type: ignore[arg-type]
     assert sure.mean() > 0.99
     for v, j in zip(first[sure].tolist(), size[sure].tolist(), strict=True):
-        assert counts._exactly(v, max(j - 2, 0), name, scale, Noise("cpu", 4)) == j  # type: ignore[arg-type]
+        assert counts.exact_size(v, max(j - 2, 0), name, scale, Noise("cpu", 4)) == j  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
-def test_a_draw_beside_a_boundary_is_not_decided_by_float64(name: str) -> None:
+def test_draw_near_a_boundary_is_decided_exactly(name: str) -> None:
     """V within 2^-45 of S_3, on either side: unsure, and then right."""
     scale = 2.0
     with mpmath.workprec(300):
@@ -84,63 +84,50 @@ def test_a_draw_beside_a_boundary_is_not_decided_by_float64(name: str) -> None:
         for guess in (0, 2, 3, 9):
             v, j = np.array([first]), np.array([expected])
             assert not counts._sure(v, j, name, scale)[0]  # type: ignore[arg-type]
-            assert counts._exactly(first, guess, name, scale, Noise("cpu", 5)) == expected  # type: ignore[arg-type]
+            assert counts.exact_size(first, guess, name, scale, Noise("cpu", 5)) == expected  # type: ignore[arg-type]
 
 
-def test_the_first_interval_reaches_to_infinity_and_needs_more_bits() -> None:
+def test_exact_size_of_the_last_interval_draws_more_bits() -> None:
     """V in [0, 2^-62) is 8.5 deviations or more."""
-    found = [counts._exactly(0, 0, "gaussian", 1.0, Noise("cpu", seed)) for seed in range(20)]
+    found = [counts.exact_size(0, 0, "gaussian", 1.0, Noise("cpu", seed)) for seed in range(20)]
     assert min(found) >= 8 and max(found) < 15
 
 
-def test_counts_stay_whole_but_for_a_fraction_that_knows_nothing() -> None:
+def test_noisy_counts_are_integers_plus_a_uniform_fraction() -> None:
     votes = torch.arange(12.0).view(3, 4)
     one, other = (noisy_counts(votes + shift, "gaussian", 3.0, Noise("cpu", 6)) for shift in (0, 1000))
     assert torch.equal(other - 1000, one), "sums are exact"
+    drawn, moved = (noisy_counts(torch.full((500,), at), "gaussian", 3.0, Noise(seed=4)) for at in (0.0, 2.0**40))
+    assert torch.equal(moved, (2.0**40 + drawn.round()) + (drawn - drawn.round())), "integers are added first"
     many = noisy_counts(torch.zeros(50_000), "laplace", 2.0, Noise("cpu", 7))
     fraction = (many - many.round()).numpy()
     assert stats.kstest(fraction, stats.uniform(-0.5, 1).cdf).pvalue > LEVEL
     assert abs(np.corrcoef(fraction, many.round().numpy())[0, 1]) < 0.03
 
 
-def test_equal_counts_are_won_evenly() -> None:
+def test_report_noisy_max_breaks_ties_evenly() -> None:
     votes = torch.zeros(40_000, 2)
     first = int((noisy_counts(votes, "gaussian", 0.3, Noise("cpu", 8)).argmax(1) == 0).sum())
     assert stats.binomtest(first, 40_000).pvalue > LEVEL
 
 
-@pytest.mark.parametrize("scale", [-1.0, math.nan, math.inf, 1e31, 1e-31])
-def test_scales_out_of_range_are_refused(scale: float) -> None:
-    with pytest.raises(BenchError, match="scale"):
-        noisy_counts(torch.zeros(2), "gaussian", scale, Noise("cpu", 0))
-
-
-def test_only_whole_numbers_are_counts() -> None:
-    with pytest.raises(RuntimeError, match="whole"):
+def test_noisy_counts_refuses_fractions() -> None:
+    with pytest.raises(RuntimeError):
         noisy_counts(torch.tensor([0.5]), "gaussian", 1.0, Noise("cpu", 0))
     assert noisy_counts(torch.tensor([3.0]), "laplace", 0.0, Noise("cpu", 0)).tolist() == [3.0]
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "laplace"])
 @pytest.mark.parametrize("scale", [MOST_SCALE * 1.001, 1e17, 1e18, 1e300, math.inf, math.nan, -1.0, 1e-31])
-def test_counts_refuse_a_scale_that_cannot_be_drawn(kind: Law, scale: float) -> None:
+def test_noisy_counts_refuses_an_undrawable_scale(kind: Law, scale: float) -> None:
     with pytest.raises(BenchError, match="scale"):
         noisy_counts(torch.zeros(2), kind, scale, Noise(seed=0))
 
 
 @pytest.mark.parametrize(("kind", "deviation"), [("gaussian", 1.0), ("laplace", math.sqrt(2))])
-def test_counts_at_the_largest_scale_have_its_deviation(kind: Law, deviation: float) -> None:
+def test_noisy_counts_at_the_largest_scale(kind: Law, deviation: float) -> None:
     drawn = noisy_counts(torch.zeros(20_000), kind, MOST_SCALE, Noise(seed=0)) / MOST_SCALE
     assert float(drawn.std()) == pytest.approx(deviation, rel=0.03) and abs(float(drawn.mean())) < 0.04
-
-
-def test_counts_are_summed_as_whole_numbers_before_the_fraction() -> None:
-    """The release is a function of the noisy integer: two counts with the same one have the same release."""
-    large = 2.0**40
-    drawn = noisy_counts(torch.zeros(500), "gaussian", 3.0, Noise(seed=4))
-    moved = noisy_counts(torch.full((500,), large), "gaussian", 3.0, Noise(seed=4))
-    fraction = drawn - drawn.round()
-    assert torch.equal(moved, (large + drawn.round()) + fraction)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +143,7 @@ def test_counts_are_summed_as_whole_numbers_before_the_fraction() -> None:
         ("cluster-rr", ()),
     ],
 )
-def test_methods_refuse_undrawable_votes_before_training(name: str, options: tuple[tuple[str, str], ...]) -> None:
+def test_methods_refuse_undrawable_votes(name: str, options: tuple[tuple[str, str], ...]) -> None:
     made, _ = Components().plugin("method", name, None, "quick", options)
     for epsilon in (1e-12, 1e-300):
         with pytest.raises(BenchError) as error:

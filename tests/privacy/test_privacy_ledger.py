@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from typing import Any
@@ -29,14 +28,14 @@ EVENTS = [
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
-def test_every_event_survives_json(event):
+def test_ledger_round_trips_every_event(event):
     ledger = Ledger()
     ledger.spend(event, count=3, unit=Unit.QUERY, why="votes")
     back = Ledger.from_json(json.loads(json.dumps(ledger.to_json(), allow_nan=False)))
     assert back.entries() == (Entry(event, 3, Unit.QUERY, "votes"),)
 
 
-def test_units_are_kept_apart_and_in_order():
+def test_ledger_keeps_units_apart_and_in_order():
     ledger = Ledger()
     ledger.spend(dp.GaussianDpEvent(1.0), unit=Unit.QUERY)
     ledger.spend(dp.GaussianDpEvent(2.0), count=5)
@@ -47,15 +46,8 @@ def test_units_are_kept_apart_and_in_order():
     assert len(ledger.entries()) == 3
 
 
-def test_entries_cannot_be_changed():
-    ledger = Ledger()
-    ledger.spend(dp.GaussianDpEvent(1.0))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        ledger.entries()[0].count = 0
-
-
 @pytest.mark.parametrize("count, error", [(0, ValueError), (-1, ValueError), (1.0, TypeError), (True, TypeError)])
-def test_counts_are_positive_ints(count, error):
+def test_spend_refuses_an_invalid_count(count, error):
     ledger = Ledger()
     with pytest.raises(error):
         ledger.spend(dp.GaussianDpEvent(1.0), count=count)
@@ -71,24 +63,16 @@ def test_counts_are_positive_ints(count, error):
         (dp.ZCDpEvent(object()), TypeError),
     ],
 )
-def test_what_cannot_be_recorded_is_refused_when_it_is_spent(event, error):
+def test_spend_refuses_an_event_that_cannot_be_stored(event, error):
     ledger = Ledger()
     with pytest.raises(error):
         ledger.spend(event)
     assert ledger.entries() == ()
 
 
-def test_an_unknown_event_in_a_record_is_refused():
-    item = {"event": {"name": "EpsilonDeltaDpEvent", "epsilon": 1.0}, "count": 1, "unit": "example", "why": ""}
-    with pytest.raises(BenchError, match="EpsilonDeltaDpEvent"):
-        Ledger.from_json([item])
-    with pytest.raises(BenchError, match="importlib"):
-        Ledger.from_json([{**item, "event": {"name": "importlib"}}])
-
-
 @pytest.mark.parametrize("epsilon", [0.0, 0.5, 3.0, 22.0])
 @pytest.mark.parametrize("choices", [2, 3, 10])
-def test_randomised_response_event_has_the_epsilon_it_was_made_from(epsilon, choices):
+def test_randomised_response_event_has_its_epsilon(epsilon, choices):
     event = randomised_response_event(epsilon, choices)
     p, k = event.noise_parameter, event.num_buckets
     assert math.log((1 - p + p / k) / (p / k)) == pytest.approx(epsilon, abs=1e-12)
@@ -130,6 +114,8 @@ MALFORMED = [
     [{**ENTRY, "event": {"noise_multiplier": 1.0}}],
     [{**ENTRY, "event": {"name": None}}],
     [{**ENTRY, "event": {"name": "annotations"}}],
+    [{**ENTRY, "event": {"name": "importlib"}}],
+    [{**ENTRY, "event": {"name": "EpsilonDeltaDpEvent", "epsilon": 1.0}}],
     [{**ENTRY, "event": {"name": "no\nsuch event"}}],
     [{**ENTRY, "event": {"name": "GaussianDpEvent"}}],
     [{**ENTRY, "event": {**GAUSSIAN, "sensitivity": 2.0}}],
@@ -151,7 +137,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("items", MALFORMED, ids=range(len(MALFORMED)))
-def test_a_stranger_s_ledger_is_refused_in_one_short_line(items):
+def test_from_json_refuses_a_malformed_ledger(items):
     with pytest.raises(BenchError) as caught:
         Ledger.from_json(items)
     assert "\n" not in str(caught.value)
@@ -159,21 +145,21 @@ def test_a_stranger_s_ledger_is_refused_in_one_short_line(items):
 
 
 @pytest.mark.parametrize("kind", ["SelfComposedDpEvent", "ComposedDpEvent"])
-def test_events_of_usual_depth_are_read_and_written(kind):
+def test_ledger_round_trips_nested_events(kind):
     item = {**ENTRY, "event": nested(19, kind)}
     assert Ledger.from_json([item]).to_json() == [item]
 
 
 @pytest.mark.parametrize("depth", [21, 400])
-def test_an_event_too_deep_to_be_written_is_refused_when_it_is_spent(depth):
+def test_spend_refuses_a_deeply_nested_event(depth):
     event = dp.GaussianDpEvent(1.0)
     for _ in range(depth):
         event = dp.SelfComposedDpEvent(event, 1)
-    with pytest.raises(ValueError, match="20 deep"):
+    with pytest.raises(ValueError, match="20"):
         Ledger().spend(event)
 
 
-def test_lists_of_numbers_and_defaults_survive():
+def test_ledger_round_trips_lists_and_defaults():
     ledger = Ledger()
     ledger.spend(dp.dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.5, 0.5]))
     ledger.spend(dp.SingleEpochTreeAggregationDpEvent(1.0, [3, 4]))
@@ -190,7 +176,7 @@ ANYTHING = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.d
 
 
 @given(event=ANYTHING, count=LEAVES)
-def test_whatever_a_file_holds_is_a_ledger_or_refused(event, count):
+def test_from_json_accepts_or_refuses_anything(event, count):
     for items in (event, [event], [{**ENTRY, "event": event}], [{**ENTRY, "count": count}]):
         try:
             ledger = Ledger.from_json(items)

@@ -8,7 +8,7 @@ import torch
 from scipy.stats import chi2, chisquare, kstest, norm
 
 from bench.errors import BenchError
-from bench.privacy.limits import most_response_epsilon
+from bench.privacy.events import most_response_epsilon
 from bench.privacy.mechanisms import (
     clip_rows,
     flip_probability,
@@ -32,12 +32,9 @@ def assorted_rows(dtype: torch.dtype) -> torch.Tensor:
     return (rows.clamp(-1, 1) * scales[:, None]).to(dtype)
 
 
-# Bounding
-
-
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.parametrize("bound", [1e-3, 1.0, 7.0])
-def test_normalised_rows_stay_strictly_inside_the_bound(dtype, bound):
+def test_normalise_rows_is_strictly_below_the_bound(dtype, bound):
     out = normalise_rows(assorted_rows(dtype), bound)
     assert out.dtype == dtype
     if dtype in (torch.float32, torch.float64):
@@ -46,7 +43,7 @@ def test_normalised_rows_stay_strictly_inside_the_bound(dtype, bound):
     assert out.double().norm(dim=1)[-1] > 0.98 * bound
 
 
-def test_normalising_follows_its_formula():
+def test_normalise_rows_follows_its_formula():
     rows = torch.tensor([[3.0, 4.0], [0.0, 0.0], [3e-5, -4e-5]])
     out = normalise_rows(rows, 2.0, h=1e-4)
     torch.testing.assert_close(out[0], torch.tensor([6.0, 8.0]) / 5.0001)
@@ -55,7 +52,7 @@ def test_normalising_follows_its_formula():
 
 
 @pytest.mark.parametrize("scale", [1e30, 3e38])
-def test_normalising_survives_squares_that_overflow(scale):
+def test_normalise_rows_of_huge_values_is_finite(scale):
     out = normalise_rows(torch.full((1, 2), scale), 1.0)
     torch.testing.assert_close(out, torch.full((1, 2), 0.5**0.5))
     assert out.double().norm() < 1
@@ -63,7 +60,7 @@ def test_normalising_survives_squares_that_overflow(scale):
 
 @pytest.mark.parametrize("bounding", [normalise_rows, clip_rows])
 @pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf])
-def test_a_poisoned_row_becomes_zero_and_spares_the_others(bounding, poison):
+def test_row_with_nan_or_infinity_becomes_zero(bounding, poison):
     rows = torch.ones(3, 4)
     clean = bounding(rows, 0.5)
     rows[1, 2] = poison
@@ -73,7 +70,7 @@ def test_a_poisoned_row_becomes_zero_and_spares_the_others(bounding, poison):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_clipping_bounds_long_rows_and_leaves_short_ones(dtype):
+def test_clip_rows_bounds_only_long_rows(dtype):
     rows = assorted_rows(dtype)
     out = clip_rows(rows, 1.5)
     norms = out.double().norm(dim=1)
@@ -86,15 +83,12 @@ def test_clipping_bounds_long_rows_and_leaves_short_ones(dtype):
 
 @pytest.mark.parametrize("bounding", [normalise_rows, clip_rows])
 @pytest.mark.parametrize("bound", [0.0, -1.0, 2.0**-101, 2.0**101, math.nan, math.inf])
-def test_bad_bounds_are_refused(bounding, bound):
+def test_bound_outside_its_range_is_refused(bounding, bound):
     with pytest.raises(BenchError, match="bound"):
         bounding(torch.ones(1, 2), bound)
 
 
-# Top-k
-
-
-def test_top_k_by_magnitude_and_by_value():
+def test_keep_top_k_by_magnitude_and_by_value():
     row = torch.tensor([[0.1, -5.0, 3.0, 0.0, -0.2]])
     assert torch.equal(keep_top_k(row, 2, "magnitude"), torch.tensor([[0.0, -5.0, 3.0, 0.0, 0.0]]))
     assert torch.equal(keep_top_k(row, 2, "value"), torch.tensor([[0.1, 0.0, 3.0, 0.0, 0.0]]))
@@ -103,17 +97,14 @@ def test_top_k_by_magnitude_and_by_value():
 
 @pytest.mark.parametrize("by", ["magnitude", "value"])
 @pytest.mark.parametrize("k", [1, 3, 6])
-def test_ties_do_not_keep_more_than_k(by, k):
+def test_keep_top_k_with_ties_keeps_k(by, k):
     assert (keep_top_k(torch.ones(4, 6), k, by).count_nonzero(dim=1) == k).all()
 
 
 @pytest.mark.parametrize("k, by", [(0, "value"), (4, "value"), (1, "size")])
-def test_bad_top_k_is_refused(k, by):
+def test_keep_top_k_refuses_invalid_options(k, by):
     with pytest.raises(BenchError, match="top-k"):
         keep_top_k(torch.ones(2, 3), k, by)
-
-
-# Gaussian noise
 
 
 def plausible_std(noise: torch.Tensor, std: float) -> bool:
@@ -123,7 +114,7 @@ def plausible_std(noise: torch.Tensor, std: float) -> bool:
 
 
 @pytest.mark.parametrize("std", [1e-3, 1.0, 250.0])
-def test_row_noise_has_the_right_scale_and_only_the_right_scale(std):
+def test_gaussian_rows_has_its_scale_and_no_other(std):
     noise = gaussian_rows(torch.zeros(500, 10), std, seeded(1))
     assert plausible_std(noise, std)
     assert not plausible_std(noise, std * 2 / 3)
@@ -132,15 +123,7 @@ def test_row_noise_has_the_right_scale_and_only_the_right_scale(std):
     assert kstest(noise.flatten().numpy(), norm(0, std * 3 / 2).cdf).pvalue < 1e-6
 
 
-def test_noise_is_added_to_the_values():
-    values = torch.randn(50, 4, generator=seeded(5))
-    shifted = gaussian_rows(values, 0.1, seeded(2)) - gaussian_rows(torch.zeros(50, 4), 0.1, seeded(2))
-    grid = 2.0**-14  # of both releases, whose scale is rounded down to 2^-4
-    torch.testing.assert_close(shifted, values, atol=grid * 1.001, rtol=0)
-    assert torch.equal(gaussian_rows(values, 0.0, seeded(2)), values)
-
-
-def test_noise_covers_the_coordinates_that_top_k_dropped():
+def test_gaussian_rows_covers_dropped_coordinates():
     rows = keep_top_k(torch.randn(2000, 5, generator=seeded(3)), 1, "magnitude")
     dropped = (gaussian_rows(rows, 0.5, seeded(4)) - rows)[rows == 0]
     assert len(dropped) == 8000
@@ -149,7 +132,7 @@ def test_noise_covers_the_coordinates_that_top_k_dropped():
     assert plausible_std(dropped, 0.5)
 
 
-def test_no_two_coordinates_share_noise(monkeypatch):
+def test_gaussian_rows_draws_each_coordinate_separately(monkeypatch):
     generator, normal, drawn = seeded(6), Noise.normal, []
     monkeypatch.setattr(Noise, "normal", lambda *args: drawn.append(normal(*args)) or drawn[-1])
     released = [gaussian_rows(torch.zeros(100, 10, dtype=torch.float64), 1.0, generator) for _ in range(2)]
@@ -160,16 +143,19 @@ def test_no_two_coordinates_share_noise(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_refused_and_a_mean_of_it_is_noised_before_it_is_rounded(dtype):
-    with pytest.raises(BenchError, match="expected float32 or float64"):
+def test_half_precision_is_noised_before_rounding(dtype):
+    with pytest.raises(BenchError, match="float32 or float64"):
         gaussian_rows(torch.zeros(3, 2, dtype=dtype), 3.0, seeded(7))
     rows = torch.randn(300, 10, generator=seeded(8)).to(dtype)
     out = gaussian_shared_mean(rows, 3.0, seeded(7))
     assert out.dtype == dtype
     assert torch.equal(out, gaussian_shared_mean(rows.double(), 3.0, seeded(7)).to(dtype))
+    torch.testing.assert_close(gaussian_shared_mean(rows, 0.0, seeded()), rows.double().mean(0).to(dtype))
+    with pytest.raises(BenchError):
+        gaussian_shared_mean(rows[:0], 1.0, seeded())
 
 
-def test_shared_noise_is_one_draw_for_all_rows():
+def test_gaussian_shared_mean_draws_once_for_all_rows():
     def noise(n: int, seed: int) -> torch.Tensor:
         return gaussian_shared_mean(torch.zeros(n, 4), 2.0, seeded(seed))
 
@@ -181,26 +167,16 @@ def test_shared_noise_is_one_draw_for_all_rows():
     assert not plausible_std(sums, 2.0 * 2 / 3)
 
 
-def test_shared_mean_without_noise_is_the_mean():
-    rows = torch.randn(9, 3, generator=seeded(11))
-    torch.testing.assert_close(gaussian_shared_mean(rows, 0.0, seeded()), rows.mean(0))
-    with pytest.raises(BenchError, match="at least one row"):
-        gaussian_shared_mean(torch.zeros(0, 3), 1.0, seeded())
-
-
 @pytest.mark.parametrize("std", [-1.0, 2.0**-101, 2.0**101, math.nan, math.inf])
-def test_bad_noise_is_refused(std):
+def test_gaussian_refuses_an_invalid_deviation(std):
     with pytest.raises(BenchError, match="deviation"):
         gaussian_rows(torch.zeros(2, 2), std, seeded())
     with pytest.raises(BenchError, match="deviation"):
         gaussian_shared_mean(torch.zeros(2, 2), std, seeded())
 
 
-# Randomised response
-
-
 def law(monkeypatch, answer, label: int, row: list[int], choices: int, epsilon: float) -> dict[int, float]:
-    """The exact distribution of an answer: the mechanism run on every outcome of its three draws, weighted by hand."""
+    """The exact distribution of a response: the mechanism run on every outcome of its three draws, weighted by hand."""
     k = len(row)
     kept = math.exp(epsilon) / (math.exp(epsilon) + choices - 1)
     found: dict[int, float] = defaultdict(float)
@@ -225,7 +201,7 @@ def law(monkeypatch, answer, label: int, row: list[int], choices: int, epsilon: 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0])
 @pytest.mark.parametrize("row", [[4, 1], [0, 3, 5], [2, 3, 4, 1]])
-def test_no_two_labels_are_told_apart_beyond_epsilon(monkeypatch, row, epsilon):
+def test_randomised_response_ratio_is_e_to_the_epsilon(monkeypatch, row, epsilon):
     def answer(labels, candidates):
         return randomised_response(labels, candidates, epsilon, seeded())
 
@@ -242,7 +218,7 @@ def test_no_two_labels_are_told_apart_beyond_epsilon(monkeypatch, row, epsilon):
     assert all(p == pytest.approx(1 / k) for p in laws[outside].values())
 
 
-def test_the_printed_equation_tells_inside_from_outside_for_certain(monkeypatch):
+def test_eq_5_as_published_reveals_candidates(monkeypatch):
     def answer(labels, candidates):
         return randomised_response_as_printed(labels, candidates, 6, 1.0, seeded())
 
@@ -268,7 +244,7 @@ def expected_law(epsilon: float, k: int, row: list[int], label: int) -> dict[int
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("row", [[7, 2], [1, 4, 9], list(range(10))])
-def test_answer_frequencies_fit_epsilon_and_no_other(epsilon, row):
+def test_randomised_response_frequencies_fit_epsilon(epsilon, row):
     n, k, label = 100_000, len(row), row[-1]
     answers = randomised_response(torch.full((n,), label), torch.tensor([row]).expand(n, k), epsilon, seeded(12))
     assert frequencies_fit(answers, expected_law(epsilon, k, row, label))
@@ -276,7 +252,7 @@ def test_answer_frequencies_fit_epsilon_and_no_other(epsilon, row):
     assert not frequencies_fit(answers, expected_law(epsilon * 1.25, k, row, label))
 
 
-def test_a_label_outside_its_candidates_is_answered_evenly():
+def test_label_outside_candidates_has_uniform_response():
     answers = randomised_response(
         torch.full((30_000,), 9), torch.tensor([[1, 4, 6]]).expand(30_000, 3), 5.0, seeded(13)
     )
@@ -284,7 +260,7 @@ def test_a_label_outside_its_candidates_is_answered_evenly():
     assert not frequencies_fit(answers, {1: 0.3, 4: 0.35, 6: 0.35})
 
 
-def test_the_printed_equation_draws_over_all_classes():
+def test_eq_5_as_published_draws_over_all_classes():
     n, row = 40_000, torch.tensor([[2, 5]])
     inside = randomised_response_as_printed(torch.full((n,), 5), row.expand(n, 2), 10, 2.0, seeded(14))
     assert frequencies_fit(inside, expected_law(2.0, 10, list(range(10)), 5))
@@ -293,15 +269,16 @@ def test_the_printed_equation_draws_over_all_classes():
 
 
 @pytest.mark.parametrize("epsilon", [most_response_epsilon(2), math.inf])
-def test_huge_epsilon_keeps_every_label_without_overflow(epsilon):
+def test_randomised_response_of_huge_epsilon_keeps_labels(epsilon):
     candidates = torch.stack([torch.randperm(10, generator=seeded(i))[:3] for i in range(200)])
     labels = candidates[:, 1]
     assert torch.equal(randomised_response(labels, candidates, epsilon, seeded()), labels)
+    assert randomised_response(torch.tensor([0, 5]), torch.tensor([[5], [5]]), 1.0, seeded()).tolist() == [5, 5]
     strangers = torch.full((200,), 11)
     assert (randomised_response(strangers, candidates, epsilon, seeded())[:, None] == candidates).any(1).all()
 
 
-def test_the_chance_to_flip_keeps_its_precision_up_to_the_largest_epsilon():
+def test_flip_probability_is_exact_up_to_the_limit():
     assert float(flip_probability(most_response_epsilon(2), 2)) == pytest.approx(2.0**-32, rel=1e-12)
     assert flip_probability(2.0, torch.tensor([1, 2, 5])).tolist() == pytest.approx(
         [0.0, 1 / (math.exp(2) + 1), 4 / (math.exp(2) + 4)], rel=1e-12
@@ -309,16 +286,7 @@ def test_the_chance_to_flip_keeps_its_precision_up_to_the_largest_epsilon():
     assert float(flip_probability(math.inf, 10)) == 0
 
 
-@pytest.mark.parametrize("epsilon", [24.5, 60.0, 1e4])
-def test_an_epsilon_whose_flips_would_round_to_never_is_refused(epsilon):
-    labels, candidates = torch.tensor([0]), torch.tensor([[0, 1]])
-    with pytest.raises(BenchError, match="flip less often than once"):
-        randomised_response(labels, candidates, epsilon, seeded())
-    with pytest.raises(BenchError, match="flip less often than once"):
-        randomised_response_as_printed(labels, candidates, 10, epsilon, seeded())
-
-
-def test_rows_are_answered_from_their_own_candidates_independently():
+def test_randomised_response_uses_each_rows_candidates():
     candidates = torch.stack([torch.randperm(10, generator=seeded(i))[:4] for i in range(500)])
     labels = torch.randint(0, 10, (500,), generator=seeded(16))
     answers = randomised_response(labels, candidates, 0.1, seeded(17))
@@ -327,28 +295,24 @@ def test_rows_are_answered_from_their_own_candidates_independently():
     assert frequencies_fit(same, dict.fromkeys(range(4), 0.25))
 
 
-def test_one_candidate_is_always_the_answer():
-    assert torch.equal(
-        randomised_response(torch.tensor([0, 5]), torch.tensor([[5], [5]]), 1.0, seeded()), torch.tensor([5, 5])
-    )
-
-
-@pytest.mark.parametrize("epsilon", [-0.1, math.nan])
-def test_bad_epsilon_is_refused(epsilon):
+@pytest.mark.parametrize("epsilon", [-0.1, math.nan, 24.5, 1e4])
+def test_randomised_response_refuses_an_invalid_epsilon(epsilon):
     with pytest.raises(BenchError, match="epsilon"):
         randomised_response(torch.tensor([0]), torch.tensor([[0, 1]]), epsilon, seeded())
+    with pytest.raises(BenchError, match="epsilon"):
+        randomised_response_as_printed(torch.tensor([0]), torch.tensor([[0, 1]]), 10, epsilon, seeded())
 
 
-def test_bad_candidates_are_refused():
+def test_randomised_response_refuses_invalid_candidates():
     with pytest.raises(ValueError, match="twice"):
         randomised_response(torch.tensor([0]), torch.tensor([[0, 1, 0]]), 1.0, seeded())
-    with pytest.raises(ValueError, match="expected labels"):
+    with pytest.raises(ValueError, match=r"\(2,\) and \(1, 2\)"):
         randomised_response(torch.tensor([0, 1]), torch.tensor([[0, 1]]), 1.0, seeded())
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_cuda_generator_serves_tensors_of_either_device():
+def test_mechanisms_accept_a_cuda_generator():
     generator = torch.Generator("cuda").manual_seed(0)
     for device in ("cpu", "cuda"):
         noise = gaussian_rows(torch.zeros(500, 10, device=device), 2.0, generator)

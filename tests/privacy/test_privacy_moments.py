@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 
 import numpy as np
@@ -29,11 +28,7 @@ from bench.privacy.moments import (
 QUERIES = [27, 400, 1000, 1300]
 
 
-def test_golden_values_in_the_docstrings() -> None:
-    assert doctest.testmod(moments).failed == 0
-
-
-def test_the_table_in_the_docstring_is_what_is_computed() -> None:
+def test_table_in_the_docstring_is_computed() -> None:
     lines = [line.split() for line in (moments.__doc__ or "").splitlines()]
     for row in dgd_table(QUERIES):
         (cells,) = [cells for cells in lines if len(cells) == 6 and cells[0] == str(row["queries"])]
@@ -41,7 +36,7 @@ def test_the_table_in_the_docstring_is_what_is_computed() -> None:
         assert cells[2:] == shown and float(cells[1]) == row["printed"]
 
 
-def test_what_is_said_of_the_papers_numbers() -> None:
+def test_published_numbers_against_the_accountants() -> None:
     """Composition gives 5.80 and 10.1; no method gives 8.03, 10.0 and 1.00, which are between PLD and classic
     moments."""
     rows = {row["queries"]: row for row in dgd_table(QUERIES)}
@@ -53,24 +48,24 @@ def test_what_is_said_of_the_papers_numbers() -> None:
 
 
 @pytest.mark.parametrize("n", QUERIES)
-def test_better_accountants_say_less(n: int) -> None:
+def test_tighter_accountants_report_less(n: int) -> None:
     (row,) = dgd_table([n])
     assert row["pld"] < row["rdp_laplace"] < row["rdp_improved"] < row["classic_moments"] < row["composition"]
     assert row["pld"] > 0.9 * gaussian_epsilon(SCALE_EPSILON * math.sqrt(n), DELTA)
 
 
 @pytest.mark.parametrize("n", QUERIES)
-def test_rdp_of_laplace_is_dp_accountings(n: int) -> None:
+def test_rdp_laplace_is_dp_accountings(n: int) -> None:
     theirs = RdpAccountant(orders=1 + np.exp(np.linspace(-2, 6, 2000))).compose(LaplaceDpEvent(1 / SCALE_EPSILON), n)
     assert rdp_laplace(n) == pytest.approx(theirs.get_epsilon(DELTA), rel=1e-4)
 
 
 @pytest.mark.parametrize("e0", [0.05, 0.5, 3.0])
 @pytest.mark.parametrize("order", [1.5, 3.0, 20.0])
-def test_divergences_are_the_definitions(e0: float, order: float) -> None:
+def test_divergences_match_their_definitions(e0: float, order: float) -> None:
     p = 1 / (1 + math.exp(-e0))
     response = math.log(p**order * (1 - p) ** (1 - order) + (1 - p) ** order * p ** (1 - order)) / (order - 1)
-    assert moments._response_divergence(np.array([order]), e0)[0] == pytest.approx(response)
+    assert moments.response_divergence(np.array([order]), e0)[0] == pytest.approx(response)
     sinh = (math.sinh(order * e0) - math.sinh((order - 1) * e0)) / math.sinh(e0)
     assert response == pytest.approx(math.log(sinh) / (order - 1))
 
@@ -78,7 +73,7 @@ def test_divergences_are_the_definitions(e0: float, order: float) -> None:
         return math.exp(order * stats.laplace.logpdf(x) + (1 - order) * stats.laplace.logpdf(x, loc=e0))
 
     total = sum(integrate.quad(integrand, a, b)[0] for a, b in ((-60, 0), (0, e0), (e0, e0 + 60)))
-    laplace = moments._laplace_divergence(np.array([order]), e0)[0]
+    laplace = moments.laplace_divergence(np.array([order]), e0)[0]
     assert laplace == pytest.approx(math.log(total) / (order - 1), rel=1e-4)
 
 
@@ -88,7 +83,7 @@ def test_classic_moments_by_hand() -> None:
     assert classic_moments(1, 10.0, most=1) == pytest.approx(10 + math.log(1e5)), "pure privacy bounds the moment"
 
 
-def test_one_count_that_moves_twice_as_far_covers_two_counts() -> None:
+def test_one_laplace_count_covers_a_changed_vote() -> None:
     """A changed vote moves two counts by 1: two Laplace mechanisms of e0/2 never lose more than one of e0."""
     step = 1e-4
     one = privacy_loss_distribution.from_laplace_mechanism(1 / 0.4, value_discretization_interval=step)
@@ -99,7 +94,7 @@ def test_one_count_that_moves_twice_as_far_covers_two_counts() -> None:
 
 
 @pytest.mark.parametrize("accountant", [classic_moments, rdp_improved, rdp_laplace, pld])
-def test_more_queries_less_delta_and_less_noise_cost_more(accountant) -> None:  # type: ignore[no-untyped-def]
+def test_accountants_are_monotone(accountant) -> None:  # type: ignore[no-untyped-def]
     base = accountant(100, 0.1, 1e-5)
     for dearer in ((101, 0.1, 1e-5), (100, 0.11, 1e-5), (100, 0.1, 1e-6)):
         assert accountant(*dearer) > base
@@ -107,11 +102,8 @@ def test_more_queries_less_delta_and_less_noise_cost_more(accountant) -> None:  
 
 @pytest.mark.parametrize("accountant", [classic_moments, rdp_improved, rdp_laplace, pld])
 @pytest.mark.parametrize("given", [(-1, 0.1, 1e-5), (1, 0.0, 1e-5), (1, math.nan, 1e-5), (1, 0.1, 0.0), (1, 0.1, 1.0)])
-def test_impossible_arguments_are_refused(accountant, given) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(BenchError, match="expected"):
+def test_accountants_refuse_values_out_of_range(accountant, given) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(BenchError):
         accountant(*given)
-
-
-def test_moments_below_1_are_refused() -> None:
-    with pytest.raises(BenchError, match="at least 1"):
+    with pytest.raises(BenchError):
         classic_moments(10, most=0)

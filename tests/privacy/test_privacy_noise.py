@@ -14,7 +14,7 @@ from scipy import stats
 
 from bench.api import Context
 from bench.errors import BenchError
-from bench.privacy.mechanisms import gaussian_rows, normalise_rows, randomised_response
+from bench.privacy.mechanisms import gaussian_rows, normalise_rows
 from bench.privacy.noise import Noise, require_room
 from bench.testing import MemoryArtifacts, silent
 
@@ -31,7 +31,7 @@ def entropy(words: Iterator[int]) -> object:
     return lambda count: b"".join(next(words).to_bytes(8, "little") for _ in range(-(-count // 8)))[:count]
 
 
-def test_entropy_beyond_32_bits_counts(monkeypatch) -> None:
+def test_os_noise_depends_on_more_than_32_bits(monkeypatch) -> None:
     """Two seeds that agree in their low 32 bits give one stream of torch's generator on a CPU; not so here."""
     drawn = []
     for high in (0, 1):
@@ -41,7 +41,7 @@ def test_entropy_beyond_32_bits_counts(monkeypatch) -> None:
     assert not torch.equal(*drawn)
 
 
-def test_every_bit_of_a_draw_is_the_systems(monkeypatch) -> None:
+def test_os_noise_uses_every_bit_of_the_system(monkeypatch) -> None:
     words = np.random.default_rng(0).integers(0, 2**63, 200).tolist()
     monkeypatch.setattr(os, "urandom", entropy(iter(words)))
     assert of_system().bits(200).tolist() == words
@@ -50,13 +50,13 @@ def test_every_bit_of_a_draw_is_the_systems(monkeypatch) -> None:
         assert of_system().bits(1).tolist() == [words[0] ^ (1 << flipped)]
 
 
-def test_two_sources_of_the_system_share_nothing() -> None:
+def test_os_sources_are_independent() -> None:
     one, other = (of_system().bits(4) for _ in range(2))
     assert not set(one.tolist()) & set(other.tolist())
 
 
 @pytest.mark.gpu
-def test_an_accelerators_source_has_128_bits() -> None:
+def test_os_noise_on_cuda_has_128_bits() -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     source = Noise("cuda")
@@ -65,14 +65,14 @@ def test_an_accelerators_source_has_128_bits() -> None:
     assert source.normal(1000).device.type == "cuda" and source.host.device.type == "cpu"
 
 
-def test_a_seed_repeats_the_draws_and_another_one_does_not() -> None:
+def test_seeded_noise_repeats() -> None:
     one, again, other = (Noise("cpu", seed).normal(50) for seed in (1, 1, 2))
     assert torch.equal(one, again) and not torch.equal(one, other)
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("source", [Noise("cpu", 3), Noise()], ids=["seeded", "os"])
-def test_normals_are_normal(source: Noise) -> None:
+def test_noise_normal_is_normal_and_independent(source: Noise) -> None:
     drawn = source.normal(400_001).numpy()
     assert stats.kstest(drawn, "norm").pvalue > LEVEL
     for wrong in (0.98, 1.02):
@@ -81,7 +81,7 @@ def test_normals_are_normal(source: Noise) -> None:
     assert abs(np.corrcoef(*halves)[0, 1]) < 0.015 and abs(np.corrcoef(*np.square(halves))[0, 1]) < 0.015
 
 
-def test_tails_go_beyond_those_of_float32(monkeypatch) -> None:
+def test_noise_normal_has_tails_beyond_float32(monkeypatch) -> None:
     """The smallest draw of the radius: 9.3 deviations instead of 5.77."""
     monkeypatch.setattr(Noise, "bits", lambda noise, count: torch.zeros(count, dtype=torch.int64))
     assert float(Noise("cpu", 0).normal(1)) == pytest.approx(math.sqrt(2 * 64 * math.log(2)))
@@ -89,7 +89,7 @@ def test_tails_go_beyond_those_of_float32(monkeypatch) -> None:
     assert 1e-21 < tail < 1e-20
 
 
-def test_laplace_is_laplace() -> None:
+def test_noise_laplace_fits_its_scale_and_no_other() -> None:
     drawn = Noise("cpu", 5).laplace(torch.zeros(200_000, dtype=torch.float64), 2.0).numpy()
     assert stats.kstest(drawn, stats.laplace(0, 2).cdf).pvalue > LEVEL
     assert stats.kstest(drawn, stats.laplace(0, 2.1).cdf).pvalue < LEVEL
@@ -103,9 +103,9 @@ class Furthest(Noise):
         return drawn & 1 if count > 1 else drawn
 
 
-def test_laplace_tails_have_no_gaps_that_a_grid_shows() -> None:
+def test_laplace_tail_has_no_gaps() -> None:
     """62 log 2 and an exponential: from 62 bits only it is one number, which no neighbour's grid reaches."""
-    drawn = Furthest("cpu", 5)._two_sided(4000)
+    drawn = Furthest("cpu", 5).standard_laplace(4000)
     assert 0.45 < float((drawn > 0).double().mean()) < 0.55
     beyond = drawn.abs() - 62 * math.log(2)
     assert stats.kstest(beyond.numpy(), "expon").pvalue > LEVEL
@@ -113,14 +113,14 @@ def test_laplace_tails_have_no_gaps_that_a_grid_shows() -> None:
     assert len(set(released.abs().tolist())) > 1000
 
 
-def test_usual_laplace_draws_take_no_more_bits() -> None:
+def test_laplace_draws_take_one_word_each() -> None:
     source, other = Noise("cpu", 5), Noise("cpu", 5)
-    source._two_sided(1000)
+    source.standard_laplace(1000)
     other.bits(1000)
     assert torch.equal(source.bits(3), other.bits(3))
 
 
-def test_uniforms_and_integers_are_even() -> None:
+def test_noise_uniform_and_integers_are_uniform() -> None:
     source = Noise("cpu", 6)
     drawn = source.uniform(100_000).numpy()
     assert drawn.min() >= 0 and drawn.max() < 1 and stats.kstest(drawn, "uniform").pvalue > LEVEL
@@ -128,7 +128,7 @@ def test_uniforms_and_integers_are_even() -> None:
     assert counts[:3] == [0, 0, 0] and stats.chisquare(counts[3:]).pvalue > LEVEL
 
 
-def test_a_sample_takes_each_record_by_its_own_chance() -> None:
+def test_noise_sample_includes_records_independently() -> None:
     source, hits, rounds = Noise("cpu", 7), torch.zeros(40), 4000
     for _ in range(rounds):
         hits[source.sample(40, 0.3)] += 1
@@ -138,7 +138,7 @@ def test_a_sample_takes_each_record_by_its_own_chance() -> None:
 
 
 @pytest.mark.parametrize("std", [0.3, 1.0, 5.0, 1e-6, 3e5])
-def test_releases_lie_on_a_grid_that_does_not_depend_on_the_value(std: float) -> None:
+def test_release_is_on_a_grid_for_any_value(std: float) -> None:
     """Which low bits a sum of floating-point numbers can have would tell its summands (Mironov 2012)."""
     grid = 2.0 ** (math.floor(math.log2(std)) - 10)
     for value in (0.0, 1 / 3 * std, 1e3 * std + 1e-7 * std):
@@ -148,14 +148,14 @@ def test_releases_lie_on_a_grid_that_does_not_depend_on_the_value(std: float) ->
 
 
 @pytest.mark.thorough
-def test_the_noise_on_the_grid_is_gaussian_around_the_value() -> None:
+def test_release_is_gaussian_around_the_value() -> None:
     released = Noise("cpu", 9).gaussian(torch.full((200_000,), 0.7, dtype=torch.float64), 0.01).numpy()
     assert stats.kstest(released, stats.norm(0.7, 0.01).cdf).pvalue > LEVEL
     assert stats.kstest(released, stats.norm(0.7 + 3e-4, 0.01).cdf).pvalue < LEVEL
     assert stats.kstest(released, stats.norm(0.7, 0.0102).cdf).pvalue < LEVEL
 
 
-def test_sums_are_exact() -> None:
+def test_release_adds_the_same_noise_to_any_value() -> None:
     """A value far from 0 gets the very noise that 0 gets: no rounding of the sum depends on it."""
     zero, far = (
         Noise("cpu", 10).gaussian(torch.full((1000,), value, dtype=torch.float64), 1.0) for value in (0.0, 2.0**20)
@@ -163,69 +163,40 @@ def test_sums_are_exact() -> None:
     assert torch.equal(far - 2.0**20, zero)
 
 
-def test_no_noise_leaves_values_alone() -> None:
-    values = torch.tensor([0.1234567, -3e-30])
-    assert torch.equal(Noise("cpu", 0).gaussian(values, 0.0), values)
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_numbers_too_coarse_for_a_sensitivity_are_refused(dtype: torch.dtype) -> None:
-    with pytest.raises(BenchError, match="float32 or float64"):
-        gaussian_rows(torch.zeros(2, 3, dtype=dtype), 1.0, Noise("cpu", 0))
-
-
-@pytest.mark.parametrize(("value", "std", "dtype"), [(0.7, 1e-9, torch.float32), (1e7, 1.0, torch.float64)])
-def test_values_that_swallow_the_noise_are_refused(value: float, std: float, dtype: torch.dtype) -> None:
-    """In float32 0.7 and noise of 1e-9 make 0.7: a constant with a finite account."""
-    with pytest.raises(RuntimeError, match="floating point cannot protect"):
-        gaussian_rows(torch.full((1, 2), value, dtype=dtype), std, Noise("cpu", 0))
-
-
-@pytest.mark.parametrize(("value", "std"), [(0.7, 1e-9), (math.nan, 1.0)])
-def test_one_value_that_swallows_the_noise_is_enough_to_be_refused(value: float, std: float) -> None:
-    with pytest.raises(RuntimeError, match="floating point cannot protect"):
-        Noise("cpu", 0).gaussian(torch.tensor([[value, 0.0]]), std)
+@pytest.mark.parametrize(
+    ("value", "std", "dtype"),
+    [(0.7, 1e-9, torch.float32), (1e7, 1.0, torch.float64), (math.nan, 1.0, torch.float32)],
+)
+def test_release_refuses_values_too_large_for_the_noise(value: float, std: float, dtype: torch.dtype) -> None:
+    """In float32 the sum of 0.7 and noise of 1e-9 is 0.7: a constant with a finite account."""
+    for row in ([value, value], [value, 0.0]):
+        with pytest.raises(RuntimeError):
+            gaussian_rows(torch.tensor([row], dtype=dtype), std, Noise("cpu", 0))
 
 
 @pytest.mark.parametrize("scale", [1e-45, 1e-31, 1e31, math.inf, math.nan, -1.0])
-def test_scales_beyond_floating_point_are_refused(scale: float) -> None:
-    with pytest.raises(BenchError, match="standard deviation"):
+def test_noise_refuses_scales_beyond_floating_point(scale: float) -> None:
+    with pytest.raises(BenchError):
         gaussian_rows(torch.zeros(1, 2), scale, Noise("cpu", 0))
-    with pytest.raises(BenchError, match="the Laplace noise's scale is"):
+    with pytest.raises(BenchError):
         Noise("cpu", 0).laplace(torch.zeros(1, 2), scale)
 
 
-def test_noise_below_what_values_at_their_bound_need_is_refused_beforehand() -> None:
+def test_require_room_refuses_noise_before_its_use() -> None:
     """The smallest is 2^-14 of the bound, 6.1035e-5, if the values are float32: a release itself refuses smaller
     ones."""
     values = torch.ones(2)
-    with pytest.raises(BenchError, match=r"made-up is 6e-05 of the bound .* expected at least 6\.1e-05"):
+    with pytest.raises(BenchError, match=r"6e-05.*6\.1e-05"):
         require_room("made-up", 6.0e-5, torch.float32)
-    with pytest.raises(RuntimeError, match="floating point cannot protect"):
+    with pytest.raises(RuntimeError):
         Noise("cpu", 0).gaussian(values, 6.0e-5)
     for taken in (6.2e-5, 0.0):
         require_room("made-up", taken, torch.float32)
         Noise("cpu", 0).gaussian(values, taken)
 
 
-@pytest.mark.parametrize("bound", [3e-45, 1e-31, 1e31, 0.0, math.inf])
-def test_bounds_that_rounding_would_break_are_refused(bound: float) -> None:
-    """At 3e-45, a subnormal number, rows had 1.48 times the bound."""
-    with pytest.raises(BenchError, match="bound"):
-        normalise_rows(torch.ones(1, 4), bound)
-
-
 @pytest.mark.parametrize("bound", [1e-30, 1e-10, 1.0, 1e30])
-def test_bounds_within_are_kept(bound: float) -> None:
+def test_normalise_rows_keeps_extreme_bounds(bound: float) -> None:
     rows = normalise_rows(torch.randn(1000, 7, generator=torch.Generator().manual_seed(0)), bound, 1e-30)
     norms = torch.linalg.vector_norm(rows.double(), dim=1) / bound
     assert float(norms.max()) < 1 and float(norms.min()) > 0.99
-
-
-@pytest.mark.parametrize("epsilon", [23.0, 40.0, 100.0])
-def test_a_response_that_would_never_flip_is_refused(epsilon: float) -> None:
-    """From about 38 on no label was flipped in any number of answers, and a finite epsilon was printed."""
-    labels, candidates = torch.zeros(5, dtype=torch.int64), torch.tensor([[0, 1]]).expand(5, 2)
-    with pytest.raises(BenchError, match="expected at most 22"):
-        randomised_response(labels, candidates, epsilon, Noise("cpu", 0))
-    assert randomised_response(labels, candidates, math.inf, Noise("cpu", 0)).tolist() == [0] * 5

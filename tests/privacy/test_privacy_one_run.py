@@ -12,22 +12,22 @@ from bench.privacy.one_run import ceiling, comparable, correct_guesses, one_run_
 
 
 @pytest.mark.parametrize(("guesses", "bound"), [(20, 1.82), (100, 3.49), (1000, 5.81), (10_000, 8.11)])
-def test_all_right_gives_the_known_ceilings(guesses: int, bound: float) -> None:
+def test_ceiling_golden_values(guesses: int, bound: float) -> None:
     assert ceiling(guesses, guesses) == pytest.approx(bound, abs=5e-3)
     chance = 0.05 ** (1 / guesses)
     assert one_run_epsilon(guesses, guesses, guesses) == pytest.approx(math.log(chance / (1 - chance)), abs=1e-9)
 
 
 @pytest.mark.parametrize(("canaries", "bound"), [(50, 2.78), (200, 4.19), (500, 5.10), (1000, 5.78), (10_000, 7.83)])
-def test_all_right_with_delta(canaries: int, bound: float) -> None:
+def test_ceiling_with_delta_golden_values(canaries: int, bound: float) -> None:
     assert ceiling(canaries, canaries, 1e-5) == pytest.approx(bound, abs=6e-3)
 
 
-def test_p_value_of_a_known_point() -> None:
+def test_p_value_golden_value() -> None:
     assert p_value(1.0, 200, 170, 1000, 1e-5) == pytest.approx(6.18e-4, abs=5e-7)
 
 
-def test_p_value_against_a_slow_sum() -> None:
+def test_p_value_matches_its_definition() -> None:
     guesses, correct, canaries, delta, q = 12, 9, 30, 1e-3, math.exp(0.7) / (1 + math.exp(0.7))
     tail = [
         sum(math.comb(guesses, k) * q**k * (1 - q) ** (guesses - k) for k in range(v, guesses + 1)) for v in range(13)
@@ -38,7 +38,7 @@ def test_p_value_against_a_slow_sum() -> None:
     )
 
 
-def test_half_right_is_nothing_and_the_bound_is_where_the_tail_crosses() -> None:
+def test_one_run_epsilon_is_where_the_tail_crosses() -> None:
     assert one_run_epsilon(100, 50, 200) == one_run_epsilon(100, 58, 200) == 0
     found = one_run_epsilon(100, 80, 200)
     assert binom.sf(79, 100, 1 / (1 + math.exp(-found))) == pytest.approx(0.05, abs=1e-9)
@@ -47,9 +47,7 @@ def test_half_right_is_nothing_and_the_bound_is_where_the_tail_crosses() -> None
 @pytest.mark.thorough
 @given(st.integers(1, 300), st.integers(0, 300), st.sampled_from([0.0, 1e-6, 1e-4, 1e-2]), st.data())
 @settings(max_examples=80, deadline=None)
-def test_monotone_in_what_is_right_in_delta_and_in_confidence(
-    guesses: int, abstained: int, delta: float, data: st.DataObject
-) -> None:
+def test_one_run_epsilon_is_monotone(guesses: int, abstained: int, delta: float, data: st.DataObject) -> None:
     correct = data.draw(st.integers(0, guesses))
     m = guesses + abstained
     found = one_run_epsilon(guesses, correct, m, delta)
@@ -62,41 +60,38 @@ def test_monotone_in_what_is_right_in_delta_and_in_confidence(
 
 @pytest.mark.parametrize("correct", [60, 80, 100])
 @pytest.mark.parametrize("delta", [0.0, 1e-5, 1e-3])
-def test_the_p_value_rises_with_epsilon_so_that_bisection_finds_its_only_crossing(correct: int, delta: float) -> None:
+def test_p_value_increases_with_epsilon(correct: int, delta: float) -> None:
     values = [p_value(epsilon, 100, correct, 200, delta) for epsilon in np.linspace(0, 12, 200)]
     assert np.all(np.diff(values) >= -1e-12)
 
 
 def randomised_response(epsilon: float, m: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Coins, and scores that tell each rightly with probability e^epsilon / (1 + e^epsilon): exactly epsilon-DP."""
+    """Coins, and scores that reveal each with probability e^epsilon / (1 + e^epsilon): exactly epsilon-DP."""
     rng = np.random.default_rng(seed)
     coins = rng.random(m) < 0.5
-    told = coins ^ (rng.random(m) >= 1 / (1 + math.exp(-epsilon)))
-    return coins, told + 0.1 * rng.random(m)
+    shown = coins ^ (rng.random(m) >= 1 / (1 + math.exp(-epsilon)))
+    return coins, shown + 0.1 * rng.random(m)
 
 
-def found_over(epsilon: float, seeds: int, guesses: int = 200, m: int = 500) -> np.ndarray:
+def bounds_of(epsilon: float, seeds: int, guesses: int = 200, m: int = 500) -> np.ndarray:
     games = [randomised_response(epsilon, m, seed) for seed in range(seeds)]
     rights = [correct_guesses(scores, coins, guesses) for coins, scores in games]
     return np.array([one_run_epsilon(guesses, right, m) for right in rights])
 
 
 @pytest.mark.thorough
-def test_the_guarantee_holds_and_is_not_vacuous() -> None:
-    found = found_over(1.0, 400)
+def test_one_run_bound_of_randomised_response_is_valid() -> None:
+    found = bounds_of(1.0, 400)
     assert (found > 1.0).mean() <= 0.08
     assert (found >= 0.5).mean() >= 0.8
 
 
-def test_a_mechanism_that_tells_nothing_gives_nothing() -> None:
-    assert (found_over(0.0, 400) > 0).mean() <= 0.08
+def test_one_run_bound_of_randomised_response_at_0_and_at_2() -> None:
+    assert (bounds_of(0.0, 400) > 0).mean() <= 0.08
+    assert (bounds_of(2.0, 100) > 1.0).mean() >= 0.95
 
 
-def test_a_mechanism_of_twice_the_claim_is_refuted() -> None:
-    assert (found_over(2.0, 100) > 1.0).mean() >= 0.95
-
-
-def test_guesses_are_the_extremes_and_the_middle_abstains() -> None:
+def test_correct_guesses_uses_the_extreme_scores() -> None:
     scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
     coins = np.array([True, True, False, False, True])
     assert correct_guesses(scores, coins, 1) == 1
@@ -106,7 +101,7 @@ def test_guesses_are_the_extremes_and_the_middle_abstains() -> None:
     assert correct_guesses(-scores, coins, 2) == 1 and correct_guesses(-scores, coins, 4) == 1
 
 
-def test_equal_scores_are_ranked_without_the_coins() -> None:
+def test_correct_guesses_ranks_ties_without_the_coins() -> None:
     coins = np.random.default_rng(0).random(400) < 0.5
     right = correct_guesses(np.zeros(400), coins, 200)
     assert right == int(coins[:100].sum() + (~coins[300:]).sum())
@@ -116,8 +111,8 @@ def test_equal_scores_are_ranked_without_the_coins() -> None:
     "arguments",
     [(10, 11, 20, 0.0), (10, -1, 20, 0.0), (10, 5, 9, 0.0), (0, 0, 5, 0.0), (10, 5, 20, 1.0), (10, 5, 20, -0.1)],
 )
-def test_nonsense_is_refused(arguments: tuple[int, int, int, float]) -> None:
-    with pytest.raises(ValueError, match="expected"):
+def test_one_run_refuses_arguments_out_of_range(arguments: tuple[int, int, int, float]) -> None:
+    with pytest.raises(ValueError, match=str(arguments[1])):
         one_run_epsilon(*arguments)
     with pytest.raises(ValueError, match="NaN"):
         correct_guesses(np.array([1.0, math.nan]), np.array([True, False]), 1)
@@ -126,7 +121,7 @@ def test_nonsense_is_refused(arguments: tuple[int, int, int, float]) -> None:
 EXAMPLE = {"epsilon": 1.0, "unit": "example", "delta": 1e-5, "relation": "add-or-remove"}
 
 
-def test_only_an_example_level_promise_can_be_refuted() -> None:
+def test_refutes_only_a_comparable_epsilon() -> None:
     assert refutes(1.1, 1e-5, EXAMPLE) and not refutes(1.0, 1e-5, EXAMPLE)
     assert refutes(1.1, 1e-5, {"epsilon": 1.0, "unit": "example", "delta": 0.0})
     for change, word in (

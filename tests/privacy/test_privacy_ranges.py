@@ -13,13 +13,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bench.errors import BenchError
-from bench.privacy import Ledger, Unit, _losses, randomised_response_event
+from bench.privacy import Ledger, Unit, _pld, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon, zcdp_epsilon
 from bench.privacy.accountant import Accounted, account
 
 DELTA = 1e-5
 G, L, P, RR = dp.GaussianDpEvent, dp.LaplaceDpEvent, dp.PoissonSampledDpEvent, dp.RandomizedResponseDpEvent
-COARSE = patch.object(_losses, "FINEST_GRID", 1e-3)
+COARSE = patch.object(_pld, "FINEST_GRID", 1e-3)
 
 
 def accounted(*spent, delta: float = DELTA, unit: Unit = Unit.EXAMPLE) -> Accounted:
@@ -55,11 +55,8 @@ RESPONSES = st.builds(
 EVENTS = st.builds(G, NOISES) | st.builds(L, NOISES) | SAMPLED | RESPONSES
 
 
-# Gaussians
-
-
 @pytest.mark.parametrize("noise, delta", [(1e170, 1e-300), (1e20, 1e-30), (1e8, 1e-12), (1e9, 1e-100), (1e308, 1e-320)])
-def test_little_is_not_nothing(noise, delta):
+def test_gaussian_epsilon_of_tiny_mu_is_exact(noise, delta):
     found = cost((G(noise), 1), delta=delta)
     assert found > 0
     mu = 1 / noise
@@ -69,7 +66,7 @@ def test_little_is_not_nothing(noise, delta):
 @pytest.mark.thorough
 @settings(max_examples=150, deadline=None)
 @given(mu=powers(1e-170, 1e3), delta=DELTAS)
-def test_the_closed_form_is_exact_over_all_its_range(mu, delta):
+def test_closed_form_is_exact_over_its_range(mu, delta):
     found = gaussian_epsilon(mu, delta)
     if found == 0:
         assert delta >= exact_delta(mu, 0.0) * (1 - mpmath.mpf("1e-9"))
@@ -79,7 +76,7 @@ def test_the_closed_form_is_exact_over_all_its_range(mu, delta):
 
 
 @given(noise=NOISES, factor=st.floats(1, 10), count=COUNTS, delta=DELTAS)
-def test_gaussians_are_monotone_over_all_their_range(noise, factor, count, delta):
+def test_account_of_gaussians_is_monotone(noise, factor, count, delta):
     here = cost((G(noise), count), delta=delta)
     above = here * (1 + 1e-9)
     assert cost((G(noise * factor), count), delta=delta) <= above
@@ -87,16 +84,13 @@ def test_gaussians_are_monotone_over_all_their_range(noise, factor, count, delta
     assert cost((G(noise), int(count * factor)), delta=delta) >= here * (1 - 1e-9)
 
 
-def test_no_square_underflows():
+def test_account_of_tiny_mu_does_not_underflow():
     assert cost((L(1e170), 1), delta=1e-300) > 0
     assert zcdp_epsilon(1e-170, DELTA) > 0
     assert cost((G(1e170), 1), (L(1e170), 1), delta=1e-300) > 0
     assert cost((P(0.5, G(1e170)), 1), delta=1e-300) > 0
     assert cost((G(1e-170), 1)) == cost((P(0.5, G(1e-170)), 1)) == math.inf
     assert accounted((G(1e-170), 1)).note == "the noise is too small"
-
-
-# Everything else
 
 
 def least_total_variation(event) -> float:
@@ -114,7 +108,7 @@ def least_total_variation(event) -> float:
 @pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(spent=st.lists(st.tuples(EVENTS, COUNTS), min_size=1, max_size=3), delta=DELTAS)
-def test_epsilon_is_0_only_where_delta_covers_what_one_use_shows(spent, delta):
+def test_epsilon_is_0_only_if_delta_covers_one_use(spent, delta):
     with COARSE:
         found = accounted(*spent, delta=delta)
     assert found.epsilon >= 0
@@ -128,7 +122,7 @@ def test_epsilon_is_0_only_where_delta_covers_what_one_use_shows(spent, delta):
 @settings(max_examples=40, deadline=None)
 @given(kind=st.sampled_from("LPR"), noise=powers(1e-3, 1e6), count=COUNTS, factor=st.floats(1, 10), delta=DELTAS)
 @example(kind="L", noise=10**-2.875, count=1, factor=1.0, delta=0.1)
-def test_epsilon_is_monotone_across_every_fallback(kind, noise, count, factor, delta):
+def test_epsilon_is_monotone_across_fallbacks(kind, noise, count, factor, delta):
     def event(weaker):
         if kind == "R":
             return randomised_response_event(min(20, 1 / noise) / weaker, 10)
@@ -156,7 +150,7 @@ ODD = (
 
 @settings(max_examples=150, deadline=None)
 @given(events=st.lists(ODD, min_size=1, max_size=3), count=st.integers(1, 10**400) | COUNTS, delta=DELTAS | NUMBERS)
-def test_nothing_but_one_line_is_ever_raised(events, count, delta):
+def test_account_of_odd_parameters_raises_bench_error(events, count, delta):
     try:
         with COARSE:
             found = accounted(*((event, count) for event in events), delta=delta)
@@ -168,17 +162,14 @@ def test_nothing_but_one_line_is_ever_raised(events, count, delta):
 
 
 @pytest.mark.parametrize("delta", [None, "1e-5", True, math.nan, 0.0, 1.0, -1e-5])
-def test_a_delta_that_is_none_is_refused(delta):
-    with pytest.raises(BenchError, match="delta is"):
+def test_account_refuses_an_invalid_delta(delta):
+    with pytest.raises(BenchError, match="delta"):
         accounted((G(1.0), 1), delta=delta)
-
-
-# Work
 
 
 @pytest.mark.parametrize("count", [10**400, 10**301])
 @pytest.mark.parametrize("event", [G(5.0), L(5.0), RR(0.5, 10), P(0.1, G(5.0))])
-def test_a_count_beyond_floating_point_is_infinite_with_a_reason(event, count):
+def test_count_beyond_floating_point_is_infinite(event, count):
     half = math.isqrt(count) + 1
     for spent in (accounted((event, count)), accounted((dp.SelfComposedDpEvent(event, half), half))):
         assert spent.epsilon == math.inf
@@ -204,7 +195,7 @@ MANY = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("spent", MANY.values(), ids=MANY)
-def test_every_call_s_work_is_bounded(spent):
+def test_account_takes_less_than_10_seconds(spent):
     start = time.process_time()
     found = accounted(*spent)
     assert time.process_time() - start < 10
@@ -220,7 +211,7 @@ def test_every_call_s_work_is_bounded(spent):
         ([(L(1e-9), 10**7)], "privacy losses of 2e+08 and more"),
     ],
 )
-def test_a_looser_bound_says_so(spent, reason):
+def test_account_names_a_looser_bound(spent, reason):
     found = accounted(*spent)
     assert found.note.startswith(reason)
     assert found.note.endswith(f"bounded from above by {found.accountant}")
@@ -233,7 +224,7 @@ def test_a_looser_bound_says_so(spent, reason):
     "spent", [[(L(20.0), 1000)], [(P(0.02, G(2.0)), 1000)], [(G(3.0), 5), (L(20.0), 100)], [(RR(0.9, 10), 500)]]
 )
 @pytest.mark.parametrize("delta", [1e-9, 1e-11, 1e-14, 1e-100])
-def test_a_delta_too_small_for_fourier_transforms_is_left_to_other_bounds(spent, delta):
+def test_tiny_delta_is_left_to_other_bounds(spent, delta):
     found, before = accounted(*spent, delta=delta), cost(*spent, delta=1e-8)
     assert found.epsilon > before or found.delta == 0
     assert found.accountant != "pld" or delta >= 1e-10
@@ -241,7 +232,7 @@ def test_a_delta_too_small_for_fourier_transforms_is_left_to_other_bounds(spent,
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("noise, count", [(300.0, 10**5), (20.0, 30_000), (1000.0, 10**5 + 7)])
-def test_two_stages_give_what_one_stage_gives(noise, count):
+def test_two_stages_equal_one_stage(noise, count):
     staged = cost((L(noise), count))
-    with patch.object(_losses, "LONG", 10**12):
+    with patch.object(_pld, "LONG", 10**12):
         assert staged == pytest.approx(cost((L(noise), count)), rel=1e-5)

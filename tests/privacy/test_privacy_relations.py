@@ -18,19 +18,19 @@ from bench.privacy.accountant import account
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("unit", {unit.relation: unit for unit in Unit}.values())
-@pytest.mark.parametrize("beside", [[], [randomised_response_event(1e-6, 10)]])
-def test_a_sample_of_everybody_costs_what_the_largest_samples_do(unit, beside):
-    """Replaced, one record moves the sum twice as far whether it was sampled or not."""
-    whole = account(ledger_of(P(1.0, G(2.0)), *beside, unit=unit), unit, DELTA).epsilon
-    nearly = account(ledger_of(P(1 - 1e-12, G(2.0)), *beside, unit=unit), unit, DELTA).epsilon
+@pytest.mark.parametrize("other", [[], [randomised_response_event(1e-6, 10)]])
+def test_sample_of_all_records_equals_the_limit_of_samples(unit, other):
+    """A replaced record changes the sum by twice as much, sampled or not."""
+    whole = account(ledger_of(P(1.0, G(2.0)), *other, unit=unit), unit, DELTA).epsilon
+    nearly = account(ledger_of(P(1 - 1e-12, G(2.0)), *other, unit=unit), unit, DELTA).epsilon
     assert whole == pytest.approx(nearly, rel=2e-3)
-    twice = unit.relation is Relation.REPLACE_ONE or bool(beside)
-    plain = account(ledger_of(G(1.0 if twice else 2.0), *beside, unit=unit), unit, DELTA).epsilon
+    twice = unit.relation is Relation.REPLACE_ONE or bool(other)
+    plain = account(ledger_of(G(1.0 if twice else 2.0), *other, unit=unit), unit, DELTA).epsilon
     assert whole == plain
 
 
 @pytest.mark.thorough
-def test_sampled_gaussians_beside_responses_are_read_under_replacement():
+def test_sampled_gaussian_with_responses_uses_replacement():
     event = P(0.05, G(1.0))
     reference = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE, 1e-3).compose(event, 100).get_epsilon(DELTA)
     found = coarse_cost((event, 100), randomised_response_event(1e-6, 10))
@@ -50,20 +50,20 @@ RELATIONS = [
 
 @pytest.mark.parametrize("unit, relation", RELATIONS)
 @pytest.mark.parametrize("event", [G(2.0), L(2.0), P(0.1, G(2.0)), dp.NonPrivateDpEvent(), dp.NoOpDpEvent()])
-def test_a_label_and_an_answer_are_replaced_and_a_record_and_a_client_are_not(unit, relation, event):
+def test_account_relation_follows_the_unit(unit, relation, event):
     spent = account(ledger_of(event, unit=unit), unit, DELTA)
     assert spent.relation is relation
     assert spent.to_json()["relation"] == str(relation)
 
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_alibi_protects_a_label_that_is_replaced(noise):
+def test_alibi_ledger_is_for_a_replaced_label(noise):
     spent = account(Alibi(noise=noise)._ledger(2.0), Unit.LABEL, DELTA)
     assert spent.relation is Relation.REPLACE_ONE
     assert spent.epsilon == pytest.approx(1.0 if noise == "laplace" else cost(G(math.sqrt(2))))
 
 
-def test_an_entry_may_say_that_its_responses_are_of_a_unit_left_out() -> None:
+def test_entry_relation_restricts_the_account() -> None:
     narrow = {"relation": Relation.ADD_OR_REMOVE_ONE}
     ledger, plain = Ledger(), ledger_of(RR(0.5, 10))
     ledger.spend(RR(0.5, 10), **narrow)
@@ -76,19 +76,17 @@ def test_an_entry_may_say_that_its_responses_are_of_a_unit_left_out() -> None:
         mixed.spend(RR(0.5, 10), unit=unit, **narrow)
         mixed.spend(second, unit=unit)
         found = account(mixed, unit, DELTA)
-        assert math.isinf(found.epsilon) and "left out alone, some of one that is replaced" in found.note
+        assert math.isinf(found.epsilon) and found.note
     for relation in ("swap", None, 3, ["replace"]):
-        with pytest.raises(
-            BenchError, match=r"entry 0 of the ledger has relation .*; expected add-or-remove or replace"
-        ):
+        with pytest.raises(BenchError, match="add-or-remove or replace"):
             Ledger.from_json([plain.to_json()[0] | {"relation": relation}])
 
 
 @pytest.mark.parametrize("unit", [unit for unit, _ in RELATIONS])
-def test_randomised_responses_speak_of_replacement_whatever_the_unit(unit):
+def test_responses_are_accounted_under_replacement(unit):
     assert account(ledger_of(RR(0.5, 10), unit=unit), unit, DELTA).relation is Relation.REPLACE_ONE
 
 
 @pytest.mark.parametrize("event", [G(2.0), L(2.0)])
-def test_plain_noise_is_relative_to_the_neighbours_of_its_unit(event):
+def test_plain_noise_is_not_doubled_for_labels(event):
     assert account(ledger_of(event, unit=Unit.LABEL), Unit.LABEL, DELTA).epsilon == cost(event)

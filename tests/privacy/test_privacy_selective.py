@@ -11,8 +11,8 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from bench.errors import BenchError
-from bench.privacy.limits import most_response_epsilon
-from bench.privacy.mechanisms import randomised_response, selective_response
+from bench.privacy.events import most_response_epsilon
+from bench.privacy.mechanisms import selective_response
 from bench.privacy.noise import Noise
 
 C = 4
@@ -55,7 +55,7 @@ def enumerated(monkeypatch, label: int, allowed: tuple[bool, ...], epsilon: floa
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("allowed", SETS, ids=lambda row: "".join("01"[m] for m in row))
-def test_the_law_is_the_papers_and_no_ratio_exceeds_e_to_the_epsilon(monkeypatch, allowed, epsilon):
+def test_selective_response_follows_alg_1_within_epsilon(monkeypatch, allowed, epsilon):
     laws = [enumerated(monkeypatch, label, allowed, epsilon) for label in range(C)]
     for label, law in enumerate(laws):
         assert sum(law) == pytest.approx(1) and law == pytest.approx(by_hand(label, allowed, epsilon))
@@ -80,7 +80,7 @@ def fits(found: list[int], law: list[float]) -> bool:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
-def test_samples_fit_the_right_k_and_no_other(epsilon):
+def test_selective_response_frequencies_fit_k(epsilon):
     for index, (allowed, label) in enumerate(itertools.product(SETS, range(C))):
         found = counts(label, allowed, epsilon, 40_000, index)
         assert fits(found, by_hand(label, allowed, epsilon))
@@ -91,7 +91,7 @@ def test_samples_fit_the_right_k_and_no_other(epsilon):
             assert not fits(found, by_hand(label, (True,) * C, epsilon)), "not a response over all classes"
 
 
-def test_every_row_is_answered_from_its_own_candidates():
+def test_selective_response_uses_each_rows_candidates():
     allowed = torch.tensor(SETS).repeat(2000, 1)
     labels = torch.randint(0, C, (len(allowed),), generator=seeded(1))
     answers = selective_response(labels, allowed, 1.0, seeded(2))
@@ -102,17 +102,8 @@ def test_every_row_is_answered_from_its_own_candidates():
     assert abs(found - float(kept.sum())) < 5 * spread
 
 
-def test_with_one_size_it_is_plain_randomised_response():
-    n, row = 60_000, torch.tensor([[0, 3]])
-    allowed = torch.zeros(1, C, dtype=torch.bool).scatter(1, row, True).expand(n, C)
-    labels = torch.full((n,), 3)
-    plain = (randomised_response(labels, row.expand(n, 2), 1.0, seeded(3)) == 3).double().mean()
-    selective = (selective_response(labels, allowed, 1.0, seeded(4)) == 3).double().mean()
-    assert float((plain - selective).abs()) < 5 * math.sqrt(2 * 0.25 / n)
-
-
 @pytest.mark.parametrize("epsilon", [most_response_epsilon(2), math.inf])
-def test_huge_epsilon_keeps_every_candidate_and_never_names_a_stranger(epsilon):
+def test_selective_response_of_huge_epsilon_keeps_labels(epsilon):
     allowed = torch.tensor(SETS).repeat_interleave(C, 0)
     labels = torch.arange(C).repeat(len(SETS))
     answers = selective_response(labels, allowed, epsilon, seeded(5))
@@ -121,19 +112,19 @@ def test_huge_epsilon_keeps_every_candidate_and_never_names_a_stranger(epsilon):
     assert allowed.gather(1, answers[:, None]).all()
 
 
-def test_a_row_without_a_choice_says_nothing_about_its_label():
+def test_selective_response_without_a_choice_is_constant():
     allowed = torch.tensor([[False, True, False]] * 3 + [[False] * 3] * 3)
     answers: Tensor = selective_response(torch.tensor([0, 1, 2] * 2), allowed, 1.0, seeded())
     assert answers.tolist() == [1, 1, 1, 0, 0, 0]
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, math.nan])
-def test_bad_epsilon_is_refused(epsilon):
+def test_selective_response_refuses_an_invalid_epsilon(epsilon):
     with pytest.raises(BenchError, match="epsilon"):
         selective_response(torch.tensor([0]), torch.ones(1, 2, dtype=torch.bool), epsilon, seeded())
 
 
 @pytest.mark.parametrize("allowed", [torch.ones(2, 3), torch.ones(1, 3, dtype=torch.bool), torch.ones(2).bool()])
-def test_bad_shapes_are_refused(allowed):
-    with pytest.raises(ValueError, match="expected labels"):
+def test_selective_response_refuses_invalid_shapes(allowed):
+    with pytest.raises(ValueError, match="allowed"):
         selective_response(torch.tensor([0, 1]), allowed, 1.0, seeded())

@@ -1,7 +1,7 @@
 """Gradient steps that make images more typical of the private records.
 
 Private whitening has released a noisy second moment of the records' features, which separates drawings of a prior from
-records (`bench/dp_training/typicality.py`). A few descent steps give an image the properties that most records share
+records (`bench/dp_training/whitening.py`). A few descent steps give an image the properties that most records share
 (outlines, textures, positions), while it keeps its content. This is post-processing of a release that is already in the
 ledger, and costs nothing.
 

@@ -1,7 +1,8 @@
 """Distinguishing scores from one number per output: a coordinate, a norm, a difference, or a position within a grid.
 
-A number's evidence is estimated from two samples: per exact value where values repeat (an atom: a clamped value, an
-output without noise), per bin otherwise. Bins are narrow at both ends, where the edge of bounded noise is visible.
+The log-likelihood ratio of a number is estimated from two samples: per exact value where values repeat (an atom: a
+clamped value, an output without noise), per bin otherwise. Bins are narrow at both ends, where the edge of bounded
+noise is visible.
 """
 
 from __future__ import annotations
@@ -27,15 +28,16 @@ PAIR_NUMBERS = 25_000_000
 GRID_NUMBERS = 5_000_000
 GRID_CELLS = 64
 BEST_OF_A_KIND = 2
+"""Number of statistics of each kind that become scores."""
 
 
 @dataclass(frozen=True)
 class Marginal:
-    """Evidence of one number for world 1: the log ratio of its frequencies in world 1 and world 0.
+    """Log-likelihood ratio of one number: the log of its frequency in world 1 over that in world 0.
 
     Attributes:
-        atoms, atom_ratio: repeated values, ascending, and the evidence of each.
-        edges, bin_ratio: bin borders for all other numbers, ascending, and the evidence of each bin.
+        atoms, atom_ratio: repeated values, ascending, and the log ratio of each.
+        edges, bin_ratio: bin borders for all other numbers, ascending, and the log ratio of each bin.
     """
 
     atoms: np.ndarray
@@ -44,20 +46,20 @@ class Marginal:
     bin_ratio: np.ndarray
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        evidence = self.bin_ratio[np.searchsorted(self.edges, values, side="right")]
+        ratio = self.bin_ratio[np.searchsorted(self.edges, values, side="right")]
         if len(self.atoms) == 0:
-            return evidence
+            return ratio
         at = np.searchsorted(self.atoms, values).clip(max=len(self.atoms) - 1)
-        return np.where(self.atoms[at] == values, self.atom_ratio[at], evidence)
+        return np.where(self.atoms[at] == values, self.atom_ratio[at], ratio)
 
-    def sure(self, atom_counts: Counts, bin_counts: Counts) -> Marginal:
-        """Return only the significant evidence, 0 elsewhere; an atom without significance uses its bin."""
-        bins = np.where(_sure(bin_counts), self.bin_ratio, 0.0)
+    def significant(self, atom_counts: Counts, bin_counts: Counts) -> Marginal:
+        """Return only the significant log ratios, 0 elsewhere; an atom without significance uses its bin."""
+        bins = np.where(_is_significant(bin_counts), self.bin_ratio, 0.0)
         around = bins[np.searchsorted(self.edges, self.atoms, side="right")]
-        return replace(self, atom_ratio=np.where(_sure(atom_counts), self.atom_ratio, around), bin_ratio=bins)
+        return replace(self, atom_ratio=np.where(_is_significant(atom_counts), self.atom_ratio, around), bin_ratio=bins)
 
     def atoms_only(self) -> Marginal:
-        """Return the evidence of repeated values only."""
+        """Return the log ratios of repeated values only."""
         return replace(self, bin_ratio=np.zeros_like(self.bin_ratio))
 
 
@@ -65,32 +67,36 @@ Counts = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Look:
-    """A number computed from an output, with its evidence and the epsilon bound expected from it."""
+class Statistic:
+    """A number computed from an output, with its estimated log-likelihood ratio.
+
+    Attributes:
+        plain, significant: the estimated ratio, and its significant part only.
+        expected_bound: the epsilon bound expected from a test of this number.
+    """
 
     name: str
     number: Scorer
     plain: Marginal
-    sure: Marginal
-    promise: float
+    significant: Marginal
+    expected_bound: float
 
 
 def single_numbers(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
-    """Return the best numbers of every kind, and the sums of the coordinates' evidence."""
-    kinds = [list(looks) for looks in (_coordinates(x0, x1, delta), _norms(x0, x1, delta), _pairs(x0, x1, delta))]
-    kinds.append(list(_grids(x0, x1, delta)))
-    made: dict[str, Scorer] = {}
+    """Return scores from the best numbers of every kind, and from the sums of the coordinates' log ratios."""
+    kinds = [list(kind(x0, x1, delta)) for kind in (coordinates, norms, pairs, grid_positions)]
+    scorers: dict[str, Scorer] = {}
     if x0.shape[1] > 1:
-        made["all coordinates"] = _summed(kinds[0], [look.sure for look in kinds[0]])
-    if any(len(look.plain.atoms) for look in kinds[0]):
-        made["repeated values"] = _summed(kinds[0], [look.plain.atoms_only() for look in kinds[0]])
-    for looks in kinds:
-        for look in sorted(looks, key=lambda look: -look.promise)[:BEST_OF_A_KIND]:
-            made[look.name] = _summed([look], [look.plain])
-    return made
+        scorers["all coordinates"] = _summed(kinds[0], [each.significant for each in kinds[0]])
+    if any(len(each.plain.atoms) for each in kinds[0]):
+        scorers["repeated values"] = _summed(kinds[0], [each.plain.atoms_only() for each in kinds[0]])
+    for statistics in kinds:
+        for best in sorted(statistics, key=lambda each: -each.expected_bound)[:BEST_OF_A_KIND]:
+            scorers[best.name] = _summed([best], [best.plain])
+    return scorers
 
 
-def outside(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
+def outside_range(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
     """Score how far an output is outside the range of one world's sample, in the worst coordinate."""
     scale = (torch.cat([x0, x1]).std(0)).clamp_min(torch.finfo(torch.float64).tiny)
 
@@ -101,7 +107,7 @@ def outside(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
     return {"outside world 0": beyond(x0), "outside world 1": beyond(x1)}
 
 
-def interesting(x0: Tensor, x1: Tensor, most: int) -> list[int]:
+def most_different(x0: Tensor, x1: Tensor, most: int) -> list[int]:
     """Return up to `most` coordinates whose mean or variance differs most significantly."""
     if x0.shape[1] <= most:
         return list(range(x0.shape[1]))
@@ -111,8 +117,8 @@ def interesting(x0: Tensor, x1: Tensor, most: int) -> list[int]:
     return sorted(differs.topk(most).indices.tolist())
 
 
-def promised(counts0: np.ndarray, counts1: np.ndarray, delta: float) -> float:
-    """Return a conservative estimate of the best bound from a union of keys, given each key's count in both worlds."""
+def expected_bound(counts0: np.ndarray, counts1: np.ndarray, delta: float) -> float:
+    """Return a cautious estimate of the best epsilon bound from a set of values, by each value's count per world."""
     n0, n1, best = counts0.sum(), counts1.sum(), -math.inf
     order = np.argsort(_log_ratio(counts0, counts1))
     for likely, unlikely, total, at in ((counts1, counts0, n1, order[::-1]), (counts0, counts1, n0, order)):
@@ -127,16 +133,20 @@ def _log_ratio(counts0: np.ndarray, counts1: np.ndarray) -> np.ndarray:
     return np.log((counts1 + 0.5) / (counts0 + 0.5))
 
 
-def _sure(counts: Counts) -> np.ndarray:
+def _is_significant(counts: Counts) -> np.ndarray:
     return np.square(counts[1] - counts[0]) > 4 * (counts[0] + counts[1])
 
 
-def _look(name: str, number: Scorer, x0: Tensor, x1: Tensor, delta: float) -> Look:
+def _statistic(name: str, number: Scorer, x0: Tensor, x1: Tensor, delta: float) -> Statistic:
+    """Estimate the log-likelihood ratio of a number from samples of world 0 and world 1."""
     values = [np.sort(number(x).numpy()) for x in (x0, x1)]
     pooled = np.sort(np.concatenate(values))
     repeats = pooled[ATOM_ROWS - 1 :]
     atoms = np.unique(repeats[repeats == pooled[: 1 - ATOM_ROWS]])
-    edges = _edges(pooled)
+    n = len(pooled)  # bin edges are quantiles that are dense at both ends
+    tail = np.geomspace(TAIL_ROWS, n / 2, 2 + int(2 * math.log2(n / TAIL_ROWS))).astype(int)
+    middle = np.linspace(0, n - 1, 2 + min(MOST_BINS, n // 50)).astype(int)[1:-1]
+    edges = np.unique(pooled[np.concatenate([tail, n - tail, middle])])
     atom_counts = [np.searchsorted(v, atoms, side="right") - np.searchsorted(v, atoms) for v in values]
     inside = np.searchsorted(edges, atoms, side="right")
     all_counts = [np.diff(np.searchsorted(v, edges), prepend=0, append=len(v)) for v in values]
@@ -145,32 +155,26 @@ def _look(name: str, number: Scorer, x0: Tensor, x1: Tensor, delta: float) -> Lo
     ]
     plain = Marginal(atoms, _log_ratio(*atom_counts), edges, _log_ratio(*bin_counts))
     keys0, keys1 = (np.concatenate(both) for both in zip(atom_counts, bin_counts, strict=True))
-    sure = plain.sure((atom_counts[0], atom_counts[1]), (all_counts[0], all_counts[1]))
-    return Look(name, number, plain, sure, promised(keys0, keys1, delta))
+    significant = plain.significant((atom_counts[0], atom_counts[1]), (all_counts[0], all_counts[1]))
+    return Statistic(name, number, plain, significant, expected_bound(keys0, keys1, delta))
 
 
-def _edges(pooled: np.ndarray) -> np.ndarray:
-    """Return quantiles that are dense at both ends."""
-    n = len(pooled)
-    tail = np.geomspace(TAIL_ROWS, n / 2, 2 + int(2 * math.log2(n / TAIL_ROWS))).astype(int)
-    middle = np.linspace(0, n - 1, 2 + min(MOST_BINS, n // 50)).astype(int)[1:-1]
-    return np.unique(pooled[np.concatenate([tail, n - tail, middle])])
-
-
-def _summed(looks: list[Look], marginals: list[Marginal]) -> Scorer:
+def _summed(statistics: list[Statistic], marginals: list[Marginal]) -> Scorer:
     def score(x: Tensor) -> Tensor:
-        parts = (marginal(look.number(x).numpy()) for look, marginal in zip(looks, marginals, strict=True))
+        parts = (ratio(each.number(x).numpy()) for each, ratio in zip(statistics, marginals, strict=True))
         return torch.from_numpy(sum(parts, np.zeros(len(x))))
 
     return score
 
 
-def _coordinates(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
-    for j in interesting(x0, x1, MOST_COORDINATES):
-        yield _look(f"x{j}", lambda x, j=j: x[:, j].contiguous(), x0, x1, delta)  # type: ignore[misc]
+def coordinates(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
+    """Yield the coordinates that differ most."""
+    for j in most_different(x0, x1, MOST_COORDINATES):
+        yield _statistic(f"x{j}", lambda x, j=j: x[:, j].contiguous(), x0, x1, delta)  # type: ignore[misc]
 
 
-def _norms(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
+def norms(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
+    """Yield norms, extreme coordinates, and distances from both worlds' means."""
     m0, m1 = x0.mean(0), x1.mean(0)
     numbers: dict[str, Scorer] = {
         "distance from mean 0": lambda x: (x - m0).norm(dim=1),
@@ -186,12 +190,12 @@ def _norms(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
     if x0.shape[1] > 1:
         numbers["lead of the largest"] = lambda x: x.topk(2, dim=1).values.diff(dim=1)[:, 0].neg()
         for name, number in numbers.items():
-            yield _look(name, number, x0, x1, delta)
+            yield _statistic(name, number, x0, x1, delta)
 
 
-def _pairs(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
+def pairs(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
     """Yield differences and sums of coordinates, rounded so that shared noise cancels to equal values."""
-    chosen = interesting(x0, x1, MOST_PAIRED)
+    chosen = most_different(x0, x1, MOST_PAIRED)
     columns = len(chosen) * (len(chosen) - 1)
     rows = PAIR_NUMBERS // max(columns, 1)
     x0, x1 = x0[:rows], x1[:rows]
@@ -203,12 +207,12 @@ def _pairs(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
             def number(x: Tensor, i: int = i, j: int = j, sign: int = sign, unit: float = unit) -> Tensor:
                 return ((x[:, i] + sign * x[:, j]) / unit).round() * unit
 
-            yield _look(f"x{i} {word} x{j}", number, x0, x1, delta)
+            yield _statistic(f"x{i} {word} x{j}", number, x0, x1, delta)
 
 
-def _grids(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
+def grid_positions(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
     """Yield the position of a coordinate between two grid points, for grids of powers of 2 and of 10."""
-    chosen = interesting(x0, x1, MOST_PAIRED)
+    chosen = most_different(x0, x1, MOST_PAIRED)
     rows = GRID_NUMBERS // (14 * len(chosen))
     x0, x1 = x0[:rows], x1[:rows]
     for j in chosen:
@@ -222,4 +226,4 @@ def _grids(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Look]:
             def number(x: Tensor, j: int = j, grid: float = grid) -> Tensor:
                 return (x[:, j] * (GRID_CELLS / grid)).round().remainder(GRID_CELLS)
 
-            yield _look(f"x{j} mod {grid:g}", number, x0, x1, delta)
+            yield _statistic(f"x{j} mod {grid:g}", number, x0, x1, delta)

@@ -1,0 +1,62 @@
+"""The game or neighbouring runs find faults planted into the code of methods, and accept correct code."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import checks_training
+import checks_votes
+import pytest
+from mutation import Mutant, planted_in_source
+
+CHECKS = (checks_votes, checks_training)
+MISSED = {"cluster-rr: draw_again: labels kept too often", "dp-sinkhorn: clipped: each image clipped to C"}
+"""Faults that neither finds."""
+QUICK = {
+    "dpsd: Dpsd._annotate: noise halved",
+    "dpsd: Dpsd._bounded_gradient: no normalisation",
+    "dpsd: Dpsd._responses: candidates of the teacher",
+    "dpsd: Dpsd._annotate: soft label",
+    "dpdfd: noisy_mean: noise used again",
+    "dgd: Dgd.label: soft label",
+    "pate: ask: one draw for all images",
+    "rr: randomised_response: kept as among two classes, for any k",
+    "private-features: clipped_sum: long gradients not clipped",
+    "class-moments: noisy_moments: noise halved",
+    "dp-merf: noisy_embedding: noise halved",
+    "label-protocol: of_last_layer: wrong sensitivity of a label",
+}
+MUTANTS = [
+    pytest.param(checks, mutant, marks=() if mutant.name in QUICK else pytest.mark.thorough, id=mutant.name)
+    for checks in CHECKS
+    for mutant in checks.MUTANTS
+]
+CORRECT = [pytest.param(checks, settings, id=str(settings)) for checks in CHECKS for settings in checks.CORRECT]
+
+
+@pytest.mark.parametrize(("checks", "mutant"), MUTANTS)
+def test_planted_fault_is_found(checks: ModuleType, mutant: Mutant) -> None:
+    settings = (mutant.plug_in, mutant.options, mutant.variant)
+    with planted_in_source(mutant.function, mutant.old, mutant.new):
+        found = checks.by_game(settings) or checks.by_neighbours(settings)
+    assert bool(found) == (mutant.name not in MISSED)
+
+
+def test_few_planted_faults_are_missed() -> None:
+    names = [str(each.id) for each in MUTANTS]
+    assert len(MISSED) <= len(names) / 20 and set(names) >= MISSED | QUICK
+    trained = [mutant.name for mutant in checks_training.MUTANTS]
+    assert len(set(trained)) == len(trained)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("checks", "settings"), CORRECT)
+def test_correct_code_is_accepted(checks: ModuleType, settings: Any) -> None:
+    assert checks.by_game(settings) is None and checks.by_neighbours(settings) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("checks", "settings"), CORRECT)
+def test_correct_code_is_accepted_at_twenty_seeds(checks: ModuleType, settings: Any) -> None:
+    assert [checks.by_game(settings, seed) for seed in range(20)] == [None] * 20
