@@ -39,8 +39,7 @@ from bench.gan.gan_prior import untrainable
 from bench.gan.gradient_step import descend
 from bench.gan.shuffled_batches import shuffled_batches
 from bench.gan.wasserstein import critic_loss, fingerprint, generator_loss, gradient_penalty, pack, unpack
-from bench.nets.critics import Critic
-from bench.nets.generators import DeconvGenerator
+from bench.nets.generators import Critic, DeconvGenerator
 from bench.seeds import derive
 from bench.validate import at_least, positive
 

@@ -70,7 +70,7 @@ from bench.dp_training.typicality import Typicality
 from bench.dp_training.whitening import Whitening
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.nets.dp_sgd_nets import TEMPERED
+from bench.nets.classifiers.dp_sgd_nets import TEMPERED
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 

@@ -1,7 +1,7 @@
 """Private features: a linear layer on fixed wavelet features, trained with noise on all private records at once.
 
 1. Features. A record's 81 scattering maps per channel, normalised three maps at a time, as a row u of norm 1
-   (`bench/nets/wavelet_nets.py`): of that record and public constants alone. They are computed once per data set.
+   (`bench/nets/classifiers/wavelet_nets.py`), from that record and public constants only; computed once per data set.
 2. Whitening. `private`: S = sum_i u_i u_i^T is released with noise once, for a `share` of mu^2; rows become u M scaled
    to norm 1, M M^T = (S + E + kappa s sqrt(2 d) I)^-1, s the noise's deviation. `public`: the same by the covariance
    of the features of a prior's drawings, to which rho times its mean diagonal is added; free. `none`: rows stay.

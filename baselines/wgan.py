@@ -38,8 +38,7 @@ from bench.distillation.unprotected_images import DEPARTURES, QUICK, SMOKE, Unpr
 from bench.gan.gradient_step import descend
 from bench.gan.shuffled_batches import shuffled_batches
 from bench.gan.wasserstein import critic_loss, generator_loss
-from bench.nets.critics import Critic
-from bench.nets.generators import DeconvGenerator, Shape
+from bench.nets.generators import Critic, DeconvGenerator, Shape
 from bench.validate import at_least, positive
 
 

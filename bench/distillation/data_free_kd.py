@@ -31,7 +31,7 @@ from bench.distillation.generator_training import fixed, make_generator
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss, kd_loss
 from bench.distillation.replay import balanced
 from bench.nets import Classifier
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 
 Shape = tuple[int, int, int]
 

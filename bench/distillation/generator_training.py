@@ -19,7 +19,7 @@ from bench import data
 from bench.api import Advance
 from bench.errors import Incompatible
 from bench.nets.generators import UpsampleGenerator
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.nets.stroke_generator import StrokeGenerator
 from bench.validate import instance, present
 

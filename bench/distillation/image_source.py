@@ -13,7 +13,7 @@ from bench.distillation.generator_training import fixed
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
 from bench.distillation.updates import descend
 from bench.nets.generators import UpsampleGenerator
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 
 GENERATOR = "generator"
 LATENT, WIDTH = 100, 32

@@ -17,8 +17,7 @@ from bench.config import Departure, Size
 from bench.errors import BenchError
 from bench.gan.latent_search import nearest_images
 from bench.gan.wasserstein import Diversity, build_gan, fingerprint, pack, train_wgan_gp, unpack
-from bench.nets.critics import Critic
-from bench.nets.generators import DeconvGenerator, check_square
+from bench.nets.generators import Critic, DeconvGenerator, check_square
 from bench.seeds import derive
 from bench.validate import at_least, positive
 

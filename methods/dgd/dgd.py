@@ -64,7 +64,7 @@ from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, noisy_votes
 from bench.errors import BenchError
 from bench.nets import Ensemble
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.nets.vae import VAE, sample
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame

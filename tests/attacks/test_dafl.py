@@ -11,7 +11,7 @@ from attacks.dafl import Dafl, information, most_confident, settle
 from bench import config, nets
 from bench.api import AccessDenied, AttackResult, Target
 from bench.errors import BenchError
-from bench.gan.feature_hook import recorded_features
+from bench.nets import recorded_features
 from bench.nets.generators import UpsampleGenerator
 from bench.testing import context
 

@@ -22,7 +22,7 @@ from bench.config import configure
 from bench.dp_training import clipping, dp_sgd, private_classifier
 from bench.dp_training.accounting import DpSgdParameters
 from bench.errors import BenchError
-from bench.nets.dp_sgd_nets import TemperedSigmoid
+from bench.nets.classifiers.dp_sgd_nets import TemperedSigmoid
 from bench.pipeline import run
 from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from bench.errors import BenchError
-from bench.nets.critics import Critic
+from bench.nets.generators import Critic
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import vmap
 
 from bench import nets
-from bench.nets.dropout import Dropout
+from bench.nets.small_net import Dropout
 
 LAYOUTS = {"usual": torch.contiguous_format, "channels-last": torch.channels_last}
 

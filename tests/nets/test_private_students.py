@@ -6,11 +6,7 @@ from torch import nn
 
 from bench import nets
 from bench.errors import BenchError
-from bench.nets.classifiers.relu_cnn import ReluCnn
-from bench.nets.classifiers.relu_vgg import ReluVgg
-from bench.nets.classifiers.tanh_cnn import TanhCnn
-from bench.nets.classifiers.tanh_vgg import TanhVgg
-from bench.nets.dp_sgd_nets import PrivateNet, PrivateVgg, TemperedSigmoid
+from bench.nets.classifiers.dp_sgd_nets import ReluCnn, ReluVgg, TanhCnn, TanhVgg, TemperedSigmoid
 
 NETWORKS = {"tanh-cnn": TanhCnn, "relu-cnn": ReluCnn, "tanh-vgg": TanhVgg, "relu-vgg": ReluVgg}
 
@@ -28,9 +24,9 @@ def test_a_tempered_sigmoid_is_its_formula_and_tanh_by_default() -> None:
 
 def test_sizes_are_those_of_the_literature() -> None:
     """Tramer and Boneh 2021: 26,010 parameters for MNIST, 550,570 for CIFAR-10."""
-    assert parameters(PrivateNet((1, 28, 28), 10)) == 26_010
-    assert parameters(PrivateNet((1, 16, 16), 10)) == 26_010
-    assert parameters(PrivateVgg((3, 32, 32), 10)) == 550_570
+    assert parameters(TanhCnn((1, 28, 28), 10)) == 26_010
+    assert parameters(TanhCnn((1, 16, 16), 10)) == 26_010
+    assert parameters(TanhVgg((3, 32, 32), 10)) == 550_570
 
 
 @pytest.mark.parametrize("name", NETWORKS)

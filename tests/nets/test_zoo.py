@@ -7,9 +7,8 @@ from torch import nn
 
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet, build, check, zoo
-from bench.nets.classifiers.datalens import DataLensNet
-from bench.nets.classifiers.evaluator_cnn import EvaluatorNet
-from bench.nets.zoo import patch_for
+from bench.nets.classifiers.small_cnns import DataLensNet, EvaluatorNet
+from bench.nets.zoo import choose_patch_size
 
 GREY16, GREY28, COLOUR32 = (1, 16, 16), (1, 28, 28), (3, 32, 32)
 ARCHS = (
@@ -195,12 +194,12 @@ def test_check_knows_what_build_knows() -> None:
 
 @pytest.mark.parametrize("side", range(12, 64))
 def test_patches_divide_the_image(side: int) -> None:
-    patch = patch_for(side, side)
+    patch = choose_patch_size(side, side)
     assert side % patch == 0
     assert side // patch >= 4
 
 
 def test_patches_of_the_usual_sizes() -> None:
-    assert [patch_for(side, side) for side in (16, 28, 32)] == [2, 4, 4]
-    assert patch_for(16, 32) == 4
+    assert [choose_patch_size(side, side) for side in (16, 28, 32)] == [2, 4, 4]
+    assert choose_patch_size(16, 32) == 4
     assert build("vit_tiny_patch16_224", GREY28, 10).body.patch_embed.num_patches == 49

@@ -38,7 +38,7 @@ from bench.distillation.transcription.questions import (
     slightly_moved,
 )
 from bench.errors import BenchError
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 
 Ask = Callable[[Tensor, Tensor], Tensor]
 """Query function: (n, c, h, w) float images and the student's (n, classes) logits -> (n, classes) readings."""

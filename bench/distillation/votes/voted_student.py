@@ -26,7 +26,7 @@ from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
 from bench.distillation.votes.noisy_votes import VotePlan, noisy_votes, posterior
 from bench.errors import BenchError, RunFailed
 from bench.nets import Ensemble
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.privacy import Budget, Claim, Ledger
 from bench.validate import at_least, between, positive
 
