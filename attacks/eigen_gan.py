@@ -35,9 +35,8 @@ from bench.api import Advance, Context, Tensors
 from bench.config import Size
 from bench.gan.code_search import CodeSearch
 from bench.gan.eigenfaces import Eigenfaces
-from bench.gan.gan_prior import untrainable
-from bench.gan.gradient_step import descend
-from bench.gan.shuffled_batches import shuffled_batches
+from bench.gan.gan_prior import gan_skip_reason
+from bench.gan.training import descend, shuffled_batches
 from bench.gan.wasserstein import critic_loss, fingerprint, generator_loss, gradient_penalty, pack, unpack
 from bench.nets.generators import Critic, DeconvGenerator
 from bench.seeds import derive
@@ -112,7 +111,7 @@ class EigenGan(CodeSearch):
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """A reason not to run: images the generator cannot make, or fewer than two batches of auxiliary images."""
-        return untrainable(shape, aux, self.gan_batch)
+        return gan_skip_reason(shape, aux, self.gan_batch)
 
     def decoder(self, aux: Tensor, ctx: Context) -> EigenGenerator:
         """Steps 1 and 2: G, frozen, in eval mode; from the store if it was trained before."""

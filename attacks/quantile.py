@@ -27,7 +27,7 @@ from torch.nn.functional import one_hot
 
 from bench.api import Access, AttackerKnowledge, Context, MembershipResult, Target
 from bench.config import Size
-from bench.membership.confidences import TINY, ask, true_class_probability
+from bench.membership.confidences import TINY, query_probabilities, true_class_probability
 from bench.membership.neighbours import Components
 from bench.validate import at_least, positive
 
@@ -66,7 +66,8 @@ class Quantile:
         """Steps 1 to 3 for every suspect, float64."""
         images, labels = knowledge.population
         s, outside = (
-            margin(ask(target, x, self.batch), y) for x, y in ((knowledge.images, knowledge.labels), (images, labels))
+            margin(query_probabilities(target, x, self.batch), y)
+            for x, y in ((knowledge.images, knowledge.labels), (images, labels))
         )
         phi = Components.of(images, self.components)
         seen, known = (

@@ -36,7 +36,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits, one_hot, softp
 
 from bench.api import Access, AttackerKnowledge, Context, MembershipResult, Target
 from bench.config import Departure, Size
-from bench.membership.confidences import FEW, TEACHER_REFERENCES, ReferenceAttack, ask, scaled_confidence
+from bench.membership.confidences import (
+    FEW,
+    TEACHER_REFERENCES,
+    ReferenceAttack,
+    query_probabilities,
+    scaled_confidence,
+)
 from bench.validate import at_least, positive
 
 
@@ -89,7 +95,7 @@ class Shadow(ReferenceAttack):
         with ctx.track("shadow models: asking", 1 + len(shadows)) as advance:
             answers = []
             for model in (target, *shadows):
-                answers.append(self._see(ask(model, knowledge.images, self.batch), knowledge.labels))
+                answers.append(self._see(query_probabilities(model, knowledge.images, self.batch), knowledge.labels))
                 advance(1)
         suspects, records = answers[0], torch.stack(answers[1:])
         groups = knowledge.labels if self.per_class else torch.zeros_like(knowledge.labels)

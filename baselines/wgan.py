@@ -35,8 +35,7 @@ from bench.api import Context, Sampler, gaussian_latents
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.unprotected_images import DEPARTURES, QUICK, SMOKE, UnprotectedGenerator
-from bench.gan.gradient_step import descend
-from bench.gan.shuffled_batches import shuffled_batches
+from bench.gan.training import descend, shuffled_batches
 from bench.gan.wasserstein import critic_loss, generator_loss
 from bench.nets.generators import Critic, DeconvGenerator, Shape
 from bench.validate import at_least, positive

@@ -64,7 +64,7 @@ from bench.dp_training.synthetic_data import (
 )
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
-from bench.gan.gradient_step import descend
+from bench.gan.training import descend
 from bench.gan.wasserstein import gradient_penalty
 from bench.nets.conditional_gan import DcganGenerator
 from bench.nets.generators import Shape

@@ -37,7 +37,7 @@ SHORT_TRAINING = Departure(
 _KEY = ("gan_steps", "gan_batch", "gan_lr", "n_critic", "penalty", "latent", "width")
 
 
-def untrainable(shape: tuple[int, int, int], aux: int, batch: int) -> str | None:
+def gan_skip_reason(shape: tuple[int, int, int], aux: int, batch: int) -> str | None:
     """Return why no GAN can be trained on these images: an unsupported size, or fewer than two batches; else None."""
     try:
         check_square(shape)
@@ -75,7 +75,7 @@ class GanPrior:
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """Return a reason not to run: an image size the GAN cannot make, or fewer than two batches; else None."""
-        return untrainable(shape, aux, self.gan_batch)
+        return gan_skip_reason(shape, aux, self.gan_batch)
 
     def gan(
         self, aux: Tensor, ctx: Context, diversity: Diversity | None = None, trained_with: dict[str, Any] | None = None

@@ -1,4 +1,7 @@
-"""Batches for teacher discriminators: each teacher draws from its own part, independently of the other parts."""
+"""Batches of the teachers in a GAN with many discriminators (PATE-GAN, G-PATE, DataLens).
+
+Each teacher draws from its own part of the private records, independently of the other parts.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,12 @@ from bench import data
 from bench.data import to_float
 from bench.privacy.noise import Noise, Source
 
-MANY = 1000
-"""Default number of teachers."""
+DEFAULT_TEACHERS = 1000
 
 
-def panel_size(teachers: int, dataset: str) -> int:
+def teacher_count(teachers: int, dataset: str) -> int:
     """Return `teachers`, or for 0 the data set's default (48 on digits); public, never computed from the records."""
-    return teachers or data.facts(dataset).teachers or MANY
+    return teachers or data.facts(dataset).teachers or DEFAULT_TEACHERS
 
 
 class TeacherBatches:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.api import Advance, Tensors
-from bench.gan.gradient_step import descend
-from bench.gan.shuffled_batches import shuffled_batches
+from bench.gan.training import descend, shuffled_batches
 from bench.nets.generators import Critic, DeconvGenerator
 
 Diversity = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]

@@ -13,7 +13,7 @@ from attacks.ked_mi.ked_mi import KedMi, discriminator_loss, generator_loss, rec
 from bench import config
 from bench.api import AccessDenied, Target
 from bench.errors import BenchError
-from bench.gan.gradient_step import descend
+from bench.gan.training import descend
 from bench.testing import context
 
 SHAPE = (1, 8, 8)

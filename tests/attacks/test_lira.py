@@ -19,7 +19,7 @@ from attacks.lira import Lira, log_density, median
 from attacks.loss_threshold import LossThreshold
 from bench.api import AttackerKnowledge, Target
 from bench.membership.confidences import (
-    ask,
+    query_probabilities,
     scaled_confidence,
     split_by_membership,
 )
@@ -68,7 +68,9 @@ def slow_lira(phi: Tensor, known: Tensor, members: Tensor, variance: str, centre
 
 def known_of(knowledge: AttackerKnowledge, count: int) -> tuple[Tensor, Tensor]:
     references = knowledge.references(count, "teacher")
-    phi = [scaled_confidence(ask(r.target, knowledge.images, 512), knowledge.labels) for r in references]
+    phi = [
+        scaled_confidence(query_probabilities(r.target, knowledge.images, 512), knowledge.labels) for r in references
+    ]
     return torch.stack(phi), torch.stack([r.members for r in references])
 
 

@@ -22,7 +22,7 @@ from bench.errors import BenchError, RunFailed
 from bench.membership.confidences import (
     TINY,
     ReferenceAttack,
-    ask,
+    query_probabilities,
     scaled_confidence,
     split_by_membership,
     true_class_probability,
@@ -61,14 +61,14 @@ def test_confidence_is_finite_where_probabilities_vanish() -> None:
 
 def test_answers_in_batches_are_the_same_and_are_counted() -> None:
     target = table(draw(7, 3))
-    whole, parts = ask(target, cards(7), 100), ask(target, cards(7), 2)
+    whole, parts = query_probabilities(target, cards(7), 100), query_probabilities(target, cards(7), 2)
     assert whole.dtype == torch.float64 and torch.equal(whole, parts)
     assert target.queries == 14
 
 
 def test_a_model_that_diverged_is_named() -> None:
     with pytest.raises(RunFailed, match="not numbers"):
-        ask(table(torch.full((3, 2), math.nan)), cards(3), 8)
+        query_probabilities(table(torch.full((3, 2), math.nan)), cards(3), 8)
 
 
 def test_views_by_hand() -> None:

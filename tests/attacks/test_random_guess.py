@@ -109,7 +109,7 @@ class Curious(RandomGuess):
 def test_the_contract_tells_a_null_attack_from_another(plugin: type[RandomGuess]) -> None:
     contract = type("Contract", (AttackContract,), {"plugin": plugin})()
     with pytest.raises(AssertionError):
-        contract.test_brings_back_images()
+        contract.test_reconstructs_images_of_every_class()
 
 
 def test_an_attack_that_says_not_whether_it_is_shown_victims_is_none() -> None:

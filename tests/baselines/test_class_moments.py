@@ -27,8 +27,8 @@ from bench.testing import (
     CLASSES,
     SHAPE,
     MemoryArtifacts,
-    asking_context,
     context,
+    recording_context,
     silent,
     toy_private,
     toy_teacher,
@@ -214,9 +214,9 @@ def test_noise_is_the_contexts(teachers: int) -> None:
 
 @WITH_AND_WITHOUT
 def test_moments_votes_and_the_control_have_streams_of_their_own(teachers: int) -> None:
-    ctx = asking_context()
+    ctx = recording_context()
     convert(teachers, ctx=ctx)
-    assert len(ctx.asked) == len(set(ctx.asked)) == (3 if teachers else 1), "two streams with the same draws"
+    assert len(ctx.streams) == len(set(ctx.streams)) == (3 if teachers else 1), "two streams with the same draws"
 
 
 @WITH_AND_WITHOUT

@@ -26,7 +26,7 @@ from bench.gan.teacher_batches import TeacherBatches
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
-from bench.testing import CLASSES, SHAPE, asking_context, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, context, recording_context, toy_private, toy_teacher
 
 PIXELS = math.prod(SHAPE)
 K = round(0.383 * PIXELS)
@@ -133,9 +133,9 @@ def test_noise_on_the_votes_is_what_the_ledger_says(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(datalens, "noisy_counts", spy)
     images, labels = toy_private()
-    ctx = asking_context()
+    ctx = recording_context()
     made = smoke().synthesise(images, labels, toy_teacher(), Budget(2.0), ctx)
-    assert sorted(name for _, name in ctx.asked) == ["DataLens/minibatches", "DataLens/signs", "DataLens/votes"]
+    assert sorted(name for _, name in ctx.streams) == ["DataLens/minibatches", "DataLens/signs", "DataLens/votes"]
     (entry,) = made.ledger.entries(Unit.EXAMPLE)
     assert sum(shape[0] for shape, _ in asked) == entry.count and {shape[1] for shape, _ in asked} == {PIXELS}
     assert {scale for _, scale in asked} == {made.solved["sigma"]}

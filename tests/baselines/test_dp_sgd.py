@@ -27,7 +27,7 @@ from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.dp_training.weight_average import WeightAverage
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
-from bench.testing import asking_context, context
+from bench.testing import context, recording_context
 
 
 class Linear(SmallNet):
@@ -116,9 +116,9 @@ def test_samples_come_from_the_system_too_when_noise_does() -> None:
 
 
 def test_samples_noise_and_views_have_streams_of_their_own() -> None:
-    ctx = asking_context()
+    ctx = recording_context()
     train(network(), "tanh-cnn", records(8), replace(PLAIN, views=2), DpSgdParameters(0.5, 1, 1.0), ctx, "test")
-    assert len(ctx.asked) == len(set(ctx.asked)) == 3, "two streams with the same draws"
+    assert len(ctx.streams) == len(set(ctx.streams)) == 3, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("way", GRADIENTS)

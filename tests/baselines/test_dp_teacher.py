@@ -24,7 +24,7 @@ from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
-from bench.testing import CLASSES, SHAPE, asking_context, context, toy_teacher
+from bench.testing import CLASSES, SHAPE, context, recording_context, toy_teacher
 
 FREE = Budget(None, solve="none")
 
@@ -83,11 +83,11 @@ def test_class_moments_have_their_share_of_one_budget(monkeypatch: pytest.Monkey
         return real(images, labels, classes, basis, multiplier, *rest)
 
     monkeypatch.setattr(class_images, "noisy_moments", noted)
-    teacher, budget, ctx = toy(), Budget(1.0), asking_context()
+    teacher, budget, ctx = toy(), Budget(1.0), recording_context()
     features = {"teacher": "private-features", "conversion": "transcribe"}
     method = configure(DpTeacher, "smoke", {**features, "moments_share": "0.3"}, "method")
     release = method.convert(teacher, "datalens", budget, ctx)
-    assert len(ctx.asked) == len(set(ctx.asked)) == 3, "two streams with the same draws"
+    assert len(ctx.streams) == len(set(ctx.streams)) == 3, "two streams with the same draws"
     parts = [entry.count / entry.event.noise_multiplier**2 for entry in release.ledger.entries()]
     assert [part / sum(parts) for part in parts] == [pytest.approx(0.3), pytest.approx(0.14), pytest.approx(0.56)]
     assert [(1 / multiplier**2, images is teacher.private[0]) for multiplier, images in taken] == [  # type: ignore[index]

@@ -17,7 +17,7 @@ from baselines.g_pate.discriminators import Discriminators
 from baselines.g_pate.g_pate import GPate
 from bench.config import configure
 from bench.errors import BenchError
-from bench.gan.teacher_batches import TeacherBatches, panel_size
+from bench.gan.teacher_batches import TeacherBatches, teacher_count
 from bench.nets.conditional_gan import MlpCritic
 from bench.testing import CLASSES, SHAPE, toy_private
 
@@ -188,8 +188,8 @@ def test_teaching_leaves_the_generator_as_it_is_buffers_included(network: str) -
 
 def test_the_number_of_teachers_suits_the_data_set_and_never_the_records() -> None:
     quick = configure(GPate, "quick", {}, "method").teachers
-    assert [panel_size(quick, name) for name in ("digits", "mnist", "toy")] == [48, 1000, 1000]
-    assert panel_size(7, "mnist") == 7
+    assert [teacher_count(quick, name) for name in ("digits", "mnist", "toy")] == [48, 1000, 1000]
+    assert teacher_count(7, "mnist") == 7
     with pytest.raises(BenchError, match="1000 teachers for 80 private records"):
         synthesise(smoke(teachers="0"), data=toy_private())
 

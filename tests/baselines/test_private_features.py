@@ -25,7 +25,7 @@ from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
 from bench.privacy.noise import Noise
 from bench.privacy.witness import Trace, Witness
-from bench.testing import CLASSES, SHAPE, MemoryArtifacts, asking_context, context, toy_private
+from bench.testing import CLASSES, SHAPE, MemoryArtifacts, context, recording_context, toy_private
 
 DELTA = 1e-5
 MU = {1.0: 0.26805, 3.0: 0.71912, 8.0: 1.66603}
@@ -129,9 +129,9 @@ def test_the_noise_drawn_is_the_ledgers(given: dict[str, str], entries: int, mon
 
 
 def test_the_whitening_and_the_gradients_have_streams_of_their_own() -> None:
-    ctx = asking_context()
+    ctx = recording_context()
     configure(PrivateFeatures, "smoke", {"whitening": "private"}, "method").convert(toy(), "datalens", Budget(3.0), ctx)
-    assert len(ctx.asked) == len(set(ctx.asked)) == 2, "two streams with the same draws"
+    assert len(ctx.streams) == len(set(ctx.streams)) == 2, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("cls", [PrivateFeatures, DpTeacher])

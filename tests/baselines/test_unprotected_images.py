@@ -22,7 +22,7 @@ from bench.config import configure
 from bench.distillation.unprotected_images import draw
 from bench.distillation.votes.noisy_votes import votes_epsilon
 from bench.errors import BenchError
-from bench.gan.logistic import minimax_loss, non_saturating_loss, source_loss
+from bench.gan.training import minimax_loss, non_saturating_loss, source_loss
 from bench.nets.generators import Critic
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
