@@ -170,7 +170,7 @@ def test_other_models_are_refused_before_anything_is_trained(
     wrong = tmp_path / face_descriptor.NETWORK
     wrong.write_bytes(b"another network")
     monkeypatch.setattr(face_descriptor, "_paths", lambda: (wrong, wrong))
-    with pytest.raises(BenchError, match="is not the model that judges faces"):
+    with pytest.raises(BenchError, match="SHA-256"):
         job(faces, tmp_path / "o")
     assert not (tmp_path / "o" / "steps" / "teacher").exists()
     assert job(faces, tmp_path / "o", "loss-threshold"), "a membership attack needs no judge"

@@ -38,6 +38,15 @@ class Entry:
     bound: str = ""
 
 
+@dataclass(frozen=True)
+class _Plugin:
+    """A metric that is not built in: its name, the place for messages, and a function that imports it."""
+
+    name: str
+    place: str
+    load: Callable[[], Any]
+
+
 @cache
 def metrics() -> dict[str, Metric]:
     """Return all metrics by key: the built-in ones, then the plug-ins, sorted by key.
@@ -46,39 +55,33 @@ def metrics() -> dict[str, Metric]:
         BenchError: a plug-in that cannot be loaded, is not a metric, or has the key of another; the message names its
             location.
     """
-    known = {metric.key: (metric, built_in.__name__) for metric in built_in.BUILT_IN}
-    for place, name, load in sorted([*_files(), *_entry_points()], key=lambda found: found[1]):
-        metric = _loaded(place, name, load)
-        if name in known:
-            raise BadPlugin(f"two metrics are called '{name}': in {known[name][1]} and {place}; rename one")
-        known[name] = metric, place
-    return {name: metric for name, (metric, _) in known.items()}
-
-
-Place = tuple[str, str, Callable[[], Any]]
-
-
-def _files() -> list[Place]:
     modules = [f"{__package__}.{FOLDER}.{path.stem}" for path in (Path(__file__).parent / FOLDER).glob("[a-z]*.py")]
-    return [(module, module.rpartition(".")[2], partial(_member, module)) for module in modules]
+    found = [_Plugin(name.rpartition(".")[2], name, partial(_import_metric, name)) for name in modules]
+    found += [_Plugin(point.name, point.value, point.load) for point in entry_points(group=GROUP)]
+    known, places = {metric.key: metric for metric in built_in.BUILT_IN}, {}
+    for plugin in sorted(found, key=lambda each: each.name):
+        metric = _load(plugin)
+        if plugin.name in known:
+            first = places.get(plugin.name, built_in.__name__)
+            raise BadPlugin(f"two metrics are called '{plugin.name}': in {first} and {plugin.place}; rename one")
+        known[plugin.name], places[plugin.name] = metric, plugin.place
+    return known
 
 
-def _member(module: str) -> Any:
+def _import_metric(module: str) -> Any:
     return importlib.import_module(module).METRIC
 
 
-def _entry_points() -> list[Place]:
-    return [(point.value, point.name, point.load) for point in entry_points(group=GROUP)]
-
-
-def _loaded(place: str, name: str, load: Callable[[], Any]) -> Metric:
+def _load(plugin: _Plugin) -> Metric:
+    """Import a plug-in. Raises BenchError unless it is a metric of its name with `compute`."""
     try:
-        metric = load()
+        metric = plugin.load()
     except (Exception, SystemExit) as error:  # a plug-in may raise anything on import; --debug shows the traceback
-        why = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise BadPlugin(f"metric '{name}' in {place}: {why}; mend or remove it") from error
-    if not isinstance(metric, Metric) or metric.compute is None or metric.key != name:
-        raise BadPlugin(f"metric '{name}' in {place}: expected a Metric with the key '{name}' and with `compute`")
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BadPlugin(f"metric '{plugin.name}' in {plugin.place}: {reason}; fix or remove it") from error
+    if not isinstance(metric, Metric) or metric.compute is None or metric.key != plugin.name:
+        expected = f"expected a Metric with the key '{plugin.name}' and with `compute`"
+        raise BadPlugin(f"metric '{plugin.name}' in {plugin.place}: {expected}")
     return metric
 
 
@@ -102,7 +105,7 @@ def check(numbers: Iterable[str]) -> None:
     for key in numbers:
         if entry(key) is None:
             raise ValueError(
-                f"a record cannot hold '{key}', which is no metric of bench/metrics/built_in.py or a plug-in"
+                f"a record has the number '{key}', which is not defined in bench/metrics/built_in.py or by a plug-in"
             )
 
 

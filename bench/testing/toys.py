@@ -23,7 +23,7 @@ from bench.api import (
     Teacher,
     gaussian_latents,
 )
-from bench.metrics.reconstructions import Labelled, Reconstructions
+from bench.metrics.metric import Labelled, Reconstructions
 from bench.privacy.noise import Noise
 from bench.validate import instance
 
