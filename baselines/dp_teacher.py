@@ -257,7 +257,7 @@ class DpTeacher:
             return release
         model = cast(Classifier, release.student)
         if self.conversion == "transcribe":
-            taught = self._transcription().teach(model, teacher, student, ctx, besides, move)
+            taught = self._transcription().train(model, teacher, student, ctx, besides, move)
             release.student, release.synthetic = taught
         else:
             made = distil(model, teacher.dataset, teacher.shape, teacher.classes, student, self._distillation(), ctx)
@@ -342,5 +342,5 @@ class DpTeacher:
 
     def _transcription(self) -> SoftTranscription:
         return SoftTranscription(
-            questions=self.questions, student_steps=self.taught_steps, prior=self.prior, balanced=self.balanced
+            queries=self.questions, student_steps=self.taught_steps, prior=self.prior, balanced=self.balanced
         )

@@ -18,7 +18,7 @@ import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
-from bench.distillation.stand_ins import numbered_images, voter
+from bench.distillation.distinguishing_games import classify_by_number, numbered_images
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
@@ -147,7 +147,7 @@ def votes_play(spending: Spending, answers: Answers) -> Play:
     Args:
         answers: the method's noisy counts of images by an ensemble.
     """
-    members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
+    members = Ensemble([classify_by_number(0, 1, of=CLASSES), classify_by_number(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
 
     def step(numbers: Tensor, generator: torch.Generator) -> Tensor:
         return answers(numbered_images(numbers), members, spending, generator)

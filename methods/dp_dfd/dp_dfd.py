@@ -54,7 +54,7 @@ from bench.api import Context, Release, Sampler, Teacher, gaussian_latents
 from bench.config import Size, Solved
 from bench.distillation.generator_training import BatchStatistics, make_generator, pretrain
 from bench.distillation.losses import balance_loss, confidence_loss
-from bench.distillation.replay import Answers
+from bench.distillation.training import ReplayBuffer
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import selective_response
@@ -141,7 +141,7 @@ class DpDfd:
 
         # 1: the generator, with the teacher as its fixed discriminator (Eq. 2)
         self.pretrain_generator(phi_g, phi_t, rng, ctx)
-        answered = Answers()
+        answered = ReplayBuffer()
         with ctx.track("DP-DFD: converting", plan.stages * self.student_steps) as advance:
             # 2: for i = 1 to T
             for _ in range(plan.stages):
@@ -149,7 +149,7 @@ class DpDfd:
                 x = draw_images(phi_g, plan.share, self.batch, rng)
                 # 2b, 2c: private labels
                 y = self.label(x, phi_s.eval(), phi_t, plan, noise)
-                answered = answered if self.follow == "text" else Answers()
+                answered = answered if self.follow == "text" else ReplayBuffer()
                 answered.add(x, y)
                 # 2d: the student on the answers (Eq. 3), and the generator on the student's logits
                 phi_s.train()

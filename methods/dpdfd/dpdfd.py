@@ -53,7 +53,7 @@ from bench.distillation.losses import (
     gradient_at_output,
 )
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate
-from bench.distillation.updates import descend, train_without_dropout
+from bench.distillation.training import descend, train_without_dropout
 from bench.errors import BenchError
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.small_net import xavier

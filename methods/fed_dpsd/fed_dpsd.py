@@ -50,7 +50,7 @@ from bench.distillation.noisy_labels import (
     paper_beta,
     paper_k,
 )
-from bench.distillation.updates import descend, train_without_dropout
+from bench.distillation.training import descend, train_without_dropout
 from bench.nets import Ensemble
 from bench.nets.generators import UpsampleGenerator
 from bench.nets.small_net import xavier

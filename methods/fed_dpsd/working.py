@@ -36,8 +36,8 @@ from bench.distillation.transcription.learner import Loss
 from bench.distillation.transcription.likelihoods import (
     expected_gradients,
     gradient_log_likelihood,
+    is_mostly_wrong,
     likelihood_loss,
-    more_often_wrong,
     response_log_likelihood,
 )
 from bench.distillation.transcription.loop import Transcription
@@ -177,7 +177,7 @@ class WorkingFedDpsd(TranscriptionOptions):
         def ask(images: Tensor, ours: Tensor) -> Tensor:
             return self._answers(images, ours, clients, parameters, noise)
 
-        doubtful = self.mode == "label" and more_often_wrong(parameters.answer_epsilon, parameters.k)
+        doubtful = self.mode == "label" and is_mostly_wrong(parameters.answer_epsilon, parameters.k)
         training = Transcription.of(self, parameters.iterations, doubtful)
         source = image_source(self.prior, teacher, ctx)
         phi_s, asked = training.train(teacher, student, source, ask, ctx, f"FedDPSD {self.mode} mode", self._loss)

@@ -266,7 +266,7 @@ def test_every_part_gets_the_options_that_are_its_own() -> None:
     assert (distilled.rounds, distilled.batch) == (12, 13)
     assert (distilled.generator_steps, distilled.student_steps) == (14, 15)
     assert (distilled.rate_generator, distilled.rate_student) == (0.2, 0.3)
-    assert (taught.student_steps, taught.questions) == (16, 17)
+    assert (taught.student_steps, taught.queries) == (16, 17)
 
 
 @pytest.mark.parametrize("wrong", [{"std": 0.0}, {"batch": 0}, {"clip": -1.0}, {"rounds": 0}])

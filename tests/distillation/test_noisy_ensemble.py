@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
-from bench.distillation.votes.noisy_votes import Aggregation
+from bench.distillation.votes.noisy_votes import Aggregation, NoisyEnsemble
 from bench.nets import Ensemble
 from bench.pipeline import run, stages
 from bench.pipeline.resolve import load_job

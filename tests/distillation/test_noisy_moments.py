@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from bench.distillation.class_moments.data_free_basis import cosine_basis, stroke_basis
+from bench.distillation.class_moments.class_images import cosine_basis, stroke_basis
 from bench.distillation.class_moments.noisy_moments import (
     SENSITIVITY,
     Gaussians,

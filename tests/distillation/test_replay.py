@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from bench.distillation.replay import Answers, balanced
+from bench.distillation.training import ReplayBuffer, draw_balanced
 
 
 def test_answers_of_all_batches_are_drawn_each_with_its_image() -> None:
-    kept = Answers()
+    kept = ReplayBuffer()
     for first in (0, 10, 20):
         numbers = torch.arange(first, first + 10).float()
         kept.add(numbers.view(-1, 1, 1, 1), numbers[:, None] + 0.5)
@@ -32,6 +32,6 @@ def test_images_are_chosen_so_that_rare_classes_are_as_frequent() -> None:
     """900 black images and 100 white ones: each class has half of the weight, and so about half of 60 that are kept."""
     images = torch.zeros(1000, 1, 4, 4)
     images[::10] = 1
-    kept = balanced(images, Brightness(), 60, torch.Generator().manual_seed(0))
+    kept = draw_balanced(images, Brightness(), 60, torch.Generator().manual_seed(0))
     white = int((kept[:, 0, 0, 0] == 1).sum())
     assert len(kept) == 60 and 18 <= white <= 40

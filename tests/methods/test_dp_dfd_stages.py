@@ -80,4 +80,4 @@ def test_a_committee_learns_from_answers_that_are_more_often_wrong(
     """With four classes e^epsilon / (e^epsilon + 3) is below a half up to ln 3 = 1.1."""
     told = planned(monkeypatch)
     convert(learning(amount="5000", answer_epsilon=str(epsilon)), budget=Budget(None, solve="none"))
-    assert (told[0][0].members, told[0][0].questions) == (members, 5000)
+    assert (told[0][0].members, told[0][0].queries) == (members, 5000)

@@ -107,7 +107,7 @@ def test_a_shared_mean_is_read_with_the_noise_of_a_mean() -> None:
 def test_as_many_images_are_asked_about_as_make_up_whole_means(monkeypatch: pytest.MonkeyPatch) -> None:
     told = planned(monkeypatch)
     convert(questions="50", shared="4")
-    assert told[0][0].questions == 48
+    assert told[0][0].queries == 48
 
 
 @pytest.mark.parametrize(("reading", "loss"), [("likelihood", likelihood_loss), ("printed", F.cross_entropy)])

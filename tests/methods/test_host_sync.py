@@ -114,7 +114,7 @@ def test_the_loop_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
         convert("dpsd", "printed", {})
 
 
-@pytest.mark.parametrize("place", ["chosen", "drawn_children", "logits_of"])
+@pytest.mark.parametrize("place", ["choose_rows", "draw_children", "compute_logits"])
 def test_the_rounds_of_the_working_variants_are_watched(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = getattr(loop, place)
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bench.distillation.transcription.questions import as_bytes, as_floats
-from bench.distillation.updates import descend
+from bench.data import to_float
+from bench.distillation.training import descend
+from bench.distillation.transcription.queries import to_bytes
 
 PART = 256
 """Number of images optimised at once."""
@@ -46,7 +47,7 @@ class TypicalImages:
         rows = torch.randperm(len(images), generator=rng, device=images.device)[: round(SHARE * len(images))]
         moved = images.clone()
         for part in rows.split(PART) if len(rows) else ():  # split of an empty tensor returns one empty part
-            moved[part] = as_bytes(self._moved(as_floats(images[part])))
+            moved[part] = to_bytes(self._moved(to_float(images[part])))
         return moved
 
     def _moved(self, images: Tensor) -> Tensor:

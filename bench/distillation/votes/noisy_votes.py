@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.errors import BenchError
 from bench.nets import Ensemble
@@ -23,7 +23,7 @@ from bench.privacy.claims import dgd_composition
 from bench.privacy.counts import Law, noisy_counts, require_count_scale
 from bench.privacy.events import gaussian_event, laplace_event
 from bench.privacy.information import gaussian_capacity, laplace_capacity
-from bench.privacy.noise import Source
+from bench.privacy.noise import Noise, Source
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -257,3 +257,18 @@ def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
         raise ValueError(f"{len(votes)} images for {plan.candidates} candidates, which is what the ledger is told")
     answered = plan.aggregation.confident(votes, noise).nonzero()[:, 0][: plan.queries]
     return answered, plan.aggregation.counts(votes[answered], noise)
+
+
+class NoisyEnsemble(nn.Module):
+    """An ensemble with new noise of a release's scale on its vote counts, to measure its accuracy (DGD, Fig. 8).
+
+    There is no threshold: every image gets a label. It is measured and never released, so it is not in the ledger.
+    """
+
+    def __init__(self, members: Ensemble, aggregation: Aggregation, noise: Noise) -> None:
+        super().__init__()
+        self.members, self.aggregation, self.noise = members, aggregation, noise
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (n, c, h, w) in [0, 1] to (n, classes) noisy vote counts, float32."""
+        return self.aggregation.counts(self.members.votes(images), self.noise).float()

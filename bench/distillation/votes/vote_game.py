@@ -8,7 +8,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from bench.distillation.stand_ins import numbered_images, voter
+from bench.distillation.distinguishing_games import classify_by_number, numbered_images
 from bench.distillation.votes.noisy_votes import VotePlan
 from bench.nets import Ensemble
 from bench.privacy import Unit
@@ -61,7 +61,7 @@ def vote_game(plan: VotePlan, claimed: float, delta: float, step: Step) -> Disti
 
 def class_vote_game(plan: VotePlan, claimed: float, delta: float, step: VoteStep) -> DistinguishingGame:
     """Build `vote_game` for teachers that vote for classes: votes (1, 1, 0) in world 0 and (0, 2, 0) in world 1."""
-    members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
+    members = Ensemble([classify_by_number(0, 1, of=CLASSES), classify_by_number(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
     return vote_game(plan, claimed, delta, lambda numbers, two, rng: step(two, numbered_images(numbers), members, rng))
 
 

@@ -22,8 +22,7 @@ from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.data.affine import random_affine
-from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
-from bench.distillation.votes.noisy_votes import VotePlan, noisy_votes, posterior
+from bench.distillation.votes.noisy_votes import NoisyEnsemble, VotePlan, noisy_votes, posterior
 from bench.errors import BenchError, RunFailed
 from bench.nets import Ensemble
 from bench.nets.small_net import xavier
