@@ -36,6 +36,7 @@ from bench.nets.small_net import xavier
 Shape = tuple[int, int, int]
 
 SHOWN = 60
+"""Number of generated images that are returned with the student."""
 
 
 @dataclass(frozen=True)

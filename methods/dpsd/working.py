@@ -28,7 +28,7 @@ from bench.distillation.noisy_labels import (
     calibrate,
     candidates,
     check_candidates,
-    few_enough,
+    limit_queries,
     paper_beta,
 )
 from bench.distillation.transcription.learner import Loss
@@ -224,7 +224,7 @@ class WorkingDpsd(TranscriptionOptions):
         )
         mechanism = self._mechanism(classes)
         if self.mode == "data":
-            fields = few_enough(mechanism, fields, budget, self.most_noise)
+            fields = limit_queries(mechanism, fields, budget, self.most_noise)
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:

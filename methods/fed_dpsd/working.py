@@ -28,7 +28,7 @@ from bench.distillation.noisy_labels import (
     calibrate,
     candidates,
     check_candidates,
-    few_enough,
+    limit_queries,
     paper_beta,
     paper_k,
 )
@@ -237,7 +237,7 @@ class WorkingFedDpsd(TranscriptionOptions):
         mechanism = self._mechanism(classes)
         if self.mode == "data":
             readable = self.most_noise / sigma_of_mean(1.0, self.clients, self.noise_by)
-            fields = few_enough(mechanism, fields, budget, readable)
+            fields = limit_queries(mechanism, fields, budget, readable)
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:

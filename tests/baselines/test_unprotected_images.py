@@ -19,7 +19,7 @@ from baselines.wgan import Wgan, clip_weights
 from bench import nets
 from bench.api import Release, Sampler, Teacher, gaussian_latents
 from bench.config import configure
-from bench.distillation.unprotected_images import draw
+from bench.distillation.unprotected_images import draw_images
 from bench.distillation.votes.noisy_votes import votes_epsilon
 from bench.errors import BenchError
 from bench.gan.training import minimax_loss, non_saturating_loss, source_loss
@@ -111,7 +111,7 @@ def test_the_released_generator_can_be_built_again_and_draws_what_was_shown(cls:
     sampler: Sampler = smoke(cls).sampler(SHAPE, CLASSES, "toy")
     assert release.generator is not None and release.synthetic is not None
     sampler.generator.load_state_dict(release.generator.state_dict())
-    again = draw(replace(sampler, generator=sampler.generator.eval()), 22, context().generator("images"))
+    again = draw_images(replace(sampler, generator=sampler.generator.eval()), 22, context().generator("images"))
     assert torch.equal(again, release.synthetic)
 
 
@@ -128,7 +128,7 @@ def test_the_generator_learns_from_the_private_images(cls: type[Any]) -> None:
         sampler = method.sampler(SHAPE, CLASSES, "toy")
         method.train(sampler, SHAPE, torch.full_like(images, level), labels, context())
         sampler.generator.eval()
-        levels.append(float(draw(sampler, 40, context().generator("images")).mean()))
+        levels.append(float(draw_images(sampler, 40, context().generator("images")).mean()))
     assert levels[1] - levels[0] > 0.1, levels
 
 

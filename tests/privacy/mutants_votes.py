@@ -41,26 +41,31 @@ few_votes = partial(Mutant, plug_in="datalens", options=lens.keywords["options"]
 moments = partial(Mutant, plug_in="class-moments", options={"teachers": 3, "sigma": 2})
 
 VOTES = [
-    pate(noisy_votes.ask, "plan.aggregation.counts(votes[answered], noise)", "votes[answered].double()", "no noise"),
     pate(
-        noisy_votes.ask,
+        noisy_votes.release_counts,
+        "plan.aggregation.counts(votes[passed], noise)",
+        "votes[passed].double()",
+        "no noise",
+    ),
+    pate(
+        noisy_votes.release_counts,
         "plan.aggregation.counts(",
         "replace(plan.aggregation, scale=plan.aggregation.scale / 2).counts(",
         "noise halved",
     ),
     pate(
-        noisy_votes.ask,
-        "plan.aggregation.counts(votes[answered], noise)",
-        "votes[answered] + plan.aggregation.counts(0 * votes[answered[:1]], noise)",
+        noisy_votes.release_counts,
+        "plan.aggregation.counts(votes[passed], noise)",
+        "votes[passed] + plan.aggregation.counts(0 * votes[passed[:1]], noise)",
         "one draw for all images",
     ),
     gnmax(
-        noisy_votes.ask,
+        noisy_votes.release_counts,
         "plan.aggregation.confident(votes, noise)",
         "(votes.amax(1) >= plan.aggregation.threshold)",
         "threshold on the exact count",
     ),
-    all_pass(noisy_votes.ask, "[: plan.queries]", "[: plan.queries + 1]", "one answer more than charged"),
+    all_pass(noisy_votes.release_counts, "[: plan.queries]", "[: plan.queries + 1]", "one answer more than charged"),
     pate(noisy_votes.Aggregation.counts, "self.scale", "self.scale / 2", "noise halved"),
     pate(noisy_votes.Aggregation.counts, "self.scale, noise)", f"self.scale, {SEEDED})", "noise of one seed"),
     pate(
@@ -87,23 +92,23 @@ VOTES = [
         "(Unit.EXAMPLE, 1, max(1, queries - 1),",
         "ledger: one query less",
     ),
-    pate(Ensemble.votes, "torch.ones_like(answer,", "2 * torch.ones_like(answer,", "every vote counted twice"),
+    pate(Ensemble.votes, "torch.ones_like(predicted,", "2 * torch.ones_like(predicted,", "every vote counted twice"),
     pate(
         Ensemble.votes,
-        "counts.scatter_add_(1, answer, torch.ones_like(answer, dtype=torch.float32))",
+        "counts.scatter_add_(1, predicted, torch.ones_like(predicted, dtype=torch.float32))",
         "counts.add_(logits.softmax(1))",
         "soft votes",
     ),
     pate(
         VotedStudent.convert,
         "self._targets(counts, plan)",
-        "self._targets(teacher.members().votes(asked)[answered].double(), plan)",
+        "self._targets(teacher.members().votes(queried)[passed].double(), plan)",
         "student of the exact votes",
     ),
     pate(
         VotedStudent.convert,
-        "noisy_votes(plan, asked,",
-        "noisy_votes(plan.with_scale(plan.aggregation.scale / 2), asked,",
+        "noisy_votes(plan, queried,",
+        "noisy_votes(plan.with_scale(plan.aggregation.scale / 2), queried,",
         "noise halved",
     ),
     printed_dgd(

@@ -19,7 +19,7 @@ QUICK = {
     "dpsd: Dpsd._annotate: soft label",
     "dpdfd: noisy_mean: noise used again",
     "dgd: Dgd.label: soft label",
-    "pate: ask: one draw for all images",
+    "pate: release_counts: one draw for all images",
     "rr: randomised_response: kept as among two classes, for any k",
 }
 

@@ -27,8 +27,7 @@ SHARE = 0.5
 """Share of a round's images that are optimised; the others stay as drawn, so that a student sees both. Parents of later
 children may be optimised images."""
 STEPS, RATE = 6, 0.03
-"""Adam steps per round and step size, on pixels in [0, 1]; with many steps all images become the same most typical
-one."""
+"""Adam steps per round and step size, on pixels in [0, 1]; many steps would make all images alike."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +44,13 @@ class TypicalImages:
     def __call__(self, images: Tensor, rng: torch.Generator) -> Tensor:
         """Return (n, c, h, w) uint8 images of which the share `SHARE`, drawn by `rng`, is optimised."""
         rows = torch.randperm(len(images), generator=rng, device=images.device)[: round(SHARE * len(images))]
-        moved = images.clone()
+        optimised = images.clone()
         for part in rows.split(PART) if len(rows) else ():  # split of an empty tensor returns one empty part
-            moved[part] = to_bytes(self._moved(to_float(images[part])))
-        return moved
+            optimised[part] = to_bytes(self._optimise(to_float(images[part])))
+        return optimised
 
-    def _moved(self, images: Tensor) -> Tensor:
+    def _optimise(self, images: Tensor) -> Tensor:
+        """Run a few Adam steps on the images' lengths."""
         x = images.clone().requires_grad_(True)
         adam = torch.optim.Adam([x], lr=RATE)
         with torch.enable_grad():
