@@ -75,8 +75,7 @@ from bench.dp_training.synthetic_data import (
 )
 from bench.dp_training.top_k_votes import agreed, top_k_votes
 from bench.errors import BenchError
-from bench.gan.teacher_batches import TeacherBatches, teacher_count
-from bench.gan.training import descend
+from bench.gan.training import TeacherBatches, descend, teacher_count
 from bench.nets.conditional_gan import DcganGenerator, MlpGenerator
 from bench.nets.generators import Shape
 from bench.privacy import Budget, Unit

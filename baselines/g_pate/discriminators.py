@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.training import TeacherBatches
 
 BLOCK = 250
 """Teachers that are trained and asked together, which bounds the memory."""

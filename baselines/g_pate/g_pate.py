@@ -77,8 +77,7 @@ from bench.dp_training.synthetic_data import (
     conditional,
 )
 from bench.errors import BenchError
-from bench.gan.teacher_batches import TeacherBatches, teacher_count
-from bench.gan.training import descend
+from bench.gan.training import TeacherBatches, descend, teacher_count
 from bench.nets.conditional_gan import DcganCritic, DcganGenerator, MlpCritic, MlpGenerator
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.accountant import account

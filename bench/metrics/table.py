@@ -12,13 +12,11 @@ Importing this module does not import torch, so that boards and `--help` are fas
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 from bench.errors import BadPlugin
 from bench.metrics import built_in
@@ -38,15 +36,6 @@ class Entry:
     bound: str = ""
 
 
-@dataclass(frozen=True)
-class _Plugin:
-    """A metric that is not built in: its name, the place for messages, and a function that imports it."""
-
-    name: str
-    place: str
-    load: Callable[[], Any]
-
-
 @cache
 def metrics() -> dict[str, Metric]:
     """Return all metrics by key: the built-in ones, then the plug-ins, sorted by key.
@@ -55,33 +44,28 @@ def metrics() -> dict[str, Metric]:
         BenchError: a plug-in that cannot be loaded, is not a metric, or has the key of another; the message names its
             location.
     """
-    modules = [f"{__package__}.{FOLDER}.{path.stem}" for path in (Path(__file__).parent / FOLDER).glob("[a-z]*.py")]
-    found = [_Plugin(name.rpartition(".")[2], name, partial(_import_metric, name)) for name in modules]
-    found += [_Plugin(point.name, point.value, point.load) for point in entry_points(group=GROUP)]
+    files = (Path(__file__).parent / FOLDER).glob("[a-z]*.py")
+    own = [EntryPoint(file.stem, f"{__package__}.{FOLDER}.{file.stem}:METRIC", GROUP) for file in files]
     known, places = {metric.key: metric for metric in built_in.BUILT_IN}, {}
-    for plugin in sorted(found, key=lambda each: each.name):
-        metric = _load(plugin)
-        if plugin.name in known:
-            first = places.get(plugin.name, built_in.__name__)
-            raise BadPlugin(f"two metrics are called '{plugin.name}': in {first} and {plugin.place}; rename one")
-        known[plugin.name], places[plugin.name] = metric, plugin.place
+    for point in sorted([*own, *entry_points(group=GROUP)], key=lambda each: each.name):
+        metric = _load(point)
+        if point.name in known:
+            first = places.get(point.name, built_in.__name__)
+            raise BadPlugin(f"two metrics are called '{point.name}': in {first} and {point.value}; rename one")
+        known[point.name], places[point.name] = metric, point.value
     return known
 
 
-def _import_metric(module: str) -> Any:
-    return importlib.import_module(module).METRIC
-
-
-def _load(plugin: _Plugin) -> Metric:
+def _load(point: EntryPoint) -> Metric:
     """Import a plug-in. Raises BenchError unless it is a metric of its name with `compute`."""
     try:
-        metric = plugin.load()
+        metric = point.load()
     except (Exception, SystemExit) as error:  # a plug-in may raise anything on import; --debug shows the traceback
         reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise BadPlugin(f"metric '{plugin.name}' in {plugin.place}: {reason}; fix or remove it") from error
-    if not isinstance(metric, Metric) or metric.compute is None or metric.key != plugin.name:
-        expected = f"expected a Metric with the key '{plugin.name}' and with `compute`"
-        raise BadPlugin(f"metric '{plugin.name}' in {plugin.place}: {expected}")
+        raise BadPlugin(f"metric '{point.name}' in {point.value}: {reason}; fix or remove it") from error
+    if not isinstance(metric, Metric) or metric.compute is None or metric.key != point.name:
+        expected = f"expected a Metric with the key '{point.name}' and with `compute`"
+        raise BadPlugin(f"metric '{point.name}' in {point.value}: {expected}")
     return metric
 
 

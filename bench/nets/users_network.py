@@ -70,7 +70,13 @@ def identified(name: str) -> str:
     if match is None or name in _objects or not is_users_network(name):
         return name
     module, function = match["module"], match["function"]
-    found = _callable(name, _import(name, module), function)
+    source = _import(name, module)
+    found = getattr(source, function, None)
+    if not callable(found):
+        known = [key for key, value in vars(source).items() if callable(value) and not key.startswith("_")]
+        fault = f"'{function}' is not a function" if found is not None else f"no function called '{function}'"
+        place = getattr(source, "__file__", None) or "a built-in module"
+        raise UnknownName(f"--teacher {name}: {fault} in {place}{did_you_mean(function, known)}; correct the name")
     complete = f"{module}:{function}#{_source_hash(name, module)}"
     if match["hash"] and complete != name:
         raise BadPlugin(
@@ -129,7 +135,17 @@ def make(name: str, shape: Shape, classes: int) -> nn.Module:
     check_named(name)
     if (name, shape, classes) not in _checked:
         with torch.random.fork_rng(devices=()):
-            _check_weights_are_new(name, *(_call(name, shape, classes) for _ in range(2)))
+            first, second = (_call(name, shape, classes) for _ in range(2))
+        pairs = list(zip(first.parameters(), second.parameters(), strict=False))
+        if first is second or any(one is other for one, other in pairs):
+            raise BadPlugin(
+                f"--teacher {name}: returned the same network twice; expected a new one at each call; {ADVICE}"
+            )
+        if all(torch.equal(one, other) for one, other in pairs):
+            raise BadPlugin(
+                f"--teacher {name}: returned a network with the same weights twice; expected weights drawn at random, "
+                "since attacks also run on an untrained network; give trained weights by --teacher-weights"
+            )
         _checked.add((name, shape, classes))
     return _call(name, shape, classes)
 
@@ -151,22 +167,6 @@ def _call(name: str, shape: Shape, classes: int) -> nn.Module:
     return network
 
 
-def _check_weights_are_new(name: str, first: nn.Module, second: nn.Module) -> None:
-    """Check that two calls return two networks with different weights, as the attacks' baseline needs.
-
-    Raises:
-        BenchError: the same network, or the same weights.
-    """
-    pairs = list(zip(first.parameters(), second.parameters(), strict=False))
-    if first is second or any(one is other for one, other in pairs):
-        raise BadPlugin(f"--teacher {name}: returned the same network twice; expected a new one at each call; {ADVICE}")
-    if all(torch.equal(one, other) for one, other in pairs):
-        raise BadPlugin(
-            f"--teacher {name}: returned a network with the same weights twice; expected weights drawn at random, "
-            "since attacks also run on an untrained network; give trained weights by --teacher-weights"
-        )
-
-
 def _import(name: str, module: str) -> Any:
     """Import the module; the current folder is searched after the installed packages. Raises BenchError."""
     here = str(Path.cwd())
@@ -185,18 +185,6 @@ def _import(name: str, module: str) -> Any:
         # A user's module may raise anything; SystemExit would otherwise end the command
         reason = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
         raise BadPlugin(f"--teacher {name}: importing {module} failed ({reason}); correct the module") from error
-
-
-def _callable(name: str, module: Any, function: str) -> Callable[..., Any]:
-    """Return a function or class of a module. Raises BenchError with a similar name."""
-    found = getattr(module, function, None)
-    if not callable(found):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        fault = f"'{function}' is not a function" if found is not None else f"no function called '{function}'"
-        place = getattr(module, "__file__", None) or "a built-in module"
-        raise UnknownName(f"--teacher {name}: {fault} in {place}{did_you_mean(function, known)}; correct the name")
-    checked: Callable[..., Any] = found
-    return checked
 
 
 def _source_hash(name: str, module: str) -> str:

@@ -22,7 +22,7 @@ from baselines.datalens.datalens import DataLens, Training, sum_of_votes
 from baselines.datalens.networks import Convolutions, Perceptrons
 from bench.config import configure
 from bench.errors import BenchError
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.training import TeacherBatches
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit

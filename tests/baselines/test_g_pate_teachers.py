@@ -17,7 +17,7 @@ from baselines.g_pate.discriminators import Discriminators
 from baselines.g_pate.g_pate import GPate
 from bench.config import configure
 from bench.errors import BenchError
-from bench.gan.teacher_batches import TeacherBatches, teacher_count
+from bench.gan.training import TeacherBatches, teacher_count
 from bench.nets.conditional_gan import MlpCritic
 from bench.testing import CLASSES, SHAPE, toy_private
 

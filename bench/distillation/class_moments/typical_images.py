@@ -46,16 +46,12 @@ class TypicalImages:
         rows = torch.randperm(len(images), generator=rng, device=images.device)[: round(SHARE * len(images))]
         optimised = images.clone()
         for part in rows.split(PART) if len(rows) else ():  # split of an empty tensor returns one empty part
-            optimised[part] = to_bytes(self._optimise(to_float(images[part])))
+            x = to_float(images[part]).requires_grad_(True)
+            adam = torch.optim.Adam([x], lr=RATE)
+            with torch.enable_grad():
+                for _ in range(STEPS):
+                    descend(adam, self.lengths(x).sum())
+                    with torch.no_grad():
+                        x.clamp_(0, 1)
+            optimised[part] = to_bytes(x.detach())
         return optimised
-
-    def _optimise(self, images: Tensor) -> Tensor:
-        """Run a few Adam steps on the images' lengths."""
-        x = images.clone().requires_grad_(True)
-        adam = torch.optim.Adam([x], lr=RATE)
-        with torch.enable_grad():
-            for _ in range(STEPS):
-                descend(adam, self.lengths(x).sum())
-                with torch.no_grad():
-                    x.clamp_(0, 1)
-        return x.detach()

@@ -70,8 +70,12 @@ class StudentTrainer:
         self._phi_s.train()
         order = torch.empty(0, dtype=torch.int64, device=self._rng.device)
         while self._done < until:
-            if len(order) == 0:
-                order = self._draw_order(annotated)
+            if len(order) == 0:  # the next pass, as long as the number of readings
+                if self._schedule.balanced:
+                    weights = class_balanced_weights(annotated.readings)
+                    order = torch.multinomial(weights, len(annotated), replacement=True, generator=self._rng)
+                else:
+                    order = torch.randperm(len(annotated), generator=self._rng, device=self._rng.device)
             rows, order = order[: self._schedule.batch], order[self._schedule.batch :]
             images = to_float(annotated.images[rows])
             if self._schedule.jitter:
@@ -84,13 +88,6 @@ class StudentTrainer:
             self._rate.step()
             self._done += 1
             advance(1)
-
-    def _draw_order(self, annotated: AnnotatedImages) -> Tensor:
-        """Return the row order of the next pass, which is as long as the number of readings."""
-        if self._schedule.balanced:
-            weights = class_balanced_weights(annotated.readings)
-            return torch.multinomial(weights, len(annotated), replacement=True, generator=self._rng)
-        return torch.randperm(len(annotated), generator=self._rng, device=self._rng.device)
 
 
 def class_balanced_weights(readings: Tensor) -> Tensor:

@@ -111,19 +111,19 @@ def _expit(x: float) -> float:
 
 def hoeffding_interval(share: float, k: int, confidence: float) -> tuple[float, float]:
     """Return the ends of the set of theta with k kl(share, theta) <= log(2 / (1 - confidence)), by bisection."""
+
+    def divergence(p: float, q: float) -> float:
+        """Return the divergence in nats of Bernoulli(p) from Bernoulli(q)."""
+        first = p * math.log(p / q) if p > 0 and q > 0 else (math.inf if p > 0 else 0.0)
+        second = (1 - p) * math.log((1 - p) / (1 - q)) if p < 1 and q < 1 else (math.inf if p < 1 else 0.0)
+        return first + second
+
     allowed = math.log(2 / (1 - confidence)) / k
     ends = []
     for far in (0.0, 1.0):
         inside, outside = share, far
         for _ in range(_HALVINGS):
             middle = (inside + outside) / 2
-            inside, outside = (middle, outside) if _kl(share, middle) <= allowed else (inside, middle)
+            inside, outside = (middle, outside) if divergence(share, middle) <= allowed else (inside, middle)
         ends.append(outside)
     return ends[0], ends[1]
-
-
-def _kl(p: float, q: float) -> float:
-    """Return the divergence in nats of Bernoulli(p) from Bernoulli(q)."""
-    first = p * math.log(p / q) if p > 0 and q > 0 else (math.inf if p > 0 else 0.0)
-    second = (1 - p) * math.log((1 - p) / (1 - q)) if p < 1 and q < 1 else (math.inf if p < 1 else 0.0)
-    return first + second
