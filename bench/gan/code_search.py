@@ -97,8 +97,10 @@ class CodeSearch(ABC):
         decoder = self.decoder(aux, ctx)
         classes = torch.arange(target.classes, device=ctx.device)
         targets, draws = classes.repeat(self.draws), torch.arange(self.draws, device=ctx.device)
-        shifts, warps = self._draw_augmentations(len(targets), target.shape, ctx)
-        parts = list(zip(*(each.split(self.batch, -1) for each in (targets, shifts, warps)), strict=True))
+        shifts, warps = (
+            each.split(self.batch, -1) for each in self._draw_augmentations(len(targets), target.shape, ctx)
+        )
+        parts = list(zip(targets.split(self.batch), shifts, warps, strict=True))
         with ctx.track("searching codes", self.steps * len(parts)) as advance:
             found = [self._search(decoder, *part, target, ctx, advance) for part in parts]
         return AttackResult(torch.cat(found), targets, draws.repeat_interleave(len(classes)))

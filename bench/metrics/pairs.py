@@ -82,7 +82,7 @@ def psnr_pairs(images: Tensor, originals: Tensor) -> Tensor:
 
     Arguments and errors as for `ssim_pairs`.
     """
-    from torchmetrics.functional.image import peak_signal_noise_ratio  # imported here, as it takes seconds
+    from torchmetrics.functional.image import peak_signal_noise_ratio  # slow to import
 
     _check_pairs(images, originals)
     found = peak_signal_noise_ratio(_unit(images), _unit(originals), data_range=1.0, reduction="none", dim=(1, 2, 3))

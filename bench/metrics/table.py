@@ -46,7 +46,7 @@ def metrics() -> dict[str, Metric]:
     """
     files = (Path(__file__).parent / FOLDER).glob("[a-z]*.py")
     own = [EntryPoint(file.stem, f"{__package__}.{FOLDER}.{file.stem}:METRIC", GROUP) for file in files]
-    known, places = {metric.key: metric for metric in built_in.BUILT_IN}, {}
+    known, places = {metric.key: metric for metric in built_in.BUILT_IN}, dict[str, str]()
     for point in sorted([*own, *entry_points(group=GROUP)], key=lambda each: each.name):
         metric = _load(point)
         if point.name in known:

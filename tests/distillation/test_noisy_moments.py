@@ -135,7 +135,7 @@ def test_replacement_by_a_similar_image_by_hand() -> None:
 
 
 @BOTH
-def test_replacements_change_the_release_by_at_most_root_two(weight: float, pooled: bool) -> None:
+def test_replacements_change_at_most_root_two(weight: float, pooled: bool) -> None:
     rng = torch.Generator().manual_seed(1)
     data, furthest = records(6), 0.0
     for trial in range(150):

@@ -105,7 +105,7 @@ def disc(n: int, shape: tuple[int, int, int]) -> Tensor:
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 16), (3, 32, 32), (1, 20, 28)])
-def test_children_resemble_parents_and_differ_from_each_other(shape: tuple[int, int, int]) -> None:
+def test_children_resemble_parents_and_differ(shape: tuple[int, int, int]) -> None:
     children = mutate(disc(40, shape), seeded(0))
     assert children.shape == (40, *shape) and children.min() >= 0 and children.max() <= 1
     ink = children.flatten(1).mean(1) / disc(1, shape).mean()

@@ -28,7 +28,7 @@ def test_identify_by_hand() -> None:
     assert found.distance == pytest.approx(0.6), "of 0.3, 0.6, 0.2, 1 and 1"
 
 
-def test_identify_averages_the_median_and_excludes_the_threshold() -> None:
+def test_identify_median_and_threshold_by_hand() -> None:
     found = identify(torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([0, 0]), MEANS, 0.6)
     assert found.distance == pytest.approx(3.5)
     descriptors = torch.tensor([[0.5, 0.0], [0.25, 0.0]])

@@ -79,7 +79,7 @@ def test_auc_interval_covers_the_auc(auc: float, m: int, n: int) -> None:
 
 
 @pytest.mark.parametrize(("m", "n"), [(2, 2), (20, 50), (500, 100)])
-def test_auc_interval_of_separated_scores_is_clopper_pearsons(m: int, n: int) -> None:
+def test_auc_interval_of_separated_scores_by_formula(m: int, n: int) -> None:
     scores, is_member = labelled(np.arange(m) + 10.0, -np.arange(n))
     k = min(m, n)
     auc, low, high = auc_interval(scores, is_member)

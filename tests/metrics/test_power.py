@@ -21,7 +21,7 @@ def collapsed(c: int, into: int = 0, n: int = 20) -> Tensor:
 
 
 @pytest.mark.parametrize("c", [4, 5, 7, 8, 10, 40])
-def test_power_passes_on_teacher_success_and_random_collapse(c: int) -> None:
+def test_power_passes_on_success_only_on_the_teacher(c: int) -> None:
     verdict = power(faithful(c), collapsed(c))
     assert verdict.passed and verdict.p_random == 1 and "100.0%" in verdict.reason
 
@@ -74,7 +74,7 @@ def test_permutation_p_drawn_and_exact_agree(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("c", [5, 9])
-def test_permutation_p_keeps_its_level_for_correlated_images(c: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_permutation_p_keeps_its_level_under_correlation(c: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All images of a class turn into one random digit: a test on images would be wrong far more often than alpha."""
     monkeypatch.setattr("bench.metrics.power.DRAWS", 500)
     rng = np.random.RandomState(0)

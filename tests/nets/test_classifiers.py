@@ -92,7 +92,7 @@ def test_build_refuses_other_image_shapes(name: str, shape: tuple[int, int, int]
     assert caught.value.code == "incompatible" and limit in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_tempered_sigmoid_is_its_formula_and_by_default_tanh() -> None:
+def test_tempered_sigmoid_is_by_default_tanh() -> None:
     x = torch.linspace(-4, 4, 41, dtype=torch.float64)
     torch.testing.assert_close(TemperedSigmoid()(x), x.tanh())
     by_hand = 3 / (1 + torch.exp(-0.5 * x)) - 0.25

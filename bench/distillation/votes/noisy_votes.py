@@ -264,7 +264,7 @@ def release_counts(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor
 class NoisyEnsemble(nn.Module):
     """An ensemble with new noise of a release's scale on its vote counts, to measure its accuracy (DGD, Fig. 8).
 
-    There is no threshold: every image gets a label. It is measured and never released, so it is not in the ledger.
+    Every image gets a label, without a threshold. The ensemble is measured and never released: the ledger omits it.
     """
 
     def __init__(self, members: Ensemble, aggregation: Aggregation, noise: Noise) -> None:

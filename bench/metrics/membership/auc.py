@@ -74,7 +74,7 @@ def gap_auc(is_correct: Tensor, is_member: Tensor) -> float:
 
 def area(members: Floats, others: Floats, confidence: float) -> tuple[float, float, float]:
     """Return `auc_interval` of ascending scores of members and of others."""
-    from scipy.stats import rankdata  # imported here, as it takes a second
+    from scipy.stats import rankdata  # slow to import
 
     check_confidence(confidence)
     m, n = len(members), len(others)

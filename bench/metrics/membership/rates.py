@@ -100,7 +100,7 @@ def _rate_interval(members: Floats, others: Floats, limit: float, confidence: fl
     Of n others, Binomial(n, at most limit) are above t and Binomial(n, at least limit) are at t or above. So t is
     between two of their order statistics, and the members' share is counted at both.
     """
-    from scipy.stats import binom  # imported here, as it takes a second
+    from scipy.stats import binom  # slow to import
 
     each = 1 - (1 - confidence) / 2
     n, tail = len(others), (1 - each) / 2

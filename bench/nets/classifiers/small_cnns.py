@@ -295,7 +295,7 @@ class FaceNet(SmallNet):
     """
 
     def __init__(self, shape: Shape, classes: int) -> None:
-        from torchvision.models.resnet import BasicBlock  # imported here, as it takes seconds
+        from torchvision.models.resnet import BasicBlock  # slow to import
 
         super().__init__()
         check_image_size("face-net", shape, 16)
