@@ -39,7 +39,7 @@ from torch.nn.functional import cross_entropy
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
 from bench.errors import BenchError
-from bench.gan.feature_hook import recorded_features
+from bench.nets import recorded_features
 from bench.nets.generators import UpsampleGenerator
 from bench.seeds import derive
 from bench.validate import at_least, positive

@@ -35,12 +35,10 @@ from bench.api import Advance, Context, Tensors
 from bench.config import Size
 from bench.gan.code_search import CodeSearch
 from bench.gan.eigenfaces import Eigenfaces
-from bench.gan.gan_prior import untrainable
-from bench.gan.gradient_step import descend
-from bench.gan.shuffled_batches import shuffled_batches
+from bench.gan.gan_prior import gan_skip_reason
+from bench.gan.training import descend, shuffled_batches
 from bench.gan.wasserstein import critic_loss, fingerprint, generator_loss, gradient_penalty, pack, unpack
-from bench.nets.critics import Critic
-from bench.nets.generators import DeconvGenerator
+from bench.nets.generators import Critic, DeconvGenerator
 from bench.seeds import derive
 from bench.validate import at_least, positive
 
@@ -113,7 +111,7 @@ class EigenGan(CodeSearch):
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """Return a skip reason or None: unsupported image size, or fewer than two batches of auxiliary images."""
-        return untrainable(shape, aux, self.gan_batch)
+        return gan_skip_reason(shape, aux, self.gan_batch)
 
     def decoder(self, aux: Tensor, ctx: Context) -> EigenGenerator:
         """Steps 1 and 2: return G, frozen, in eval mode; from the cache if it was trained before."""

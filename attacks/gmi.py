@@ -44,10 +44,10 @@ from torch.nn.functional import cross_entropy
 from bench.api import Access, AttackResult, Context, Target
 from bench.config import Departure, Size
 from bench.data import corrupted
-from bench.gan.feature_hook import recorded_features
 from bench.gan.gan_prior import QUICK, SHORT_TRAINING, SMOKE, GanPrior
 from bench.gan.latent_search import search_latents
 from bench.gan.wasserstein import weights_fingerprint
+from bench.nets import recorded_features
 from bench.validate import at_least, below, positive
 
 

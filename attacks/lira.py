@@ -44,7 +44,7 @@ from bench.membership.confidences import (
     TEACHER_REFERENCES,
     ReferenceAttack,
     Views,
-    ask,
+    query_probabilities,
     scaled_confidence,
     split_by_membership,
     views,
@@ -118,7 +118,7 @@ class Lira(ReferenceAttack):
     def _phi(self, model: Target, knowledge: AttackerKnowledge, advance: Advance) -> Tensor:
         """Return phi of every view of every suspect, (n, views)."""
         phi = [
-            scaled_confidence(ask(model, view, self.batch), knowledge.labels)
+            scaled_confidence(query_probabilities(model, view, self.batch), knowledge.labels)
             for view in views(knowledge.images, self.views)
         ]
         advance(1)

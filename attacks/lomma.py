@@ -43,9 +43,9 @@ from bench import nets
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
 from bench.errors import BenchError
-from bench.gan.feature_hook import recorded_features
 from bench.gan.gan_prior import QUICK, SHORT_TRAINING, SMOKE, GanPrior
 from bench.gan.latent_search import search_latents
+from bench.nets import recorded_features
 from bench.seeds import derive
 from bench.validate import at_least, below, positive
 

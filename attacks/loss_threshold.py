@@ -23,7 +23,7 @@ from torch.nn.functional import logsigmoid
 
 from bench.api import Access, AttackerKnowledge, Context, MembershipResult, Target
 from bench.config import Size
-from bench.membership.confidences import ask, scaled_confidence
+from bench.membership.confidences import query_probabilities, scaled_confidence
 from bench.validate import at_least
 
 
@@ -50,5 +50,5 @@ class LossThreshold:
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
         """Return -l(f(x), y) per suspect, float64, at most 0."""
-        phi = scaled_confidence(ask(target, knowledge.images, self.batch), knowledge.labels)
+        phi = scaled_confidence(query_probabilities(target, knowledge.images, self.batch), knowledge.labels)
         return MembershipResult(logsigmoid(phi))

@@ -28,7 +28,7 @@ from torch.nn.functional import one_hot
 
 from bench.api import Access, AttackerKnowledge, Context, MembershipResult, Target
 from bench.config import Size
-from bench.membership.confidences import TINY, ask, true_class_probability
+from bench.membership.confidences import TINY, query_probabilities, true_class_probability
 from bench.membership.neighbours import Components
 from bench.validate import at_least, positive
 
@@ -68,7 +68,8 @@ class Quantile:
         """Run steps 1 to 3; return a float64 score per suspect."""
         images, labels = knowledge.population
         s, outside = (
-            margin(ask(target, x, self.batch), y) for x, y in ((knowledge.images, knowledge.labels), (images, labels))
+            margin(query_probabilities(target, x, self.batch), y)
+            for x, y in ((knowledge.images, knowledge.labels), (images, labels))
         )
         phi = Components.of(images, self.components)
         suspects, known = (

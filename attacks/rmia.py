@@ -39,7 +39,7 @@ from bench.membership.confidences import (
     FEW,
     TEACHER_REFERENCES,
     ReferenceAttack,
-    ask,
+    query_probabilities,
     split_by_membership,
     true_class_probability,
 )
@@ -106,8 +106,8 @@ class Rmia(ReferenceAttack):
         self, model: Target, knowledge: AttackerKnowledge, others: tuple[Tensor, Tensor], advance: Advance
     ) -> tuple[Tensor, Tensor]:
         """Return the true-class probabilities of the suspects and of the population."""
-        suspects = true_class_probability(ask(model, knowledge.images, self.batch), knowledge.labels)
-        population = true_class_probability(ask(model, others[0], self.batch), others[1])
+        suspects = true_class_probability(query_probabilities(model, knowledge.images, self.batch), knowledge.labels)
+        population = true_class_probability(query_probabilities(model, others[0], self.batch), others[1])
         advance(1)
         return suspects, population
 

@@ -36,7 +36,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits, one_hot, softp
 
 from bench.api import Access, AttackerKnowledge, Context, MembershipResult, Target
 from bench.config import Departure, Size
-from bench.membership.confidences import FEW, TEACHER_REFERENCES, ReferenceAttack, ask, scaled_confidence
+from bench.membership.confidences import (
+    FEW,
+    TEACHER_REFERENCES,
+    ReferenceAttack,
+    query_probabilities,
+    scaled_confidence,
+)
 from bench.validate import at_least, positive
 
 
@@ -89,7 +95,8 @@ class Shadow(ReferenceAttack):
         with ctx.track("shadow models: querying", 1 + len(shadows)) as advance:
             features = []
             for model in (target, *shadows):
-                features.append(self._features(ask(model, knowledge.images, self.batch), knowledge.labels))
+                probabilities = query_probabilities(model, knowledge.images, self.batch)
+                features.append(self._features(probabilities, knowledge.labels))
                 advance(1)
         suspects, records = features[0], torch.stack(features[1:])
         groups = knowledge.labels if self.per_class else torch.zeros_like(knowledge.labels)

@@ -36,11 +36,8 @@ from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.unprotected_images import DEPARTURES, QUICK, SMOKE, UnprotectedGenerator
-from bench.gan.gradient_step import descend
-from bench.gan.logistic import minimax_loss, non_saturating_loss, source_loss
-from bench.gan.shuffled_batches import shuffled_batches
-from bench.nets.critics import Critic
-from bench.nets.generators import DeconvGenerator, Shape
+from bench.gan.training import descend, minimax_loss, non_saturating_loss, shuffled_batches, source_loss
+from bench.nets.generators import Critic, DeconvGenerator, Shape
 from bench.validate import at_least, one_of, positive
 
 BETAS = (0.5, 0.999)

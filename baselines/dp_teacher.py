@@ -71,7 +71,7 @@ from bench.dp_training.records import private_records
 from bench.dp_training.whitening import Typicality, Whitening
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.nets.dp_sgd_nets import TEMPERED
+from bench.nets.classifiers.dp_sgd_nets import TEMPERED
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 
@@ -259,7 +259,7 @@ class DpTeacher:
             return release
         model = cast(Classifier, release.student)
         if self.conversion == "transcribe":
-            release.student, release.synthetic = self._transcription().teach(
+            release.student, release.synthetic = self._transcription().train(
                 model, teacher, student, ctx, class_source, move
             )
         else:
@@ -340,5 +340,5 @@ class DpTeacher:
 
     def _transcription(self) -> SoftTranscription:
         return SoftTranscription(
-            questions=self.questions, student_steps=self.taught_steps, prior=self.prior, balanced=self.balanced
+            queries=self.questions, student_steps=self.taught_steps, prior=self.prior, balanced=self.balanced
         )

@@ -45,8 +45,7 @@ from bench.config import Departure, Size
 from bench.data.affine import random_affine
 from bench.distillation.generator_training import make_generator
 from bench.distillation.losses import balance_loss, confidence_loss
-from bench.gan.feature_hook import recorded_features
-from bench.nets import Classifier
+from bench.nets import Classifier, recorded_features
 from bench.teachers.federated import QUICK, SMOKE, ClientEnsemble, ServerDistillation
 
 SHOWN = 60

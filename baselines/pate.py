@@ -77,7 +77,7 @@ class Pate(NoisyVotes):
         at_least(self, 1, "query_count")
         at_least(self, 0, "scale")
 
-    def asked(self, teachers: int) -> VotePlan:
+    def query_plan(self, teachers: int) -> VotePlan:
         """Run step 2."""
         return vote_plan(Aggregation("laplace", self.scale), self.query_count, self.query_count, teachers)
 

@@ -96,7 +96,7 @@ class PateGnmax(NoisyVotes):
         if self.threshold > 0 and self.answers > self.query_count:  # plain GNMax answers every query
             raise ValueError(f"answers is {self.answers}; expected at most query_count, {self.query_count}")
 
-    def asked(self, teachers: int) -> VotePlan:
+    def query_plan(self, teachers: int) -> VotePlan:
         """Run steps 2 and 3."""
         noise = Aggregation("gaussian", self.scale, self.threshold * teachers, self.threshold_noise * self.scale)
         return vote_plan(noise, self.answers or self.query_count, self.query_count, teachers)

@@ -22,7 +22,7 @@ from bench.api import Context, Teacher
 from bench.api.context import Tiers
 from bench.distillation.unprotected_images import QUICK, SMOKE, UnprotectedImages
 from bench.distillation.votes.noisy_votes import VotePlan
-from bench.distillation.votes.voted_student import StudentImages, some_of
+from bench.distillation.votes.voted_student import StudentImages, draw_some
 
 
 @dataclass(frozen=True)
@@ -42,4 +42,4 @@ class RawImages(UnprotectedImages):
         if teacher.private is None:
             raise RuntimeError('the private images are used; the method\'s `needs` must name "private_data"')
         count, rng = plan.candidates + self.unlabelled, ctx.generator("images")
-        return StudentImages(some_of(teacher.private[0], "private", plan.candidates, count, rng), shown=False)
+        return StudentImages(draw_some(teacher.private[0], "private", plan.candidates, count, rng), shown=False)

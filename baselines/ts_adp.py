@@ -32,7 +32,7 @@ from bench.api.context import Tiers
 from bench.dp_training.private_classifier import QUICK, SMOKE, STANDARD, PrivateTraining
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.nets.dp_sgd_nets import TEMPERED, TemperedSigmoid
+from bench.nets.classifiers.dp_sgd_nets import TEMPERED, TemperedSigmoid
 from bench.privacy import Budget
 
 

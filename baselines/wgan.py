@@ -36,11 +36,9 @@ from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.distillation.unprotected_images import DEPARTURES, QUICK, SMOKE, UnprotectedGenerator
-from bench.gan.gradient_step import descend
-from bench.gan.shuffled_batches import shuffled_batches
+from bench.gan.training import descend, shuffled_batches
 from bench.gan.wasserstein import critic_loss, generator_loss
-from bench.nets.critics import Critic
-from bench.nets.generators import DeconvGenerator, Shape
+from bench.nets.generators import Critic, DeconvGenerator, Shape
 from bench.validate import at_least, positive
 
 

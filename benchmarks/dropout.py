@@ -1,4 +1,4 @@
-"""Speed-up from drawing dropout masks as integers: torch's own dropout compared with `bench.nets.dropout`.
+"""Speed-up from drawing dropout masks as integers: torch's own dropout compared with `bench.nets.small_net.Dropout`.
 
     python benchmarks/dropout.py
 
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench import nets
-from bench.nets.dropout import Dropout
+from bench.nets.small_net import Dropout
 
 NETWORKS = (
     ("datalens", (1, 16, 16), 256),

@@ -11,8 +11,8 @@ from bench import registry, testing
 NOT_RANDOM = {"no-defence"}
 READS_BATCH_NORM = {"dp-dfd"}
 ONCE_MORE = {
-    "test_a_teacher_that_it_does_not_need_changes_nothing",
-    "test_same_seed_same_release_and_other_seed_another",
+    "test_unneeded_teacher_has_no_effect",
+    "test_release_depends_on_the_seed",
 }
 
 

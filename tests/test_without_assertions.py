@@ -61,7 +61,7 @@ def test_contract_refuses_a_metric_that_varies() -> None:
         metric = Metric("varied", "varied", "Another number each time.", compute=lambda given: next(values))
 
     with pytest.raises(AssertionError, match=r"0\.5, then 0\.6"):
-        Broken().test_is_a_finite_number_and_the_same_again()
+        Broken().test_value_is_finite_and_reproducible()
 
 
 TWICE = """

@@ -46,8 +46,8 @@ from torch.nn.functional import cross_entropy, softplus
 from attacks.ked_mi.class_discriminator import ClassDiscriminator
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
-from bench.gan.gan_prior import untrainable
-from bench.gan.gradient_step import descend
+from bench.gan.gan_prior import gan_skip_reason
+from bench.gan.training import descend
 from bench.nets.generators import DeconvGenerator
 from bench.seeds import derive
 from bench.validate import at_least, positive
@@ -144,7 +144,7 @@ class KedMi:
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """Return a skip reason or None: unsupported image size, or fewer than two batches of auxiliary images."""
-        return untrainable(shape, aux, self.gan_batch)
+        return gan_skip_reason(shape, aux, self.gan_batch)
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
         """Reconstruct `draws` x `images_per_class` images of every class."""

@@ -41,7 +41,7 @@ from attacks.plg_mi.conditional_gan import ConditionalGenerator, ProjectionDiscr
 from bench.api import Access, Advance, AttackResult, Context, Target
 from bench.config import Departure, Size
 from bench.errors import BenchError
-from bench.gan.gradient_step import descend
+from bench.gan.training import descend
 from bench.nets.generators import check_square
 from bench.seeds import derive
 from bench.validate import at_least, at_most, between, positive

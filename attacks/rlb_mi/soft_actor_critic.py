@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from bench.gan.gradient_step import descend
+from bench.gan.training import descend
 
 LOG_SD = (-20.0, 2.0)
 """Bounds of the logarithm of a policy's standard deviation."""

@@ -42,7 +42,7 @@ from attacks.vmi.distributions import flow, gaussian, start_flow
 from bench.api import Access, Advance, AttackResult, Context, Target, Tensors
 from bench.config import Departure, Size
 from bench.gan.gan_prior import QUICK, SHORT_TRAINING, SMOKE, GanPrior
-from bench.gan.gradient_step import descend
+from bench.gan.training import descend
 from bench.validate import at_least, below, positive
 
 SGD_MOMENTUM = 0.9

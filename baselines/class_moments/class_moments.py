@@ -45,7 +45,7 @@ from bench.distillation.class_moments.class_images import ClassImages, class_ima
 from bench.distillation.class_moments.noisy_moments import played_moments
 from bench.dp_training.games import accounted_game
 from bench.nets import Ensemble
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.counts import noisy_counts

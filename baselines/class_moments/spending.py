@@ -19,7 +19,7 @@ import torch
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from torch import Tensor
 
-from bench.distillation.stand_ins import numbered_images, voter
+from bench.distillation.distinguishing_games import classify_by_number, numbered_images
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit, Unreachable, calibrate_noise, largest_count
@@ -117,13 +117,13 @@ def calibrated(fields: Spending, budget: Budget) -> Spending:
     elif budget.solve == "none":
         found = fields
     else:
-        found = _solved(fields, budget)
+        found = _solved(fields, budget, budget.epsilon)
     if found.teachers:
         require_count_scale("the scale of the noise on the votes, in votes,", found.sigma)
     return found
 
 
-def _solved(fields: Spending, budget: Budget) -> Spending:
+def _solved(fields: Spending, budget: Budget, epsilon: float) -> Spending:
     """Solve for the noise or the number of queries that just meets a finite budget."""
     if budget.solve == "steps" and not (fields.teachers and budget.unit == Unit.EXAMPLE):
         reason = (
@@ -138,12 +138,12 @@ def _solved(fields: Spending, budget: Budget) -> Spending:
 
     try:
         if budget.solve == "steps":
-            count = largest_count(lambda n: cost(replace(fields, queries=n)), budget.epsilon, MOST_QUERIES)
+            count = largest_count(lambda n: cost(replace(fields, queries=n)), epsilon, MOST_QUERIES)
             return replace(fields, queries=count)
-        noise = calibrate_noise(lambda x: cost(fields.with_noise(x)), budget.epsilon, 0.1, 100.0, rtol=1e-4)
+        noise = calibrate_noise(lambda x: cost(fields.with_noise(x)), epsilon, 0.1, 100.0, rtol=1e-4)
         return fields.with_noise(noise)
     except Unreachable as error:
-        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
+        raise BenchError(f"--epsilon {epsilon:g} --solve {budget.solve}: {error}") from None
 
 
 def votes_play(spending: Spending, answers: Answers) -> Play:
@@ -152,7 +152,7 @@ def votes_play(spending: Spending, answers: Answers) -> Play:
     Args:
         answers: the method's noisy vote counts of an ensemble.
     """
-    members = Ensemble([voter(0, 1, of=CLASSES), voter(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
+    members = Ensemble([classify_by_number(0, 1, of=CLASSES), classify_by_number(1, 1, of=CLASSES)], CLASSES)  # type: ignore[list-item]
 
     def step(numbers: Tensor, generator: torch.Generator) -> Tensor:
         return answers(numbered_images(numbers), members, spending, generator)

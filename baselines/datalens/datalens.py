@@ -79,8 +79,7 @@ from bench.dp_training.synthetic_data import (
 )
 from bench.dp_training.top_k_votes import agreed, top_k_votes
 from bench.errors import BenchError
-from bench.gan.gradient_step import descend
-from bench.gan.teacher_batches import TeacherBatches, panel_size
+from bench.gan.training import TeacherBatches, descend, teacher_count
 from bench.nets.conditional_gan import DcganGenerator, MlpGenerator
 from bench.nets.generators import Shape
 from bench.privacy import Budget, Unit
@@ -193,7 +192,7 @@ class DataLens(PrivateGenerator):
 
     def panel(self, dataset: str) -> int:
         """Return n, which is public and must not depend on the records."""
-        return panel_size(self.teachers, dataset)
+        return teacher_count(self.teachers, dataset)
 
     def calibrate(self, budget: Budget, pixels: int, teachers: int) -> DataLensParameters:
         """Solve for sigma or T within the budget, for images of d pixels and n teachers."""

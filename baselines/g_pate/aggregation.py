@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bench.distillation.votes.noisy_votes import VotePlan, ask
+from bench.distillation.votes.noisy_votes import VotePlan, release_counts
 from bench.distillation.votes.vote_bounds import (
     Values,
     epsilon_of,
@@ -105,7 +105,7 @@ class Aggregator:
     def noisy_votes(self, directions: Iterable[Tensor], projection: Tensor) -> tuple[Tensor, Tensor]:
         """Return the indices of the answered coordinates and their (m, bins) noisy counts: all that is released."""
         histograms = votes(directions, projection, self.clip, self.bins)
-        rows, counts = ask(self.plan, histograms, self.noise)
+        rows, counts = release_counts(self.plan, histograms, self.noise)
         self.queries, self.answered = self.queries + len(histograms), self.answered + len(rows)
         if self.diagnostic:
             self._add_divergences(histograms.cpu().numpy(), histograms[rows].cpu().numpy())

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.training import TeacherBatches
 
 BLOCK = 250
 """Number of teachers that are trained and queried together; it bounds the memory."""

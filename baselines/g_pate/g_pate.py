@@ -79,8 +79,7 @@ from bench.dp_training.synthetic_data import (
     conditional,
 )
 from bench.errors import BenchError
-from bench.gan.gradient_step import descend
-from bench.gan.teacher_batches import TeacherBatches, panel_size
+from bench.gan.training import TeacherBatches, descend, teacher_count
 from bench.nets.conditional_gan import DcganCritic, DcganGenerator, MlpCritic, MlpGenerator
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.accountant import account
@@ -209,7 +208,7 @@ class GPate(PrivateGenerator):
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Refuse a budget that no noise and no number of steps meets, before anything is trained."""
         super().check(budget, dataset, classes)
-        self.calibrate(budget, panel_size(self.teachers, dataset))
+        self.calibrate(budget, teacher_count(self.teachers, dataset))
 
     def calibrate(self, budget: Budget, teachers: int) -> VotePlan:
         """Plan all votes of a run, in whole steps, and their noise, within the budget."""
@@ -249,7 +248,7 @@ class GPate(PrivateGenerator):
 
         Images have one pixel and one coordinate: the teachers' gradients fall into the last bin, or one into the first.
         """
-        plan = self.calibrate(budget, panel_size(self.teachers, dataset))
+        plan = self.calibrate(budget, teacher_count(self.teachers, dataset))
 
         def step(numbers: Tensor, two: VotePlan, rng: torch.Generator) -> Tensor:
             own = torch.where(numbers == 1, self.clip, -self.clip)
@@ -262,13 +261,13 @@ class GPate(PrivateGenerator):
 
     def check_data(self, shape: tuple[int, int, int], records: int, dataset: str) -> None:
         """Refuse more teachers than there are private records."""
-        if records < (count := panel_size(self.teachers, dataset)):
+        if records < (count := teacher_count(self.teachers, dataset)):
             raise BenchError(f"{count} teachers for {records} private records; lower --method.teachers")
 
     def synthesise(self, images: Tensor, labels: Tensor, teacher: Teacher, budget: Budget, ctx: Context) -> Synthesis:
         """Run steps 1 to 6."""
         self.check_data(teacher.shape, len(images), teacher.dataset)
-        count = panel_size(self.teachers, teacher.dataset)
+        count = teacher_count(self.teachers, teacher.dataset)
         plan = self.calibrate(budget, count)
         # 1: disjoint parts of the private records
         salt = ctx.generator("parts").initial_seed() % 2**32

@@ -65,7 +65,7 @@ from bench.dp_training.synthetic_data import (
     conditional,
 )
 from bench.errors import BenchError
-from bench.gan.gradient_step import descend
+from bench.gan.training import descend
 from bench.gan.wasserstein import gradient_penalty
 from bench.nets.conditional_gan import DcganGenerator
 from bench.nets.generators import Shape

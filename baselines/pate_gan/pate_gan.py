@@ -76,8 +76,7 @@ from bench.dp_training.synthetic_data import (
     conditional,
 )
 from bench.errors import BenchError
-from bench.gan.gradient_step import descend
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.training import TeacherBatches, descend
 from bench.privacy import Budget, Claim, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import DistinguishingGame

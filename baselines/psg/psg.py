@@ -57,7 +57,7 @@ from bench.dp_training.private_gradient import Parameters, PrivateGradient
 from bench.dp_training.records import private_records
 from bench.dp_training.synthetic_data import SHOWN, by_class, seeing_pixels
 from bench.errors import BenchError
-from bench.nets.classifiers.convnet import ConvNet
+from bench.nets.classifiers.small_cnns import ConvNet
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.noise import Source

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bench.assess.epsilon import lower_bound
 from bench.assess.schema import Interval, Levels, Rate
-from bench.metrics.intervals import clopper_pearson
 from bench.metrics.membership.auc import area
 from bench.metrics.membership.rates import rate_at
+from bench.metrics.proportions import clopper_pearson
 
 Floats = NDArray[np.float64]
 RATES = (0.1, 0.01, 0.001)

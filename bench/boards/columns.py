@@ -58,7 +58,7 @@ def of_metric(metric: Metric) -> list[Column]:
         found.append(
             Column(f"{metric.key}_std", label, kind, within=within, beside=True, metric=metric.key, deviation=True)
         )
-    if metric.beside_teacher:
+    if metric.with_teacher:
         key, core = f"teacher_{metric.key}", metric.core and metric.of != "classifier"
         tip = "The same on the teacher, which nothing defends."
         found.append(Column(key, f"{metric.label}, teacher", kind, core, within, tip, metric=key))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from bench import data, registry
 from bench.errors import BenchError
-from bench.metrics.levels import ALPHA, LEAST_AUC, strong_enough
+from bench.metrics.levels import ALPHA, LEAST_AUC, is_strong_enough
 from bench.privacy.budget import Relation, epsilon_from_json
 from bench.privacy.claims import dispute
 from bench.storage.records import Record
@@ -213,4 +213,4 @@ def _reconstructed(metrics: dict[str, float | None]) -> bool:
     """Apply the gates of `bench.metrics.power.power`, without a p-value for fewer than four classes, and of
     `inversion_stage`: the test against retrieval, or the least recognised share where there is no test."""
     p, of_classes = metrics.get("teacher_floor_p"), metrics.get("power_p_teacher", 0.0)
-    return of_classes is not None and (strong_enough(metrics) if p is None else p < ALPHA)
+    return of_classes is not None and (is_strong_enough(metrics) if p is None else p < ALPHA)

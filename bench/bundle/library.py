@@ -9,7 +9,7 @@ from torch import nn
 
 from bench.bundle.schema import Arguments, Call
 from bench.nets import Classifier, own_names
-from bench.nets.zoo import patch_for
+from bench.nets.zoo import choose_patch_size
 
 _MISFITS = (TypeError, ValueError, RuntimeError, AssertionError, IndexError, ZeroDivisionError)
 _WITH_HEADS = ("googlenet", "inception_v3")
@@ -39,7 +39,7 @@ def calls(arch: str, shape: tuple[int, int, int], classes: int) -> list[Call]:
             plain = partial(Arguments, num_classes=classes, aux_logits=False, init_weights=True)
         candidates = [plain(), plain(image_size=height), plain(input_size=(height, width))]
         return [Call(function="torchvision.models.get_model", name=name, arguments=each) for each in candidates]
-    size, patch = height if height == width else (height, width), patch_for(height, width)
+    size, patch = height if height == width else (height, width), choose_patch_size(height, width)
     plain = partial(Arguments, num_classes=classes, in_chans=channels)
     candidates = [plain(), plain(img_size=size), plain(img_size=size, patch_size=patch)]
     return [Call(function="timm.create_model", name=arch, arguments=each) for each in candidates]

@@ -134,12 +134,17 @@ def _print_part(entry: plugins.Entry) -> None:
 
 
 def _docstrings(entry: plugins.Entry) -> list[str]:
-    """Return the docstrings of the file and of its public classes; for another distribution's plug-in, its summary."""
+    """Return the docstrings of the file and of its public classes, or only of the class that the entry names.
+
+    For another distribution's plug-in, return its summary.
+    """
     if entry.file is None:
         return [entry.summary]
     tree = ast.parse(entry.file.read_text(encoding="utf-8"))
-    found: list[ast.Module | ast.ClassDef] = [tree]
-    found += [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    if class_name := entry.module.partition(":")[2]:
+        return [doc for node in classes if node.name == class_name and (doc := ast.get_docstring(node))]
+    found: list[ast.Module | ast.ClassDef] = [tree, *classes]
     return [doc for node in found if (doc := ast.get_docstring(node))]
 
 

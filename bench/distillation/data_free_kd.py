@@ -29,13 +29,14 @@ from bench.api import Context
 from bench.data.affine import random_affine
 from bench.distillation.generator_training import fixed, make_generator
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss, kd_loss
-from bench.distillation.replay import balanced
+from bench.distillation.training import draw_balanced
 from bench.nets import Classifier
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 
 Shape = tuple[int, int, int]
 
 SHOWN = 60
+"""Number of generated images that are returned with the student."""
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class DataFreeKD:
         """Generate (batch, c, h, w) new images, balanced over the teacher's classes as far as possible."""
         s = self.settings
         made = torch.cat([self.generator(self.latents(s.batch)) for _ in range(s.oversample)])
-        return made if s.oversample == 1 else balanced(made, self.model, s.batch, self.rng)
+        return made if s.oversample == 1 else draw_balanced(made, self.model, s.batch, self.rng)
 
     def train_student(self) -> None:
         """Run one student step (step 3)."""

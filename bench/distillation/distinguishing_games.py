@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
-from bench.distillation.stand_ins import TableNetwork, numbered_images
 from bench.nets import Ensemble
 from bench.privacy import Claim, Ledger, Unit
 from bench.privacy.accountant import account, accounted_curve
@@ -27,12 +26,12 @@ FAR = 30.0
 """Logit gap that corresponds to a small probability which float32 can still represent."""
 PLAYS, BATCHES, TRIALS = 100_000, 2_000, 5_000
 """Plays of row games, of batch games, and of the trial that chooses the strongest of several games."""
-LEAN = 8.0
-"""For a flat student: by how much a teacher's logit of one class is above, or below, all others."""
+LOGIT_GAP = 8.0
+"""For a flat student: difference of a teacher's logit of one class from all others."""
 SHARED = 2
 """Index of the image that both worlds share: its teacher agrees with the student, so its gradient is 0."""
 Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
-"""A method's step: (m, c, h, w) images, student, teacher (or ensemble), noise -> (m, d), all it learns of the
+"""A method's step: (m, c, h, w) images, student, teacher (or ensemble), noise -> (m, d), all that is released of the
 teacher."""
 
 
@@ -41,25 +40,23 @@ def gradient_game(
 ) -> DistinguishingGame:
     """Build the game of data mode: two teachers with opposite gradients, so that the bounded rows are 2 beta apart.
 
-    The student is undecided between two classes and each teacher is sure of one of them. If the gradient is taken at a
-    flat output, one teacher favours a class and the other disfavours it. With noise per row a play is a row; with noise
-    per batch it is a batch, whose first image differs between the worlds, and its noisy mean.
+    The student is undecided between two classes and each teacher is confident of one of them. If the gradient is taken
+    at a flat output, one teacher favours a class and the other disfavours it. With noise per row a play is a row; with
+    noise per batch it is a batch, whose first image differs between the worlds, and its noisy mean.
     """
     student, teachers = _gradient_pair(mechanism.classes, flat)
     teacher = TableNetwork(teachers)
 
-    def answers(numbers: Tensor, generator: torch.Generator) -> Tensor:
+    def responses(numbers: Tensor, generator: torch.Generator) -> Tensor:
         return step(numbered_images(numbers), student, teacher, generator).double()
 
+    opposite = "two teachers whose gradients are opposite"
     if mechanism.per_row:
-        play, what = play_of_rows(answers, SHARED), "one noisy gradient"
-    else:
-        play, what = (
-            play_of_batches(answers, mechanism.batch, SHARED),
-            f"the noisy mean gradient of {mechanism.batch} images",
-        )
-    plays = PLAYS if mechanism.per_row else BATCHES
-    return _game(play, mechanism, parameters, delta, f"{what}; two teachers whose gradients are opposite", plays)
+        play, describe = play_of_rows(responses, SHARED), f"one noisy gradient; {opposite}"
+        return _game(play, mechanism, parameters, delta, describe, PLAYS)
+    play = play_of_batches(responses, mechanism.batch, SHARED)
+    describe = f"the noisy mean gradient of {mechanism.batch} images; {opposite}"
+    return _game(play, mechanism, parameters, delta, describe, BATCHES)
 
 
 def response_game(
@@ -79,19 +76,19 @@ def response_game(
     classes, k = mechanism.classes, parameters.k
     by_number = torch.arange(classes, dtype=torch.float32)
     student = TableNetwork(-by_number.expand(2, -1))
-    outside = [(0, k, "one class is no candidate")] if k < classes else []
+    outside = [(0, k, "one class is not a candidate")] if k < classes else []
 
     def pair(one: int, other: int, what: str, teachers: int) -> DistinguishingGame:
         table = torch.stack([-by_number, by_number])  # undecided about all other classes too
         table[0, one] = table[1, other] = FAR
-        teacher = _beside_others(table, teachers)
+        teacher = _with_others(table, teachers)
 
-        def answers(numbers: Tensor, generator: torch.Generator) -> Tensor:
+        def responses(numbers: Tensor, generator: torch.Generator) -> Tensor:
             return step(numbered_images(numbers), student, teacher, generator).double()
 
         of = f"{teachers} randomised responses" if teachers > 1 else "one randomised response"
         describe = f"{of} over {k} of {classes} classes; two teachers, {what}"
-        return _game(play_of_rows(answers), mechanism, parameters, delta, describe, PLAYS)
+        return _game(play_of_rows(responses), mechanism, parameters, delta, describe, PLAYS)
 
     pairs = [(0, 1, "both classes are candidates"), *outside]
     return strongest_game([pair(*each, m) for m in clients or (0,) for each in pairs], TRIALS)
@@ -115,9 +112,9 @@ def client_game(
     Args:
         clients: number of clients played, 1 or 2; the ledger is that of one client's response to one image.
     """
-    once, alone = replace(parameters, iterations=1), replace(mechanism, clients=1)
+    once, one_client = replace(parameters, iterations=1), replace(mechanism, clients=1)
     claim = mechanism.claim(once, delta)
-    return _game_of_sums(step, mechanism, delta, False, alone.ledger(once), Unit.QUERY, clients, claim)
+    return _game_of_sums(step, mechanism, delta, False, one_client.ledger(once), Unit.QUERY, clients, claim)
 
 
 def _game_of_sums(
@@ -130,18 +127,23 @@ def _game_of_sums(
     members: int = 2,
     claim: Claim | None = None,
 ) -> DistinguishingGame:
-    student, teachers = _gradient_pair(mechanism.classes, flat)
-    ensemble = _beside_others(teachers, members)
+    """Build a game of noisy sums of the normalised gradients of several teachers, of which one differs.
 
-    def answers(numbers: Tensor, generator: torch.Generator) -> Tensor:
+    Args:
+        claim: the paper's; None = the accountant's epsilon.
+    """
+    student, teachers = _gradient_pair(mechanism.classes, flat)
+    ensemble = _with_others(teachers, members)
+
+    def responses(numbers: Tensor, generator: torch.Generator) -> Tensor:
         return step(numbered_images(numbers), student, ensemble, generator).double()
 
-    proved = account(ledger, unit, delta)
+    accounted = account(ledger, unit, delta)
     return DistinguishingGame(
-        play=play_of_rows(answers, SHARED),
-        claimed=proved.epsilon if claim is None else claim.epsilon,
-        accounted=proved.epsilon,
-        delta=proved.delta if proved.finite else 0.0,
+        play=play_of_rows(responses, SHARED),
+        claimed=accounted.epsilon if claim is None else claim.epsilon,
+        accounted=accounted.epsilon,
+        delta=accounted.delta if accounted.finite else 0.0,
         describe=f"one noisy sum of normalised gradients of {members} teachers, one of which differs; per {unit}",
         curve=accounted_curve(ledger, unit),
         plays=PLAYS,
@@ -160,13 +162,13 @@ def _game(
     once = replace(parameters, iterations=1)
     claim = mechanism.claim(once, delta) or Claim(math.inf, delta, Unit.QUERY, "none")
     ledger = mechanism.ledger(once)
-    proved = account(ledger, Unit.QUERY, delta)
-    held = max(claim.delta, proved.delta if proved.finite else 0.0)
+    accounted = account(ledger, Unit.QUERY, delta)
+    largest_delta = max(claim.delta, accounted.delta if accounted.finite else 0.0)
     curve = accounted_curve(ledger, Unit.QUERY)
-    return DistinguishingGame(play, claim.epsilon, proved.epsilon, held, describe, curve, plays)
+    return DistinguishingGame(play, claim.epsilon, accounted.epsilon, largest_delta, describe, curve, plays)
 
 
-def _beside_others(table: Tensor, members: int) -> nn.Module:
+def _with_others(table: Tensor, members: int) -> nn.Module:
     """Return the teacher of a table, or an ensemble of it and of others that always respond with row 0.
 
     Args:
@@ -182,15 +184,43 @@ def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
     """Return a student, and (3, c) logits: of two teachers with opposite gradients at its output, and its own."""
     if not flat:
         undecided = torch.tensor([0.0, 0.0] + [-FAR] * (classes - 2))  # (1/2, 1/2, 0, 0, ...)
-        return TableNetwork(undecided.expand(3, -1)), torch.cat([_sure(classes, 0, 1), undecided[None]])
-    lean = torch.zeros(classes)
-    lean[0] = LEAN
-    return TableNetwork(torch.zeros(3, classes)), torch.stack([lean, -lean, 0 * lean])
+        confident = torch.full((2, classes), -2 * FAR)  # each teacher has the other's class second
+        confident[0, 0] = confident[1, 1] = FAR
+        confident[0, 1] = confident[1, 0] = 0.0
+        return TableNetwork(undecided.expand(3, -1)), torch.cat([confident, undecided[None]])
+    logits = torch.zeros(classes)
+    logits[0] = LOGIT_GAP
+    return TableNetwork(torch.zeros(3, classes)), torch.stack([logits, -logits, 0 * logits])
 
 
-def _sure(classes: int, one: int, other: int) -> Tensor:
-    """Return (2, c) logits of two teachers: each is sure of one class, and has the other's class second."""
-    both = torch.full((2, classes), -2 * FAR)
-    both[0, one] = both[1, other] = FAR
-    both[0, other] = both[1, one] = 0.0
-    return both
+class TableNetwork(nn.Module):
+    """A toy classifier of numbered images: the logits of an image whose first pixel is i are row i of a table.
+
+    Args:
+        table: (images, classes) logits.
+    """
+
+    table: Tensor
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table)
+        self.body = nn.Identity()  # an ensemble looks here for features that its members share
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (n, c, h, w) to (n, classes)."""
+        return self.table[images[:, 0, 0, 0].long()]
+
+
+def numbered_images(numbers: Tensor) -> Tensor:
+    """Return (n, 1, 1, 1) images of (n,) numbers."""
+    return numbers.float().view(-1, 1, 1, 1)
+
+
+def classify_by_number(*classes: int, of: int) -> TableNetwork:
+    """Return a network that classifies image i as the i-th of these classes.
+
+    Args:
+        of: number of all classes.
+    """
+    return TableNetwork(torch.nn.functional.one_hot(torch.tensor(classes), of).float())

@@ -19,7 +19,7 @@ from bench import data
 from bench.api import Advance
 from bench.errors import Incompatible
 from bench.nets.generators import UpsampleGenerator
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.nets.stroke_generator import StrokeGenerator
 from bench.validate import instance, present
 
@@ -111,8 +111,7 @@ class BatchStatistics:
         sum over the layers of ||mean(a) - running mean||_2 + ||var(a) - running variance||_2,
 
     where a is the layer's input and mean and (biased) variance are its statistics per channel over the batch. Leaving
-    the
-    block removes the hooks.
+    the block removes the hooks.
 
     Args:
         model: phi, in evaluation mode.
@@ -126,14 +125,14 @@ class BatchStatistics:
         self._layers = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
         if required and not self._layers:
             raise Incompatible(
-                "the judging network has no BatchNorm layer with running statistics, which the norm term needs: "
+                "the discriminator has no BatchNorm layer with running statistics, which the norm term needs: "
                 "switch the term off (weight 0) or take a network that has them, such as --teacher resnet18"
             )
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._terms: list[Tensor] = []
 
     def __enter__(self) -> BatchStatistics:
-        self._hooks = [layer.register_forward_pre_hook(self._look) for layer in self._layers]
+        self._hooks = [layer.register_forward_pre_hook(self._record) for layer in self._layers]
         return self
 
     def __exit__(
@@ -148,22 +147,22 @@ class BatchStatistics:
         if not self._layers:
             return torch.zeros(())
         if not self._terms:
-            raise RuntimeError("no forward pass was watched: ask the network inside the `with` block first")
+            raise RuntimeError("no forward pass was recorded: call the network inside the `with` block first")
         total = torch.stack(self._terms).sum()
         self._terms = []
         return total
 
-    def _look(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        norm = instance(layer, _BatchNorm, "watched layer")
+    def _record(self, layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        norm = instance(layer, _BatchNorm, "hooked layer")
         running_mean, running_variance = present(norm.running_mean, "mean"), present(norm.running_var, "variance")
-        seen = inputs[0].float()
-        over = [axis for axis in range(seen.ndim) if axis != 1]
-        variance, mean = torch.var_mean(seen, over, correction=0)
+        a = inputs[0].float()
+        axes = [axis for axis in range(a.ndim) if axis != 1]
+        variance, mean = torch.var_mean(a, axes, correction=0)
         self._terms.append((mean - running_mean).norm() + (variance - running_variance).norm())
 
 
 def l1_activation_loss(features: Tensor, up: bool) -> Tensor:
-    """Third generator term of DGD's Eq. 2: plus or minus the mean magnitude of the features.
+    """Return the third generator term of DGD's Eq. 2: plus or minus the mean magnitude of the features.
 
     Args:
         features: (n, d).

@@ -1,4 +1,4 @@
-"""Sources of query images for a teacher: a data-free prior, or the papers' generator."""
+"""Sources of query images for a teacher: a data-free prior, or a generator that the student trains."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bench import priors
 from bench.api import Context, Teacher
 from bench.distillation.generator_training import fixed
 from bench.distillation.losses import activation_loss, balance_loss, confidence_loss
-from bench.distillation.updates import descend
+from bench.distillation.training import descend
 from bench.nets.generators import UpsampleGenerator
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 
 GENERATOR = "generator"
 LATENT, WIDTH = 100, 32
@@ -41,7 +41,7 @@ def image_source(name: str, teacher: Teacher, ctx: Context) -> Source:
         BenchError: no such prior.
     """
     if name == GENERATOR:
-        return JudgedGenerator(teacher.shape, ctx)
+        return StudentTrainedGenerator(teacher.shape, ctx)
     return PriorSource(priors.for_dataset(name, teacher.dataset))
 
 
@@ -74,8 +74,8 @@ class HalfAndHalf:
     def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
         """Draw alternately from both sources; the first draws one more if the count is odd."""
         images = torch.empty(count, *shape, device=rng.device)
-        for place, source in enumerate(self._sources[:count]):  # never request zero images from a source
-            images[place::2] = source.draw(len(images[place::2]), shape, rng)
+        for first, source in enumerate(self._sources[:count]):  # never request zero images from a source
+            images[first::2] = source.draw(len(images[first::2]), shape, rng)
         return images
 
     def learn(self, student: nn.Module) -> None:
@@ -84,7 +84,7 @@ class HalfAndHalf:
             source.learn(student)
 
 
-class JudgedGenerator:
+class StudentTrainedGenerator:
     """An upsampling generator trained by the student's outputs on images of new latents (DPSD Eq. 8, DPDFD Eq. 5)."""
 
     def __init__(self, shape: tuple[int, int, int], ctx: Context) -> None:
@@ -109,7 +109,10 @@ class JudgedGenerator:
 
 
 def generator_loss(student: nn.Module, images: Tensor) -> Tensor:
-    """Return L_g: confidence, class balance and activation terms (DPSD Eq. 8; DPDFD Eq. 5)."""
+    """Return the generator's loss L_g = L_CE + 5 L_IE + 0.02 L_NORM (DPSD Eq. 8; DPDFD Eq. 5, with other weights).
+
+    L_CE rewards confident outputs, L_IE equally frequent classes, L_NORM large features.
+    """
     logits, features = student(images).float(), student.features(images).float()  # type: ignore[operator]
     loss = confidence_loss(logits) + IE_WEIGHT * balance_loss(logits, per_sample=False)
     return loss + NORM_WEIGHT * activation_loss(features, up=True)

@@ -12,7 +12,7 @@ RowLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 def kd_loss(student: Tensor, teacher: Tensor) -> Tensor:
-    """Knowledge distillation (Hinton et al., 2015) at temperature 1: KL(p_t || p_s) per row.
+    """Return the loss of knowledge distillation (Hinton et al., 2015) at temperature 1: KL(p_t || p_s) per row.
 
     Args:
         student: (n, c) logits.
@@ -25,7 +25,7 @@ def kd_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def dkd_loss(student: Tensor, teacher: Tensor, weight: float) -> Tensor:
-    """Decoupled knowledge distillation (Zhao et al., CVPR 2022; DPSD Eq. 2): l_tc + weight * l_nc per row.
+    """Return the loss of decoupled distillation (Zhao et al., CVPR 2022; DPSD Eq. 2): l_tc + weight * l_nc per row.
 
     With r = argmax p_t: l_tc is the KL divergence between (p_t,r, 1 - p_t,r) and (p_s,r, 1 - p_s,r); l_nc the KL
     divergence between the distributions over the other classes, p_j / (1 - p_r).
@@ -66,12 +66,12 @@ def gradient_at_output(loss: RowLoss, student: Tensor, teacher: Tensor) -> Tenso
 
 
 def confidence_loss(logits: Tensor) -> Tensor:
-    """First generator term (DPSD Eq. 8, CE): cross-entropy of each output to its own argmax, batch mean."""
+    """Return the first generator term (DPSD Eq. 8, CE): cross-entropy of each output to its own argmax, batch mean."""
     return F.cross_entropy(logits, logits.argmax(1))
 
 
 def balance_loss(logits: Tensor, per_sample: bool) -> Tensor:
-    """Second generator term (DPSD Eq. 8, IE): sum_j p_j log p_j, of the batch mean p or of every sample.
+    """Return the second generator term (DPSD Eq. 8, IE): sum_j p_j log p_j, of the batch mean p or of every sample.
 
     For the batch mean it is smallest when all classes are equally frequent, which is the aim in the papers' text; per
     sample, as in the published formula, it is smallest when every single output is flat.
@@ -84,7 +84,7 @@ def balance_loss(logits: Tensor, per_sample: bool) -> Tensor:
 
 
 def activation_loss(features: Tensor, up: bool) -> Tensor:
-    """Third generator term (DPSD Eq. 8, NORM): plus or minus the L2 norm of each image's features, batch mean.
+    """Return the third generator term (DPSD Eq. 8, NORM): plus or minus the features' L2 norm, batch mean.
 
     `up` rewards large activations, as real images have (the papers' text); False uses the sign of the published
     formula.
@@ -94,7 +94,10 @@ def activation_loss(features: Tensor, up: bool) -> Tensor:
 
 
 def total_variation(x: Tensor) -> Tensor:
-    """R_TV of DeepInversion: norms of differences of (n, c, h, w) to the right, lower and diagonal neighbours."""
+    """Return R_TV of DeepInversion (Yin et al., CVPR 2020) for (n, c, h, w) images.
+
+    The sum of the L2 norms of the differences to the right, lower and two diagonal neighbours.
+    """
     right, down = x[..., :, 1:] - x[..., :, :-1], x[..., 1:, :] - x[..., :-1, :]
     falling, rising = x[..., 1:, 1:] - x[..., :-1, :-1], x[..., 1:, :-1] - x[..., :-1, 1:]
     return right.norm() + down.norm() + falling.norm() + rising.norm()

@@ -36,7 +36,7 @@ from bench.privacy.noise import require_room
 
 MOST_ITERATIONS = 10_000_000
 FEWEST = 256
-"""Smallest number of queries, for any budget."""
+"""Smallest number of queries that `limit_queries` keeps, for any budget."""
 
 
 def paper_k(dataset: str, classes: int) -> int:
@@ -139,9 +139,9 @@ class AnnotationMechanism:
         return ledger
 
     def _spend_gradients(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Sensitivity 2 beta per row: a query is one row, a changed teacher changes all b rows.
+        """Add one teacher's gradients: sensitivity 2 beta per row and noise sigma beta.
 
-        The noise is sigma beta.
+        A query is one row; another teacher changes all b rows.
         """
         if parameters.sigma == 0:
             for unit in (Unit.EXAMPLE, Unit.QUERY):
@@ -149,24 +149,21 @@ class AnnotationMechanism:
             return
         rows = math.sqrt(self.batch) if self.per_row else self.batch
         why = "normalised gradients of a batch, a noise draw " + ("per row" if self.per_row else "per batch")
-        event, carries = gaussian_event(parameters.sigma / (2 * rows)), self._carried_by_gradients(parameters)
+        # Nats: a row has norm beta, a batch's sum b beta, each coordinate noise sigma beta
+        channels, sigma = (self.batch, parameters.sigma) if self.per_row else (1, parameters.sigma / self.batch)
+        carries = parameters.iterations * channels * gaussian_capacity(sigma, self.classes)
+        event = gaussian_event(parameters.sigma / (2 * rows))
         ledger.spend(event, count=parameters.iterations, unit=Unit.EXAMPLE, why=why, carries=carries)
         ledger.spend(gaussian_event(parameters.sigma / 2), unit=Unit.QUERY, why="one row's normalised gradient")
 
-    def _carried_by_gradients(self, parameters: AnnotationParameters) -> float:
-        """Return the nats of T batches: a row has norm beta, a batch sum b beta, each coordinate noise sigma beta."""
-        if self.per_row:
-            return parameters.iterations * self.batch * gaussian_capacity(parameters.sigma, self.classes)
-        return parameters.iterations * gaussian_capacity(parameters.sigma / self.batch, self.classes)
-
     def answer_ledger(self, parameters: AnnotationParameters) -> Ledger:
-        """Return the ledger of one image's query to many teachers, for one private record."""
+        """Return the ledger of one query to many teachers, for one private record."""
         ledger, once = Ledger(), replace(self, batch=1)
         once._spend_sums(ledger, replace(parameters, iterations=1))
         return ledger
 
     def _spend_sums(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Add the sums' entries. One teacher changes a row of gradients by at most 2 beta.
+        """Add sums of several teachers' gradients. One teacher changes a row by at most 2 beta.
 
         A record changes one teacher, in every query; another synthetic image may change all teachers, in one query.
         """
@@ -187,17 +184,17 @@ class AnnotationMechanism:
         if self.response_as_printed or math.isinf(parameters.answer_epsilon):
             self._spend_unprotected_labels(ledger, parameters)
             return
-        answers = max(self.clients, 1)
+        responses = max(self.clients, 1)
         for images, k in self._candidates_of_images(parameters):
             event = randomised_response_event(parameters.answer_epsilon, k)
-            carries = images * answers * response_capacity(parameters.answer_epsilon, k)
+            carries = images * responses * response_capacity(parameters.answer_epsilon, k)
             for unit in self.units:
                 if unit != Unit.QUERY:
                     why = f"randomised response over {k} classes"
                     # Replacing a record changes the responses of two clients, if the new one belongs to another client
                     one = Relation.ADD_OR_REMOVE_ONE if self.clients and unit == Unit.EXAMPLE else None
                     ledger.spend(event, count=images, unit=unit, why=why, carries=carries, relation=one)
-        ledger.spend(event, count=answers, unit=Unit.QUERY, why="the randomised responses to one image")
+        ledger.spend(event, count=responses, unit=Unit.QUERY, why="the randomised responses to one image")
 
     def _spend_unprotected_labels(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
         """Add responses without finite epsilon.
@@ -254,16 +251,16 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
     Raises:
         BenchError: the budget cannot be met, with the reason.
     """
-    _refuse_other_units(mechanism, budget)
+    _check_unit(mechanism, budget)
     if budget.epsilon is None:
-        _refuse_too_little_noise(mechanism, fields)
+        _check_least_noise(mechanism, fields)
         return fields
     if math.isinf(budget.epsilon):
         return replace(fields, sigma=0.0, answer_epsilon=math.inf)
-    _refuse_the_impossible(mechanism, budget)
+    _check_is_possible(mechanism, budget)
     try:
         parameters = _calibrated(mechanism, fields, budget, budget.epsilon)
-        _refuse_too_little_noise(mechanism, parameters)
+        _check_least_noise(mechanism, parameters)
         if mechanism.mode == "label" and not mechanism.teachers:
             check_response_epsilon(parameters.answer_epsilon, 2)
         return parameters
@@ -273,24 +270,24 @@ def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budg
         ) from None
 
 
-def few_enough(
-    mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, readable: float
+def limit_queries(
+    mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, sigma: float
 ) -> AnnotationParameters:
-    """Reduce the number of queries to what the budget allows at a noise of `readable`, but to no fewer than FEWEST.
+    """Reduce the number of queries to what the budget allows at noise `sigma`, but to no fewer than FEWEST.
 
     All queries are kept if they cost no more. The information of all responses grows with their number over sigma^2,
-    which the budget fixes; a student learns more from a few readable responses than from many unreadable ones.
+    which the budget fixes; a student learns more from a few responses with little noise than from many with much.
 
     Args:
-        readable: sigma at which a response is readable, >= 0; 0 = any, which returns `fields` unchanged.
+        sigma: largest noise over beta at which a response is useful, >= 0; 0 = any, which returns `fields` unchanged.
     """
-    if not readable or budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
+    if not sigma or budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
         return fields
-    _refuse_other_units(mechanism, budget)
-    _refuse_the_impossible(mechanism, budget)
+    _check_unit(mechanism, budget)
+    _check_is_possible(mechanism, budget)
 
-    def cost(answers: int) -> float:
-        return mechanism.cost(replace(fields, sigma=readable, iterations=answers), budget)
+    def cost(queries: int) -> float:
+        return mechanism.cost(replace(fields, sigma=sigma, iterations=queries), budget)
 
     if cost(1) == cost(fields.iterations) < math.inf:
         return fields  # each response is paid for separately: fewer queries save nothing
@@ -301,14 +298,16 @@ def few_enough(
     return replace(fields, iterations=min(fields.iterations, max(affordable, FEWEST)))
 
 
-def _refuse_other_units(mechanism: AnnotationMechanism, budget: Budget) -> None:
+def _check_unit(mechanism: AnnotationMechanism, budget: Budget) -> None:
+    """Raise BenchError for a unit that the mechanism's ledger does not cover."""
     if budget.unit not in mechanism.units:
         raise BudgetError(
             f"--unit {budget.unit}: answers are accounted per {', '.join(mechanism.units)}; name one of them"
         )
 
 
-def _refuse_the_impossible(mechanism: AnnotationMechanism, budget: Budget) -> None:
+def _check_is_possible(mechanism: AnnotationMechanism, budget: Budget) -> None:
+    """Raise BenchError for a budget that no parameters of this mechanism meet."""
     if mechanism.teachers and budget.account == "claimed":
         raise BudgetError(
             f"--account claimed --method.teachers {mechanism.teachers}: the paper states no theorem for many teachers; "
@@ -324,14 +323,17 @@ def _refuse_the_impossible(mechanism: AnnotationMechanism, budget: Budget) -> No
                 "--account accounted: DPSD-T trains its generator on the unprotected teacher; "
                 "use --method.discriminator student"
             )
-    one_answer = budget.account == "accounted" and budget.unit == Unit.QUERY
+    per_query = budget.account == "accounted" and budget.unit == Unit.QUERY
     responses = mechanism.mode == "label" and not mechanism.teachers and budget.account == "claimed"
-    if budget.solve == "steps" and (one_answer or responses):
-        raise BenchError("--solve steps: the epsilon of one answer does not depend on T; use --solve sigma")
+    if budget.solve == "steps" and (per_query or responses):
+        raise BenchError("--solve steps: the epsilon of one response does not depend on T; use --solve sigma")
 
 
-def _refuse_too_little_noise(mechanism: AnnotationMechanism, parameters: AnnotationParameters) -> None:
-    """Check rows in float32; sums over teachers or clients are in float64, and their size is not known in advance."""
+def _check_least_noise(mechanism: AnnotationMechanism, parameters: AnnotationParameters) -> None:
+    """Raise BenchError if float32 rows cannot hold noise of this size.
+
+    Sums over teachers or clients are in float64, and their size is not known in advance.
+    """
     if mechanism.mode == "data" and not mechanism.teachers and not mechanism.clients:
         require_room("the noise sigma", parameters.sigma, torch.float32)
 
@@ -339,6 +341,8 @@ def _refuse_too_little_noise(mechanism: AnnotationMechanism, parameters: Annotat
 def _calibrated(
     mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, epsilon: float
 ) -> AnnotationParameters:
+    """Return `fields` at which the mechanism costs `epsilon`. Raises Unreachable."""
+
     def affordable(make: Callable[[float], AnnotationParameters]) -> AnnotationParameters:
         return make(calibrate_noise(lambda x: mechanism.cost(make(x), budget), epsilon, 0.1, 100.0, rtol=1e-4))
 

@@ -46,14 +46,14 @@ QUICK: dict[str, Any] = {
 DEPARTURES = (
     MOVED_ABOUT,
     Departure(
-        what="teachers learn by Adam at 3e-3 instead of 0.05, of images moved by up to a pixel",
+        what="teachers learn by Adam at 3e-3 instead of 0.05, on images shifted by up to a pixel",
         why="tier quick has 120 steps of 16 images instead of 3000 of 128; at 0.05 Adam does not settle",
         sets={"teacher_lr": 3e-3, "teacher_shift": 1},
     ),
     Departure(
-        what="votes have Gaussian noise (the paper's DGD+), read as the posterior of all counts, not Laplace noise and "
-        "arg-max",
-        why="as in the variant working of dgd: for one epsilon the accountant asks for less of it",
+        what="votes have Gaussian noise (the paper's DGD+) and become the posterior given all counts, not Laplace "
+        "noise and the arg-max",
+        why="as in the variant working of dgd: for one epsilon the accountant requires less Gaussian noise",
         sets={"aggregation": "gaussian", "target_estimator": "posterior"},
     ),
 )
@@ -73,10 +73,10 @@ class UnprotectedImages(VotedStudent):
     aggregation: Literal["laplace", "gaussian"] = "laplace"
     """Noise on the vote counts: Laplace (Eq. 3) or Gaussian (DGD+)."""
     query_count: Size[int] = 1300
-    """|D^_s|, images put to the teachers, each of which is answered."""
+    """|D^_s|, the number of queries to the teachers; each gets a label."""
     scale: Solved[float] = 40.0
-    """2 / epsilon_0, the Laplace noise's scale, or sigma of Gaussian votes; solved from the budget unless --solve steps
-    or none."""
+    """Scale of the Laplace noise, 2 / epsilon_0, or sigma of Gaussian noise; solved from the budget unless --solve
+    steps or none."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,13 +93,13 @@ class UnprotectedImages(VotedStudent):
         refuse_finite_budget(budget, UNITS, self.unprotected)
         super().check(budget, dataset, classes)
 
-    def asked(self, teachers: int) -> VotePlan:
+    def query_plan(self, teachers: int) -> VotePlan:
         """Return the plan: |D^_s| images, all of which get a label."""
         return VotePlan(Aggregation(self.aggregation, self.scale), self.query_count, self.query_count, teachers)
 
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
         """Return the noise, or the number, of votes at which DGD claims the budget's epsilon for the votes only."""
-        return calibrate(self.asked(self._k(dataset)), partial(votes_epsilon, delta=budget.delta), budget)
+        return calibrate(self.query_plan(self._k(dataset)), partial(votes_epsilon, delta=budget.delta), budget)
 
     def ledger(self, plan: VotePlan) -> Ledger:
         """Return the ledger of the votes and of the unprotected private images; its epsilon is infinite."""
@@ -138,15 +138,15 @@ class UnprotectedGenerator(UnprotectedImages):
         ctx.prepared(sampler.generator)
         self.train(sampler, teacher.shape, images, labels, ctx)
         sampler.generator.eval()
-        drawn = draw(sampler, plan.candidates + self.unlabelled, ctx.generator("images"))
+        drawn = draw_images(sampler, plan.candidates + self.unlabelled, ctx.generator("images"))
         return StudentImages(drawn, shown=True, generator=sampler.generator)
 
 
 @torch.no_grad()
-def draw(sampler: Sampler, count: int, rng: torch.Generator) -> Tensor:
+def draw_images(sampler: Sampler, count: int, rng: torch.Generator) -> Tensor:
     """Draw (count, c, h, w) images; a conditional generator cycles through the labels."""
-    made = []
+    images = []
     for start in range(0, count, CHUNK):
         labels = torch.arange(start, min(start + CHUNK, count), device=rng.device) % max(1, sampler.classes)
-        made.append(sampler.decode(sampler.latents(len(labels), rng), labels).float())
-    return torch.cat(made)
+        images.append(sampler.decode(sampler.latents(len(labels), rng), labels).float())
+    return torch.cat(images)

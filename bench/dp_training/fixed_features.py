@@ -17,7 +17,7 @@ from bench.api import Context
 from bench.data import to_float
 from bench.dp_training.exact_products import exact_products
 from bench.nets import Classifier
-from bench.nets.wavelet_nets import VERSION
+from bench.nets.classifiers.wavelet_nets import VERSION
 
 PART = 256
 """Number of images that the network processes at once."""

@@ -1,6 +1,9 @@
 """Inversion by searching a decoder's codes for images that the target classifies confidently under augmentation.
 
-It is shared by `pca-mi` and `eigen-gan`: the options, steps 2 and 3 of the former and 3 and 4 of the latter.
+`pca-mi` (its steps 2 and 3) and `eigen-gan` (3 and 4) share it with their options. For each class and draw, Adam
+minimises over the code z, from z = 0, with a random augmentation A of the image in every step:
+
+    cross-entropy(target(A(x(z))), class) + weight ||z||^2 + unlikeliness(x(z)),    x(z) the decoder.
 """
 
 from __future__ import annotations
@@ -51,30 +54,29 @@ class CodeSearch(ABC):
     own: ClassVar[bool] = True
 
     components: int = 200
-    """k, principal directions."""
+    """k, the number of principal directions, which is the length of a code."""
     images: Size[int] = 3000
-    """Of the attacker's images that the directions are taken of."""
+    """Number of the attacker's images from which the directions are computed."""
     steps: Size[int] = 150
-    """Of Adam, for every image."""
+    """Adam steps for every image."""
     lr: float = 0.1
-    """Its step size, in deviations."""
+    """Adam's step size, in standard deviations of the principal components."""
     weight: float = 2e-4
-    """Of ||z||^2, against the cross-entropy of one image: a search that is held nearer to the mean finds less of a
-    person."""
+    """Weight of ||z||^2 next to the cross-entropy of one image; a larger one keeps images nearer to the mean image."""
     shift: int = 2
-    """Pixels by which an image is moved at most before the target sees it."""
+    """Largest shift of an image, in pixels, before a query; the border is repeated."""
     turn: float = 10.0
-    """Degrees by which an image is turned at most before the target sees it."""
+    """Largest rotation of an image, in degrees, before a query."""
     scale: float = 0.15
-    """Largest relative change of its size."""
+    """Largest relative change of an image's size before a query."""
     move: float = 0.12
-    """Largest shift besides, in sides, black at the border."""
+    """Largest additional shift before a query, as a share of the side; black beyond the border."""
     mirror: Literal["auto", "yes", "no"] = "auto"
-    """Whether every second image is mirrored before the target sees it; auto = in colour."""
+    """Whether every second query is mirrored; auto = colour images only."""
     draws: Size[int] = 5
-    """Independent draws of the moves, for every class."""
+    """Independent reconstructions of every class, with different augmentations."""
     batch: Size[int] = 1000
-    """Images searched at once; changes rounding only."""
+    """Images searched at once; changes only rounding."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "components", "steps", "draws", "batch")
@@ -95,45 +97,48 @@ class CodeSearch(ABC):
         decoder = self.decoder(aux, ctx)
         classes = torch.arange(target.classes, device=ctx.device)
         targets, draws = classes.repeat(self.draws), torch.arange(self.draws, device=ctx.device)
-        moves, turns = (each.split(self.batch, -1) for each in self._moves(len(targets), target.shape, ctx))
-        parts = list(zip(targets.split(self.batch), moves, turns, strict=True))
+        shifts, warps = (
+            each.split(self.batch, -1) for each in self._draw_augmentations(len(targets), target.shape, ctx)
+        )
+        parts = list(zip(targets.split(self.batch), shifts, warps, strict=True))
         with ctx.track("searching codes", self.steps * len(parts)) as advance:
             found = [self._search(decoder, *part, target, ctx, advance) for part in parts]
         return AttackResult(torch.cat(found), targets, draws.repeat_interleave(len(classes)))
 
-    def _moves(self, count: int, shape: tuple[int, int, int], ctx: Context) -> tuple[Tensor, Tensor]:
-        """Draw the augmentation of every step: two tensors.
+    def _draw_augmentations(self, count: int, shape: tuple[int, int, int], ctx: Context) -> tuple[Tensor, Tensor]:
+        """Draw the augmentation of every step.
 
-        (steps, 3, count): shift down and right in pixels, and 1 to mirror; and (steps, 5, count) in [-1, 1]: angle,
-        unused, size and two shifts.
+        Returns:
+            (steps, 3, count) int64: shift down and right in pixels, and 1 to mirror;
+            (steps, 5, count) in [-1, 1]: angle, unused, size and two shifts.
         """
         rng = ctx.generator("pca-mi/moves")
         size = (self.steps, 2, count)
         shifts = torch.randint(-self.shift, self.shift + 1, size, generator=rng, device=ctx.device)
         mirrors = torch.randint(0, 2, (self.steps, 1, count), generator=rng, device=ctx.device)
         mirrored = shape[0] == 3 if self.mirror == "auto" else self.mirror == "yes"
-        turns = 2 * torch.rand(self.steps, 5, count, generator=rng, device=ctx.device) - 1
-        return torch.cat([shifts, mirrors * int(mirrored)], 1), turns
+        warps = 2 * torch.rand(self.steps, 5, count, generator=rng, device=ctx.device) - 1
+        return torch.cat([shifts, mirrors * int(mirrored)], 1), warps
 
-    def _seen(self, images: Tensor, move: Tensor, turn: Tensor) -> Tensor:
-        """Augment (n, c, h, w) images by (3, n) and (5, n) draws of `_moves`."""
-        images = moved(images, move.T, self.shift)
+    def _augment(self, images: Tensor, shift: Tensor, warp: Tensor) -> Tensor:
+        """Augment (n, c, h, w) images by (3, n) and (5, n) draws of `_draw_augmentations`."""
+        images = shift_and_mirror(images, shift.T, self.shift)
         if not self.turn and not self.scale and not self.move:
             return images
         angle = self.turn * math.pi / 180
-        return apply_affine(images, turn, turn=angle, scale=self.scale, shear=0.0, move=2 * self.move)
+        return apply_affine(images, warp, turn=angle, scale=self.scale, shear=0.0, move=2 * self.move)
 
     def _search(
-        self, decoder: Decoder, labels: Tensor, moves: Tensor, turns: Tensor, target: Target, ctx: Context,
+        self, decoder: Decoder, labels: Tensor, shifts: Tensor, warps: Tensor, target: Target, ctx: Context,
         advance: Advance,
     ) -> Tensor:  # fmt: skip
         """Search the codes for (n,) labels and return the (n, c, h, w) images."""
         z = torch.zeros(len(labels), decoder.size, device=ctx.device, requires_grad=True)
         adam = torch.optim.Adam([z], lr=self.lr)
-        for move, turn in zip(moves, turns, strict=True):
+        for shift, warp in zip(shifts, warps, strict=True):
             with ctx.precision():
                 images = decoder(z)
-                logits = target.logits(self._seen(images, move, turn)).float()
+                logits = target.logits(self._augment(images, shift, warp)).float()
             # Sums, not means: an image's search must not depend on the other images
             cost = F.cross_entropy(logits, labels, reduction="sum") + self.weight * z.square().sum()
             (z.grad,) = torch.autograd.grad(cost + decoder.unlikeliness(images), z)
@@ -153,18 +158,18 @@ class CodeSearch(ABC):
         return decoder(decoder.code(images))
 
 
-def moved(images: Tensor, move: Tensor, most: int) -> Tensor:
+def shift_and_mirror(images: Tensor, shift: Tensor, most: int) -> Tensor:
     """Shift each image, repeating its border, and mirror it.
 
     Args:
         images: (n, c, h, w).
-        move: (n, 3) int64: pixels down and right, in [-most, most], and 1 to mirror.
+        shift: (n, 3) int64: pixels down and right, in [-most, most], and 1 to mirror.
     """
     n, c, height, width = images.shape
     padded = F.pad(images, (most, most, most, most), mode="replicate")
     across = torch.arange(width, device=images.device)
-    columns = torch.where(move[:, 2:].bool(), across.flip(0), across) + most - move[:, 1:2]
-    rows = torch.arange(height, device=images.device) + most - move[:, :1]
+    columns = torch.where(shift[:, 2:].bool(), across.flip(0), across) + most - shift[:, 1:2]
+    rows = torch.arange(height, device=images.device) + most - shift[:, :1]
     every = torch.arange(n, device=images.device)[:, None, None, None]
     channels = torch.arange(c, device=images.device)[None, :, None, None]
     return padded[every, channels, rows[:, None, :, None], columns[:, None, None, :]]

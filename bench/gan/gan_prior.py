@@ -17,8 +17,7 @@ from bench.config import Departure, Size
 from bench.errors import BenchError
 from bench.gan.latent_search import nearest_images
 from bench.gan.wasserstein import Diversity, build_gan, fingerprint, pack, train_wgan_gp, unpack
-from bench.nets.critics import Critic
-from bench.nets.generators import DeconvGenerator, check_square
+from bench.nets.generators import Critic, DeconvGenerator, check_square
 from bench.seeds import derive
 from bench.validate import at_least, positive
 
@@ -38,7 +37,7 @@ SHORT_TRAINING = Departure(
 _KEY = ("gan_steps", "gan_batch", "gan_lr", "n_critic", "penalty", "latent", "width")
 
 
-def untrainable(shape: tuple[int, int, int], aux: int, batch: int) -> str | None:
+def gan_skip_reason(shape: tuple[int, int, int], aux: int, batch: int) -> str | None:
     """Return why no GAN can be trained on these images: an unsupported size, or fewer than two batches; else None."""
     try:
         check_square(shape)
@@ -76,7 +75,7 @@ class GanPrior:
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
         """Return a reason not to run: an image size the GAN cannot make, or fewer than two batches; else None."""
-        return untrainable(shape, aux, self.gan_batch)
+        return gan_skip_reason(shape, aux, self.gan_batch)
 
     def gan(
         self, aux: Tensor, ctx: Context, diversity: Diversity | None = None, trained_with: dict[str, Any] | None = None

@@ -13,10 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from bench.api import Advance, Tensors
-from bench.gan.gradient_step import descend
-from bench.gan.shuffled_batches import shuffled_batches
-from bench.nets.critics import Critic
-from bench.nets.generators import DeconvGenerator
+from bench.gan.training import descend, shuffled_batches
+from bench.nets.generators import Critic, DeconvGenerator
 
 Diversity = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Diversity reward: two batches of latents and their images -> scalar."""

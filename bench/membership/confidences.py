@@ -33,11 +33,11 @@ class ReferenceAttack:
     """Options and steps of attacks that learn from reference models."""
 
     references: Size[int] = 4
-    """Reference (shadow) models; even, each suspect is a training record of half of them."""
+    """Number of reference (shadow) models, even; each suspect is a training record of half of them."""
     reference_kind: Literal["teacher", "student"] = "student"
-    """What they are made like: the undefended teacher, or all of it, the target's own conversion included."""
+    """Reference models: undefended teachers, or students that are converted like the target."""
     batch: Size[int] = 512
-    """Images put to a model at once; changes rounding only."""
+    """Images per query of a model; changes only rounding."""
 
     def __post_init__(self) -> None:
         if self.references < 2 or self.references % 2:
@@ -59,16 +59,16 @@ class ReferenceAttack:
         return [one.target for one in found], members
 
 
-def ask(target: Target, images: Tensor, batch: int) -> Tensor:
-    """Query the target with (n, c, h, w) images; return (n, classes) float64 softmax probabilities.
+def query_probabilities(target: Target, images: Tensor, batch: int) -> Tensor:
+    """Query the target with (n, c, h, w) images and return (n, classes) float64 softmax probabilities.
 
     Raises:
         RunFailed: a response is not a number.
     """
-    answers = torch.cat([target.scores(part) for part in images.split(at_once(images, batch))]).double()
-    if not bool(answers.isfinite().all()):
-        raise RunFailed("a model answers with probabilities that are not numbers; did its training diverge?")
-    return answers
+    responses = torch.cat([target.scores(part) for part in images.split(at_once(images, batch))]).double()
+    if not bool(responses.isfinite().all()):
+        raise RunFailed("a model returns probabilities that are not numbers; did its training diverge?")
+    return responses
 
 
 def true_class_probability(probabilities: Tensor, labels: Tensor) -> Tensor:

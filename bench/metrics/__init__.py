@@ -1,6 +1,17 @@
 """Metrics: functions over tensors and arrays, and the table that explains their numbers (`table`).
 
-Nothing here trains or loads a model. Import from the module that has the metric: `intervals`, `utility`, `inception`,
-`inversion`, `power`, `distribution`, `pairs`, `membership`. The files of `image_metrics` are plug-ins (`table`). A
-metric that cannot be computed raises ValueError with the reason; it never returns a misleading number.
+| module          | numbers                                                                                |
+|-----------------|----------------------------------------------------------------------------------------|
+| `proportions`   | accuracy, Clopper-Pearson interval                                                     |
+| `inception`     | inception score                                                                        |
+| `inversion`     | attack accuracy, distance of reconstructions to the nearest private image              |
+| `pairs`         | SSIM and PSNR                                                                          |
+| `distribution`  | Fréchet distance, precision, recall, density, coverage                                 |
+| `identity`      | person on a reconstructed face, by `face_descriptor`                                   |
+| `floors`        | gain of an attack over retrieval among the attacker's own images                       |
+| `power`         | whether an attack is strong enough for a claim about a defence (thresholds: `levels`)  |
+| `membership`    | AUC, rates at a threshold, an indicative epsilon                                       |
+| `image_metrics` | plug-ins                                                                               |
+
+Nothing here trains or loads a model. A metric that cannot be computed raises ValueError with the reason.
 """

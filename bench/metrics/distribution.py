@@ -58,15 +58,20 @@ def too_few_images(images: int, dimension: int) -> str | None:
 
 
 def frechet_distance(features: Tensor, private_features: Tensor) -> float:
-    """Return ||mu1 - mu2||^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2)) >= 0 in float64, covariances over n - 1; by torchmetrics.
+    """Return the Fréchet distance ||mu1 - mu2||^2 + Tr(S1 + S2 - 2 (S1 S2)^(1/2)) >= 0 in float64, by torchmetrics.
 
-    `too_few_images` checks whether there are enough images for a meaningful number.
+    mu and S are mean and covariance (over n - 1) of either side. `too_few_images` checks whether there are enough
+    images for a meaningful number.
 
     Args:
-        features: (n, f), n >= 2, any float type. private_features: (m, f), m >= 2; use m = n, see `matched_subset`.
+        features: (n, f), n >= 2, any float type.
+        private_features: (m, f), m >= 2; use m = n, see `matched_subset`.
 
     Raises:
         ValueError: mismatched shapes, or a value that is NaN or infinite.
+
+    Source:
+        Heusel et al., NeurIPS 2017.
     """
     from torchmetrics.image.fid import FrechetInceptionDistance  # slow to import, so only when needed
 
@@ -80,14 +85,14 @@ def frechet_distance(features: Tensor, private_features: Tensor) -> float:
             raise ValueError("a feature is NaN or infinite")
     # It stores sums of squares, in which a large common mean would cancel digits; the distance is shift-invariant.
     centre = private_features.double().mean(0)
-    metric = FrechetInceptionDistance(_Given(features.shape[1])).to(features.device)
+    metric = FrechetInceptionDistance(_IdentityFeatures(features.shape[1])).to(features.device)
     for rows, real in ((features, False), (private_features, True)):
         metric.update(rows - centre, real=real)
     return max(0.0, float(metric.compute()))
 
 
-class _Given(nn.Module):
-    """Identity network in place of Inception; its inputs are features of the project's evaluator."""
+class _IdentityFeatures(nn.Module):
+    """Identity network in place of Inception: its inputs are already features, of the project's evaluator."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -111,13 +116,18 @@ def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_la
     The time grows with (N + M)^2 per class, the memory with N + M.
 
     Args:
-        features: (n, f) of the reconstructions. targets: (n,) int64.
-        private_features: (m, f). private_labels: (m,) int64.
+        features: (n, f) of the reconstructions.
+        targets: (n,) int64.
+        private_features: (m, f).
+        private_labels: (m,) int64.
         k: at least 1.
 
     Raises:
         ValueError: a target class with k + 1 or fewer images on a side, mismatched shapes, or a value that is not
             finite.
+
+    Source:
+        Kynkäänniemi et al., NeurIPS 2019 (precision, recall); Naeem et al., ICML 2020 (density, coverage).
     """
     if k < 1:
         raise ValueError(f"k is {k}; expected at least 1")
@@ -131,12 +141,12 @@ def prdc(features: Tensor, targets: Tensor, private_features: Tensor, private_la
                 f"with k = {k}, more than {k + 1} of each are needed"
             )
         centre = real.double().mean(0)
-        found.append(_of_class(real.double() - centre, fake.double() - centre, k))
+        found.append(class_prdc(real.double() - centre, fake.double() - centre, k))
     return Prdc(*torch.stack(found).mean(0).tolist())
 
 
-def _of_class(real: Tensor, fake: Tensor, k: int) -> Tensor:
-    """Return (4,): precision, recall, density and coverage of one class."""
+def class_prdc(real: Tensor, fake: Tensor, k: int) -> Tensor:
+    """Return (4,): precision, recall, density and coverage of one class, from (n, f) and (m, f) centred features."""
     n, m = len(real), len(fake)
     tie = _TIE * max(float(real.square().sum(1).max()), float(fake.square().sum(1).max()))
     real_radii, fake_radii = _radii(real, k) - tie, _radii(fake, k) - tie
@@ -174,7 +184,8 @@ def matched_subset(labels: Tensor, targets: Tensor, seed: int) -> Tensor:
     The draw for a class depends only on the seed and on the order of that class's images.
 
     Args:
-        labels: (m,) int64 of the private images. targets: (n,) int64 of the reconstructions, n >= 1.
+        labels: (m,) int64 of the private images.
+        targets: (n,) int64 of the reconstructions, n >= 1.
 
     Raises:
         ValueError: a class with fewer private images than reconstructions, or labels or targets of a wrong shape.
@@ -183,12 +194,12 @@ def matched_subset(labels: Tensor, targets: Tensor, seed: int) -> Tensor:
         raise ValueError(
             f"labels {tuple(labels.shape)} and targets {tuple(targets.shape)}: expected (m,), (n,), n >= 1"
         )
-    wanted = _counts(targets)
-    held = _counts(labels)
-    for c, count in wanted.items():
-        if held.get(c, 0) < count:
-            raise ValueError(f"class {c} has {held.get(c, 0)} private images for {count} reconstructions; use fewer")
-    return _draw(labels, wanted, seed, "matched-subset")
+    needed, available = _counts(targets), _counts(labels)
+    for c, count in needed.items():
+        if available.get(c, 0) < count:
+            found = available.get(c, 0)
+            raise ValueError(f"class {c} has {found} private images for {count} reconstructions; use fewer")
+    return _draw(labels, needed, seed, "matched-subset")
 
 
 def equal_parts(private_labels: Tensor, held_out_labels: Tensor, seed: int) -> tuple[Tensor, Tensor]:
@@ -197,7 +208,8 @@ def equal_parts(private_labels: Tensor, held_out_labels: Tensor, seed: int) -> t
     Per class, the smaller count of both sides is used; a class that is missing on one side is left out.
 
     Args:
-        private_labels: (m,) int64. held_out_labels: (h,) int64.
+        private_labels: (m,) int64.
+        held_out_labels: (h,) int64.
 
     Raises:
         ValueError: no class is on both sides, or labels of a wrong shape.
@@ -230,9 +242,12 @@ def knn_gap(
     baseline. Larger sets contain nearer images, which is why the counts are equal.
 
     Args:
-        features: (n, f) of the reconstructions. targets: (n,) int64.
-        private_features: (m, f). private_labels: (m,) int64.
-        held_out_features: (h, f), of images that are in no training set. held_out_labels: (h,) int64.
+        features: (n, f) of the reconstructions.
+        targets: (n,) int64.
+        private_features: (m, f).
+        private_labels: (m,) int64.
+        held_out_features: (h, f), of images that are in no training set.
+        held_out_labels: (h,) int64.
         seed: of the draw from the side with more images of a class.
 
     Raises:
@@ -242,7 +257,7 @@ def knn_gap(
     check_classes(features, targets, private_features, private_labels)
     absent = sorted(set(targets.tolist()) - set(held_out_labels.tolist()))
     if absent:
-        raise ValueError(f"no held-out image of class {absent[0]}, which an attack aimed at")
+        raise ValueError(f"no held-out image of target class {absent[0]}")
     check_classes(features, targets, held_out_features, held_out_labels)
     private, held_out = equal_parts(private_labels, held_out_labels, seed)
     unseen = knn_distance(features, targets, held_out_features[held_out], held_out_labels[held_out])
@@ -250,6 +265,7 @@ def knn_gap(
 
 
 def _counts(labels: Tensor) -> dict[int, int]:
+    """Return the number of rows of each class."""
     classes, counts = labels.unique(return_counts=True)
     return dict(zip(classes.tolist(), counts.tolist(), strict=True))
 

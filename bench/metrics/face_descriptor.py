@@ -48,17 +48,17 @@ _AT_ONCE = 16
 
 
 def identity() -> dict[str, Any]:
-    """Return the inputs of a descriptor besides the image, as plain data for the hash of a step."""
+    """Return all inputs of a descriptor except the image, as plain data for the hash of a step."""
     return {"descriptor": "dlib", "version": VERSION, "models": dict(MODELS)}
 
 
 def absent() -> str:
     """Return why descriptors are unavailable on this machine, in one sentence; "" if available. Imports nothing."""
-    lacking = [] if find_spec("dlib") else ["the package dlib"]
-    lacking += [f"the file {path.name}" for path in _paths() if not path.is_file()]
-    if not lacking:
+    missing = [] if find_spec("dlib") else ["the package dlib"]
+    missing += [f"the file {path.name}" for path in _paths() if not path.is_file()]
+    if not missing:
         return ""
-    return f"{' and '.join(lacking)} not found: pip install 'dp-distill-bench[{EXTRA}]'"
+    return f"{' and '.join(missing)} not found: pip install 'dp-distill-bench[{EXTRA}]'"
 
 
 def check() -> None:
@@ -88,29 +88,22 @@ def describe(images: Tensor, advance: Callable[[int], object] = lambda _images: 
     """
     import numpy as np
     import torch
+    from torch.nn.functional import interpolate
 
     if images.dtype != torch.uint8:
         raise TypeError(f"images must be uint8, not {images.dtype}")
     if images.ndim != 4 or images.shape[1] not in (1, 3):
         raise ValueError(f"images of shape {tuple(images.shape)}: expected (n, 1 or 3, h, w)")
     if reason := absent():
-        raise NotFound(f"the judge of faces is not there: {reason}")
+        raise NotFound(f"the face judge is unavailable: {reason}")
     align, network = _models()
     found = [torch.empty(0, LENGTH)]
     for part in images.cpu().split(_AT_ONCE):
-        chips = [align(picture) for picture in _enlarged(part)]
+        large = interpolate(part.float(), size=(SIDE, SIDE), mode="bicubic").clamp(0, 255).round().byte()
+        chips = [align(picture) for picture in large.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().numpy()]
         found.append(torch.from_numpy(np.array(network.compute_face_descriptor(chips), dtype=np.float32)))
         advance(len(part))
     return torch.cat(found)
-
-
-def _enlarged(images: Tensor) -> np.ndarray:
-    """Enlarge (n, c, h, w) uint8 images to (n, SIDE, SIDE, 3) uint8 by bicubic interpolation."""
-    from torch.nn.functional import interpolate
-
-    found = interpolate(images.float(), size=(SIDE, SIDE), mode="bicubic").clamp(0, 255).round().byte()
-    pictures: np.ndarray = found.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous().numpy()
-    return pictures
 
 
 @cache
@@ -121,7 +114,7 @@ def _models() -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
     check()
     landmarks, network = (str(path) for path in _paths())
     predictor = dlib.shape_predictor(landmarks)
-    face = dlib.rectangle(*(round(SIDE * place) for place in FACE))
+    face = dlib.rectangle(*(round(SIDE * edge) for edge in FACE))
 
     def align(picture: np.ndarray) -> np.ndarray:
         chip: np.ndarray = dlib.get_face_chip(picture, predictor(picture, face), CHIP, _MARGIN)
@@ -133,17 +126,18 @@ def _models() -> tuple[Callable[[np.ndarray], np.ndarray], Any]:
 def _paths() -> tuple[Path, Path]:
     """Return the paths of the model files. The package with the files is not imported, as its code needs setuptools."""
     spec = find_spec("face_recognition_models")
-    places = [] if spec is None else list(spec.submodule_search_locations or [])
-    folder = Path(places[0] if places else "face_recognition_models") / "models"
+    folders = [] if spec is None else list(spec.submodule_search_locations or [])
+    folder = Path(folders[0] if folders else "face_recognition_models") / "models"
     return folder / LANDMARKS, folder / NETWORK
 
 
 @cache
 def _check_file(path: Path, expected: str) -> None:
+    """Compare a model file's SHA-256 with the expected one, once per process. Raises BenchError."""
     with path.open("rb") as stream:
         found = hashlib.file_digest(stream, "sha256").hexdigest()
     if found != expected:
         raise BenchError(
-            f"{path} is not the model that judges faces (SHA-256 {found[:16]}..., expected {expected[:16]}...); "
+            f"{path} is not the face judge's model (SHA-256 {found[:16]}..., expected {expected[:16]}...); "
             f"install face-recognition-models again: pip install --force-reinstall 'dp-distill-bench[{EXTRA}]'"
         )

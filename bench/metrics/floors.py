@@ -1,4 +1,4 @@
-"""Gain of an attack over retrieval, the baseline that selects among the attacker's own images, tested by class.
+"""Gain of an attack over retrieval ("floor"), the baseline that selects among the attacker's own images.
 
 An attack on people counts as inversion only if its images show the target class more often than public images that the
 same target prefers: those are real faces of other people, and reveal nothing private. Classes are the unit of the test,
@@ -56,7 +56,7 @@ def above_floor(attack: Tensor, floor: Tensor) -> AboveFloor:
             row.
 
     Raises:
-        ValueError: counts of different shapes, or a class that no image is aimed at.
+        ValueError: counts of different shapes, or a class that is not the target of any image.
     """
     if attack.shape != floor.shape or attack.ndim != 2 or len(attack) < 2:
         raise ValueError(f"counts of {tuple(attack.shape)} and {tuple(floor.shape)}: expected (c, c) twice, c >= 2")
@@ -68,7 +68,7 @@ def above_floor(attack: Tensor, floor: Tensor) -> AboveFloor:
     p = None
     if len(gains) >= GATED_FROM:
         each = np.minimum(number, retrieved)
-        p = sign_flip_p((_among(found, number, each, rng) - _among(public, retrieved, each, rng)) / each)
+        p = sign_flip_p((_draw_hits(found, number, each, rng) - _draw_hits(public, retrieved, each, rng)) / each)
     return AboveFloor(float(gains.mean()), float(low), float(high), p)
 
 
@@ -79,10 +79,10 @@ def sign_flip_p(gains: NDArray[np.float64]) -> float:
     return (as_large + 1) / (FLIPS + 1)
 
 
-def _among(
+def _draw_hits(
     found: NDArray[np.int64], number: NDArray[np.int64], each: NDArray[np.int64], rng: np.random.RandomState
 ) -> NDArray[np.int64]:
-    """Return (c,): for each class, the number of hits among `each` images drawn from it."""
+    """Return (c,): for each class, the number of hits among `each` images drawn from its `number` images."""
     return rng.hypergeometric(found, number - found, each)
 
 
@@ -91,5 +91,5 @@ def _counts(counts: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     found = counts.detach().cpu().numpy().astype(np.int64)
     number: NDArray[np.int64] = found.sum(1)
     if (number == 0).any():
-        raise ValueError(f"nothing was aimed at class {int((number == 0).argmax())}")
+        raise ValueError(f"no image has the target class {int((number == 0).argmax())}")
     return np.diag(found), number

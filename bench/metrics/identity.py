@@ -13,7 +13,7 @@ _CHUNK = 1024
 
 
 @dataclass(frozen=True)
-class Identified:
+class Identification:
     """Result of identifying n images.
 
     Attributes:
@@ -54,7 +54,7 @@ def class_means(descriptors: Tensor, labels: Tensor, classes: int) -> Tensor:
     return sums.index_add_(0, labels, descriptors.double()) / counts[:, None]
 
 
-def identified(descriptors: Tensor, targets: Tensor, means: Tensor, near: float) -> Identified:
+def identify(descriptors: Tensor, targets: Tensor, means: Tensor, near: float) -> Identification:
     """Identify each image by the nearest mean (closed set); ties go to the lower index.
 
     Args:
@@ -69,15 +69,12 @@ def identified(descriptors: Tensor, targets: Tensor, means: Tensor, near: float)
     people, means = len(means), means.double()
     if targets.min() < 0 or targets.max() >= people:
         raise ValueError(f"a target is outside 0 to {people - 1}")
-    nearest = torch.cat([_distances(part, means).argmin(1) for part in descriptors.double().split(_CHUNK)])
+    exact = "donot_use_mm_for_euclid_dist"  # distances not computed by a difference of squares
+    parts = descriptors.double().split(_CHUNK)
+    nearest = torch.cat([torch.cdist(part, means, compute_mode=exact).argmin(1) for part in parts])
     counts = (targets * people + nearest).bincount(minlength=people**2).view(people, people)
     own = (descriptors.double() - means[targets]).norm(dim=1)
-    return Identified(counts, int((own < near).sum()), float(own.quantile(0.5)))
-
-
-def _distances(descriptors: Tensor, means: Tensor) -> Tensor:
-    """Return (n, c) exact distances, not computed by a difference of squares."""
-    return torch.cdist(descriptors, means, compute_mode="donot_use_mm_for_euclid_dist")
+    return Identification(counts, int((own < near).sum()), float(own.quantile(0.5)))
 
 
 def _check(descriptors: Tensor, labels: Tensor) -> None:

@@ -3,9 +3,10 @@
 IS = exp(mean_i KL(p_i || pbar)), p_i the classifier's probabilities for image i and pbar their mean over a split. It is
 between 1 and the number of classes. It does not measure whether an image shows its target class.
 
-This is our own implementation: torchmetrics 1.9 has the same score for one split (to 1e-15), but draws its splits from
-torch's global generator and not by class (with four splits of 200 images the score varies by up to 3 % between runs),
-divides their deviation by one less, and has no (IS - 1) 10^6 without cancellation (off by 1e-3 at an IS of 1 + 5e-13).
+This is our own implementation. torchmetrics 1.9 has the same score for one split (to 1e-15), but its splits come from
+torch's global generator and ignore classes: with four splits of 200 images the score varies by up to 3 % between runs.
+It divides their deviation by one less, and computes (IS - 1) 10^6 with cancellation (off by 1e-3 at an IS of 1 +
+5e-13).
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ def inception(logits: Tensor, targets: Tensor, splits: int = 10, seed: int = 202
     if not 1 <= splits <= len(targets):
         raise ValueError(f"{splits} splits of {len(targets)} images: expected 1 to n")
     if not logits.isfinite().all():
-        raise ValueError("a logit is NaN or infinite, so there is no inception score")
+        raise ValueError("a logit is NaN or infinite; expected finite logits")
     log_p = logits.detach().cpu().double().log_softmax(1)
     classes = targets.detach().cpu().numpy()
-    order = _stratified(log_p.numpy(), classes, seed)
+    order = stratified_order(log_p.numpy(), classes, seed)
     divergences = np.array([_divergence(log_p[order[j::splits]]) for j in range(splits)])
     per_class = [_divergence(log_p[torch.from_numpy(classes == c)]) for c in np.unique(classes)]
     scores = np.exp(divergences)
@@ -83,7 +84,7 @@ def inception(logits: Tensor, targets: Tensor, splits: int = 10, seed: int = 202
     )
 
 
-def _stratified(log_p: np.ndarray, classes: np.ndarray, seed: int) -> np.ndarray:
+def stratified_order(log_p: np.ndarray, classes: np.ndarray, seed: int) -> np.ndarray:
     """Return indices class by class, shuffled within each, such that taking every s-th gives stratified splits.
 
     The rows of a class are first sorted by their (rounded) probabilities, so that their original order has no effect.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from bench.metrics.utility import accuracy
+from bench.metrics.proportions import accuracy
 
 _CHUNK = 256
 
@@ -13,8 +13,11 @@ _CHUNK = 256
 def attack_accuracy(evaluator_logits: Tensor, targets: Tensor) -> float:
     """Return the share of reconstructions that the evaluator assigns to their target class, in [0, 1].
 
+    mean_i [argmax_j logits_ij = target_i], as in GMI (Zhang et al., CVPR 2020).
+
     Args:
-        evaluator_logits: (n, classes) of a classifier that the attack had no access to. targets: (n,) int64.
+        evaluator_logits: (n, classes) of a classifier that the attack had no access to.
+        targets: (n,) int64.
 
     Raises:
         ValueError: mismatched shapes, or a logit that is NaN or infinite.
@@ -41,9 +44,14 @@ def confusion(evaluator_logits: Tensor, targets: Tensor) -> Tensor:
 def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, private_labels: Tensor) -> float:
     """Return the mean *squared* L2 distance of reconstructions to the nearest private image of the target class.
 
+    mean_i min_j ||f(x_i) - f(p_j)||^2 over the private images p_j of class t_i: the KNN distance of GMI (Zhang et al.,
+    CVPR 2020).
+
     Args:
-        features: (n, f) penultimate features of the evaluator for the reconstructions. targets: (n,) int64.
-        private_features: (m, f) of the private images. private_labels: (m,) int64.
+        features: (n, f) penultimate features of the evaluator for the reconstructions.
+        targets: (n,) int64.
+        private_features: (m, f) of the private images.
+        private_labels: (m,) int64.
 
     Raises:
         ValueError: a target class without private images, mismatched shapes, or a value that is not finite.
@@ -52,8 +60,7 @@ def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, pr
     nearest = torch.empty(len(features), dtype=torch.float64, device=features.device)
     for c in targets.unique():
         members = private_features[private_labels == c].double()
-        mine = (targets == c).nonzero().squeeze(1)
-        for rows in mine.split(_CHUNK):
+        for rows in (targets == c).nonzero().squeeze(1).split(_CHUNK):
             nearest[rows] = torch.cdist(features[rows].double(), members).amin(1).square()
     return float(nearest.mean())
 
@@ -101,7 +108,7 @@ def check_classes(rows: Tensor, targets: Tensor, private_rows: Tensor, private_l
         )
     absent = sorted(set(targets.tolist()) - set(private_labels.tolist()))
     if absent:
-        raise ValueError(f"no private image of class {absent[0]}, which an attack aimed at")
+        raise ValueError(f"no private image of target class {absent[0]}")
     if not (all_finite(rows) and all_finite(private_rows)):
         raise ValueError("a feature or pixel is NaN or infinite")
 

@@ -1,6 +1,6 @@
 """Thresholds that an attack must reach on the undefended teacher.
 
-No imports of libraries, as boards load this early.
+This module imports no libraries, since boards import it on every start.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ test against public images. With ten classes, 0.19 is one class found and nine a
 level, so the threshold has no effect."""
 
 
-def shown(metrics: Mapping[str, float | None]) -> float | None:
-    """Return the share of the teacher's reconstructions that show their class, by face judge or evaluator."""
+def teacher_class_share(metrics: Mapping[str, float | None]) -> float | None:
+    """Return the share of the teacher's reconstructions that show their class, by face judge, else by evaluator."""
     judged = metrics.get("teacher_judge_accuracy")
     return metrics.get("teacher_attack_accuracy") if judged is None else judged
 
 
-def strong_enough(metrics: Mapping[str, float | None]) -> bool:
+def is_strong_enough(metrics: Mapping[str, float | None]) -> bool:
     """Return whether an inversion shows at least `LEAST_SHOWN` of the teacher's classes; True if unknown."""
-    share = shown(metrics)
+    share = teacher_class_share(metrics)
     return share is None or share >= LEAST_SHOWN

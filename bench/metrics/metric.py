@@ -1,4 +1,4 @@
-"""The definition of a metric, and of the subjects (teacher, student, ...) that it is measured on.
+"""The definition of a metric, its inputs, and the subjects (teacher, student, ...) that it is measured on.
 
 A record's key is the subject's prefix (`SUBJECTS`) followed by the metric's key: `teacher_auc`.
 """
@@ -9,10 +9,12 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from bench.metrics.reconstructions import Reconstructions
 from bench.validate import present
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Kind = Literal["share", "score", "distance", "epsilon", "count", "p-value"]
 """Format of a number: a share is shown in percent, all others as they are."""
@@ -20,6 +22,42 @@ Of = Literal["classifier", "reconstructions", "floor", "membership", "run"]
 """Quantity measured by a metric; "floor": the score of public images on a target, and an attack's gain over it."""
 Better = Literal["up", "down", "neither"]
 KEY = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled images with their evaluator features.
+
+    Attributes:
+        images: (m, c, h, w) uint8.
+        labels: (m,) int64.
+        features: (m, f) float32, the evaluator's penultimate features.
+    """
+
+    images: Tensor
+    labels: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True)
+class Reconstructions:
+    """Reconstructions of an attack, and the images that they are compared with.
+
+    Attributes:
+        images: (n, c, h, w) uint8.
+        targets: (n,) int64, the target class of each image.
+        features: (n, f) float32, the evaluator's penultimate features; no attack had access to the evaluator.
+        logits: (n, classes) float64, the evaluator's.
+        private: the teacher's training images.
+        held_out: test images, in no training set (except duplicates that a data set may contain).
+    """
+
+    images: Tensor
+    targets: Tensor
+    features: Tensor
+    logits: Tensor
+    private: Labelled
+    held_out: Labelled
 
 
 @dataclass(frozen=True)
@@ -38,7 +76,7 @@ class Metric:
         averaged: True if boards have a column with its mean over seeds and the terminal a line; the report has all
             metrics.
         deviation: True if boards also have its standard deviation over seeds, as `<key>_std`.
-        beside_teacher: True if boards also have the undefended teacher's number, as `teacher_<key>`.
+        with_teacher: True if boards also have the undefended teacher's number, as `teacher_<key>`.
         core: True if it is shown by default, before a reader selects all columns.
         newer: True if boards have its columns only if a row has a value, as for plug-ins; for numbers that older
             records do not have.
@@ -58,7 +96,7 @@ class Metric:
     of: Of = "reconstructions"
     averaged: bool = True
     deviation: bool = False
-    beside_teacher: bool = False
+    with_teacher: bool = False
     core: bool = False
     newer: bool = False
     compute: Callable[[Reconstructions], float] | None = None
@@ -67,13 +105,13 @@ class Metric:
         if not KEY.fullmatch(self.key):
             raise ValueError(f"key '{self.key}': expected small letters, digits and underscores")
         if any(prefix and self.key.startswith(prefix) for prefix in PREFIXES):
-            raise ValueError(f"key '{self.key}' begins as the prefix of another's number; choose another")
+            raise ValueError(f"key '{self.key}' begins with a prefix of `SUBJECTS`; choose another key")
         if not self.explanation.endswith("."):
-            raise ValueError(f"the explanation of '{self.key}' is no sentence: '{self.explanation}'")
+            raise ValueError(f"the explanation of '{self.key}' is not a sentence: '{self.explanation}'")
 
-    def measure(self, given: Reconstructions) -> float:
+    def measure(self, reconstructions: Reconstructions) -> float:
         """Compute a plug-in's number. Raises ValueError with the reason if there is none, also for NaN and infinity."""
-        value = float(present(self.compute, f"`compute` of metric '{self.key}'")(given))
+        value = float(present(self.compute, f"`compute` of metric '{self.key}'")(reconstructions))
         if not math.isfinite(value):
             raise ValueError(f"{self.key} is {value}")
         return value
@@ -107,7 +145,7 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
         Subject("ensemble_", "the teachers' vote, not released"),
         Subject("member_", "one of the teachers, on average"),
         Subject("votes_", "the votes, with this release's noise"),
-        Subject("control_", "control: no teacher asked, same images"),
+        Subject("control_", "baseline without the teacher, same images"),
         Subject("evaluator_", "evaluator, which judges reconstructions"),
     ),
     "reconstructions": (*TARGETS, *(Subject(f"{REFERENCE}_{name}_", label) for name, label in REFERENCES.items())),

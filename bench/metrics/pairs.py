@@ -3,15 +3,16 @@
 They are meaningful if an image has a counterpart: the input that an attack tries to reconstruct. For attacks on a
 class, `best_match` finds the counterpart among the private images of the class.
 
-SSIM (Wang et al., 2004) with C1 = 0.01^2 and C2 = 0.03^2, in a Gaussian window of standard deviation 1.5 around every
-pixel, averaged over pixels and channels. The window is truncated to 11x11 or, on smaller images, to the largest odd
-side that fits, and its weights sum to 1; SSIMs from windows of different sizes are not comparable. Images are padded by
-reflection, as in torchmetrics since 1.5; the paper omits windows that cross an edge.
+SSIM(x, y) = (2 m_x m_y + C1) (2 c_xy + C2) / ((m_x^2 + m_y^2 + C1) (v_x + v_y + C2)), averaged over pixels and channels
+(Wang et al., IEEE TIP 2004): m, v and c_xy are means, variances and covariance in a Gaussian window of standard
+deviation 1.5 around the pixel, C1 = 0.01^2 and C2 = 0.03^2. The window is truncated to 11x11 or, on smaller images, to
+the largest odd side that fits, and its weights sum to 1; SSIMs from windows of different sizes are not comparable.
+Images are padded by reflection, as in torchmetrics since 1.5; the paper omits windows that cross an edge.
 
 SSIM is our own implementation. On images of at least 11 pixels torchmetrics 1.9 has the same values (to 4e-12) but
 takes 4.3 times as long on one core (`benchmarks/peers.py`), as its window is not separated into rows and columns. On
 smaller images its window is larger than the image (up to 0.03 off for digits of 8 pixels), and it fails below 6 pixels.
-PSNR is torchmetrics'.
+PSNR(x, y) = -10 log10(mean squared error), for pixels in [0, 1], is torchmetrics'.
 """
 
 from __future__ import annotations
@@ -70,9 +71,10 @@ def ssim_pairs(images: Tensor, originals: Tensor) -> Tensor:
     Raises:
         ValueError: mismatched shapes, a wrong type, or a pixel outside [0, 1].
     """
-    x, y = _in_pairs(images, originals)
-    rows = max(1, _PIXELS // x[0].numel())
-    return torch.cat([_ssim(_unit(a), _unit(b)) for a, b in zip(x.split(rows), y.split(rows), strict=True)])
+    _check_pairs(images, originals)
+    rows = max(1, _PIXELS // images[0].numel())
+    parts = zip(images.split(rows), originals.split(rows), strict=True)
+    return torch.cat([_ssim(_unit(x), _unit(y)) for x, y in parts])
 
 
 def psnr_pairs(images: Tensor, originals: Tensor) -> Tensor:
@@ -80,10 +82,10 @@ def psnr_pairs(images: Tensor, originals: Tensor) -> Tensor:
 
     Arguments and errors as for `ssim_pairs`.
     """
-    from torchmetrics.functional.image import peak_signal_noise_ratio  # slow to import: not without an attack
+    from torchmetrics.functional.image import peak_signal_noise_ratio  # slow to import
 
-    x, y = (_unit(side) for side in _in_pairs(images, originals))
-    found = peak_signal_noise_ratio(x, y, data_range=1.0, reduction="none", dim=(1, 2, 3))
+    _check_pairs(images, originals)
+    found = peak_signal_noise_ratio(_unit(images), _unit(originals), data_range=1.0, reduction="none", dim=(1, 2, 3))
     return found.clamp(max=PSNR_CAP)
 
 
@@ -93,8 +95,10 @@ def best_match(
     """Return the best SSIM and PSNR of each reconstruction over its class's private images, and SSIM to the class mean.
 
     Args:
-        images: (n, c, h, w), n >= 1, uint8, or float in [0, 1]. targets: (n,) int64.
-        private_images: (m, c, h, w), uint8, or float in [0, 1]. private_labels: (m,) int64.
+        images: (n, c, h, w), n >= 1, uint8, or float in [0, 1].
+        targets: (n,) int64.
+        private_images: (m, c, h, w), uint8, or float in [0, 1].
+        private_labels: (m,) int64.
         count: at least 1: number of private images, nearest in pixels (L2), for which the SSIM is computed; all of the
             class if it has fewer.
 
@@ -110,7 +114,9 @@ def best_match(
     ssim, psnr, mean_image = (torch.empty(len(images), dtype=torch.float64, device=images.device) for _ in range(3))
     for c in targets.unique():
         private = private_images[private_labels == c]
-        pixels, centre = _unit(private).flatten(1), _mean(private)
+        pixels = _unit(private).flatten(1)
+        total = private.sum(0, dtype=torch.float64) / len(private)
+        centre = (total / 255 if private.dtype == torch.uint8 else total).clamp(0, 1)
         for rows in (targets == c).nonzero().squeeze(1).split(_CHUNK):
             mine = images[rows]
             order = torch.cdist(_unit(mine).flatten(1), pixels).topk(min(count, len(private)), largest=False).indices
@@ -121,31 +127,22 @@ def best_match(
     return BestMatch(ssim, psnr, mean_image)
 
 
-def _mean(images: Tensor) -> Tensor:
-    """Return the (c, h, w) float64 mean image in [0, 1]."""
-    total = images.sum(0, dtype=torch.float64) / len(images)
-    return (total / 255 if images.dtype == torch.uint8 else total).clamp(0, 1)
-
-
 def _ssim(x: Tensor, y: Tensor) -> Tensor:
     """Return (n,) SSIM of float64 (n, c, h, w) images in [0, 1]."""
-    mean_x, mean_y, mean_xx, mean_yy, mean_xy = _windowed(torch.stack([x, y, x * x, y * y, x * y]))
-    var_x, var_y = (mean_xx - mean_x**2).clamp(min=0), (mean_yy - mean_y**2).clamp(min=0)
-    covariance = mean_xy - mean_x * mean_y
-    likeness = (2 * mean_x * mean_y + _C1) * (2 * covariance + _C2)
-    return (likeness / ((mean_x**2 + mean_y**2 + _C1) * (var_x + var_y + _C2))).flatten(1).mean(1)
-
-
-def _windowed(maps: Tensor) -> Tensor:
-    """Return (5, n, c, h, w) means of (5, n, c, h, w) in the window around every pixel."""
-    h, w = maps.shape[-2:]
+    h, w = x.shape[-2:]
     side = window_side(h, w)
     reach = side // 2
-    steps = torch.arange(-reach, reach + 1, dtype=maps.dtype, device=maps.device)
+    steps = torch.arange(-reach, reach + 1, dtype=x.dtype, device=x.device)
     weights = (-(steps**2) / (2 * _SIGMA**2)).softmax(0)
-    wider = functional.pad(maps.reshape(-1, 1, h, w), (reach,) * 4, mode="reflect")
-    across = functional.conv2d(wider, weights.view(1, 1, 1, side))
-    return functional.conv2d(across, weights.view(1, 1, side, 1)).view_as(maps)
+    maps = torch.stack([x, y, x * x, y * y, x * y])
+    padded = functional.pad(maps.reshape(-1, 1, h, w), (reach,) * 4, mode="reflect")
+    across = functional.conv2d(padded, weights.view(1, 1, 1, side))
+    means = functional.conv2d(across, weights.view(1, 1, side, 1)).view_as(maps)
+    mean_x, mean_y, mean_xx, mean_yy, mean_xy = means
+    var_x, var_y = (mean_xx - mean_x**2).clamp(min=0), (mean_yy - mean_y**2).clamp(min=0)
+    covariance = mean_xy - mean_x * mean_y
+    similarity = (2 * mean_x * mean_y + _C1) * (2 * covariance + _C2)
+    return (similarity / ((mean_x**2 + mean_y**2 + _C1) * (var_x + var_y + _C2))).flatten(1).mean(1)
 
 
 def _unit(images: Tensor) -> Tensor:
@@ -153,17 +150,18 @@ def _unit(images: Tensor) -> Tensor:
     return images.double() / 255 if images.dtype == torch.uint8 else images.double()
 
 
-def _in_pairs(images: Tensor, originals: Tensor) -> tuple[Tensor, Tensor]:
+def _check_pairs(images: Tensor, originals: Tensor) -> None:
+    """Raise ValueError unless both are (n, c, h, w) images of one shape, as `ssim_pairs` expects."""
     if images.ndim != 4 or images.shape != originals.shape or not images.numel():
         raise ValueError(
             f"images {tuple(images.shape)} and originals {tuple(originals.shape)}: expected (n, c, h, w) twice, n >= 1"
         )
     _check_pixels(images)
     _check_pixels(originals)
-    return images, originals
 
 
 def _check_pixels(images: Tensor) -> None:
+    """Raise ValueError unless images are (n, c, h, w), uint8 or float in [0, 1]."""
     if images.ndim != 4 or not (images.dtype == torch.uint8 or images.is_floating_point()):
         raise ValueError(f"images {tuple(images.shape)} of {images.dtype}: expected (n, c, h, w), uint8 or float")
     if images.is_floating_point() and not ((images >= 0) & (images <= 1)).all():

@@ -1,10 +1,10 @@
-"""The check before a protection claim: the attack must succeed on the teacher and must not on a random network.
+"""The check before a protection claim: the attack must succeed on the teacher and fail on a random network.
 
 Reconstructions of one class are not independent: on a random network all of them may become the same digit, so a
-binomial test over images finds success where there is none. The unit of the test is therefore the class. The statistic
-is the mean over target classes of the share of images that the evaluator assigns to the target. Under the null
-hypothesis that the output does not depend on the target, target classes are exchangeable, and the p-value is the share
-of permutations with a statistic at least as large.
+binomial test over images would be significant without any success. The unit of the test is therefore the class. The
+statistic is the mean over target classes of the share of images that the evaluator assigns to the target. Under the
+null hypothesis that the output does not depend on the target, target classes are exchangeable, and the p-value is the
+share of permutations with a statistic at least as large.
 
 Fewer than four classes have too few permutations for a p-value of 0.05, so no attack on them can pass. A test on single
 images would be invalid: if all images of a class become one random label, for the teacher and for the random network,
@@ -20,7 +20,9 @@ import numpy as np
 from torch import Tensor
 
 DRAWS = 20_000
+"""Number of random permutations, if there are too many for all."""
 _EXACT_UP_TO = 7
+"""Number of classes up to which all permutations are used."""
 FEWEST = 4
 """Number of classes below which no attack on classes can pass."""
 _SEED = 2020
@@ -52,14 +54,30 @@ def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = 0.05) -> Pow
         alpha: level of both tests, in (0, 1).
 
     Raises:
-        ValueError: counts of a wrong shape, negative counts, or a class that no reconstruction is aimed at.
+        ValueError: counts of a wrong shape, negative counts, or a class that is not the target of any reconstruction.
     """
-    teacher, random = _counts(hits_teacher), _counts(hits_random)
+    teacher, random = _checked_counts(hits_teacher), _checked_counts(hits_random)
     if teacher.shape != random.shape:
         raise ValueError(f"counts of {teacher.shape} and {random.shape}: expected the same classes")
     if not 0 < alpha < 1:
         raise ValueError(f"alpha {alpha}: expected a number between 0 and 1")
-    return _by_classes(teacher, random, alpha) if len(teacher) >= FEWEST else _unknown(teacher, random)
+    share_teacher, share_random = (float((np.diag(c) / c.sum(1)).mean()) for c in (teacher, random))
+    if len(teacher) < FEWEST:
+        reason = (
+            f"{len(teacher)} classes are too few for a test whose unit is the class: {share_teacher:.1%} of the "
+            f"teacher's reconstructions show their class, against {share_random:.1%} of a random network's."
+        )
+        return Power(False, None, None, reason)
+    p_teacher, p_random = permutation_p(teacher), permutation_p(random)
+    on_teacher = f"{share_teacher:.1%} of the teacher's reconstructions show their class (p = {p_teacher:.2g})"
+    on_random = f"{share_random:.1%} of a random network's (p = {p_random:.2g})"
+    if p_teacher > alpha:
+        reason = f"The attack does not beat chance on the undefended teacher: {on_teacher}."
+        return Power(False, p_teacher, p_random, reason)
+    if p_random <= alpha:
+        reason = f"The attack also beats chance on a network that knows nothing: {on_teacher}, and {on_random}."
+        return Power(False, p_teacher, p_random, reason)
+    return Power(True, p_teacher, p_random, f"The attack works: {on_teacher}, against {on_random}.")
 
 
 def permutation_p(counts: np.ndarray) -> float:
@@ -82,38 +100,13 @@ def permutation_p(counts: np.ndarray) -> float:
     return (as_large + extra) / (len(columns) + extra)
 
 
-def _counts(hits: Tensor) -> np.ndarray:
+def _checked_counts(hits: Tensor) -> np.ndarray:
+    """Return (c, c) float64 counts. Raises ValueError as `power`."""
     counts = hits.detach().cpu().numpy().astype(np.float64)
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or len(counts) < 2:
         raise ValueError(f"counts of shape {counts.shape}: expected (c, c) with c >= 2")
     if not np.isfinite(counts).all() or (counts < 0).any():
         raise ValueError("a count is negative or not finite")
     if (counts.sum(1) == 0).any():
-        raise ValueError(f"nothing was aimed at class {int((counts.sum(1) == 0).argmax())}")
+        raise ValueError(f"no image has the target class {int((counts.sum(1) == 0).argmax())}")
     return counts
-
-
-def _share(counts: np.ndarray) -> float:
-    return float((np.diag(counts) / counts.sum(1)).mean())
-
-
-def _by_classes(teacher: np.ndarray, random: np.ndarray, alpha: float) -> Power:
-    p_teacher, p_random = permutation_p(teacher), permutation_p(random)
-    on_teacher = f"{_share(teacher):.1%} of the teacher's reconstructions show their class (p = {p_teacher:.2g})"
-    on_random = f"{_share(random):.1%} of a random network's (p = {p_random:.2g})"
-    if p_teacher > alpha:
-        return Power(
-            False, p_teacher, p_random, f"The attack does not beat chance on the undefended teacher: {on_teacher}."
-        )
-    if p_random <= alpha:
-        reason = f"The attack also beats chance on a network that knows nothing: {on_teacher}, and {on_random}."
-        return Power(False, p_teacher, p_random, reason)
-    return Power(True, p_teacher, p_random, f"The attack works: {on_teacher}, against {on_random}.")
-
-
-def _unknown(teacher: np.ndarray, random: np.ndarray) -> Power:
-    reason = (
-        f"{len(teacher)} classes are too few for a test whose unit is the class: {_share(teacher):.1%} of the "
-        f"teacher's reconstructions show their class, against {_share(random):.1%} of a random network's."
-    )
-    return Power(False, None, None, reason)

@@ -12,13 +12,11 @@ Importing this module does not import torch, so that boards and `--help` are fas
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 from bench.errors import BadPlugin
 from bench.metrics import built_in
@@ -46,39 +44,28 @@ def metrics() -> dict[str, Metric]:
         BenchError: a plug-in that cannot be loaded, is not a metric, or has the key of another; the message names its
             location.
     """
-    known = {metric.key: (metric, built_in.__name__) for metric in built_in.BUILT_IN}
-    for place, name, load in sorted([*_files(), *_entry_points()], key=lambda found: found[1]):
-        metric = _loaded(place, name, load)
-        if name in known:
-            raise BadPlugin(f"two metrics are called '{name}': in {known[name][1]} and {place}; rename one")
-        known[name] = metric, place
-    return {name: metric for name, (metric, _) in known.items()}
+    files = (Path(__file__).parent / FOLDER).glob("[a-z]*.py")
+    own = [EntryPoint(file.stem, f"{__package__}.{FOLDER}.{file.stem}:METRIC", GROUP) for file in files]
+    known, places = {metric.key: metric for metric in built_in.BUILT_IN}, dict[str, str]()
+    for point in sorted([*own, *entry_points(group=GROUP)], key=lambda each: each.name):
+        metric = _load(point)
+        if point.name in known:
+            first = places.get(point.name, built_in.__name__)
+            raise BadPlugin(f"two metrics are called '{point.name}': in {first} and {point.value}; rename one")
+        known[point.name], places[point.name] = metric, point.value
+    return known
 
 
-Place = tuple[str, str, Callable[[], Any]]
-
-
-def _files() -> list[Place]:
-    modules = [f"{__package__}.{FOLDER}.{path.stem}" for path in (Path(__file__).parent / FOLDER).glob("[a-z]*.py")]
-    return [(module, module.rpartition(".")[2], partial(_member, module)) for module in modules]
-
-
-def _member(module: str) -> Any:
-    return importlib.import_module(module).METRIC
-
-
-def _entry_points() -> list[Place]:
-    return [(point.value, point.name, point.load) for point in entry_points(group=GROUP)]
-
-
-def _loaded(place: str, name: str, load: Callable[[], Any]) -> Metric:
+def _load(point: EntryPoint) -> Metric:
+    """Import a plug-in. Raises BenchError unless it is a metric of its name with `compute`."""
     try:
-        metric = load()
+        metric = point.load()
     except (Exception, SystemExit) as error:  # a plug-in may raise anything on import; --debug shows the traceback
-        why = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise BadPlugin(f"metric '{name}' in {place}: {why}; mend or remove it") from error
-    if not isinstance(metric, Metric) or metric.compute is None or metric.key != name:
-        raise BadPlugin(f"metric '{name}' in {place}: expected a Metric with the key '{name}' and with `compute`")
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BadPlugin(f"metric '{point.name}' in {point.value}: {reason}; fix or remove it") from error
+    if not isinstance(metric, Metric) or metric.compute is None or metric.key != point.name:
+        expected = f"expected a Metric with the key '{point.name}' and with `compute`"
+        raise BadPlugin(f"metric '{point.name}' in {point.value}: {expected}")
     return metric
 
 
@@ -102,7 +89,7 @@ def check(numbers: Iterable[str]) -> None:
     for key in numbers:
         if entry(key) is None:
             raise ValueError(
-                f"a record cannot hold '{key}', which is no metric of bench/metrics/built_in.py or a plug-in"
+                f"a record has the number '{key}', which is not defined in bench/metrics/built_in.py or by a plug-in"
             )
 
 

@@ -5,6 +5,6 @@ from __future__ import annotations
 from bench.nets.ensemble import Ensemble
 from bench.nets.small_net import SmallNet
 from bench.nets.users_network import identified
-from bench.nets.zoo import Classifier, build, check, own_names
+from bench.nets.zoo import Classifier, build, check, own_names, recorded_features
 
-__all__ = ["Classifier", "Ensemble", "SmallNet", "build", "check", "identified", "own_names"]
+__all__ = ["Classifier", "Ensemble", "SmallNet", "build", "check", "identified", "own_names", "recorded_features"]

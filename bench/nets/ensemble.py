@@ -30,16 +30,12 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
         self.classes = classes
-        self.fixed_features = self._share_features()
-
-    def _share_features(self) -> bool:
         bodies = [member.get_submodule("body") for member in self.members]
-        small = [body for body in bodies if isinstance(body, SmallNet)]
-        if len(small) < len(bodies) or len({type(body) for body in small}) > 1 or list(small[0].trunk.parameters()):
-            return False
-        for body in small[1:]:
-            body.trunk = small[0].trunk
-        return True
+        linear = [body for body in bodies if isinstance(body, SmallNet) and not list(body.trunk.parameters())]
+        self.fixed_features = len(linear) == len(bodies) and len({type(body) for body in linear}) == 1
+        if self.fixed_features:
+            for body in linear[1:]:
+                body.trunk = linear[0].trunk
 
     @classmethod
     def build(cls, archs: Sequence[str], count: int, shape: Shape, classes: int, seeds: Sequence[int]) -> Ensemble:
@@ -75,8 +71,8 @@ class Ensemble(nn.Module):
             counts = images.new_zeros(len(images), self.classes, dtype=torch.float32)
             each = self(images) if self.fixed_features else (member(images) for member in self.members)
             for logits in each:
-                answer = logits.argmax(1, keepdim=True)
-                counts.scatter_add_(1, answer, torch.ones_like(answer, dtype=torch.float32))
+                predicted = logits.argmax(1, keepdim=True)
+                counts.scatter_add_(1, predicted, torch.ones_like(predicted, dtype=torch.float32))
         return counts
 
     def features(self, images: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 Shape = tuple[int, int, int]
 FLOAT = 4
 """Bytes of a float32 number."""
-OF_ADAM = 4
+ADAM_COPIES = 4
 """Tensors of a weight's size in a training step with Adam: the weight, its gradient, and two moments."""
 
 
@@ -31,7 +31,7 @@ class Footprint:
 
     def training(self, batch: int) -> int:
         """Return the bytes of a training step with Adam: weights, gradients, moments, saved tensors of the batch."""
-        return OF_ADAM * self.weights + batch * (self.kept + self.live)
+        return ADAM_COPIES * self.weights + batch * (self.kept + self.live)
 
     def querying(self, batch: int) -> int:
         """Return the bytes of a forward pass without gradients."""
@@ -51,10 +51,10 @@ def footprint(network: nn.Module, *inputs: Tensor) -> Footprint:
     was_training = network.training
     network.train()
     buffers = {name: value.clone() for name, value in network.named_buffers()}
-    kept, live = _Kept(network), _Live()
-    handles = [layer.register_forward_hook(live.see) for layer in network.modules() if not list(layer.children())]
+    saved, peak = _SavedTensors(network), _PeakTensors()
+    handles = [layer.register_forward_hook(peak.update) for layer in network.modules() if not list(layer.children())]
     try:
-        with torch.random.fork_rng(devices=()), torch.autograd.graph.saved_tensors_hooks(kept.pack, lambda x: x):
+        with torch.random.fork_rng(devices=()), torch.autograd.graph.saved_tensors_hooks(saved.pack, lambda x: x):
             network(*(value.requires_grad_(value.is_floating_point()) for value in inputs))
     finally:
         for handle in handles:
@@ -63,16 +63,16 @@ def footprint(network: nn.Module, *inputs: Tensor) -> Footprint:
         with torch.no_grad():
             for name, value in network.named_buffers():
                 value.copy_(buffers[name])
-    rows = len(inputs[0])
-    return Footprint(_bytes(network.state_dict().values()), kept.total // rows, live.most // rows)
+    rows, weights = len(inputs[0]), network.state_dict().values()
+    return Footprint(sum(value.nbytes for value in weights), saved.total // rows, peak.largest // rows)
 
 
-class _Kept:
-    """Counts the tensors that autograd saves, each storage once, without the weights."""
+class _SavedTensors:
+    """Counts the bytes of the tensors that autograd saves, each storage once, without the weights."""
 
     def __init__(self, network: nn.Module) -> None:
         self.known = {value.untyped_storage().data_ptr() for value in network.state_dict().values()}
-        self.held: list[Tensor] = []
+        self.alive: list[Tensor] = []
         self.total = 0
 
     def pack(self, value: Tensor) -> Tensor:
@@ -80,22 +80,18 @@ class _Kept:
         storage = value.untyped_storage()
         if storage.data_ptr() not in self.known:
             self.known.add(storage.data_ptr())
-            self.held.append(value.detach())
+            self.alive.append(value.detach())
             self.total += storage.nbytes()
         return value
 
 
-class _Live:
-    """Records the largest sum of a layer's inputs and outputs."""
+class _PeakTensors:
+    """Records the largest sum, in bytes, of one layer's inputs and outputs."""
 
     def __init__(self) -> None:
-        self.most = 0
+        self.largest = 0
 
-    def see(self, _layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        """Forward hook that updates the maximum."""
+    def update(self, _layer: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
+        """Update the maximum; a forward hook."""
         tensors = [value for value in (*inputs, output) if isinstance(value, Tensor)]
-        self.most = max(self.most, sum(value.numel() * value.element_size() for value in tensors))
-
-
-def _bytes(tensors: Any) -> int:
-    return sum(value.numel() * value.element_size() for value in tensors)
+        self.largest = max(self.largest, sum(value.nbytes for value in tensors))

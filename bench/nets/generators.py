@@ -1,4 +1,4 @@
-"""Image generators: latent vectors to images in [0, 1]."""
+"""Image generators, latent vectors to images in [0, 1], and the GAN critic, images to unbounded scores."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from bench.errors import Incompatible
 Shape = tuple[int, int, int]
 
 SMALLEST, LARGEST = 8, 64
-_SMALLEST_MAP = 4
+"""Limits of an image's sides, in pixels."""
+SMALLEST_MAP = 4
+"""Side of the smallest map of a GAN, in pixels."""
 CONTRAST = 3.0
+"""First scale of the last normalisation of `UpsampleGenerator`."""
 
 
 def check_square(shape: Shape) -> None:
@@ -34,7 +37,7 @@ def doublings(size: int) -> int:
     {8: (4, 1), 12: (6, 1), 16: (4, 2), 28: (7, 2), 32: (4, 3), 64: (4, 4)}
     """
     count = 0
-    while size % 2 == 0 and size // 2 >= _SMALLEST_MAP:
+    while size % 2 == 0 and size // 2 >= SMALLEST_MAP:
         size, count = size // 2, count + 1
     return count
 
@@ -143,3 +146,41 @@ def _upsample(inputs: int, outputs: int) -> list[nn.Module]:
         nn.BatchNorm2d(outputs),
         nn.LeakyReLU(0.2),
     ]
+
+
+class Critic(nn.Module):
+    """The critic of GMI (Zhang et al., CVPR 2020), extended to other image sizes.
+
+    5x5 convolutions of stride 2 halve the map (rounding up) until at most 4 pixels are left, with d, 2d, 4d, ...
+    channels; affine instance normalisation from the second on; leaky ReLU 0.2; a last convolution over the whole map.
+    No layer mixes the images of a batch, as the gradient penalty requires.
+
+    Args:
+        shape: (c, h, w) of the images; h = w, a multiple of 4 from 8 to 64.
+        width: d.
+        outputs: numbers per image; more than one for a discriminator with further outputs than real or generated.
+
+    Raises:
+        BenchError: an unsupported image size.
+    """
+
+    def __init__(self, shape: Shape, width: int = 64, outputs: int = 1) -> None:
+        check_square(shape)
+        super().__init__()
+        inputs, size, _ = shape
+        layers: list[nn.Module] = []
+        channels = width
+        while size > SMALLEST_MAP:
+            layers.append(nn.Conv2d(inputs, channels, 5, stride=2, padding=2))
+            if len(layers) > 1:
+                layers.append(nn.InstanceNorm2d(channels, affine=True))
+            layers.append(nn.LeakyReLU(0.2))
+            inputs, channels, size = channels, 2 * channels, (size + 1) // 2
+        self.layers = nn.Sequential(*layers, nn.Conv2d(inputs, outputs, size), nn.Flatten(0 if outputs == 1 else 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map (n, c, h, w) to (n,) scores, higher for images that look real.
+
+        (n, outputs) if there are several outputs.
+        """
+        return self.layers(x)

@@ -1,13 +1,12 @@
 """Guess the architecture of a weight file from the names and shapes of its tensors.
 
-Candidates are built without memory (torch's meta device), those of the same family first, for a few seconds.
+Candidates are built without memory (torch's meta device), for a few seconds.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -16,15 +15,15 @@ from bench.errors import BenchError
 from bench.nets.zoo import SMALL, TORCHVISION, make_body, own_names
 
 Shape = tuple[int, int, int]
-Sizes = Mapping[str, tuple[int, ...]]
+Shapes = Mapping[str, tuple[int, ...]]
 
 SECONDS = 4.0
 """Time limit for building candidates, in seconds."""
-LEAST = 0.9
-"""Share of the tensors that must agree."""
-USUAL: Shape = (3, 224, 224)
+LEAST_AGREEMENT = 0.9
+"""Share of the tensors above which an architecture is recognised."""
+USUAL_SHAPE: Shape = (3, 224, 224)
 
-_OF_OURS = {"head.weight", "head.bias"}
+OWN_NAMES = {"head.weight", "head.bias"}
 """Tensor names that all networks of this project have."""
 _RESNETS = ("resnet18", "resnet34", "resnet50", "resnet101", "wide_resnet50_2", "resnext50_32x4d", "resnet152")
 _VITS = tuple(f"vit_{size}_patch{patch}_224" for patch in (16, 32) for size in ("tiny", "small", "base", "large"))
@@ -51,39 +50,36 @@ FAMILIES = {
 def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None, first: str = "") -> str | None:
     """Return the architecture name of the weights, or None if no known one is similar enough.
 
-    The numbers of classes and of colour channels may differ.
+    The numbers of classes and of colour channels may differ. Candidates are the network `first`, this project's
+    networks, and those of a family that has one of the weights' names.
 
     Args:
         weights: with names without wrapper prefixes.
         shape: (c, h, w) of the images, on which the layers of some networks depend.
         first: name of a network to try before all others.
     """
-    given = {name: tuple(value.shape) for name, value in weights.items()}
-    until, best, name = time.monotonic() + SECONDS, LEAST, None
-    for candidate in itertools.chain([first] if first else [], _candidates(given)):
-        if (share := _agreement(given, _sizes(candidate, shape or USUAL))) > best:
-            best, name = share, candidate
+    shapes = {name: tuple(value.shape) for name, value in weights.items()}
+    candidates = [first] if first else []
+    if shapes.keys() >= OWN_NAMES:
+        candidates += own_names()
+    for characteristic, names in FAMILIES.items():
+        if characteristic in shapes:
+            candidates += [*names, *(f"{SMALL}{name}" for name in names)]
+    until, best, found = time.monotonic() + SECONDS, LEAST_AGREEMENT, None
+    for candidate in candidates:
+        if (share := agreement(shapes, tensor_shapes(candidate, shape or USUAL_SHAPE))) > best:
+            best, found = share, candidate
         if best == 1 or time.monotonic() > until:
             break
-    return name
+    return found
 
 
-def _candidates(given: Sizes) -> Iterator[str]:
-    """Yield candidate networks: this project's, then those of the same family."""
-    if given.keys() >= _OF_OURS:
-        yield from own_names()
-    for mark, names in FAMILIES.items():
-        if mark in given:
-            yield from names
-            yield from (f"{SMALL}{name}" for name in names)
+def tensor_shapes(arch: str, shape: Shape) -> Shapes:
+    """Return {name: shape} of a network's tensors for images of a shape, or else of the usual shape.
 
-
-def _sizes(arch: str, shape: Shape) -> Sizes:
-    """Return {name: shape} of a network's tensors.
-
-    Empty if it cannot take such images or be built on the meta device.
+    Empty if the network cannot be built for either on the meta device.
     """
-    for images in (shape, USUAL):
+    for images in (shape, USUAL_SHAPE):
         try:
             with torch.device("meta"):
                 return {name: tuple(value.shape) for name, value in make_body(arch, images, 10).state_dict().items()}
@@ -92,17 +88,19 @@ def _sizes(arch: str, shape: Shape) -> Sizes:
     return {}
 
 
-def _agreement(given: Sizes, known: Sizes) -> float:
-    """Return the share of all names that both have, with shapes that agree except in classes and colours."""
-    last = set(list(given)[-2:])
-    alike = sum(_is_alike(size, known[name], name in last) for name, size in given.items() if name in known)
-    return alike / max(1, len(given.keys() | known.keys()))
+def agreement(weights: Shapes, network: Shapes) -> float:
+    """Return the share of all tensor names that both have with shapes that agree.
 
-
-def _is_alike(one: tuple[int, ...], other: tuple[int, ...], is_last: bool) -> bool:
-    """Return whether two shapes agree, except for the outputs of the last layer or the channels of the first."""
-    if len(one) != len(other):
-        return False
-    unlike = [place for place, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
-    is_first = unlike == [1] and len(one) == 4 and {one[1], other[1]} <= {1, 3, 4}
-    return not unlike or is_first or (unlike == [0] and is_last)
+    The outputs of the last layer (classes) and the inputs of the first convolution (colour channels) may differ.
+    """
+    last_layer = set(list(weights)[-2:])
+    agreeing = 0
+    for name, one in weights.items():
+        other = network.get(name)
+        if other is None or len(one) != len(other):
+            continue
+        differing = [axis for axis, (a, b) in enumerate(zip(one, other, strict=True)) if a != b]
+        differs_in_classes = differing == [0] and name in last_layer
+        differs_in_channels = differing == [1] and len(one) == 4 and {one[1], other[1]} <= {1, 3, 4}
+        agreeing += not differing or differs_in_classes or differs_in_channels
+    return agreeing / max(1, len(weights.keys() | network.keys()))

@@ -5,7 +5,7 @@ torch's global generator. It receives, by keyword, those of `PARAMETERS` that it
 (n, c, h, w) images to (n, classes) logits.
 
 Specs and records store a name with a hash of the source, as `PACKAGE.MODULE:FUNCTION#0123456789abcdef`. Only a network
-that the user of this process has named is ever imported: a name in another user's record or bundle runs no code.
+that the user of this process has named is imported: a name in another user's record or bundle runs no code.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARAMETERS = {
     "width": ("width",),
 }
 """Values that can be passed to a function, and the parameter names accepted for each."""
-MEND = "correct the function (docs/own-teachers.md)"
+ADVICE = "correct the function (docs/own-teachers.md)"
 _NAME = re.compile(
     r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)(?:#(?P<hash>[0-9a-f]{16}))?"
 )
@@ -44,11 +44,12 @@ _RESERVED = ("small:", "tv:")
 _INSTALLED = ("site-packages", "dist-packages")
 _OWN_PACKAGE = "bench"
 
-_named: dict[str, Callable[..., Any]] = {}
+_registered: dict[str, Callable[..., Any]] = {}
 """Complete name -> function, for the networks that the user has named in this process."""
-_values: set[str] = set()
+_objects: set[str] = set()
 """Complete names of networks that were passed from Python as objects, not as functions of a module."""
-_tried: set[tuple[str, Shape, int]] = set()
+_checked: set[tuple[str, Shape, int]] = set()
+"""Names, image shapes and numbers of classes for which a function is known to draw new weights at each call."""
 
 
 def is_users_network(name: str) -> bool:
@@ -66,17 +67,23 @@ def identified(name: str) -> str:
             does not match the hash in the name.
     """
     match = _NAME.fullmatch(name)
-    if match is None or name in _values or not is_users_network(name):
+    if match is None or name in _objects or not is_users_network(name):
         return name
     module, function = match["module"], match["function"]
-    found = _function(name, _imported(name, module), function)
+    source = _import(name, module)
+    found = getattr(source, function, None)
+    if not callable(found):
+        known = [key for key, value in vars(source).items() if callable(value) and not key.startswith("_")]
+        fault = f"'{function}' is not a function" if found is not None else f"no function called '{function}'"
+        place = getattr(source, "__file__", None) or "a built-in module"
+        raise UnknownName(f"--teacher {name}: {fault} in {place}{did_you_mean(function, known)}; correct the name")
     complete = f"{module}:{function}#{_source_hash(name, module)}"
     if match["hash"] and complete != name:
         raise BadPlugin(
             f"--teacher {name}: the source of the network has changed and has now the hash "
             f"{complete.partition('#')[2]}; give --teacher {module}:{function} for a separate run"
         )
-    _named[complete] = found
+    _registered[complete] = found
     return complete
 
 
@@ -88,15 +95,15 @@ def add_value(network: nn.Module) -> str:
     cls = type(network)
     name = f"{cls.__module__}:{cls.__name__}#{fingerprint(network)}"
     template = copy.deepcopy(network).cpu().float().requires_grad_(True)
-    _named[name] = lambda: _untrained(template)
-    _values.add(name)
+    _registered[name] = lambda: reinitialised(template)
+    _objects.add(name)
     return name
 
 
-def _untrained(template: nn.Module) -> nn.Module:
+def reinitialised(template: nn.Module) -> nn.Module:
     """Return a copy with new random weights: by each layer's `reset_parameters`, else normal with deviation 0.02."""
-    fresh = copy.deepcopy(template)
-    for layer in fresh.modules():
+    network = copy.deepcopy(template)
+    for layer in network.modules():
         reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
         if callable(reset):
             reset()
@@ -106,12 +113,12 @@ def _untrained(template: nn.Module) -> nn.Module:
                 nn.init.normal_(parameter, std=0.02)
             else:
                 nn.init.constant_(parameter, 0.0 if "bias" in name else 1.0)
-    return fresh
+    return network
 
 
 def check_named(name: str) -> None:
     """Raise BenchError for a network that the user of this process has not named with --teacher."""
-    if name not in _named:
+    if name not in _registered:
         raise UnknownName(
             f"'{name}' is a network in someone's own code, which runs only where --teacher names it; "
             "give one of `bench list networks`, of timm, or tv:NAME"
@@ -126,42 +133,41 @@ def make(name: str, shape: Shape, classes: int) -> nn.Module:
             network or the same weights at each call.
     """
     check_named(name)
-    if (name, shape, classes) not in _tried:
+    if (name, shape, classes) not in _checked:
         with torch.random.fork_rng(devices=()):
-            _require_new_weights(name, *(_made(name, shape, classes) for _ in range(2)))
-        _tried.add((name, shape, classes))
-    return _made(name, shape, classes)
+            first, second = (_call(name, shape, classes) for _ in range(2))
+        pairs = list(zip(first.parameters(), second.parameters(), strict=False))
+        if first is second or any(one is other for one, other in pairs):
+            raise BadPlugin(
+                f"--teacher {name}: returned the same network twice; expected a new one at each call; {ADVICE}"
+            )
+        if all(torch.equal(one, other) for one, other in pairs):
+            raise BadPlugin(
+                f"--teacher {name}: returned a network with the same weights twice; expected weights drawn at random, "
+                "since attacks also run on an untrained network; give trained weights by --teacher-weights"
+            )
+        _checked.add((name, shape, classes))
+    return _call(name, shape, classes)
 
 
-def _made(name: str, shape: Shape, classes: int) -> nn.Module:
-    function, given = _named[name], dict(zip(PARAMETERS, (classes, *shape), strict=True))
-    with plugin_errors(f"--teacher {name}", MEND):
+def _call(name: str, shape: Shape, classes: int) -> nn.Module:
+    """Call the user's function with those of `PARAMETERS` that it has parameters for."""
+    function, values = _registered[name], dict(zip(PARAMETERS, (classes, *shape), strict=True))
+    with plugin_errors(f"--teacher {name}", ADVICE):
         parameters = inspect.signature(function).parameters
         arguments = {
-            parameter: given[what]
-            for what, names in PARAMETERS.items()
+            parameter: values[value]
+            for value, names in PARAMETERS.items()
             for parameter in names
             if parameter in parameters
         }
         network = function(**arguments)
     if not isinstance(network, nn.Module):
-        raise BadPlugin(f"--teacher {name}: returned a {type(network).__name__}; expected an nn.Module; {MEND}")
+        raise BadPlugin(f"--teacher {name}: returned a {type(network).__name__}; expected an nn.Module; {ADVICE}")
     return network
 
 
-def _require_new_weights(name: str, first: nn.Module, second: nn.Module) -> None:
-    """Refuse a function that returns no second network with other weights, which the attacks' baseline needs."""
-    pairs = list(zip(first.parameters(), second.parameters(), strict=False))
-    if first is second or any(one is other for one, other in pairs):
-        raise BadPlugin(f"--teacher {name}: returned the same network twice; expected a new one at each call; {MEND}")
-    if all(torch.equal(one, other) for one, other in pairs):
-        raise BadPlugin(
-            f"--teacher {name}: returned a network with the same weights twice; expected weights drawn at random, "
-            "since attacks are also played on an untrained one; give trained weights by --teacher-weights"
-        )
-
-
-def _imported(name: str, module: str) -> Any:
+def _import(name: str, module: str) -> Any:
     """Import the module; the current folder is searched after the installed packages. Raises BenchError."""
     here = str(Path.cwd())
     if not {"", here} & set(sys.path):
@@ -175,32 +181,19 @@ def _imported(name: str, module: str) -> Any:
             f"--teacher {name}: no module called '{error.name}'; expected PACKAGE.MODULE:FUNCTION of a module below "
             "the current folder, on PYTHONPATH or installed"
         ) from None
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # a user's module may raise anything; SystemExit would otherwise end the command
-        said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-        raise BadPlugin(f"--teacher {name}: importing {module} failed ({said}); correct the module") from error
-
-
-def _function(name: str, module: Any, function: str) -> Callable[..., Any]:
-    found = getattr(module, function, None)
-    if not callable(found):
-        known = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-        what = f"'{function}' is not a function" if found is not None else f"no function called '{function}'"
-        where = getattr(module, "__file__", None) or "a built-in module"
-        raise UnknownName(f"--teacher {name}: {what} in {where}{did_you_mean(function, known)}; correct the name")
-    checked: Callable[..., Any] = found
-    return checked
+    except (Exception, SystemExit) as error:
+        # A user's module may raise anything; SystemExit would otherwise end the command
+        reason = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
+        raise BadPlugin(f"--teacher {name}: importing {module} failed ({reason}); correct the module") from error
 
 
 def _source_hash(name: str, module: str) -> str:
     """Return 16 hex digits of the SHA-256 of the module's source and of the local modules that it imports."""
     top = sys.modules[module.partition(".")[0]]
-    where = next(iter(getattr(top, "__path__", [])), None) or getattr(top, "__file__", None)
-    sources = dict(_sources(module, Path(where).parent)) if where else {}
+    path = next(iter(getattr(top, "__path__", [])), None) or getattr(top, "__file__", None)
+    sources = dict(_sources(module, Path(path).parent)) if path else {}
     if module not in sources:
-        raise BadPlugin(f"--teacher {name}: {module} has no source file, by which its network is identified")
+        raise BadPlugin(f"--teacher {name}: {module} has no source file; a network is identified by its source")
     total = hashlib.sha256()
     for part, source in sorted(sources.items()):
         total.update(f"{part} {len(source)}\n".encode() + source)
@@ -210,7 +203,7 @@ def _source_hash(name: str, module: str) -> str:
 def _sources(module: str, root: Path) -> Iterator[tuple[str, bytes]]:
     """Yield name and source of a module, its packages, and their imports below `root` or within an installed package.
 
-    This project's own code is left out, as in all hashes.
+    Hashes never cover this project's own code.
     """
     package = module.partition(".")[0]
     is_installed = any(part in _INSTALLED for part in root.parts)

@@ -3,9 +3,9 @@
 `small:NAME` is a library's network with a stem for small images, as usual on CIFAR-10: the original stem of a network
 for 224 pixels reduces 28x28 to 7x7. `PACKAGE.MODULE:FUNCTION` is a user's own (`users_network`).
 
-A plug-in is one class that extends `SmallNet`, in its own file: `classifiers/NAME.py`, or an entry point of the group
-`bench.networks`. Every network is wrapped in a `Classifier`, which takes images in [0, 1] and normalises them by public
-constants.
+A plug-in is a class that extends `SmallNet`: in `classifiers/NAME.py`, in the table NETWORKS of another file of that
+folder, or an entry point of the group `bench.networks`. Every network is wrapped in a `Classifier`, which takes images
+in [0, 1] and normalises them by public constants.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from __future__ import annotations
 import difflib
 import importlib.util
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,15 @@ from bench.nets.users_network import is_users_network
 
 KIND = "network"
 SMALL_IMAGE = 64
+"""Longer side in pixels below which vision transformers get smaller patches."""
 FEWEST_PATCHES, MOST_PATCHES = 4, 8
+"""Usual number of patches along the longer side of a small image."""
 SMALL, TORCHVISION = "small:", "tv:"
+"""Prefixes of names: a stem for small images; a network of torchvision."""
 _NAME = re.compile(rf"({SMALL})?({TORCHVISION})?[A-Za-z0-9_-]+")
 _REGISTERED = re.compile(r"^@register_model\ndef (\w+)\(", re.MULTILINE)
-_MISFITS = (RuntimeError, AssertionError, ValueError, IndexError, ZeroDivisionError)
+_SHAPE_ERRORS = (RuntimeError, AssertionError, ValueError, IndexError, ZeroDivisionError)
+"""Errors of networks that cannot take images of a shape."""
 
 Shape = tuple[int, int, int]
 
@@ -65,9 +70,9 @@ class Classifier(nn.Module):
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Load mean and std with one number or one per channel, independently of the shape in this network."""
         for name in ("mean", "std"):
-            given, own = state_dict.get(f"{prefix}{name}"), getattr(self, name)
-            if isinstance(given, Tensor) and self.is_scale(given) and given.shape != own.shape:
-                setattr(self, name, own.new_empty(given.shape))
+            loaded, own = state_dict.get(f"{prefix}{name}"), getattr(self, name)
+            if isinstance(loaded, Tensor) and self.is_scale(loaded) and loaded.shape != own.shape:
+                setattr(self, name, own.new_empty(loaded.shape))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -82,7 +87,9 @@ class Classifier(nn.Module):
         timm: Any = self.body
         if hasattr(timm, "forward_features") and hasattr(timm, "forward_head"):
             return timm.forward_head(timm.forward_features(x), pre_logits=True).flatten(1)
-        return _input_of(_last_layer(self.body), self.body, x)
+        with recorded_features(self.body) as features:
+            self.body(x)
+        return features[-1]
 
 
 def build(arch: str, shape: Shape, classes: int) -> Classifier:
@@ -94,7 +101,7 @@ def build(arch: str, shape: Shape, classes: int) -> Classifier:
         arch: one of `own_names()`, a timm model name, or "tv:" and a torchvision classification model name; the last
             two may have the prefix "small:", for a stem that fits small images.
         shape: (c, h, w) of one image. It is passed to networks that need the image size; names with `_patchP` get
-            smaller patches below 64 pixels (`patch_for`).
+            smaller patches below 64 pixels (`choose_patch_size`).
         classes: number of classes, at least 2.
 
     Raises:
@@ -105,32 +112,35 @@ def build(arch: str, shape: Shape, classes: int) -> Classifier:
         return _build_users(arch, shape, classes)
     try:
         model = Classifier(make_body(arch, shape, classes))
-        logits = _try_out(model, shape)
-    except _MISFITS as error:
-        raise _misfit(arch, shape, f"{type(error).__name__}: {error}") from error
+        logits = _logits_of_black_images(model, shape)
+    except _SHAPE_ERRORS as error:
+        raise _cannot_take(arch, shape, f"{type(error).__name__}: {error}") from error
     if logits.shape != (2, classes) or not logits.isfinite().all():
-        raise _misfit(arch, shape, f"it answers {tuple(logits.shape)} or values that are not finite")
+        raise _cannot_take(arch, shape, f"it returns {tuple(logits.shape)} or values that are not finite")
     return model
 
 
 def make_body(arch: str, shape: Shape, classes: int) -> nn.Module:
     """Build the unwrapped network of a classifier, without testing it. Raises BenchError for an unknown name."""
-    return _maker(arch)(shape, classes)
+    return _factory(arch)(shape, classes)
 
 
 def _build_users(arch: str, shape: Shape, classes: int) -> Classifier:
-    """As `build`, for a user's own network, which may raise or return anything. Raises BenchError."""
+    """Build a user's own network, which may raise or return anything. Arguments and errors as for `build`."""
     model = Classifier(users_network.make(arch, shape, classes))
-    with plugin_errors(f"--teacher {arch}, given two images of {'x'.join(map(str, shape))}", users_network.MEND):
-        logits: object = _try_out(model, shape)
+    with plugin_errors(f"--teacher {arch}, given two images of {'x'.join(map(str, shape))}", users_network.ADVICE):
+        logits: object = _logits_of_black_images(model, shape)
     if not isinstance(logits, Tensor) or logits.shape != (2, classes) or not logits.isfinite().all():
         found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
         raise BadPlugin(
-            f"--teacher {arch}: its network answers two images by {found}; expected finite logits of shape "
-            f"{(2, classes)}; {users_network.MEND}"
+            f"--teacher {arch}: its network returns {found} for two images; expected finite logits of shape "
+            f"{(2, classes)}; {users_network.ADVICE}"
         )
-    with plugin_errors(f"--teacher {arch}, features of two images", users_network.MEND), torch.no_grad():
-        model.eval().features(torch.zeros(2, *shape))
+    with plugin_errors(f"--teacher {arch}, features of two images", users_network.ADVICE), torch.no_grad():
+        try:
+            model.eval().features(torch.zeros(2, *shape))
+        except Incompatible as error:
+            raise BadPlugin(f"--teacher {arch}: {error}; {users_network.ADVICE}") from error
     return model.train()
 
 
@@ -153,34 +163,31 @@ def check(arch: str) -> None:
             "nothing is downloaded or read from a path (own weights: --teacher-weights)"
         )
     named = arch.removeprefix(SMALL)
-    if named not in _written_in_timm() and named not in _library_names():
+    if named not in _names_in_timm_source() and named not in _library_names():
         close = difflib.get_close_matches(arch, [*own, *sorted(_library_names())], n=5, cutoff=0.5)
         hint = f" Close: {', '.join(close)}." if close else ""
         raise UnknownName(f"no network called '{arch}'.{hint} Known: {', '.join(own)}, timm's names, and tv:NAME")
 
 
 @cache
-def _maker(arch: str) -> Callable[[Shape, int], nn.Module]:
+def _factory(arch: str) -> Callable[[Shape, int], nn.Module]:
     """Return the factory of the network with this name. Raises BenchError as `check`."""
     check(arch)
     if arch in own_names():
-        return plugins.class_of(plugins.find(KIND, arch), _is_network, "one class that extends SmallNet")
+        expected = "one class that extends SmallNet"
+        return plugins.class_of(plugins.find(KIND, arch), lambda cls: issubclass(cls, SmallNet), expected)
     if arch.startswith(SMALL):
-        return partial(_with_small_stem, _maker(arch.removeprefix(SMALL)))
+        return partial(_with_small_stem, _factory(arch.removeprefix(SMALL)))
     if arch.startswith(TORCHVISION):
         return partial(_from_torchvision, arch.removeprefix(TORCHVISION))
     return partial(_from_timm, arch)
 
 
-def _is_network(cls: type) -> bool:
-    return issubclass(cls, SmallNet)
-
-
 @cache
-def _written_in_timm() -> frozenset[str]:
+def _names_in_timm_source() -> frozenset[str]:
     """Return the names that timm's source registers, read without the import, which takes seconds.
 
-    Empty if the files have another form, and then timm itself is used.
+    Empty if the files have another form; `check` then imports timm.
     """
     timm = importlib.util.find_spec("timm")
     folders = (timm.submodule_search_locations or []) if timm else []
@@ -190,6 +197,7 @@ def _written_in_timm() -> frozenset[str]:
 
 @cache
 def _library_names() -> frozenset[str]:
+    """Return the names of timm and, with their prefix, of torchvision."""
     import timm
     import torchvision
 
@@ -198,13 +206,18 @@ def _library_names() -> frozenset[str]:
 
 
 def _from_timm(name: str, shape: Shape, classes: int) -> nn.Module:
+    """Build a timm network for images of this shape.
+
+    Raises:
+        ValueError: its patches do not cover the image.
+    """
     import timm
 
     channels, height, width = shape
     size: dict[str, Any] = {"img_size": height if height == width else (height, width)}
     options = [size, {}]
     if re.search(r"_patch\d", name) and max(height, width) < SMALL_IMAGE:
-        options.insert(0, {**size, "patch_size": patch_for(height, width)})
+        options.insert(0, {**size, "patch_size": choose_patch_size(height, width)})
 
     def make(**extra: Any) -> nn.Module:
         return timm.create_model(name, pretrained=False, in_chans=channels, num_classes=classes, **extra)
@@ -216,11 +229,12 @@ def _from_timm(name: str, shape: Shape, classes: int) -> nn.Module:
         and not embed.dynamic_img_pad
         and (height % embed.patch_size[0] or width % embed.patch_size[1])
     ):
-        raise ValueError(f"patches of {embed.patch_size[0]} pixels would leave a border unseen")
+        raise ValueError(f"patches of {embed.patch_size[0]} pixels do not cover the image")
     return body
 
 
 def _from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
+    """Build a torchvision network; its first convolution is replaced if the images do not have three channels."""
     import torchvision
 
     channels, height, width = shape
@@ -232,7 +246,11 @@ def _from_torchvision(name: str, shape: Shape, classes: int) -> nn.Module:
 
     body = _first_accepted(make, options)
     if channels != 3:
-        _replace_first_convolution(body, channels)
+        path, old = _first_convolution(body)
+        kernel, stride = (old.kernel_size[0], old.kernel_size[1]), (old.stride[0], old.stride[1])
+        padding = old.padding if isinstance(old.padding, str) else (old.padding[0], old.padding[1])
+        new = nn.Conv2d(channels, old.out_channels, kernel, stride, padding, bias=old.bias is not None)
+        body.set_submodule(path, new)
     return body
 
 
@@ -246,12 +264,13 @@ def _first_accepted(make: Callable[..., nn.Module], options: list[dict[str, Any]
     return make(**options[-1])
 
 
-def patch_for(height: int, width: int) -> int:
-    """Return the smallest patch side that divides both sides and makes 4 to 8 patches along the longer one.
+def choose_patch_size(height: int, width: int) -> int:
+    """Choose a vision transformer's patch size for an image size.
 
-    If there is none, as for 26 pixels, return the largest that makes more than 8.
+    The smallest one that divides both sides and makes 4 to 8 patches along the longer one; if there is none, as for 26
+    pixels, the largest that makes more than 8.
 
-    >>> [patch_for(side, side) for side in (16, 28, 32, 48, 26)]
+    >>> [choose_patch_size(side, side) for side in (16, 28, 32, 48, 26)]
     [2, 4, 4, 6, 2]
     """
     longer = max(height, width)
@@ -271,39 +290,27 @@ def _with_small_stem(make: Callable[[Shape, int], nn.Module], shape: Shape, clas
     body = make(shape, classes)
     path, first = _first_convolution(body)
     if first.kernel_size == first.stride:
-        raise ValueError("it cuts the image into patches and has no stem")
+        raise ValueError("it splits the image into patches and has no stem")
     if first.stride != (1, 1) or first.kernel_size != (3, 3):
         stem = nn.Conv2d(first.in_channels, first.out_channels, 3, padding=1, bias=first.bias is not None)
         nn.init.kaiming_normal_(stem.weight, mode="fan_out", nonlinearity="relu")
         body.set_submodule(path, stem)
     pools = [path for path, layer in body.named_modules() if isinstance(layer, nn.MaxPool2d)]
-    if pools and not _fits(body, shape):
-        body.set_submodule(pools[-1], nn.Identity())
+    if pools:
+        try:
+            _logits_of_black_images(Classifier(body), shape)
+        except _SHAPE_ERRORS:
+            body.set_submodule(pools[-1], nn.Identity())
     return body
 
 
-def _fits(body: nn.Module, shape: Shape) -> bool:
-    try:
-        _try_out(Classifier(body), shape)
-    except _MISFITS:
-        return False
-    return True
-
-
 def _first_convolution(body: nn.Module) -> tuple[str, nn.Conv2d]:
+    """Return the first convolution and its path in the network."""
     return next((path, layer) for path, layer in body.named_modules() if isinstance(layer, nn.Conv2d))
 
 
-def _replace_first_convolution(body: nn.Module, channels: int) -> None:
-    path, old = _first_convolution(body)
-    kernel, stride = (old.kernel_size[0], old.kernel_size[1]), (old.stride[0], old.stride[1])
-    padding = old.padding if isinstance(old.padding, str) else (old.padding[0], old.padding[1])
-    new = nn.Conv2d(channels, old.out_channels, kernel, stride, padding, bias=old.bias is not None)
-    body.set_submodule(path, new)
-
-
-def _try_out(model: Classifier, shape: Shape) -> Tensor:
-    """Return the (2, classes) logits of two black images."""
+def _logits_of_black_images(model: Classifier, shape: Shape) -> Tensor:
+    """Return the (2, classes) logits of two black images; the model is left in training mode."""
     model.eval()
     with torch.no_grad():
         logits = model(torch.zeros(2, *shape))
@@ -311,33 +318,41 @@ def _try_out(model: Classifier, shape: Shape) -> Tensor:
     return logits
 
 
-def _misfit(arch: str, shape: Shape, why: str) -> BenchError:
+def _cannot_take(arch: str, shape: Shape, reason: str) -> BenchError:
+    """Return the error for images of a shape that a network cannot take; only the reason's first line is kept."""
     size = "x".join(map(str, shape))
-    reason = (why.splitlines() or [""])[0][:160]
+    reason = (reason.splitlines() or [""])[0][:160]
     return Incompatible(
         f"the network '{arch}' cannot take {size} images ({reason}): choose another one, such as resnet18, "
         "or a data set of larger images"
     )
 
 
-def _last_layer(body: nn.Module) -> nn.Module:
-    """Return the classification layer: the last linear one, or the last convolution of a network without any."""
-    for kind in (nn.Linear, nn.Conv2d):
-        layers = [layer for layer in body.modules() if isinstance(layer, kind)]
-        if layers:
-            return layers[-1]
-    raise TypeError(f"{type(body).__name__} has neither a linear nor a convolutional layer to take features from")
+@contextmanager
+def recorded_features(module: nn.Module) -> Iterator[list[Tensor]]:
+    """Context manager: a list to which every forward pass of `module` appends its penultimate features.
 
+    Features are the differentiable input (n, d) of the last linear layer or, in a network without any, of the last
+    convolution, whose input is averaged over its positions.
 
-def _input_of(layer: nn.Module, body: nn.Module, x: Tensor) -> Tensor:
-    """Return (n, d), the input of `layer` in a forward pass of `body` on `x`.
-
-    Maps are averaged over their positions.
+    Raises:
+        BenchError: the network has neither.
     """
-    seen: list[Tensor] = []
-    handle = layer.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    layers: list[nn.Module] = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    layers = layers or [layer for layer in module.modules() if isinstance(layer, nn.Conv2d)]
+    if not layers:
+        raise Incompatible(
+            "the network has neither a linear nor a convolutional layer to take features from; use an attack without "
+            "features, such as gmi"
+        )
+    features: list[Tensor] = []
+
+    def record(_layer: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        x = inputs[0]
+        features.append(x.mean((2, 3)) if x.ndim == 4 else x.flatten(1))
+
+    handle = layers[-1].register_forward_pre_hook(record)
     try:
-        body(x)
+        yield features
     finally:
         handle.remove()
-    return seen[-1].mean((2, 3)) if seen[-1].ndim == 4 else seen[-1].flatten(1)

@@ -13,9 +13,8 @@ from bench.api import AttackResult
 from bench.metrics.distribution import frechet_distance, knn_gap, matched_subset, prdc, too_few_images
 from bench.metrics.inception import inception, splits_for
 from bench.metrics.inversion import confusion, knn_distance
-from bench.metrics.metric import Metric
+from bench.metrics.metric import Labelled, Metric, Reconstructions
 from bench.metrics.pairs import best_match, psnr_pairs, ssim_pairs
-from bench.metrics.reconstructions import Labelled, Reconstructions
 from bench.metrics.table import computed
 from bench.nets import Classifier
 from bench.pipeline.material import Victims

@@ -15,7 +15,7 @@ from torch import Tensor
 from bench import data
 from bench.data import images_fingerprint
 from bench.metrics import face_descriptor
-from bench.metrics.identity import Identified, class_means, identified
+from bench.metrics.identity import Identification, class_means, identify
 from bench.metrics.metric import TARGETS
 from bench.pipeline.material import quantised, some_of_each_class
 from bench.pipeline.trained import Metrics, with_interval
@@ -41,14 +41,14 @@ class FaceJudge:
     job: Job
     means: Tensor
 
-    def identify(self, images: Tensor, targets: Tensor) -> Identified:
+    def identify(self, images: Tensor, targets: Tensor) -> Identification:
         """Identify (n, c, h, w) images in [0, 1], up to `IMAGES` for each target person."""
         chosen = some_of_each_class(targets, IMAGES)
         return self.identify_descriptors(describe(self.job, quantised(images[chosen])), targets[chosen])
 
-    def identify_descriptors(self, descriptors: Tensor, targets: Tensor) -> Identified:
+    def identify_descriptors(self, descriptors: Tensor, targets: Tensor) -> Identification:
         """Identify all of (n, 128) descriptors."""
-        return identified(descriptors, targets, self.means, face_descriptor.NEAR)
+        return identify(descriptors, targets, self.means, face_descriptor.NEAR)
 
 
 def make_face_judge(job: Job) -> FaceJudge | None:
@@ -77,7 +77,7 @@ def describe(job: Job, images: Tensor) -> Tensor:
     return job.store.get("face-descriptors", key, make)["descriptors"]
 
 
-def face_metrics(found: Identified) -> Metrics:
+def face_metrics(found: Identification) -> Metrics:
     """Return the metrics of identified images, by the names of `NAMES`; shares have intervals."""
     shares = {"judge_accuracy": found.right, "judge_near": found.near}
     metrics: Metrics = {}

@@ -15,9 +15,9 @@ from bench.api import Attack, AttackResult
 from bench.errors import RunFailed
 from bench.metrics import table
 from bench.metrics.floors import ALPHA
-from bench.metrics.identity import Identified
+from bench.metrics.identity import Identification
 from bench.metrics.inversion import nearest_private
-from bench.metrics.levels import LEAST_SHOWN, shown, strong_enough
+from bench.metrics.levels import LEAST_SHOWN, is_strong_enough, teacher_class_share
 from bench.metrics.power import power
 from bench.nets import Classifier
 from bench.pipeline import attacks, evaluation, face_judge, plots
@@ -116,7 +116,7 @@ class InvertedTarget:
 
     found: AttackResult
     scored: Scored
-    people: Identified | None
+    people: Identification | None
     queries: int
     seconds: float
 
@@ -164,9 +164,10 @@ def weakness(metrics: Metrics) -> str:
     p = metrics.get("teacher_floor_p")
     if p is not None and p >= ALPHA:
         return f"The attack does no better on the undefended teacher than public images that it prefers: p = {p:.3f}."
-    if p is None and not strong_enough(metrics):
+    if p is None and not is_strong_enough(metrics):
         reason = "The attack is too weak on the undefended teacher for a failure elsewhere to say anything"
-        return f"{reason}: {shown(metrics):.1%} of its images show their class; at least {LEAST_SHOWN:.0%} is expected."
+        share = teacher_class_share(metrics)
+        return f"{reason}: {share:.1%} of its images show their class; at least {LEAST_SHOWN:.0%} is expected."
     return ""
 
 

@@ -22,9 +22,8 @@ from bench import nets
 from bench.api import SamplingMethod, trains_student
 from bench.data import at_once
 from bench.errors import BenchError, OutOfMemory
-from bench.nets.critics import Critic
 from bench.nets.footprint import FLOAT, Footprint, footprint
-from bench.nets.generators import DeconvGenerator, UpsampleGenerator
+from bench.nets.generators import Critic, DeconvGenerator, UpsampleGenerator
 from bench.pipeline.job import Job
 from bench.pipeline.material import LARGEST_SUSPECTS, MOST_SUSPECTS
 from bench.progress import say

@@ -72,7 +72,7 @@ def retrieval_metrics(
 
     Args:
         confusions: the attack's (c, c) confusion counts by target: of the face judge if there is one
-            (`Identified`), else of the evaluator (`evaluation.Scored`).
+            (`Identification`), else of the evaluator (`evaluation.Scored`).
         faces: the face judge, if classes are people.
     """
     metrics: Metrics = {}

@@ -15,7 +15,7 @@ from bench.core.privacy import Account
 from bench.core.records import Status
 from bench.data import ImageData
 from bench.errors import RunFailed
-from bench.metrics.intervals import clopper_pearson
+from bench.metrics.proportions import clopper_pearson
 from bench.pipeline.job import Job
 from bench.pipeline.material import Material
 from bench.pipeline.plots import Plots

@@ -2,7 +2,8 @@
 
 A plug-in is a file `NAME.py`, or a folder `NAME/` with the file `NAME.py` and its private modules (`_` is written `-`
 in names); or an entry point NAME = "MODULE" or "MODULE:CLASS" in the group of its kind. Separate code for the variant
-`working` is the file `working.py` of the folder, or the entry point NAME.working.
+`working` is the file `working.py` of the folder, or the entry point NAME.working. A file of networks may define
+several, named in its table NETWORKS.
 """
 
 from __future__ import annotations
@@ -30,13 +31,15 @@ class Kind:
 
     folders: tuple[str, ...]
     group: str
+    table: str = ""
+    """Name of the table, plug-in name -> class name, in a file that has several plug-ins; "" = one plug-in per file."""
 
 
 KINDS = {
     "method": Kind(("methods", "baselines"), "bench.methods"),
     "attack": Kind(("attacks",), "bench.attacks"),
     "data set": Kind(("bench/data/sets",), "bench.datasets"),
-    "network": Kind(("bench/nets/classifiers",), "bench.networks"),
+    "network": Kind(("bench/nets/classifiers",), "bench.networks", "NETWORKS"),
     "teacher recipe": Kind(("bench/teachers/recipes",), "bench.teacher_recipes"),
     "prior": Kind(("bench/priors/kinds",), "bench.priors"),
 }
@@ -76,12 +79,17 @@ class Entry:
     @property
     def summary(self) -> str:
         """The first line of the module's docstring, read without importing."""
-        return f"from {self.module}" if self.file is None else _first_line(self.file)
+        if self.file is None:
+            return f"from {self.module}"
+        return _first_line(self.file, self.module.partition(":")[2])
 
 
 @cache
-def _first_line(file: Path) -> str:
-    doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+def _first_line(file: Path, class_name: str) -> str:
+    """The first line of the docstring of a file, or of one of its classes."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    doc = ast.get_docstring(classes[class_name] if class_name else tree) or ""
     return doc.splitlines()[0] if doc else ""
 
 
@@ -136,18 +144,40 @@ def _all_entries(
 
 def _files(kind: str) -> list[Entry]:
     """Return the plug-ins of a kind that are files or folders of this repository."""
-    found = []
-    for folder in KINDS[kind].folders:
-        package = folder.replace("/", ".")
-        for path in sorted((ROOT / folder).glob("[a-z]*")):
-            name = path.stem.replace("_", "-")
-            if path.suffix == ".py":
-                found.append(Entry(name, kind, folder, f"{package}.{path.stem}", path))
-            elif (file := path / f"{path.name}.py").exists():
-                module = f"{package}.{path.name}"
-                working = f"{module}.working" if (path / "working.py").exists() else None
-                found.append(Entry(name, kind, folder, f"{module}.{path.name}", file, working))
-    return found
+    return [
+        entry
+        for folder in KINDS[kind].folders
+        for path in sorted((ROOT / folder).glob("[a-z]*"))
+        if path.suffix == ".py" or (path / f"{path.name}.py").exists()
+        for entry in _file_entries(_entry(kind, folder, path))
+    ]
+
+
+def _file_entries(entry: Entry) -> list[Entry]:
+    """Return the plug-ins of a file: those of its table, or the file itself if it has none."""
+    table = KINDS[entry.kind].table
+    classes = _read_table(entry.file, table) if table and entry.file is not None else {}
+    return [replace(entry, name=name, module=f"{entry.module}:{cls}") for name, cls in classes.items()] or [entry]
+
+
+@cache
+def _read_table(file: Path, table: str) -> dict[str, str]:
+    """Read the table of a file, plug-in name to class name, without importing the file; {} if it has none."""
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == table:
+            found: dict[str, str] = ast.literal_eval(node.value)
+            return found
+    return {}
+
+
+def _entry(kind: str, folder: str, path: Path) -> Entry:
+    """Describe the plug-in of a file, or of a folder with a file of its name."""
+    name, package = path.stem.replace("_", "-"), folder.replace("/", ".")
+    if path.suffix == ".py":
+        return Entry(name, kind, folder, f"{package}.{path.stem}", path)
+    module = f"{package}.{path.name}"
+    working = f"{module}.working" if (path / "working.py").exists() else None
+    return Entry(name, kind, folder, f"{module}.{path.name}", path / f"{path.name}.py", working)
 
 
 def _entry_points(kind: str) -> list[Entry]:

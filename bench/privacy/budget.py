@@ -97,7 +97,7 @@ class Budget:
             raise BudgetError(f"solve is '{self.solve}' without an epsilon; give an epsilon or solve 'none'")
         object.__setattr__(self, "unit", as_unit(self.unit))
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> dict[str, float | str | None]:
         """Return plain data; without a budget, epsilon is null."""
         epsilon = None if self.epsilon is None else epsilon_to_json(self.epsilon)
         return {**asdict(self), "epsilon": epsilon, "unit": self.unit.value}

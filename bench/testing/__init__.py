@@ -8,16 +8,21 @@ from __future__ import annotations
 
 from bench.testing.attacks import AttackContract, MembershipContract, ReleaseContract
 from bench.testing.methods import MethodContract
-from bench.testing.metrics import MetricContract
-from bench.testing.parts import DatasetContract, NetworkContract, PriorContract, TeacherRecipeContract
+from bench.testing.parts import (
+    DatasetContract,
+    MetricContract,
+    NetworkContract,
+    PriorContract,
+    TeacherRecipeContract,
+)
 from bench.testing.plugins import PluginContract, expect
 from bench.testing.toys import (
     CLASSES,
     CPU,
     SHAPE,
     MemoryArtifacts,
-    asking_context,
     context,
+    recording_context,
     silent,
     sure_network,
     toy_aux,
@@ -45,9 +50,9 @@ __all__ = [
     "PriorContract",
     "ReleaseContract",
     "TeacherRecipeContract",
-    "asking_context",
     "context",
     "expect",
+    "recording_context",
     "silent",
     "sure_network",
     "toy_aux",

@@ -53,7 +53,7 @@ class AttackContract(PluginContract):
         _expect_access(self.plugin, ACCESS_LEVELS)
         _expect_goal(self.plugin, "inversion")
 
-    def test_brings_back_images(self) -> None:
+    def test_reconstructs_images_of_every_class(self) -> None:
         found, target = self.attack()
         _expect_images(found.images)
         expect(found.images.dtype == torch.float32, f"images are {found.images.dtype}; expected torch.float32")
@@ -73,20 +73,20 @@ class AttackContract(PluginContract):
         first, again = (self.attack(3)[0].images for _ in range(2))
         expect(torch.equal(first, again), "the same seed gives other images: draw from `ctx` only")
 
-    def test_images_depend_on_the_target_unless_the_attack_is_null(self) -> None:
+    def test_images_depend_on_the_target_unless_null(self) -> None:
         # three others: two untrained networks may agree on one class, which is all that a label-only attack sees
         first, others = self.attack(3)[0].images, (toy_teacher(seed).model for seed in (1, 2, 3))
         same = all(torch.equal(first, self.attack(3, other)[0].images) for other in others)
         expect(same == self.plugin.is_null, "a null attack ignores the target; any other attack depends on it")
 
-    def test_a_generator_makes_images_without_a_target(self) -> None:
+    def test_prior_makes_images_without_a_target(self) -> None:
         attack = self.smoke()
         if isinstance(attack, GenerativeAttack):
             images = attack.prior(5, toy_aux(), context())
             expect(len(images) == 5, f"`prior` made {len(images)} images; expected 5")
             _expect_images(images)
 
-    def test_images_do_not_depend_on_how_they_are_batched(self) -> None:
+    def test_images_do_not_depend_on_the_batch_size(self) -> None:
         if "batch" not in {field.name for field in dataclasses.fields(self.plugin)}:
             return
         together, apart = self.attack(batch=200)[0], self.attack(batch=3)[0]
@@ -94,7 +94,7 @@ class AttackContract(PluginContract):
         close = torch.allclose(together.images, apart.images, atol=1e-3)
         expect(close, "images differ by more than 1e-3 between batches of 200 and of 3")
 
-    def test_target_is_left_alone(self) -> None:
+    def test_attack_leaves_the_target_unchanged(self) -> None:
         model = toy_teacher().model
         before = [w.clone() for w in weights(model)]
         self.attack(model=model)
@@ -164,7 +164,7 @@ class ReleaseContract(PluginContract):
         first, again = (self.compare(3)[0] for _ in range(2))
         expect(torch.equal(first, again), "the same seed gives other scores: draw from `ctx` only")
 
-    def test_released_images_alone_will_do_for_samples(self) -> None:
+    def test_samples_access_needs_only_released_images(self) -> None:
         plugin = self.smoke()
         if plugin.access == "samples":
             released = ReleasedImages("samples", toy_images(12, 9), None)

@@ -9,17 +9,11 @@ from typing import ClassVar
 import torch
 
 from bench import nets
-from bench.api import (
-    Method,
-    Release,
-    Teacher,
-    releases_images,
-    trains_student,
-)
+from bench.api import Method, Release, Teacher, releases_images, trains_student
 from bench.privacy import Budget, Unit, accountant
 from bench.privacy.information import of_ledger
 from bench.testing.plugins import PluginContract, expect
-from bench.testing.toys import CLASSES, SHAPE, asking_context, same_tensors, toy_private, toy_teacher, weights
+from bench.testing.toys import CLASSES, SHAPE, recording_context, same_tensors, toy_private, toy_teacher, weights
 
 
 class MethodContract(PluginContract):
@@ -45,16 +39,15 @@ class MethodContract(PluginContract):
 
     def convert(self, seed: int = 0) -> Release:
         """Run one smoke conversion of the toy teacher."""
-        return self._taught_by(self.teacher(), seed)
+        return self._convert(self.teacher(), seed).release
 
-    def _taught_by(self, teacher: Teacher, seed: int) -> Release:
-        return self._asking(teacher, seed)[0]
-
-    def _asking(self, teacher: Teacher, seed: int) -> tuple[Release, list[tuple[int, str]]]:
-        """Return the release, and the streams of privacy noise that it used."""
+    def _convert(self, teacher: Teacher, seed: int) -> _Conversion:
+        """Convert a teacher and record the streams of privacy noise."""
+        before = [weight.clone() for weight in weights(teacher.model)]
         torch.manual_seed(seed)
-        ctx = asking_context(seed)
-        return self.smoke().convert(teacher, "datalens", self.budget, ctx), ctx.asked
+        ctx = recording_context(seed)
+        release = self.smoke().convert(teacher, "datalens", self.budget, ctx)
+        return _Conversion(teacher, before, release, ctx.streams)
 
     def test_is_a_method(self) -> None:
         expect(isinstance(self.smoke(), Method), f"{self.plugin.__name__} has not every member of `bench.api.Method`")
@@ -76,12 +69,12 @@ class MethodContract(PluginContract):
         expect(logits.shape == (5, CLASSES), f"logits are of shape {tuple(logits.shape)}; expected (5, {CLASSES})")
         expect(torch.isfinite(logits).all(), "some logits are NaN or infinite; expected finite ones")
 
-    def test_the_network_of_the_release_is_the_one_that_was_asked_for_unless_it_says_otherwise(self) -> None:
+    def test_release_has_the_requested_network(self) -> None:
         if trains_student(self.smoke()):
             arch = _first(self).release.arch
             expect(arch == "datalens", f"the release's network is '{arch}'; expected 'datalens', as requested")
 
-    def test_images_are_released_only_where_it_does_not_deny_it(self) -> None:
+    def test_images_are_released_only_if_declared(self) -> None:
         release = _first(self).release
         has_none = release.generator is None and release.synthetic is None
         expect(
@@ -89,12 +82,13 @@ class MethodContract(PluginContract):
             "images are released, and `releases_images` is false; set it to true or release none",
         )
 
-    def test_a_teacher_that_it_does_not_need_changes_nothing(self) -> None:
+    def test_unneeded_teacher_has_no_effect(self) -> None:
         """Boards assume this: they apply measurements of such a release, such as an audit, to every teacher's
         network."""
         if self.smoke().needs & {"teacher", "teacher_network", "teacher_ensemble"}:
             return
-        made, first = self._taught_by(dataclasses.replace(self.teacher(), arch="relu-cnn"), 0), _first(self).release
+        made = self._convert(dataclasses.replace(self.teacher(), arch="relu-cnn"), 0).release
+        first = _first(self).release
         expect(made.arch == first.arch, f"another teacher changes the network: {first.arch} to {made.arch}")
         same = same_tensors(weights(made.student), weights(first.student))
         expect(same, "another teacher changes the release: name 'teacher' in `needs`")
@@ -107,13 +101,13 @@ class MethodContract(PluginContract):
         bounded = carried.nats != math.inf or not found.finite
         expect(bounded, f"epsilon is {found.epsilon:g}, but the information has no bound; expected a finite one")
 
-    def test_no_stream_of_privacy_noise_is_asked_for_twice(self) -> None:
+    def test_noise_streams_are_used_once(self) -> None:
         """Two sources of one name draw the same bits, so that one release would reveal the noise of the other."""
-        streams = _first(self).asked
+        streams = _first(self).streams
         twice = sorted({each for each in streams if streams.count(each) > 1})
         expect(not twice, f"streams of privacy noise (seed, name) are used twice: {twice}; give each its own name")
 
-    def test_same_seed_same_release_and_other_seed_another(self) -> None:
+    def test_release_depends_on_the_seed(self) -> None:
         first, again, other = _first(self).release, self.convert(0), self.convert(1)
         same = same_tensors(weights(first.student), weights(again.student))
         expect(same, "the same seed gives another release: draw from `ctx` only")
@@ -121,7 +115,7 @@ class MethodContract(PluginContract):
         expected = "another one" if self.uses_randomness else "the same one (uses_randomness is False)"
         expect(differs == self.uses_randomness, f"for the release of another seed, expected {expected}")
 
-    def test_teacher_is_left_alone(self) -> None:
+    def test_conversion_leaves_the_teacher_unchanged(self) -> None:
         first = _first(self)
         same = same_tensors(first.before, weights(first.teacher.model))
         expect(same, "the conversion changes the teacher's weights or buffers")
@@ -135,8 +129,8 @@ class _Conversion:
     before: list[torch.Tensor]
     """The teacher's weights before the conversion."""
     release: Release
-    asked: list[tuple[int, str]]
-    """The streams of privacy noise that the release used."""
+    streams: list[tuple[int, str]]
+    """(seed, name) of the streams of privacy noise that the release used."""
 
 
 _MADE: dict[type[MethodContract], _Conversion] = {}
@@ -146,7 +140,5 @@ def _first(checks: MethodContract) -> _Conversion:
     """Return the conversion with seed 0 for the checks, made once per class."""
     contract = type(checks)
     if contract not in _MADE:
-        teacher = checks.teacher()
-        before = [w.clone() for w in weights(teacher.model)]
-        _MADE[contract] = _Conversion(teacher, before, *checks._asking(teacher, 0))
+        _MADE[contract] = checks._convert(checks.teacher(), 0)
     return _MADE[contract]

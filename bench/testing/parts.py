@@ -1,8 +1,11 @@
-"""The contracts of data sets, networks, priors and teacher recipes."""
+"""The contracts of data sets, networks, priors, teacher recipes and metrics."""
 
 from __future__ import annotations
 
 import dataclasses
+import math
+import subprocess
+import sys
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, cast
@@ -13,8 +16,9 @@ from torch import Tensor, nn
 from bench import data, nets, priors, teachers
 from bench.config import configure, options
 from bench.errors import BenchError
+from bench.metrics.metric import Metric
 from bench.testing.plugins import expect, expect_frozen_with_documented_fields, expect_known_tiers
-from bench.testing.toys import CLASSES, CPU, SHAPE, same_tensors, toy_private, weights
+from bench.testing.toys import CLASSES, CPU, SHAPE, same_tensors, toy_private, toy_reconstructions, weights
 
 
 @lru_cache(maxsize=1)
@@ -27,22 +31,22 @@ class DatasetContract:
     """Checks of a data set that the rest of the bench relies on."""
 
     name: ClassVar[str]
-    """Its name on the command line; NAME:ARGUMENT if it takes an argument."""
+    """Its name on the command line, NAME:ARGUMENT for a data set with an argument."""
     root: ClassVar[Path]
     """The folder below which its files are."""
 
-    def test_name_and_line_are_fit_for_the_command_line(self) -> None:
+    def test_name_and_description_suit_the_command_line(self) -> None:
         data.check(self.name)
         plugin = data.base_name(data.slug(self.name))
         known = self.name, self.name.partition(":")[0], self.name.partition("@")[0]
         expect(plugin in known, f"the slug names data set '{plugin}'; expected '{known[1]}'")
         expect("\n" not in data.names()[plugin], f"the description of '{plugin}' has several lines; expected one")
 
-    def test_files_are_there(self) -> None:
+    def test_files_are_present(self) -> None:
         missing = data.dataset(data.base_name(data.slug(self.name))).missing(self.root)
         expect(missing == [], f"files are missing below {self.root}: {missing}")
 
-    def test_reads_what_its_facts_promise(self) -> None:
+    def test_images_match_the_facts(self) -> None:
         read, name = _read(self.name, self.root), data.slug(self.name)
         facts = data.facts(name)
         found, expected = data.base_name(read.name), data.base_name(name)
@@ -57,8 +61,8 @@ class DatasetContract:
         expect(read.classes >= 2, f"{read.classes} classes; expected 2 or more")
         expect(labels == read.classes, f"training labels of {labels} classes; expected all {read.classes}")
 
-    def test_reads_the_same_again(self) -> None:
-        again, first = data.load(self.name, self.root).fingerprint, _read(self.name, self.root).fingerprint
+    def test_reading_is_reproducible(self) -> None:
+        first, again = _read(self.name, self.root).fingerprint, data.load(self.name, self.root).fingerprint
         expect(again == first, f"two readings have fingerprints {first} and {again}; expected the same images")
 
     def test_can_be_split(self) -> None:
@@ -69,7 +73,7 @@ class DatasetContract:
         if facts.other is not None:
             data.check(facts.other)
 
-    def test_its_prior_draws_images_of_its_shape(self) -> None:
+    def test_prior_draws_images_of_the_shape(self) -> None:
         shape = _read(self.name, self.root).shape
         prior = priors.for_dataset(priors.AUTO, data.slug(self.name))
         drawn = tuple(prior.draw(2, shape, torch.Generator()).shape)
@@ -98,18 +102,17 @@ class NetworkContract:
                 same = torch.allclose(head(features), logits, atol=1e-5)
                 expect(same, "`head` of the features differs from the logits by more than 1e-5")
 
-    def test_an_answer_depends_on_its_own_image_alone(self) -> None:
+    def test_logits_depend_on_one_image_only(self) -> None:
         torch.manual_seed(0)
         network, images = nets.build(self.name, self.shapes[0], 4).eval(), torch.rand(4, *self.shapes[0])
         with torch.no_grad():
             one_by_one = torch.cat([network(image[None]) for image in images])
-            together = network(images)
-            same = torch.allclose(together, one_by_one, atol=1e-5)
+            same = torch.allclose(network(images), one_by_one, atol=1e-5)
             expect(same, "in evaluation mode an image's logits depend on the other images of its batch")
             differ = not torch.allclose(one_by_one[0], one_by_one[1])
-            expect(differ, "two images have the same logits; expected other ones")
+            expect(differ, "two images have the same logits; expected different ones")
 
-    def test_frozen_it_answers_the_same(self) -> None:
+    def test_logits_do_not_depend_on_the_memory_layout(self) -> None:
         for shape in self.shapes:
             torch.manual_seed(0)
             network, images = nets.build(self.name, shape, 4).eval(), torch.rand(5, *shape)
@@ -119,21 +122,24 @@ class NetworkContract:
                 same = torch.allclose(turned(images), before, atol=1e-4)
                 expect(same, f"images of shape {shape}: logits differ by more than 1e-4 in the channels-last layout")
 
-    def test_weights_come_from_the_global_generator_and_are_saved_whole(self) -> None:
+    def test_weights_are_seeded_and_saved_completely(self) -> None:
         made = []
         for seed in (0, 0, 1):
             torch.manual_seed(seed)
             made.append(nets.build(self.name, self.shapes[0], 4).eval())
         first, again, other = ([w.clone() for w in network.parameters()] for network in made)
         expect(same_tensors(first, again), "the same seed gives other weights: draw from torch's global generator only")
-        expect(not same_tensors(first, other), "another seed gives the same weights; expected other ones")
+        expect(not same_tensors(first, other), "another seed gives the same weights; expected different ones")
         made[2].load_state_dict(made[0].state_dict())
         images = torch.rand(2, *self.shapes[0])
         with torch.no_grad():
             same = torch.equal(made[2](images), made[0](images))
-            expect(same, "a network with the state_dict of another one gives other logits: it keeps state elsewhere")
+            expect(
+                same,
+                "two networks with one state_dict have different logits: some state is elsewhere",
+            )
 
-    def test_every_weight_learns_and_so_does_the_image(self) -> None:
+    def test_gradients_reach_all_weights_and_the_image(self) -> None:
         torch.manual_seed(0)
         network = nets.build(self.name, self.shapes[0], 4).eval()
         images = torch.rand(8, *self.shapes[0], requires_grad=True)
@@ -141,9 +147,9 @@ class NetworkContract:
         idle = [name for name, w in network.named_parameters() if w.grad is None or not torch.isfinite(w.grad).all()]
         expect(not idle, f"weights without a finite gradient: {idle}")
         moved = images.grad is not None and images.grad.abs().sum() > 0
-        expect(moved, "the images get no gradient; attacks need one")
+        expect(moved, "the images have no gradient; attacks need one")
 
-    def test_images_that_are_too_small_are_refused_in_a_sentence(self) -> None:
+    def test_too_small_images_are_refused_in_one_line(self) -> None:
         try:
             nets.build(self.name, (1, 1, 1), 4)
         except BenchError as error:
@@ -166,7 +172,7 @@ class PriorContract:
         """Draw images with a seed."""
         return priors.load(self.name).draw(count, shape, torch.Generator().manual_seed(seed))
 
-    def test_draws_images_of_any_shape_in_range(self) -> None:
+    def test_draws_images_of_every_shape_in_range(self) -> None:
         for shape in self.shapes:
             for count in (0, 1, 7):
                 images = self.draw(count, shape)
@@ -176,31 +182,31 @@ class PriorContract:
                 inside = torch.isfinite(images).all() and ((images >= 0) & (images <= 1)).all()
                 expect(inside, f"images of shape {shape} have values outside of [0, 1]")
 
-    def test_same_seed_same_images_and_nobody_elses_randomness_moves(self) -> None:
+    def test_draws_depend_only_on_the_generator(self) -> None:
         state = torch.get_rng_state()
         first, again, other = (self.draw(7, seed=seed) for seed in (1, 1, 2))
         expect(torch.equal(torch.get_rng_state(), state), "the prior draws from torch's global generator; use `rng`")
         expect(torch.equal(first, again), "the same seed gives other images: draw from `rng` only")
-        expect(not torch.equal(first, other), "another seed gives the same images; expected other ones")
+        expect(not torch.equal(first, other), "another seed gives the same images; expected different ones")
 
-    def test_a_generator_goes_on(self) -> None:
+    def test_second_draw_differs_from_the_first(self) -> None:
         prior, rng = priors.load(self.name), torch.Generator().manual_seed(0)
         first, then = (prior.draw(7, (1, 16, 16), rng) for _ in range(2))
-        expect(not torch.equal(first, then), "two draws from one generator give the same images; expected other ones")
+        expect(not torch.equal(first, then), "two draws from one generator are equal; expected different images")
 
-    def test_no_two_images_are_alike(self) -> None:
+    def test_all_images_differ(self) -> None:
         for shape in ((1, 28, 28), (3, 32, 32)):
             images = self.draw(1000, shape)
             distinct = len(images.flatten(1).unique(dim=0))
             expect(distinct == len(images), f"{distinct} distinct images of {len(images)}; expected all distinct")
 
-    def test_colours_are_used(self) -> None:
+    def test_colour_images_have_colours(self) -> None:
         images = self.draw(200, (3, 16, 16))
         coloured = (images.amax(1) - images.amin(1)).amax((1, 2)) > 0.05
         share = float(coloured.float().mean())
         expect(share > 0.5, f"{share:.0%} of the images have colours; expected more than half")
 
-    def test_a_shape_that_it_cannot_draw_is_refused_in_a_sentence(self) -> None:
+    def test_other_shapes_are_refused_in_one_line(self) -> None:
         for shape in ((2, 16, 16), (1, 4, 16)):
             try:
                 self.draw(1, shape)
@@ -222,16 +228,16 @@ class TeacherRecipeContract:
         teachers.fit(network, *toy_private(), configure(self.recipe, "smoke", {}, "teacher"), CPU, seed)
         return network
 
-    def test_is_frozen_with_documented_flat_fields(self) -> None:
+    def test_fields_are_frozen_and_documented(self) -> None:
         expect_frozen_with_documented_fields(self.recipe)
 
-    def test_a_tier_changes_sizes_alone(self) -> None:
+    def test_tiers_change_only_sizes(self) -> None:
         sizes = {option.name for option in options(self.recipe) if option.size}
         expect_known_tiers(self.recipe.tiers)
         for tier, changed in self.recipe.tiers.items():
             expect(set(changed) <= sizes, f"{tier}: mark as Size, or leave out {set(changed) - sizes}")
 
-    def test_same_seed_same_teacher_and_nobody_elses_randomness_moves(self) -> None:
+    def test_teacher_depends_only_on_the_seed(self) -> None:
         first, again, other = (weights(self.trained(seed)) for seed in (1, 1, 2))
         expect(same_tensors(first, again), "the same seed gives another teacher: draw from the given generators only")
         expect(not same_tensors(first, other), "another seed gives the same teacher; expected another one")
@@ -242,7 +248,7 @@ class TeacherRecipeContract:
         expect(not torch.equal(drawn, state), "building a network draws nothing from torch's global generator")
         expect(torch.equal(torch.get_rng_state(), drawn), "the recipe draws from torch's global generator")
 
-    def test_teaches(self) -> None:
+    def test_trained_teacher_is_accurate(self) -> None:
         torch.manual_seed(0)
         network = nets.build("datalens", SHAPE, CLASSES)
         recipe = configure(self.recipe, "quick", {}, "teacher")
@@ -252,3 +258,41 @@ class TeacherRecipeContract:
         teachers.fit(network, images, labels, recipe, CPU, 0)
         accuracy = teachers.accuracy(network, unseen, known, CPU)
         expect(accuracy > 0.9, f"accuracy {accuracy:.0%} on toy images at tier quick; expected more than 90 %")
+
+
+class MetricContract:
+    """Checks of a metric of reconstructed images that the rest of the bench relies on."""
+
+    metric: ClassVar[Metric]
+
+    def test_value_is_finite_and_reproducible(self) -> None:
+        first, again = (self.metric.measure(toy_reconstructions()) for _ in range(2))
+        expect(math.isfinite(first), f"the metric is {first}; expected a finite number")
+        expect(first == again, f"the same images give {first}, then {again}; expected one number")
+
+    def test_value_does_not_depend_on_the_order(self) -> None:
+        given = toy_reconstructions()
+        order = torch.randperm(len(given.images), generator=torch.Generator().manual_seed(0))
+        parts = {name: getattr(given, name)[order] for name in ("images", "targets", "features", "logits")}
+        again = self.metric.measure(dataclasses.replace(given, **parts))
+        first = self.metric.measure(given)
+        same = math.isclose(again, first, rel_tol=1e-4, abs_tol=1e-9)
+        expect(same, f"the metric is {first}, and {again} for the same images in another order")
+
+    def test_inputs_stay_unchanged(self) -> None:
+        given, untouched = toy_reconstructions(), toy_reconstructions()
+        self.metric.measure(given)
+        for side, other in (
+            (given, untouched),
+            (given.private, untouched.private),
+            (given.held_out, untouched.held_out),
+        ):
+            for name, value in vars(side).items():
+                same = not isinstance(value, Tensor) or torch.equal(value, getattr(other, name))
+                expect(same, f"the metric changes {name} in place; expected a copy")
+
+    def test_its_module_imports_no_torch(self) -> None:
+        module = getattr(self.metric.compute, "__module__", "")
+        code = f"import sys; sys.path[:0] = {sys.path!r}; import {module}; sys.exit('torch' in sys.modules)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        expect(done.returncode == 0, f"boards are read without torch: import it in the function of {module}")

@@ -49,10 +49,10 @@ class PluginContract:
         """Return the plug-in at tier smoke."""
         return configure(self.plugin, "smoke", {}, "plugin", self.variant)
 
-    def test_is_frozen_with_documented_flat_fields(self) -> None:
+    def test_fields_are_frozen_and_documented(self) -> None:
         expect_frozen_with_documented_fields(self.plugin)
 
-    def test_module_names_reference_and_differences(self) -> None:
+    def test_module_names_paper_and_differences(self) -> None:
         doc = inspect.getdoc(inspect.getmodule(self.plugin)) or ""
         expect("Differs from the paper" in doc, "the module's docstring needs an end: 'Differs from the paper:'")
         expect(self.plugin.reference, "`reference` is empty; expected the paper, or 'none' and a reason")
@@ -63,12 +63,12 @@ class PluginContract:
             for variant in ("printed", "working"):
                 configure(self.plugin, tier, {}, "plugin", variant)
 
-    def test_a_tier_changes_sizes_alone(self) -> None:
+    def test_tiers_change_only_sizes(self) -> None:
         sizes = {option.name for option in options(self.plugin) if option.size}
         for tier, changed in self.plugin.tiers.items():
             expect(set(changed) <= sizes, f"{tier}: mark as Size, or make a departure of {set(changed) - sizes}")
 
-    def test_conditions_of_options_name_options_and_their_values(self) -> None:
+    def test_only_with_names_options_and_values(self) -> None:
         known = {option.name: option for option in options(self.plugin)}
         conditions = getattr(self.plugin, "only_with", {})
         expect(set(conditions) <= set(known), f"`only_with` names no options: {sorted(set(conditions) - set(known))}")
@@ -78,7 +78,7 @@ class PluginContract:
             for value in values:
                 parse(known[name], value, word)
 
-    def test_departures_say_why_and_set_what_no_tier_sets(self) -> None:
+    def test_departures_have_reasons_and_own_options(self) -> None:
         known = {option.name: option for option in options(self.plugin)}
         for departure in departures(self.plugin):
             for part, text in (("what", departure.what), ("why", departure.why)):

@@ -23,7 +23,7 @@ from bench.api import (
     Teacher,
     gaussian_latents,
 )
-from bench.metrics.reconstructions import Labelled, Reconstructions
+from bench.metrics.metric import Labelled, Reconstructions
 from bench.privacy.noise import Noise
 from bench.validate import instance
 
@@ -59,20 +59,20 @@ def context(seed: int = 0) -> Context:
 
 
 @dataclass(frozen=True)
-class AskingContext(Context):
+class RecordingContext(Context):
     """A context that records the (seed, name) of every requested stream of privacy noise."""
 
-    asked: list[tuple[int, str]] = field(default_factory=list)
+    streams: list[tuple[int, str]] = field(default_factory=list)
 
     def privacy_noise(self, name: str) -> Noise:
         """Record the request and return the noise."""
-        self.asked.append((self.seed, name))
+        self.streams.append((self.seed, name))
         return super().privacy_noise(name)
 
 
-def asking_context(seed: int = 0) -> AskingContext:
+def recording_context(seed: int = 0) -> RecordingContext:
     """Build a `context` that records requests for noise."""
-    return AskingContext(**vars(context(seed)))
+    return RecordingContext(**vars(context(seed)))
 
 
 def toy_teacher(seed: int = 0, arch: str = "datalens") -> Teacher:

@@ -60,12 +60,11 @@ from bench.api import Advance, Context, Release, Sampler, Shards, Teacher, gauss
 from bench.config import Size, Solved
 from bench.distillation.generator_training import fixed, l1_activation_loss, make_generator
 from bench.distillation.losses import balance_loss, confidence_loss
-from bench.distillation.updates import descend
-from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
-from bench.distillation.votes.noisy_votes import CHUNK, Aggregation, VotePlan, noisy_votes
+from bench.distillation.training import descend
+from bench.distillation.votes.noisy_votes import CHUNK, Aggregation, NoisyEnsemble, VotePlan, noisy_votes
 from bench.errors import BenchError
 from bench.nets import Ensemble
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.nets.vae import VAE, sample
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame

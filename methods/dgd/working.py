@@ -31,11 +31,10 @@ from bench.distillation.generator_training import l1_activation_loss, make_gener
 from bench.distillation.image_source import Source as ImageSource
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.losses import balance_loss, confidence_loss
-from bench.distillation.transcription.learner import Energy
+from bench.distillation.transcription.learner import Regulariser
 from bench.distillation.transcription.loop import Transcription
 from bench.distillation.transcription.options import SEEN_TEST_SETS
-from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
-from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, log_posterior, noisy_votes
+from bench.distillation.votes.noisy_votes import Aggregation, NoisyEnsemble, VotePlan, log_posterior, noisy_votes
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Claim, Ledger, Unit
@@ -248,7 +247,7 @@ class DgdWorking:
             ctx,
             "DGD",
             loss=cross_entropy,
-            energy=self.unsupervised_energy(source, teacher, ctx) if self.energy else None,
+            regulariser=self.unsupervised_energy(source, teacher, ctx) if self.energy else None,
         )
         return Release(
             student=phi_s,
@@ -270,18 +269,18 @@ class DgdWorking:
         """Configure queries and training of the student; with much noise one round, as its choices would be poor."""
         queries, clear = plan.queries, plan.aggregation.scale <= 1.01 * RELATIVE_NOISE * plan.teachers
         return Transcription(
-            questions=queries,
+            queries=queries,
             rounds=self.rounds or (ROUNDS if clear else 1),
             choose=self.choose,
             evolve=self.evolve,
-            unsure=UNSURE,
+            uncertainty=UNSURE,
             steps=self.student_steps or 300 + queries // 15,
             gamma_s=RATE,
             jitter=self.jitter,
             early=self.early,
         )
 
-    def unsupervised_energy(self, source: ImageSource, teacher: Teacher, ctx: Context) -> Energy:
+    def unsupervised_energy(self, source: ImageSource, teacher: Teacher, ctx: Context) -> Regulariser:
         """Return `energy` times E_u (Eq. 6) of a batch of D^, with the printed variant's VAE and triples (Eq. 4)."""
         printed, rng = Dgd(**Dgd.tiers["quick"]), ctx.generator("energy")
         images = source.draw(TRIPLES, teacher.shape, rng)

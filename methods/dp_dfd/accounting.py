@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import data
-from bench.distillation.stand_ins import TableNetwork, numbered_images
+from bench.distillation.distinguishing_games import TableNetwork, numbered_images
 from bench.errors import BenchError
 from bench.privacy import (
     Budget,

@@ -55,8 +55,7 @@ from bench.api import Context, Release, Sampler, Teacher, gaussian_latents
 from bench.config import Size, Solved
 from bench.distillation.generator_training import BatchStatistics, make_generator, pretrain
 from bench.distillation.losses import balance_loss, confidence_loss
-from bench.distillation.replay import Answers
-from bench.distillation.updates import descend
+from bench.distillation.training import ReplayBuffer, descend
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import selective_response
@@ -150,7 +149,7 @@ class DpDfd:
 
         # 1: the generator, with the teacher as its fixed discriminator (Eq. 2)
         self.pretrain_generator(phi_g, phi_t, rng, ctx)
-        stored = Answers()
+        stored = ReplayBuffer()
         with ctx.track("DP-DFD: converting", plan.stages * self.student_steps) as advance:
             # 2: for i = 1 to T
             for _ in range(plan.stages):
@@ -158,7 +157,7 @@ class DpDfd:
                 x = draw_images(phi_g, plan.share, self.batch, rng)
                 # 2b, 2c: private labels
                 y = self.label(x, phi_s.eval(), phi_t, plan, noise)
-                stored = stored if self.follow == "text" else Answers()
+                stored = stored if self.follow == "text" else ReplayBuffer()
                 stored.add(x, y)
                 # 2d: the student learns from the responses (Eq. 3), then the generator from the student
                 phi_s.train()

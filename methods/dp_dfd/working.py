@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from bench.api import Context, Release, Teacher
 from bench.config import Departure, Size, Solved
 from bench.distillation.image_source import check_source, image_source
-from bench.distillation.transcription.likelihoods import more_often_wrong, response_log_likelihood
+from bench.distillation.transcription.likelihoods import is_mostly_wrong, response_log_likelihood
 from bench.distillation.transcription.loop import Transcription
 from bench.distillation.transcription.options import (
     CHILDREN,
@@ -120,7 +120,7 @@ class DpDfdWorking(TranscriptionOptions):
         def query(images: Tensor, ours: Tensor) -> Tensor:
             return self.query_teacher(images, ours, teacher.model, plan, noise)
 
-        doubtful = more_often_wrong(plan.answer_epsilon, teacher.classes)
+        doubtful = is_mostly_wrong(plan.answer_epsilon, teacher.classes)
         training = Transcription.of(self, plan.answers, doubtful)
         source = image_source(self.prior, teacher, ctx)
         phi_s, queried = training.train(teacher, student, source, query, ctx, "DP-DFD")

@@ -18,9 +18,9 @@ from bench import nets
 from bench.api import Context, Release, Teacher
 from bench.data import to_float
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters
-from bench.distillation.updates import descend, train_without_dropout
+from bench.distillation.training import descend, train_without_dropout
 from bench.errors import BenchError
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.privacy import Budget, Claim, Ledger, Unit
 from bench.privacy.events import unprotected_event
 from bench.validate import present

@@ -55,10 +55,10 @@ from bench.distillation.losses import (
     gradient_at_output,
 )
 from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate
-from bench.distillation.updates import descend, train_without_dropout
+from bench.distillation.training import descend, train_without_dropout
 from bench.errors import BenchError
 from bench.nets.generators import UpsampleGenerator
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import clip_rows, gaussian_rows, gaussian_shared_mean, normalise_rows

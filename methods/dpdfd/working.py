@@ -24,7 +24,7 @@ from bench.config import Departure, Size, Solved
 from bench.distillation.distinguishing_games import ensemble_game, gradient_game
 from bench.distillation.image_source import check_source, image_source
 from bench.distillation.losses import gradient_at_output, kd_loss
-from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate, few_enough
+from bench.distillation.noisy_labels import AnnotationMechanism, AnnotationParameters, calibrate, limit_queries
 from bench.distillation.transcription.likelihoods import expected_gradients, gradient_log_likelihood, likelihood_loss
 from bench.distillation.transcription.loop import Transcription
 from bench.distillation.transcription.options import (
@@ -279,7 +279,7 @@ class WorkingDpdfd(TranscriptionOptions):
             iterations=self.direct_iterations if direct else self.questions // self.shared,
         )
         most_noise = self.most_noise * max(self.teachers, self.shared)  # on the sum, whose mean is used
-        return calibrate(mechanism, fields if direct else few_enough(mechanism, fields, budget, most_noise), budget)
+        return calibrate(mechanism, fields if direct else limit_queries(mechanism, fields, budget, most_noise), budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:
         if self.data == "private":

@@ -28,15 +28,15 @@ from bench.distillation.noisy_labels import (
     calibrate,
     candidates,
     check_candidates,
-    few_enough,
+    limit_queries,
     paper_beta,
 )
 from bench.distillation.transcription.learner import Loss
 from bench.distillation.transcription.likelihoods import (
     expected_gradients,
     gradient_log_likelihood,
+    is_mostly_wrong,
     likelihood_loss,
-    more_often_wrong,
     response_log_likelihood,
 )
 from bench.distillation.transcription.loop import Transcription
@@ -168,7 +168,7 @@ class WorkingDpsd(TranscriptionOptions):
         def query(images: Tensor, ours: Tensor) -> Tensor:
             return self._query_teacher(images, ours, teacher.model, parameters, noise)
 
-        doubtful = self.mode == "label" and more_often_wrong(parameters.answer_epsilon, parameters.k)
+        doubtful = self.mode == "label" and is_mostly_wrong(parameters.answer_epsilon, parameters.k)
         training = Transcription.of(self, parameters.iterations, doubtful)
         source = image_source(self.prior, teacher, ctx)
         phi_s, queried = training.train(teacher, student, source, query, ctx, f"DPSD {self.mode} mode", self._loss)
@@ -231,7 +231,7 @@ class WorkingDpsd(TranscriptionOptions):
         )
         mechanism = self._mechanism(classes)
         if self.mode == "data":
-            fields = few_enough(mechanism, fields, budget, self.most_noise)
+            fields = limit_queries(mechanism, fields, budget, self.most_noise)
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:

@@ -52,10 +52,10 @@ from bench.distillation.noisy_labels import (
     paper_beta,
     paper_k,
 )
-from bench.distillation.updates import descend, train_without_dropout
+from bench.distillation.training import descend, train_without_dropout
 from bench.nets import Ensemble
 from bench.nets.generators import UpsampleGenerator
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.privacy.mechanisms import gaussian_rows, normalise_rows, randomised_response

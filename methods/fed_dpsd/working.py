@@ -27,7 +27,7 @@ from bench.distillation.noisy_labels import (
     calibrate,
     candidates,
     check_candidates,
-    few_enough,
+    limit_queries,
     paper_beta,
     paper_k,
 )
@@ -35,8 +35,8 @@ from bench.distillation.transcription.learner import Loss
 from bench.distillation.transcription.likelihoods import (
     expected_gradients,
     gradient_log_likelihood,
+    is_mostly_wrong,
     likelihood_loss,
-    more_often_wrong,
     response_log_likelihood,
 )
 from bench.distillation.transcription.loop import Transcription
@@ -175,7 +175,7 @@ class WorkingFedDpsd(TranscriptionOptions):
         def query(images: Tensor, ours: Tensor) -> Tensor:
             return self._query_clients(images, ours, clients, parameters, noise)
 
-        doubtful = self.mode == "label" and more_often_wrong(parameters.answer_epsilon, parameters.k)
+        doubtful = self.mode == "label" and is_mostly_wrong(parameters.answer_epsilon, parameters.k)
         training = Transcription.of(self, parameters.iterations, doubtful)
         source = image_source(self.prior, teacher, ctx)
         phi_s, queried = training.train(teacher, student, source, query, ctx, f"FedDPSD {self.mode} mode", self._loss)
@@ -238,7 +238,7 @@ class WorkingFedDpsd(TranscriptionOptions):
         mechanism = self._mechanism(classes)
         if self.mode == "data":
             most_noise = self.most_noise / sigma_of_mean(1.0, self.clients, self.noise_by)
-            fields = few_enough(mechanism, fields, budget, most_noise)
+            fields = limit_queries(mechanism, fields, budget, most_noise)
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:

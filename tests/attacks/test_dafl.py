@@ -11,7 +11,7 @@ from attacks.dafl import Dafl, information, measure_statistics, most_confident
 from bench import nets
 from bench.api import AttackResult, Target
 from bench.errors import BenchError
-from bench.gan.feature_hook import recorded_features
+from bench.nets import recorded_features
 from bench.nets.generators import UpsampleGenerator
 from bench.testing import context
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.gan import wasserstein
-from bench.gan.shuffled_batches import shuffled_batches
+from bench.gan.training import shuffled_batches
 from bench.gan.wasserstein import (
     build_gan,
     critic_loss,

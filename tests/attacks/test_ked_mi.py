@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from attacks.ked_mi.class_discriminator import ClassDiscriminator, MinibatchDiscrimination
 from attacks.ked_mi.ked_mi import KedMi, discriminator_loss, generator_loss, recovery_loss
 from bench.api import Target
-from bench.gan.gradient_step import descend
+from bench.gan.training import descend
 from bench.testing import context
 
 SHAPE = (1, 8, 8)

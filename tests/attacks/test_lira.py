@@ -18,7 +18,7 @@ from torch import Tensor
 from attacks.lira import Lira, log_density, median
 from attacks.loss_threshold import LossThreshold
 from bench.api import AttackerKnowledge, Target
-from bench.membership.confidences import ask, scaled_confidence, split_by_membership
+from bench.membership.confidences import query_probabilities, scaled_confidence, split_by_membership
 from bench.testing import context
 
 # LiRA
@@ -64,7 +64,9 @@ def slow_lira(phi: Tensor, known: Tensor, members: Tensor, variance: str, centre
 
 def known_of(knowledge: AttackerKnowledge, count: int) -> tuple[Tensor, Tensor]:
     references = knowledge.references(count, "teacher")
-    phi = [scaled_confidence(ask(r.target, knowledge.images, 512), knowledge.labels) for r in references]
+    phi = [
+        scaled_confidence(query_probabilities(r.target, knowledge.images, 512), knowledge.labels) for r in references
+    ]
     return torch.stack(phi), torch.stack([r.members for r in references])
 
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from attacks.lomma import Lomma, identity_loss
 from bench import nets
 from bench.api import Target
-from bench.gan.feature_hook import recorded_features
 from bench.gan.latent_search import nesterov_step, search_latents
+from bench.nets import recorded_features
 from bench.testing import context, toy_images, toy_teacher
 
 SHAPE = (1, 16, 16)

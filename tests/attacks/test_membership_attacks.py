@@ -22,7 +22,7 @@ from bench.errors import BenchError, RunFailed
 from bench.membership.confidences import (
     TINY,
     ReferenceAttack,
-    ask,
+    query_probabilities,
     scaled_confidence,
     split_by_membership,
     true_class_probability,
@@ -61,14 +61,14 @@ def test_scaled_confidence_is_finite_at_zero_probability() -> None:
 
 def test_ask_in_batches_is_equal_and_counted() -> None:
     target = table(draw(7, 3))
-    whole, parts = ask(target, cards(7), 100), ask(target, cards(7), 2)
+    whole, parts = query_probabilities(target, cards(7), 100), query_probabilities(target, cards(7), 2)
     assert whole.dtype == torch.float64 and torch.equal(whole, parts)
     assert target.queries == 14
 
 
 def test_ask_with_nan_outputs_fails_the_run() -> None:
     with pytest.raises(RunFailed):
-        ask(table(torch.full((3, 2), math.nan)), cards(3), 8)
+        query_probabilities(table(torch.full((3, 2), math.nan)), cards(3), 8)
 
 
 def test_views_by_hand() -> None:

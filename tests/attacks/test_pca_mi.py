@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from attacks.pca_mi import PcaMi
 from bench.api import AttackResult, Target
-from bench.gan.code_search import moved
+from bench.gan.code_search import shift_and_mirror
 from bench.gan.eigenfaces import Eigenfaces
 from bench.testing import context
 
@@ -81,11 +81,13 @@ def test_weight_keeps_codes_near_the_mean() -> None:
 
 def test_moved_shifts_and_mirrors_by_hand() -> None:
     image = torch.arange(9.0).view(1, 1, 3, 3)
-    down, right, mirror = (moved(image, torch.tensor([move]), 2)[0, 0] for move in ([1, 0, 0], [0, 2, 0], [0, 0, 1]))
+    down, right, mirror = (
+        shift_and_mirror(image, torch.tensor([move]), 2)[0, 0] for move in ([1, 0, 0], [0, 2, 0], [0, 0, 1])
+    )
     assert down.tolist() == [[0, 1, 2], [0, 1, 2], [3, 4, 5]]
     assert right.tolist() == [[0, 0, 0], [3, 3, 3], [6, 6, 6]]
     assert mirror.tolist() == [[2, 1, 0], [5, 4, 3], [8, 7, 6]]
-    assert moved(image, torch.tensor([[-1, 0, 0]]), 2)[0, 0].tolist() == [[3, 4, 5], [6, 7, 8], [6, 7, 8]]
+    assert shift_and_mirror(image, torch.tensor([[-1, 0, 0]]), 2)[0, 0].tolist() == [[3, 4, 5], [6, 7, 8], [6, 7, 8]]
 
 
 def test_transforms_stay_within_their_bounds() -> None:
@@ -96,8 +98,8 @@ def test_transforms_stay_within_their_bounds() -> None:
 
     def middle(**given: float) -> Tensor:
         attack = PcaMi(shift=0, mirror="no", steps=1, **{**STILL, **given})
-        move, turn = (each[0] for each in attack._moves(n, (1, 33, 33), context()))
-        seen = attack._seen(image.expand(n, -1, -1, -1), move, turn)[:, 0]
+        move, turn = (each[0] for each in attack._draw_augmentations(n, (1, 33, 33), context()))
+        seen = attack._augment(image.expand(n, -1, -1, -1), move, turn)[:, 0]
         return torch.stack([(seen.sum(2) * at).sum(1), (seen.sum(1) * at).sum(1)], 1) / seen.sum((1, 2))[:, None]
 
     assert torch.allclose(middle(), torch.tensor([0.0, 12.0]), atol=1e-4)

@@ -100,7 +100,7 @@ class Curious(RandomGuess):
 def test_contract_refuses_a_wrong_is_null(plugin: type[RandomGuess]) -> None:
     contract = type("Contract", (AttackContract,), {"plugin": plugin})()
     with pytest.raises(AssertionError):
-        contract.test_brings_back_images()
+        contract.test_reconstructs_images_of_every_class()
 
 
 def test_attack_protocol_requires_observes_and_is_null() -> None:

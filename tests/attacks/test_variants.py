@@ -97,4 +97,6 @@ def test_printed_variant_runs(name: str) -> None:
         contract = type("Printed", (testing.MembershipContract,), {"plugin": cls, "variant": "printed"})()
         assert contract.infer()[0].isfinite().all()
     else:
-        type("Printed", (testing.AttackContract,), {"plugin": cls, "variant": "printed"})().test_brings_back_images()
+        type(
+            "Printed", (testing.AttackContract,), {"plugin": cls, "variant": "printed"}
+        )().test_reconstructs_images_of_every_class()

@@ -13,7 +13,7 @@ from bench.api import uniform_latents
 from bench.config import configure
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
 from bench.dp_training.synthetic_data import Synthesis
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.training import TeacherBatches
 from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 

@@ -27,8 +27,8 @@ from bench.testing import (
     CLASSES,
     SHAPE,
     MemoryArtifacts,
-    asking_context,
     context,
+    recording_context,
     silent,
     toy_private,
     toy_teacher,
@@ -189,9 +189,7 @@ def test_moments_are_pooled_for_few_records(
 
 
 @WITH_AND_WITHOUT
-def test_student_and_control_train_alike_and_end_at_rate_0(
-    teachers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_student_and_control_train_alike_and_end_at_rate_0(teachers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     class Noted(torch.optim.lr_scheduler.CosineAnnealingLR):
@@ -214,9 +212,9 @@ def test_noise_comes_from_the_context(teachers: int) -> None:
 
 @WITH_AND_WITHOUT
 def test_privacy_noise_streams_are_distinct(teachers: int) -> None:
-    ctx = asking_context()
+    ctx = recording_context()
     convert(teachers, ctx=ctx)
-    assert len(ctx.asked) == len(set(ctx.asked)) == (3 if teachers else 1), "two streams with the same draws"
+    assert len(ctx.streams) == len(set(ctx.streams)) == (3 if teachers else 1), "two streams with the same draws"
 
 
 def test_missing_inputs_are_an_error() -> None:

@@ -188,9 +188,7 @@ def test_label_is_counted_and_randomised_once(monkeypatch: pytest.MonkeyPatch) -
 
 
 @LOSSES
-def test_labels_are_resampled_by_their_cluster(
-    monkeypatch: pytest.MonkeyPatch, loss: str
-) -> None:
+def test_labels_are_resampled_by_their_cluster(monkeypatch: pytest.MonkeyPatch, loss: str) -> None:
     """Epsilon 2 is shared evenly: epsilon2 = 1 determines lambda, and the loss uses the same lambda and shares."""
     given: list[Any] = []
     shares: list[Tensor] = []

@@ -20,10 +20,10 @@ from baselines.datalens.accounting import DataLensParameters, published_epsilon
 from baselines.datalens.datalens import DataLens, Training, sum_of_votes
 from baselines.datalens.networks import Convolutions, Perceptrons
 from bench.config import configure
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.training import TeacherBatches
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.testing import CLASSES, SHAPE, asking_context, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, context, recording_context, toy_private, toy_teacher
 
 PIXELS = math.prod(SHAPE)
 K = round(0.383 * PIXELS)
@@ -123,9 +123,9 @@ def test_vote_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(datalens, "noisy_counts", spy)
     images, labels = toy_private()
-    ctx = asking_context()
+    ctx = recording_context()
     made = smoke().synthesise(images, labels, toy_teacher(), Budget(2.0), ctx)
-    assert sorted(name for _, name in ctx.asked) == ["DataLens/minibatches", "DataLens/signs", "DataLens/votes"]
+    assert sorted(name for _, name in ctx.streams) == ["DataLens/minibatches", "DataLens/signs", "DataLens/votes"]
     (entry,) = made.ledger.entries(Unit.EXAMPLE)
     assert sum(shape[0] for shape, _ in asked) == entry.count and {shape[1] for shape, _ in asked} == {PIXELS}
     assert {scale for _, scale in asked} == {made.solved["sigma"]}

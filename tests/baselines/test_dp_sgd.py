@@ -26,7 +26,7 @@ from bench.dp_training.dp_sgd import WeightAverage, refuse_mixing, train
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
-from bench.testing import asking_context, context
+from bench.testing import context, recording_context
 
 
 class Linear(SmallNet):
@@ -74,9 +74,7 @@ def moved_without_data(monkeypatch: pytest.MonkeyPatch, z: float, steps: int, se
 
 @pytest.mark.parametrize("views", [1, 3])
 @pytest.mark.parametrize("scale", [1.0, 2.0, 0.5, math.sqrt(2)])
-def test_noise_is_divided_by_the_expected_batch(
-    monkeypatch: pytest.MonkeyPatch, scale: float, views: int
-) -> None:
+def test_noise_is_divided_by_the_expected_batch(monkeypatch: pytest.MonkeyPatch, scale: float, views: int) -> None:
     """Empty batches: T steps of rate 1 move a weight by N(0, T (z C / B)^2), B = 8 expected records, not 0."""
     moved = moved_without_data(monkeypatch, z=1.5, steps=4, views=views)
     p = stats.kstest(moved.double().numpy(), stats.norm(0, math.sqrt(4) * 1.5 * 0.7 / 8 * scale).cdf).pvalue
@@ -115,9 +113,9 @@ def test_system_noise_also_draws_the_samples() -> None:
 
 
 def test_privacy_noise_streams_are_distinct() -> None:
-    ctx = asking_context()
+    ctx = recording_context()
     train(network(), "tanh-cnn", records(8), replace(PLAIN, views=2), DpSgdParameters(0.5, 1, 1.0), ctx, "test")
-    assert len(ctx.asked) == len(set(ctx.asked)) == 3, "two streams with the same draws"
+    assert len(ctx.streams) == len(set(ctx.streams)) == 3, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("way", GRADIENTS)

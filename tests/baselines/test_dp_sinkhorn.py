@@ -202,9 +202,7 @@ def test_noise_has_its_deviation() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("clipping", ["batch", "image"])
-def test_noise_over_sensitivity_is_that_of_the_ledger(
-    clipping: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_noise_over_sensitivity_is_that_of_the_ledger(clipping: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deviation / (2 C) for the batch; / (2 C sqrt(n)) for single images."""
     added: list[float] = []
 

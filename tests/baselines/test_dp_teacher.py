@@ -24,7 +24,7 @@ from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-from bench.testing import CLASSES, SHAPE, asking_context, context
+from bench.testing import CLASSES, SHAPE, context, recording_context
 
 FREE = Budget(None, solve="none")
 
@@ -68,11 +68,11 @@ def test_class_moments_have_their_share_of_the_budget(monkeypatch: pytest.Monkey
         return real(images, labels, classes, basis, multiplier, *rest)
 
     monkeypatch.setattr(class_images, "noisy_moments", noted)
-    teacher, budget, ctx = toy(), Budget(1.0), asking_context()
+    teacher, budget, ctx = toy(), Budget(1.0), recording_context()
     features = {"teacher": "private-features", "conversion": "transcribe"}
     method = configure(DpTeacher, "smoke", {**features, "moments_share": "0.3"}, "method")
     release = method.convert(teacher, "datalens", budget, ctx)
-    assert len(ctx.asked) == len(set(ctx.asked)) == 3, "two streams with the same draws"
+    assert len(ctx.streams) == len(set(ctx.streams)) == 3, "two streams with the same draws"
     parts = [entry.count / entry.event.noise_multiplier**2 for entry in release.ledger.entries()]
     assert [part / sum(parts) for part in parts] == [pytest.approx(0.3), pytest.approx(0.14), pytest.approx(0.56)]
     assert [(1 / multiplier**2, images is teacher.private[0]) for multiplier, images in taken] == [  # type: ignore[index]
@@ -223,7 +223,7 @@ def test_every_part_gets_its_options() -> None:
     assert (distilled.rounds, distilled.batch) == (12, 13)
     assert (distilled.generator_steps, distilled.student_steps) == (14, 15)
     assert (distilled.rate_generator, distilled.rate_student) == (0.2, 0.3)
-    assert (taught.student_steps, taught.questions) == (16, 17)
+    assert (taught.student_steps, taught.queries) == (16, 17)
 
 
 @pytest.mark.slow
@@ -287,9 +287,7 @@ def test_options_of_the_other_conversion_are_refused(name: str) -> None:
 @pytest.mark.parametrize("tier", ["smoke", "quick", "standard", "paper"])
 @pytest.mark.parametrize("conversion", ["distil", "transcribe", "none"])
 @pytest.mark.parametrize("variant", ["printed", "working"])
-def test_defaults_do_not_count_as_given_options(
-    tier: Any, conversion: str, variant: Any
-) -> None:
+def test_defaults_do_not_count_as_given_options(tier: Any, conversion: str, variant: Any) -> None:
     given = {"teacher": "private-features", "conversion": conversion}
     configure(DpTeacher, tier, given, "method", variant)
 

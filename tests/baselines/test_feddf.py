@@ -70,9 +70,7 @@ def test_distillation_approaches_the_ensemble() -> None:
 
 
 @pytest.mark.parametrize("clip", ["5.0", "0.001"])
-def test_first_distillation_step_by_hand(
-    clip: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_distillation_step_by_hand(clip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam's first step is lr g / (|g| + 1e-8) for the clipped g; all of U is the batch's only image."""
     _, before, after, u, answers = distilled(steps="1", unlabelled="1", batch="2", lr="0.01", clip=clip)
     net = fresh()

@@ -110,9 +110,7 @@ def test_drawn_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize(("epsilon", "sigmas", "steps"), [(1.0, (3000, 1000), 131), (10.0, (600, 100), 50)])
-def test_released_settings_allow_few_steps(
-    epsilon: float, sigmas: tuple[int, int], steps: int
-) -> None:
+def test_released_settings_allow_few_steps(epsilon: float, sigmas: tuple[int, int], steps: int) -> None:
     """README of the released code: 15 or 30 images, k = 10, by Renyi orders 1.1, 2, 3, ... 199 and the plain bound."""
     teachers, batch = (4000, 15) if epsilon == 1 else (2000, 30)
     by = GPate(

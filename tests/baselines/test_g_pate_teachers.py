@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from baselines.g_pate.discriminators import Discriminators
 from baselines.g_pate.g_pate import GPate
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.training import TeacherBatches
 from bench.nets.conditional_gan import MlpCritic
 from bench.testing import CLASSES, SHAPE, toy_private
 

@@ -211,9 +211,7 @@ def test_training_uses_only_noisy_label_sums(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("network", ["student", "scatter-linear"])
-def test_game_worlds_differ_as_in_the_ledger(
-    monkeypatch: pytest.MonkeyPatch, network: str
-) -> None:
+def test_game_worlds_differ_as_in_the_ledger(monkeypatch: pytest.MonkeyPatch, network: str) -> None:
     """A label moves one pass by C = 1/2, except for the rounding margin, under noise of sigma C, sigma = 2."""
     monkeypatch.setattr(LabelProtocol, "_sigma", lambda self, budget: 2.0)
     game = LabelProtocol(epochs=3, clip=0.5, network=network).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)

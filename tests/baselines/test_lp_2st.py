@@ -66,9 +66,7 @@ def corners(model: Any, images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("given", [{}, {"select": "false"}, {"resume": "false"}], ids=str)
-def test_second_stage_leaves_out_unlikely_labels(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
-) -> None:
+def test_second_stage_leaves_out_unlikely_labels(monkeypatch: pytest.MonkeyPatch, given: dict[str, str]) -> None:
     """Return records of the first part whose noisy label is among as many of the likeliest classes as the mean k*."""
     asked, _, answers = watched(monkeypatch)
     trained: list[tuple[Any, Tensor, float]] = []

@@ -35,7 +35,7 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.privacy.noise import Noise
-from bench.testing import CLASSES, SHAPE, asking_context, context, toy_private
+from bench.testing import CLASSES, SHAPE, context, recording_context, toy_private
 
 FREE = Budget(None, solve="none")
 AUTHORS = P3gmParameters(None, 5.0, 100.0, 1.4, 1, 20, 300 / 63_000, 840)
@@ -113,9 +113,7 @@ def test_one_record_moves_the_matrix_by_at_most_one(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (0.9, False), (1.1, False), (math.sqrt(2), False)])
-def test_matrix_noise_has_its_deviation(
-    wrong: float, fits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_matrix_noise_has_its_deviation(wrong: float, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
     eigh = torch.linalg.eigh
     monkeypatch.setattr(phases.torch.linalg, "eigh", lambda m: (seen.append(m), eigh(m))[1])
@@ -319,10 +317,10 @@ def test_paid_mean_is_in_ledger_and_claim() -> None:
     paid = replace(AUTHORS, mean=20.0)
     assert [e.event.noise_multiplier for e in paid.ledger().entries()[:2]] == [20.0, 5.0]
     assert paid.renyi_epsilon(1e-5) > AUTHORS.renyi_epsilon(1e-5)
-    ctx = asking_context()
+    ctx = recording_context()
     release = smoke(mean="paid").convert(toy(), "datalens", FREE, ctx)
     assert len(release.ledger.entries()) == 4
-    assert len(ctx.asked) == len(set(ctx.asked)) == 6, "two streams with the same draws"
+    assert len(ctx.streams) == len(set(ctx.streams)) == 6, "two streams with the same draws"
     assert len(smoke(mean="half").convert(toy(), "datalens", FREE, context()).ledger.entries()) == 3
 
 

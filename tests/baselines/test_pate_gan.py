@@ -20,7 +20,7 @@ from bench.config import configure
 from bench.data.partition import by_hash
 from bench.distillation.votes.noisy_votes import Aggregation
 from bench.errors import BenchError
-from bench.gan.teacher_batches import TeacherBatches
+from bench.gan.training import TeacherBatches
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher

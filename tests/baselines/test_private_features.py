@@ -24,7 +24,7 @@ from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
 from bench.privacy.noise import Noise
 from bench.privacy.witness import Trace, Witness
-from bench.testing import CLASSES, SHAPE, MemoryArtifacts, asking_context, context, toy_private
+from bench.testing import CLASSES, SHAPE, MemoryArtifacts, context, recording_context, toy_private
 
 DELTA = 1e-5
 MU = {1.0: 0.26805, 3.0: 0.71912, 8.0: 1.66603}
@@ -108,7 +108,9 @@ def test_noiseless_release_has_infinite_epsilon() -> None:
         ({"whitening": "none"}, 1),
     ],
 )
-def test_drawn_noise_is_that_of_the_ledger(given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawn_noise_is_that_of_the_ledger(
+    given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     budget, trace = Budget(3.0), Trace(0)
     ctx = context()
     monkeypatch.setattr(type(ctx), "privacy_noise", lambda _self, _name: Witness(trace, 1))
@@ -123,16 +125,14 @@ def test_drawn_noise_is_that_of_the_ledger(given: dict[str, str], entries: int, 
 
 
 def test_privacy_noise_streams_are_distinct() -> None:
-    ctx = asking_context()
+    ctx = recording_context()
     configure(PrivateFeatures, "smoke", {"whitening": "private"}, "method").convert(toy(), "datalens", Budget(3.0), ctx)
-    assert len(ctx.asked) == len(set(ctx.asked)) == 2, "two streams with the same draws"
+    assert len(ctx.streams) == len(set(ctx.streams)) == 2, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("cls", [PrivateFeatures, DpTeacher])
 @pytest.mark.parametrize("epsilon", [0.25, 0.5])
-def test_solved_steps_are_the_steps_taken(
-    cls: type[Any], epsilon: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_solved_steps_are_the_steps_taken(cls: type[Any], epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """At z = 30 they are fewer than the field's 120, which a former version used at any cost."""
     given = {"steps": "120"}
     if cls is DpTeacher:

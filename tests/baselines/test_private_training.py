@@ -22,7 +22,7 @@ from bench.config import configure
 from bench.dp_training import clipping, dp_sgd, private_classifier
 from bench.dp_training.accounting import DpSgdParameters
 from bench.errors import BenchError
-from bench.nets.dp_sgd_nets import TemperedSigmoid
+from bench.nets.classifiers.dp_sgd_nets import TemperedSigmoid
 from bench.pipeline import run
 from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
@@ -183,9 +183,7 @@ def noise_alone(monkeypatch: pytest.MonkeyPatch, name: str, **given: str) -> lis
 @pytest.mark.thorough
 @pytest.mark.parametrize("scale", [1.0, 0.5, 2.0, math.sqrt(2)])
 @pytest.mark.parametrize("name", ["dp-sgd", "ts-adp", "gm-dp"])
-def test_layer_noise_is_that_of_the_ledger(
-    monkeypatch: pytest.MonkeyPatch, name: str, scale: float
-) -> None:
+def test_layer_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch, name: str, scale: float) -> None:
     """N(0, T (z C / B)^2) in all of them: for gm-dp z_g C_g = z sqrt(4) C / sqrt(4); a forgotten sqrt(4) is 0.5."""
     layers = noise_alone(monkeypatch, name, steps="2")
     std = math.sqrt(2) * 1.5 * 0.6 / 8
@@ -195,9 +193,7 @@ def test_layer_noise_is_that_of_the_ledger(
 
 
 @pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (2.0, False), (0.5, False), (4.0, False)])
-def test_step_noise_follows_the_schedule(
-    monkeypatch: pytest.MonkeyPatch, wrong: float, fits: bool
-) -> None:
+def test_step_noise_follows_the_schedule(monkeypatch: pytest.MonkeyPatch, wrong: float, fits: bool) -> None:
     """Schedule step, k = 1/2 each pass, T = 3 in 3 passes: 1, 1/2, 1/4 of sigma_0; no noise is that of another pass."""
     drawn: list[tuple[float, Tensor]] = []
     add_noise = clipping.add_noise
@@ -303,9 +299,7 @@ def test_ts_adp_releases_the_trained_function(monkeypatch: pytest.MonkeyPatch) -
         ({"multiplier": "0", "decay": "true"}, 8.0),
     ],
 )
-def test_falling_rate_is_limited_by_noise(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], rate: float
-) -> None:
+def test_falling_rate_is_limited_by_noise(monkeypatch: pytest.MonkeyPatch, given: dict[str, str], rate: float) -> None:
     """0.02 B / sigma, by hand, and with 2048 records if B is larger; a constant rate is the given one."""
     seen: list[float] = []
 

@@ -24,7 +24,7 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.dp_training.private_gradient import PrivateGradient
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.nets.classifiers.convnet import ConvNet
+from bench.nets.classifiers.small_cnns import ConvNet
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher

@@ -15,7 +15,7 @@ from baselines.psg.psg import Psg
 from baselines.psg.synthetic_set import fit_set
 from bench.config import configure
 from bench.nets import Classifier
-from bench.nets.classifiers.convnet import ConvNet
+from bench.nets.classifiers.small_cnns import ConvNet
 from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 

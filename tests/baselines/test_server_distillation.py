@@ -72,9 +72,7 @@ def averages_made(monkeypatch: pytest.MonkeyPatch) -> list[State]:
 
 
 @SERVERS
-def test_start_average_is_that_of_all_clients(
-    cls: type[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_start_average_is_that_of_all_clients(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     starts: list[State] = []
 
     def distil(self: Any, teacher: Any, student: Classifier, shape: Any, *rest: Any) -> Tensor:

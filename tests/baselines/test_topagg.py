@@ -18,7 +18,7 @@ from bench.dp_training import clipped_sums, dp_sgd
 from bench.dp_training.clipping import ROOM, add_clipped
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.privacy.noise import Noise
-from bench.testing import CLASSES, SHAPE, asking_context, toy_private
+from bench.testing import CLASSES, SHAPE, recording_context, toy_private
 
 PARAMETERS = 26_010 - 198
 """Number of parameters of relu-cnn for the toy images: the last layer has 4 outputs instead of 10."""
@@ -111,9 +111,9 @@ def test_stochastic_signs_belong_to_the_record() -> None:
 
 @pytest.mark.thorough
 def test_signs_have_a_separate_noise_stream() -> None:
-    ctx = asking_context()
+    ctx = recording_context()
     configure(TopAgg, "smoke", {}, "method", "printed").convert(toy(), "datalens", NO_NOISE, ctx)
-    names = [name for _, name in ctx.asked]
+    names = [name for _, name in ctx.streams]
     assert "private training/signs" in names and len(names) == len(set(names)) == 4
 
 

@@ -19,10 +19,10 @@ from baselines.wgan import Wgan, clip_weights
 from bench import nets
 from bench.api import Release, Sampler, Teacher, gaussian_latents
 from bench.config import configure
-from bench.distillation.unprotected_images import draw
+from bench.distillation.unprotected_images import draw_images
 from bench.distillation.votes.noisy_votes import votes_epsilon
-from bench.gan.logistic import minimax_loss, non_saturating_loss, source_loss
-from bench.nets.critics import Critic
+from bench.gan.training import minimax_loss, non_saturating_loss, source_loss
+from bench.nets.generators import Critic
 from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
@@ -76,7 +76,7 @@ def test_released_generator_redraws_the_shown_images(cls: type[Any]) -> None:
     sampler: Sampler = smoke(cls).sampler(SHAPE, CLASSES, "toy")
     assert release.generator is not None and release.synthetic is not None
     sampler.generator.load_state_dict(release.generator.state_dict())
-    again = draw(replace(sampler, generator=sampler.generator.eval()), 22, context().generator("images"))
+    again = draw_images(replace(sampler, generator=sampler.generator.eval()), 22, context().generator("images"))
     assert torch.equal(again, release.synthetic)
 
 
@@ -93,7 +93,7 @@ def test_generator_learns_from_private_images(cls: type[Any]) -> None:
         sampler = method.sampler(SHAPE, CLASSES, "toy")
         method.train(sampler, SHAPE, torch.full_like(images, level), labels, context())
         sampler.generator.eval()
-        levels.append(float(draw(sampler, 40, context().generator("images")).mean()))
+        levels.append(float(draw_images(sampler, 40, context().generator("images")).mean()))
     assert levels[1] - levels[0] > 0.1, levels
 
 

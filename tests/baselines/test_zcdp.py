@@ -109,9 +109,7 @@ def test_claim_below_the_account_is_disputed() -> None:
     ("sampling", "sigmas", "covered"),
     [(0.01, (1.0, 6.2), True), (0.01, (0.99, 2.0), False), (0.01, (2.0, 6.3), False), (1.0, (4.0, 4.0), True)],
 )
-def test_claim_is_disputed_outside_the_lemma(
-    sampling: float, sigmas: tuple[float, float], covered: bool
-) -> None:
+def test_claim_is_disputed_outside_the_lemma(sampling: float, sigmas: tuple[float, float], covered: bool) -> None:
     """sigma of at least 1 and q below 1 / (16 sigma), at every step; plain zCDP, of whole batches, needs no lemma."""
     first, last = sigmas
     steps = DpSgdParameters(sampling, 2, first, lambda step, _: last / first if step else 1.0)

@@ -1,4 +1,4 @@
-"""Distillation without noise: the student's training, unchanged weights, and the effect of options."""
+"""Distillation without noise: the student's training, unchanged weights, options, and the replay buffer."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from bench import nets
 from bench.distillation.data_free_kd import DataFreeKD, DataFreeKDSettings, distil
 from bench.distillation.generator_training import make_generator
+from bench.distillation.training import ReplayBuffer, draw_balanced
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet
 from bench.nets.generators import UpsampleGenerator
@@ -33,7 +34,7 @@ SMALL = DataFreeKDSettings(
 
 
 class Quarters(SmallNet):
-    """Sees which quarter of the image is brightest: a teacher that needs no training."""
+    """A classifier whose class is the brightest quarter of the image: a teacher that needs no training."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,15 +44,15 @@ class Quarters(SmallNet):
         self.head.weight.data.copy_(10 * torch.eye(4))
 
 
-class Watched(Classifier):
-    """Counts its queries, with and without gradients."""
+class CountingClassifier(Classifier):
+    """A classifier that counts its queries, with and without gradients."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__(body)
-        self.asked: list[tuple[int, bool]] = []
+        self.queries: list[tuple[int, bool]] = []
 
     def forward(self, x: Tensor) -> Tensor:
-        self.asked.append((len(x), x.requires_grad))
+        self.queries.append((len(x), x.requires_grad))
         return super().forward(x)
 
 
@@ -61,7 +62,7 @@ def run(model: Classifier | None = None, dataset: str = "toy", seed: int = 0, **
     return distil(model, dataset, SHAPE, CLASSES, "datalens", replace(SMALL, **changed), context(seed))
 
 
-def test_gives_a_student_that_can_be_rebuilt_a_generator_and_its_images() -> None:
+def test_distil_returns_student_generator_and_images() -> None:
     student, generator, synthetic = run()
     rebuilt = nets.build("datalens", SHAPE, CLASSES)
     rebuilt.load_state_dict(student.state_dict())
@@ -72,7 +73,7 @@ def test_gives_a_student_that_can_be_rebuilt_a_generator_and_its_images() -> Non
     assert not synthetic.requires_grad
 
 
-def test_the_teacher_is_left_as_it_was() -> None:
+def test_distil_leaves_the_teacher_unchanged() -> None:
     torch.manual_seed(0)
     model = nets.build("evaluator-cnn", SHAPE, CLASSES).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -81,7 +82,7 @@ def test_the_teacher_is_left_as_it_was() -> None:
     assert model.training and all(p.requires_grad and p.grad is None for p in model.parameters())
 
 
-def test_the_same_seed_gives_the_same_student_and_another_another() -> None:
+def test_student_depends_only_on_the_seed() -> None:
     def weights(seed: int) -> Tensor:
         return torch.cat([p.flatten() for p in run(seed=seed)[0].parameters()])
 
@@ -89,14 +90,14 @@ def test_the_same_seed_gives_the_same_student_and_another_another() -> None:
     assert not torch.equal(weights(1), weights(2))
 
 
-def test_the_teacher_is_asked_with_gradients_by_the_generator_alone() -> None:
-    model = Watched(Quarters())
+def test_only_the_generator_uses_the_teachers_gradients() -> None:
+    model = CountingClassifier(Quarters())
     run(model, rounds=3, generator_steps=2, student_steps=5, batch=16, student_batch=8, activation=0.0)
-    assert [n for n, gradient in model.asked if gradient] == [16] * 3 * 2
-    assert [n for n, gradient in model.asked if not gradient].count(8) == 3 * 5
+    assert [n for n, gradient in model.queries if gradient] == [16] * 3 * 2
+    assert [n for n, gradient in model.queries if not gradient].count(8) == 3 * 5
 
 
-def test_a_student_step_descends_the_distillation_loss_of_the_images_it_sees() -> None:
+def test_train_student_descends_the_distillation_loss() -> None:
     torch.manual_seed(0)
     kd = DataFreeKD(Classifier(Quarters()), "toy", SHAPE, CLASSES, "relu-cnn", replace(SMALL, augment=False), context())
     kd.buffer = torch.rand(8, *SHAPE)
@@ -115,24 +116,24 @@ def test_a_student_step_descends_the_distillation_loss_of_the_images_it_sees() -
 
 
 @pytest.mark.thorough
-def test_training_makes_the_generators_images_surer_and_balanced() -> None:
+def test_train_generator_makes_confident_balanced_images() -> None:
     torch.manual_seed(0)
     settings = replace(SMALL, batch=64, generator_steps=40, oversample=1, rate_generator=5e-3, width=8, activation=0.0)
     kd = DataFreeKD(Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", settings, context())
 
-    def sureness_and_balance() -> tuple[float, float]:
+    def confidence_and_balance() -> tuple[float, float]:
         p = kd.model(kd.balanced_images()).softmax(1)
         return float(p.amax(1).mean()), float(p.mean(0).min())
 
-    before = sureness_and_balance()
+    before = confidence_and_balance()
     kd.train_generator()
-    after = sureness_and_balance()
+    after = confidence_and_balance()
     assert after[0] > before[0] + 0.05
     assert after[1] > 0.5 / CLASSES
 
 
 @pytest.mark.parametrize(("keep", "kept"), [(2, 32), (100, 80), (1, 16)])
-def test_the_newest_images_are_kept(keep: int, kept: int) -> None:
+def test_extend_buffer_keeps_the_newest_images(keep: int, kept: int) -> None:
     torch.manual_seed(0)
     kd = DataFreeKD(
         Classifier(Quarters()), "toy", SHAPE, CLASSES, "datalens", replace(SMALL, replay_rounds=keep), context()
@@ -155,25 +156,25 @@ def test_the_newest_images_are_kept(keep: int, kept: int) -> None:
         ("upsample", "digits", UpsampleGenerator),
     ],
 )
-def test_strokes_on_digits_alone_unless_asked_for(images: Any, dataset: str, kind: type[nn.Module]) -> None:
+def test_auto_generator_is_strokes_only_for_digits(images: Any, dataset: str, kind: type[nn.Module]) -> None:
     assert isinstance(make_generator(images, dataset, SHAPE, 8, 4), kind)
 
 
-def test_a_generator_that_cannot_make_these_images_is_refused() -> None:
-    with pytest.raises(BenchError, match="square"):
+def test_make_generator_refuses_oblong_strokes() -> None:
+    with pytest.raises(BenchError, match="16x20"):
         make_generator("strokes", "toy", (1, 16, 20), 8, 4)
 
 
 @pytest.mark.parametrize(
     "wrong", [{"rounds": 0}, {"batch": 0}, {"student_steps": 0}, {"rate_student": 0.0}, {"balance": -1.0}]
 )
-def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
+def test_impossible_settings_raise_value_error(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
         replace(SMALL, **wrong)
 
 
 @pytest.mark.thorough
-def test_a_student_learns_an_easy_teacher_it_never_saw_images_of() -> None:
+def test_student_learns_an_easy_teacher() -> None:
     model = Classifier(Quarters())
     student, _, _ = run(
         model,
@@ -195,3 +196,32 @@ def test_a_student_learns_an_easy_teacher_it_never_saw_images_of() -> None:
     with torch.no_grad():
         assert (model(images).argmax(1) == labels).all()
         assert float((student(images).argmax(1) == labels).float().mean()) > 0.85
+
+
+def test_replay_buffer_draws_images_with_their_targets() -> None:
+    buffer = ReplayBuffer()
+    for first in (0, 10, 20):
+        numbers = torch.arange(first, first + 10).float()
+        buffer.add(numbers.view(-1, 1, 1, 1), numbers[:, None] + 0.5)
+    rng = torch.Generator().manual_seed(0)
+    drawn = [buffer.sample(5, rng) for _ in range(100)]
+    images, targets = (torch.cat(each) for each in zip(*drawn, strict=True))
+    assert set(images.flatten().tolist()) == set(range(30)) and buffer.batches == 3
+    assert torch.equal(targets[:, 0], images.flatten() + 0.5)
+
+
+class Brightness(nn.Module):
+    """A classifier with class 1 for white images and class 0 for black ones, both with confidence."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        white = 20 * x.flatten(1).mean(1) - 10
+        return torch.stack([-white, white], 1)
+
+
+def test_draw_balanced_draws_classes_equally_often() -> None:
+    """900 black images and 100 white ones: each class has half of the weight, and so about half of 60 that are kept."""
+    images = torch.zeros(1000, 1, 4, 4)
+    images[::10] = 1
+    kept = draw_balanced(images, Brightness(), 60, torch.Generator().manual_seed(0))
+    white = int((kept[:, 0, 0, 0] == 1).sum())
+    assert len(kept) == 60 and 18 <= white <= 40

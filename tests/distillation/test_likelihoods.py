@@ -13,8 +13,8 @@ from bench.distillation.transcription.likelihoods import (
     LEAST_SIGMA,
     expected_gradients,
     gradient_log_likelihood,
+    is_mostly_wrong,
     likelihood_loss,
-    more_often_wrong,
     response_log_likelihood,
 )
 from bench.privacy.mechanisms import gaussian_rows, keep_top_k, normalise_rows, randomised_response
@@ -22,8 +22,8 @@ from bench.privacy.mechanisms import gaussian_rows, keep_top_k, normalise_rows, 
 CLASSES = 5
 
 
-def test_a_response_by_hand() -> None:
-    """epsilon = ln 3: of two candidates 3/4 and 1/4, of three 3/5 and 1/5; a class outside answers evenly."""
+def test_response_log_likelihood_by_hand() -> None:
+    """epsilon = ln 3: of two candidates 3/4 and 1/4, of three 3/5 and 1/5; a class outside has equal responses."""
     allowed = torch.tensor([[1, 1, 0, 0, 0], [1, 0, 1, 0, 1]]).bool()
     found = response_log_likelihood(torch.tensor([1, 4]), allowed, math.log(3)).exp()
     by_hand = [[1 / 4, 3 / 4, 1 / 2, 1 / 2, 1 / 2], [1 / 5, 1 / 3, 1 / 5, 1 / 3, 3 / 5]]
@@ -31,34 +31,34 @@ def test_a_response_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("k", "epsilon"), [(2, 0.5), (3, 1.0), (5, 2.0)])
-def test_responses_are_as_likely_as_the_mechanism_gives_them(k: int, epsilon: float) -> None:
+def test_response_log_likelihood_matches_the_mechanism(k: int, epsilon: float) -> None:
     n, rng = 60_000, torch.Generator().manual_seed(0)
     chosen = torch.arange(k)
     allowed = torch.zeros(CLASSES, dtype=torch.bool).scatter(0, chosen, True)
     for r in range(CLASSES):
-        answers = randomised_response(torch.full((n,), r), chosen.expand(n, -1), epsilon, rng)
-        share = torch.bincount(answers, minlength=CLASSES) / n
+        responses = randomised_response(torch.full((n,), r), chosen.expand(n, -1), epsilon, rng)
+        share = torch.bincount(responses, minlength=CLASSES) / n
         every = torch.arange(k)
         predicted = response_log_likelihood(every, allowed.expand(k, -1), epsilon).exp()[:, r]
         assert torch.allclose(share[:k], predicted, atol=5 * 0.5 / n**0.5)
 
 
-def test_an_answer_without_noise_is_believed_but_for_a_rest() -> None:
+def test_response_without_noise_keeps_some_doubt() -> None:
     found = response_log_likelihood(torch.tensor([2]), torch.ones(1, CLASSES).bool(), math.inf)
     assert found.isfinite().all() and found[0, 2] > -1e-3 and (found[0, [0, 1, 3, 4]] < -9).all()
 
 
-def test_a_response_is_doubtful_where_it_is_right_less_than_half_of_the_time() -> None:
-    """At e^epsilon = k - 1 half of the responses are right; one of two candidates is never more often wrong."""
-    assert more_often_wrong(math.log(9) - 0.01, 10) and not more_often_wrong(math.log(9) + 0.01, 10)
-    assert not more_often_wrong(0.01, 2) and not more_often_wrong(math.inf, 10)
+def test_is_mostly_wrong_below_log_k_minus_one() -> None:
+    """At e^epsilon = k - 1 half of the responses are right; one of two candidates is never mostly wrong."""
+    assert is_mostly_wrong(math.log(9) - 0.01, 10) and not is_mostly_wrong(math.log(9) + 0.01, 10)
+    assert not is_mostly_wrong(0.01, 2) and not is_mostly_wrong(math.inf, 10)
 
 
 def bounded(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
     return normalise_rows(keep_top_k(gradient_at_output(kd_loss, ours, theirs), 3, "magnitude"), 0.01)
 
 
-def test_a_flat_question_expects_a_step_towards_the_class_and_evenly_away_from_the_others() -> None:
+def test_expected_gradients_of_a_flat_student_by_hand() -> None:
     expected = expected_gradients(bounded, torch.zeros(1, CLASSES))[0] / 0.01
     for r in range(CLASSES):
         others = torch.cat([expected[r, :r], expected[r, r + 1 :]])
@@ -68,7 +68,7 @@ def test_a_flat_question_expects_a_step_towards_the_class_and_evenly_away_from_t
     assert float(expected[0, 1]) == pytest.approx(0.5 * 0.195 / math.sqrt(0.78**2 + 2 * 0.195**2), abs=5e-3)
 
 
-def test_a_question_at_the_students_output_expects_what_the_mechanism_answers() -> None:
+def test_expected_gradients_match_the_mechanism() -> None:
     torch.manual_seed(0)
     ours = torch.randn(4, CLASSES)
     expected = expected_gradients(bounded, ours)
@@ -78,45 +78,45 @@ def test_a_question_at_the_students_output_expects_what_the_mechanism_answers() 
 
 
 @pytest.mark.parametrize("sigma", [0.2, 0.5, 2.0])
-def test_gradients_are_read_as_the_gaussian_says(sigma: float) -> None:
+def test_gradient_log_likelihood_is_gaussian(sigma: float) -> None:
     rng, beta = torch.Generator().manual_seed(1), 0.01
     expected = beta * F.normalize(torch.randn(1, CLASSES, CLASSES, generator=rng), dim=2)
     expected = expected * torch.linspace(0.2, 1, CLASSES)[:, None]
-    answers = gaussian_rows(expected[0, [1] * 50], sigma * beta, rng)
-    found = gradient_log_likelihood(answers, expected, beta, sigma)
+    responses = gaussian_rows(expected[0, [1] * 50], sigma * beta, rng)
+    found = gradient_log_likelihood(responses, expected, beta, sigma)
     normal = torch.distributions.Normal(0.0, sigma * beta)
-    by_hand = normal.log_prob(answers[:, None] - expected).sum(2)
+    by_hand = normal.log_prob(responses[:, None] - expected).sum(2)
     by_hand = by_hand - by_hand.amax(1, keepdim=True)
     assert torch.allclose(found, by_hand, atol=1e-3)
 
 
-def test_little_noise_is_not_believed_below_what_teachers_differ_by() -> None:
-    expected, answers = torch.eye(CLASSES)[None], torch.eye(CLASSES)[:1]
-    quiet = gradient_log_likelihood(answers, expected, 1.0, 0.0)
-    assert torch.equal(quiet, gradient_log_likelihood(answers, expected, 1.0, LEAST_SIGMA)) and quiet.isfinite().all()
+def test_gradient_log_likelihood_has_a_least_sigma() -> None:
+    expected, responses = torch.eye(CLASSES)[None], torch.eye(CLASSES)[:1]
+    quiet = gradient_log_likelihood(responses, expected, 1.0, 0.0)
+    assert torch.equal(quiet, gradient_log_likelihood(responses, expected, 1.0, LEAST_SIGMA)) and quiet.isfinite().all()
 
 
-def test_the_loss_is_the_marginal_likelihood() -> None:
+def test_likelihood_loss_by_hand() -> None:
     logits, rows = torch.tensor([[0.0, math.log(3)], [0.0, 0.0]]), torch.tensor([[0.5, 0.25], [1.0, 0.0]]).log()
     by_hand = -(math.log(0.25 * 0.5 + 0.75 * 0.25) + math.log(0.5)) / 2
     assert float(likelihood_loss(logits, rows)) == pytest.approx(by_hand)
 
 
-def test_the_loss_of_one_hot_answers_is_the_cross_entropy() -> None:
+def test_likelihood_loss_of_one_hot_is_cross_entropy() -> None:
     torch.manual_seed(2)
-    logits, answers = torch.randn(7, CLASSES), torch.randint(0, CLASSES, (7,))
-    rows = F.one_hot(answers, CLASSES).float().log()
-    assert float(likelihood_loss(logits, rows)) == pytest.approx(float(F.cross_entropy(logits, answers)))
+    logits, responses = torch.randn(7, CLASSES), torch.randint(0, CLASSES, (7,))
+    rows = F.one_hot(responses, CLASSES).float().log()
+    assert float(likelihood_loss(logits, rows)) == pytest.approx(float(F.cross_entropy(logits, responses)))
 
 
 @pytest.mark.thorough
-def test_the_loss_is_least_at_the_true_classes() -> None:
-    """Many noisy answers about one image: the student's best output is the teacher's class, though most are wrong."""
+def test_likelihood_loss_is_smallest_at_the_true_class() -> None:
+    """The best output for many noisy responses to one image is the teacher's class, though most are wrong."""
     rng, n = torch.Generator().manual_seed(3), 20_000
     allowed, everyone = torch.ones(n, CLASSES).bool(), torch.arange(CLASSES).expand(n, -1)
-    answers = randomised_response(torch.full((n,), 2), everyone, 0.3, rng)
-    assert (answers == 2).float().mean() < 0.3
-    rows, logits = response_log_likelihood(answers, allowed, 0.3), torch.zeros(1, CLASSES, requires_grad=True)
+    responses = randomised_response(torch.full((n,), 2), everyone, 0.3, rng)
+    assert (responses == 2).float().mean() < 0.3
+    rows, logits = response_log_likelihood(responses, allowed, 0.3), torch.zeros(1, CLASSES, requires_grad=True)
     optimizer = torch.optim.Adam([logits], lr=0.1)
     for _ in range(200):
         optimizer.zero_grad()

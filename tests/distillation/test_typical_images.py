@@ -1,4 +1,4 @@
-"""Images that descend the private second moment: the length against a matrix by hand, and which parts move."""
+"""Images optimised by the private second moment: their Mahalanobis length, and which images change."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from bench import nets
+from bench.data import to_float
 from bench.distillation.class_moments import typical_images
 from bench.distillation.class_moments.typical_images import TypicalImages
-from bench.distillation.transcription.questions import as_bytes, as_floats
+from bench.distillation.transcription.queries import to_bytes
 from bench.distillation.transcription.soft import SoftTranscription
 from bench.dp_training.whitening import Typicality, Whitening, private_whitening
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
@@ -22,7 +23,7 @@ def typical(records: Tensor) -> TypicalImages:
 
 
 def whitening(network: nets.Classifier, records: Tensor) -> Whitening:
-    rows = torch.nn.functional.normalize(network.features(as_floats(records)).float(), dim=1)
+    rows = torch.nn.functional.normalize(network.features(to_float(records)).float(), dim=1)
     return private_whitening(rows, 1, 0.0, 0.01, torch.Generator())
 
 
@@ -30,7 +31,7 @@ def drawn(n: int) -> Tensor:
     return torch.randint(0, 256, (n, *SHAPE), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
 
 
-def test_the_length_is_that_of_the_inverse_second_moment() -> None:
+def test_lengths_by_hand() -> None:
     """u (S + shift)^-1 u^T by hand: S = diag(4, 1), shift 1, so that the squares are divided by 5 and 2."""
     matrix = torch.diag(torch.tensor([5.0, 2.0]).rsqrt())
     white = Whitening(matrix, torch.zeros(2), 1, scale=0.5)
@@ -39,19 +40,19 @@ def test_the_length_is_that_of_the_inverse_second_moment() -> None:
     torch.testing.assert_close(white.lengths(rows), expected)
 
 
-def test_records_are_shorter_than_other_images_and_moved_ones_come_closer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimised_images_are_closer_to_the_records(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typical_images, "SHARE", 1.0)
     records, others = toy_private(n=400)[0], drawn(40)
     move = typical(records)
-    unseen = move.lengths(as_floats(toy_private(seed=5, n=40)[0]))
-    before = move.lengths(as_floats(others))
-    after = move.lengths(as_floats(move(others, torch.Generator().manual_seed(0))))
+    unseen = move.lengths(to_float(toy_private(seed=5, n=40)[0]))
+    before = move.lengths(to_float(others))
+    after = move.lengths(to_float(move(others, torch.Generator().manual_seed(0))))
     assert float(unseen.max()) < float(before.min())
     assert bool((after < before).all())
     assert float((before - after).mean()) > float(before.mean() - unseen.mean()) / 3
 
 
-def test_half_of_the_images_move_and_the_others_keep_every_pixel() -> None:
+def test_half_of_the_images_change() -> None:
     images = drawn(21)
     move = typical(toy_private()[0])
     moved = move(images, torch.Generator().manual_seed(3))
@@ -62,41 +63,41 @@ def test_half_of_the_images_move_and_the_others_keep_every_pixel() -> None:
     assert torch.equal(moved, again) and not torch.equal(moved, other)
 
 
-def test_an_image_moves_alike_alone_and_beside_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_optimised_separately(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sum of lengths has no terms between images."""
     monkeypatch.setattr(typical_images, "SHARE", 1.0)
     move, images = typical(toy_private()[0]), drawn(6)
     together = move(images, torch.Generator().manual_seed(0))
-    alone = torch.cat([move(images[i : i + 1], torch.Generator()) for i in range(6)])
-    assert int((together.int() - alone.int()).abs().max()) <= 1
+    one_by_one = torch.cat([move(images[i : i + 1], torch.Generator()) for i in range(6)])
+    assert int((together.int() - one_by_one.int()).abs().max()) <= 1
 
 
-def test_a_black_image_stays_finite(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optimised_black_image_stays_finite(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typical_images, "SHARE", 1.0)
     black = torch.zeros(2, *SHAPE, dtype=torch.uint8)
     move = typical(toy_private()[0])
-    assert bool(move.lengths(as_floats(move(black, torch.Generator()))).isfinite().all())
+    assert bool(move.lengths(to_float(move(black, torch.Generator()))).isfinite().all())
 
 
-def test_what_is_asked_is_what_was_moved() -> None:
-    """The classifier sees the questions as they are after the move, and the student learns from these."""
-    asked: list[Tensor] = []
+def test_soft_transcription_queries_transformed_images() -> None:
+    """The classifier is queried with transformed images, and the student learns from these."""
+    queried: list[Tensor] = []
 
-    class Seen(torch.nn.Module):
+    class Recorder(torch.nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            asked.append(x.clone())
+            queried.append(x.clone())
             return x.flatten(1)[:, :CLASSES]
 
     def blacken(images: Tensor, rng: torch.Generator) -> Tensor:
         return torch.zeros_like(images)
 
-    settings = SoftTranscription(questions=40, student_steps=4, prior="shapes", rounds=2, committee=1)
-    _, shown = settings.teach(Seen(), toy_teacher(), "datalens", context(), move=blacken)
-    questions = torch.cat(asked[1:])  # the first are drawings that the temperature is taken of
-    assert len(questions) == 40 and float(questions.abs().max()) == 0 and float(as_bytes(shown).max()) == 0
+    settings = SoftTranscription(queries=40, student_steps=4, prior="shapes", rounds=2, committee=1)
+    _, shown = settings.train(Recorder(), toy_teacher(), "datalens", context(), transform=blacken)
+    sent = torch.cat(queried[1:])  # the first are the drawings of the temperature
+    assert len(sent) == 40 and float(sent.abs().max()) == 0 and float(to_bytes(shown).max()) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_where_half_of_the_images_are_none_nothing_moves(count: int) -> None:
+def test_too_few_images_stay_unchanged(count: int) -> None:
     images = drawn(count)
     assert torch.equal(typical(toy_private()[0])(images, torch.Generator().manual_seed(3)), images)

@@ -13,7 +13,7 @@ from bench.distillation.noisy_labels import (
     AnnotationMechanism,
     AnnotationParameters,
     calibrate,
-    few_enough,
+    limit_queries,
     paper_beta,
 )
 from bench.errors import BenchError
@@ -164,10 +164,10 @@ def test_more_queries_cost_and_claim_more() -> None:
 
 
 def asked(mechanism: AnnotationMechanism, target: float | None, given: int, **budget: Any) -> AnnotationParameters:
-    """Return the number of queries that `few_enough` keeps of `given`."""
+    """Return the number of queries that `limit_queries` keeps of `given`."""
     fields, summed = replace(PARAMETERS, iterations=given), max(mechanism.teachers, mechanism.clients, 1)
     budgeted = Budget(target, **({"account": "accounted"} | budget))
-    return few_enough(mechanism, fields, budgeted, READABLE * summed)
+    return limit_queries(mechanism, fields, budgeted, READABLE * summed)
 
 
 @pytest.mark.parametrize("mechanism", [ONES, SUMS, replace(ONES, clients=5)], ids=["one", "teachers", "clients"])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from bench import nets
 from bench.api import Teacher
 from bench.config import configure
-from bench.distillation.replay import Answers
+from bench.distillation.training import ReplayBuffer
 from bench.distillation.transcription.likelihoods import LEAST_ODDS, likelihood_loss
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
@@ -219,14 +219,14 @@ def test_follow_decides_whether_responses_are_reused(
     monkeypatch: pytest.MonkeyPatch, method: DpDfd, kept: list[int]
 ) -> None:
     seen: list[int] = []
-    original = Answers.sample
+    original = ReplayBuffer.sample
 
-    def watched(answers: Answers, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
+    def watched(answers: ReplayBuffer, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         images, targets = original(answers, count, rng)
         seen.append(sum(map(len, answers.images)))
         return images, targets
 
-    monkeypatch.setattr(Answers, "sample", watched)
+    monkeypatch.setattr(ReplayBuffer, "sample", watched)
     convert(replace(method, amount=48, student_steps=1))
     assert seen == kept
 

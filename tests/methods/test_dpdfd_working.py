@@ -94,7 +94,7 @@ def test_shared_mean_is_read_with_its_own_noise() -> None:
 def test_shared_queries_are_whole_means(monkeypatch: pytest.MonkeyPatch) -> None:
     told = planned(monkeypatch)
     convert(questions="50", shared="4")
-    assert told[0][0].questions == 48
+    assert told[0][0].queries == 48
 
 
 def test_shared_mean_noise_limit_is_per_mean() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,8 +28,8 @@ def gaussian(n: int, f: int, seed: int = 0) -> Tensor:
     return torch.randn(n, f, generator=rng, dtype=torch.float64) @ torch.randn(f, f, generator=rng).double() + seed
 
 
-def exactly(n: int, mean: Sequence[float], deviations: Sequence[float], seed: int) -> Tensor:
-    """Rows whose mean and covariance over n - 1 are exactly as said."""
+def with_moments(n: int, mean: Sequence[float], deviations: Sequence[float], seed: int) -> Tensor:
+    """Return rows with exactly this mean and these standard deviations (over n - 1)."""
     x = gaussian(n, len(mean), seed)
     white = torch.linalg.qr(x - x.mean(0)).Q * (n - 1) ** 0.5
     return white * torch.tensor(deviations, dtype=torch.float64) + torch.tensor(mean, dtype=torch.float64)
@@ -48,15 +49,15 @@ def by_eigh(x: np.ndarray, y: np.ndarray) -> float:
     return float(((x.mean(0) - y.mean(0)) ** 2).sum() + np.trace(s1) + np.trace(s2) - 2 * cross)
 
 
-def test_frechet_by_hand_divides_by_n_minus_one() -> None:
+def test_frechet_by_hand() -> None:
     """Variances 2 and 8, means 1 and 2: 1 + 2 + 8 - 2 * 4."""
     assert frechet_distance(torch.tensor([[0.0], [2.0]]), torch.tensor([[0.0], [4.0]])) == pytest.approx(3)
 
 
-def test_frechet_of_gaussians_in_closed_form() -> None:
+def test_frechet_of_gaussians_has_the_closed_form() -> None:
     """With covariances that commute: |mu1 - mu2|^2 + the squared differences of the standard deviations."""
-    x = exactly(50, (1, 0, -2, 5), (1, 2, 0.1, 30), seed=1)
-    y = exactly(90, (1, 3, -2, 1), (2, 2, 0.4, 10), seed=2)
+    x = with_moments(50, (1, 0, -2, 5), (1, 2, 0.1, 30), seed=1)
+    y = with_moments(90, (1, 3, -2, 1), (2, 2, 0.4, 10), seed=2)
     turn = torch.linalg.qr(gaussian(4, 4, 3)).Q
     expected = 9 + 16 + 1 + 0.3**2 + 400
     assert frechet_distance(x, y) == pytest.approx(expected, rel=1e-12)
@@ -64,7 +65,7 @@ def test_frechet_of_gaussians_in_closed_form() -> None:
 
 
 @pytest.mark.parametrize(("n", "m", "f"), [(40, 30, 5), (200, 200, 16), (3, 2, 1)])
-def test_frechet_agrees_with_the_matrix_square_root(n: int, m: int, f: int) -> None:
+def test_frechet_agrees_with_scipys_sqrtm(n: int, m: int, f: int) -> None:
     x, y = gaussian(n, f, 1), gaussian(m, f, 2)
     if f == 1:
         s1, s2 = float(x.var()), float(y.var())
@@ -74,7 +75,7 @@ def test_frechet_agrees_with_the_matrix_square_root(n: int, m: int, f: int) -> N
     assert frechet_distance(x, y) == pytest.approx(expected, rel=1e-9)
 
 
-def test_frechet_survives_fewer_images_than_features() -> None:
+def test_frechet_takes_fewer_images_than_features() -> None:
     x, y = gaussian(12, 40, 1), gaussian(25, 40, 2)
     assert frechet_distance(x, y) == pytest.approx(by_eigh(x.numpy(), y.numpy()), rel=1e-6)
     assert frechet_distance(x, x.flip(0)) == pytest.approx(0, abs=1e-9)
@@ -82,29 +83,25 @@ def test_frechet_survives_fewer_images_than_features() -> None:
     assert frechet_distance(*dead) == pytest.approx(frechet_distance(x, y), rel=1e-9)
 
 
-@pytest.mark.parametrize("where", [0.0, 1e3, 1e6])
-def test_frechet_agrees_with_the_matrix_square_root_wherever_the_features_are(where: float) -> None:
+@pytest.mark.parametrize("shift", [0.0, 1e3, 1e6])
+def test_frechet_does_not_depend_on_a_common_shift(shift: float, recwarn: pytest.WarningsRecorder) -> None:
     x, y = gaussian(60, 8, 1), gaussian(50, 8, 2)
-    assert frechet_distance(x + where, y + where) == pytest.approx(by_sqrtm(x.numpy(), y.numpy()), rel=1e-7)
-
-
-def test_frechet_warns_of_nothing(recwarn: pytest.WarningsRecorder) -> None:
-    frechet_distance(gaussian(60, 8, 1), gaussian(50, 8, 2))
+    assert frechet_distance(x + shift, y + shift) == pytest.approx(by_sqrtm(x.numpy(), y.numpy()), rel=1e-7)
     assert [str(each.message) for each in recwarn if issubclass(each.category, UserWarning)] == []
 
 
-def test_frechet_is_symmetric_and_blind_to_order() -> None:
+def test_frechet_is_symmetric_and_ignores_order() -> None:
     x, y = gaussian(40, 6, 1), gaussian(30, 6, 2)
     assert frechet_distance(x, y) == pytest.approx(frechet_distance(y, x), rel=1e-12)
     assert frechet_distance(x.flip(0), y) == pytest.approx(frechet_distance(x, y), rel=1e-12)
     assert frechet_distance(x.float(), y) == pytest.approx(frechet_distance(x, y), rel=1e-5)
 
 
-def test_frechet_refuses_what_has_no_covariance() -> None:
+def test_frechet_refuses_other_shapes_and_nan() -> None:
     x = gaussian(5, 3)
-    for pair in ((x[:1], x), (x, x[:1]), (x, x[:, :2]), (x[0], x)):
-        with pytest.raises(ValueError, match="n and m at least 2"):
-            frechet_distance(*pair)
+    for one, other, shape in ((x[:1], x, "(1, 3)"), (x, x[:1], "(1, 3)"), (x, x[:, :2], "(5, 2)"), (x[0], x, "(3,)")):
+        with pytest.raises(ValueError, match=re.escape(shape)):
+            frechet_distance(one, other)
     broken = x.clone()
     broken[1, 1] = float("nan")
     for pair in ((x, broken), (broken, x)):
@@ -112,11 +109,11 @@ def test_frechet_refuses_what_has_no_covariance() -> None:
             frechet_distance(*pair)
 
 
-def test_how_many_images_a_frechet_distance_needs() -> None:
+def test_too_few_images_gives_both_numbers() -> None:
     assert images_needed(84) == 168
     assert too_few_images(168, 84) is None
     reason = too_few_images(167, 84)
-    assert reason is not None and "167 images" in reason and "at least 168" in reason
+    assert reason is not None and "167" in reason and "168" in reason
 
 
 def slow_prdc(real: np.ndarray, fake: np.ndarray, k: int) -> list[float]:
@@ -146,7 +143,7 @@ def prdc_case(whole: bool, f: int = 3) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("whole", [False, True], ids=["spread", "tied"])
 @pytest.mark.parametrize(("chunk", "k"), [(4, 1), (512, 3), (5, 5)])
-def test_prdc_against_a_slow_reference(whole: bool, chunk: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prdc_agrees_with_a_slow_reference(whole: bool, chunk: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sides of unequal size, and whole numbers with many equal distances and copies."""
     monkeypatch.setattr(distribution, "_CHUNK", chunk)
     fake, targets, real, labels = prdc_case(whole)
@@ -169,13 +166,13 @@ def test_prdc_by_hand() -> None:
 
 
 @pytest.mark.parametrize("k", [1, 5])
-def test_prdc_of_the_private_images_themselves_is_one(k: int) -> None:
+def test_prdc_of_the_private_images_is_one(k: int) -> None:
     """Each ball contains its centre and k - 1 others; the k-th is on its boundary, which is outside."""
     real, labels = gaussian(80, 300).float() + 1000, torch.arange(80) % 2
     assert prdc(real, labels, real, labels, k) == Prdc(1, 1, 1, 1)
 
 
-def test_prdc_sees_collapse_and_noise() -> None:
+def test_prdc_of_collapsed_and_of_distant_images() -> None:
     real, labels = gaussian(60, 4), torch.zeros(60, dtype=torch.int64)
     collapsed = prdc(real[:1].expand(20, -1), labels[:20], real, labels)
     assert collapsed.precision == 1
@@ -184,7 +181,7 @@ def test_prdc_sees_collapse_and_noise() -> None:
     assert prdc(real + 1e4, labels, real, labels) == Prdc(0, 0, 0, 0)
 
 
-def test_prdc_does_not_depend_on_where_the_features_are() -> None:
+def test_prdc_ignores_a_common_shift_and_the_order() -> None:
     fake, targets, real, labels = (x.double() if x.is_floating_point() else x for x in prdc_case(False))
     assert prdc(fake + 1e5, targets, real + 1e5, labels) == prdc(fake, targets, real, labels)
     order = torch.randperm(len(fake), generator=torch.Generator().manual_seed(1))
@@ -192,27 +189,27 @@ def test_prdc_does_not_depend_on_where_the_features_are() -> None:
 
 
 @pytest.mark.parametrize("side", ["private", "reconstructions"])
-def test_prdc_needs_more_than_k_plus_one_images_on_both_sides(side: str) -> None:
+def test_prdc_needs_more_than_k_plus_one_images(side: str) -> None:
     real, few, enough = gaussian(30, 4), torch.zeros(6, dtype=torch.int64), torch.zeros(30, dtype=torch.int64)
     six, thirty = (real[:6], few), (real, enough)
-    with pytest.raises(ValueError, match=r"class 0 has .* with k = 5, more than 6 of each are needed"):
+    with pytest.raises(ValueError, match=r"class 0.*k = 5.*\b6\b"):
         prdc(*six, *thirty) if side == "reconstructions" else prdc(*thirty, *six)
     seven = real[:7], enough[:7]
     assert prdc(*seven, *seven) == Prdc(1, 1, 1, 1)
 
 
-def test_prdc_refuses_misfits() -> None:
+def test_prdc_refuses_bad_input() -> None:
     fake, targets, real, labels = prdc_case(False)
     with pytest.raises(ValueError, match="k is 0"):
         prdc(fake, targets, real, labels, k=0)
-    with pytest.raises(ValueError, match="no private image of class 2"):
+    with pytest.raises(ValueError, match=r"class 2\b"):
         prdc(fake, targets, real[labels != 2], labels[labels != 2])
     real[0, 0] = float("inf")
     with pytest.raises(ValueError, match="infinite"):
         prdc(fake, targets, real, labels)
 
 
-def test_matched_subset_has_the_classes_of_the_reconstructions() -> None:
+def test_matched_subset_has_the_class_counts() -> None:
     labels, targets = torch.arange(100) % 4, torch.tensor([2, 0, 0, 3, 0, 3])
     drawn = matched_subset(labels, targets, seed=0)
     assert labels[drawn].bincount(minlength=4).tolist() == [3, 0, 1, 2]
@@ -221,25 +218,25 @@ def test_matched_subset_has_the_classes_of_the_reconstructions() -> None:
     assert matched_subset(labels, targets, seed=1).tolist() != drawn.tolist()
 
 
-def test_matched_subset_of_a_class_ignores_the_others() -> None:
+def test_matched_subset_draws_classes_separately() -> None:
     labels = torch.arange(100) % 4
-    alone = matched_subset(labels, torch.zeros(5, dtype=torch.int64), seed=0)
+    only_class_0 = matched_subset(labels, torch.zeros(5, dtype=torch.int64), seed=0)
     drawn = matched_subset(labels, torch.arange(4).repeat(5), seed=0)
-    assert drawn[labels[drawn] == 0].tolist() == alone.tolist()
+    assert drawn[labels[drawn] == 0].tolist() == only_class_0.tolist()
 
 
-def test_matched_subset_draws_each_image_as_often() -> None:
+def test_matched_subset_draws_images_equally_often() -> None:
     labels, targets = torch.zeros(10, dtype=torch.int64), torch.zeros(3, dtype=torch.int64)
     counts = torch.stack([matched_subset(labels, targets, seed) for seed in range(1000)]).flatten().bincount()
     assert counts.tolist() == pytest.approx([300] * 10, abs=4.5 * (1000 * 0.3 * 0.7) ** 0.5)
 
 
-def test_matched_subset_refuses_too_few() -> None:
-    with pytest.raises(ValueError, match="class 1 has 2 private images for 3 reconstructions"):
+def test_matched_subset_refuses_too_few_images() -> None:
+    with pytest.raises(ValueError, match=r"class 1\b.*\b2\b.*\b3\b"):
         matched_subset(torch.tensor([0, 1, 1]), torch.tensor([1, 1, 1]), seed=0)
-    with pytest.raises(ValueError, match="class 7 has 0 private"):
+    with pytest.raises(ValueError, match=r"class 7\b.*\b0\b"):
         matched_subset(torch.tensor([0, 1, 1]), torch.tensor([7]), seed=0)
-    with pytest.raises(ValueError, match="n >= 1"):
+    with pytest.raises(ValueError, match=r"\(0,\)"):
         matched_subset(torch.tensor([0]), torch.zeros(0, dtype=torch.int64), seed=0)
 
 
@@ -249,9 +246,9 @@ def test_equal_parts_by_hand() -> None:
     assert private[mine].tolist() == [0, 1, 2, 2]
     assert sorted(held_out[theirs].tolist()) == [0, 1, 2, 2]
     assert {*mine.tolist()} >= {3, 4, 5} and {*theirs.tolist()} >= {3}
-    with pytest.raises(ValueError, match="no class in common"):
+    with pytest.raises(ValueError, match="class"):
         equal_parts(torch.tensor([0]), torch.tensor([1]), seed=0)
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=r"\(2, 2\)"):
         equal_parts(torch.zeros(2, 2), torch.tensor([1]), seed=0)
 
 
@@ -263,7 +260,7 @@ def test_knn_gap_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("m", "h"), [(500, 25), (25, 500)])
-def test_knn_gap_takes_no_notice_of_who_has_more_images(m: int, h: int) -> None:
+def test_knn_gap_ignores_unequal_numbers_of_images(m: int, h: int) -> None:
     rng = torch.Generator().manual_seed(0)
     gaps, naive = [], []
     for seed in range(40):
@@ -278,18 +275,18 @@ def test_knn_gap_takes_no_notice_of_who_has_more_images(m: int, h: int) -> None:
     assert abs(np.mean(naive)) > 10 * error
 
 
-def test_knn_gap_sees_copies_of_private_images() -> None:
+def test_knn_gap_of_copies_has_the_sign_of_their_side() -> None:
     private, held_out, labels = gaussian(40, 6, 1), gaussian(80, 6, 1)[40:], torch.arange(40) % 4
     assert knn_gap(private, labels, private, labels, held_out, labels, seed=0) > 1
     assert knn_gap(held_out, labels, private, labels, held_out, labels, seed=0) < -1
 
 
-def test_knn_gap_refuses_a_class_that_one_side_lacks() -> None:
+def test_knn_gap_needs_every_class_on_both_sides() -> None:
     features, labels = gaussian(20, 3), torch.arange(20) % 2
     zeros = labels == 0
-    with pytest.raises(ValueError, match="no held-out image of class 1"):
+    with pytest.raises(ValueError, match=r"held-out.*class 1\b"):
         knn_gap(features, labels, features, labels, features[zeros], labels[zeros], seed=0)
-    with pytest.raises(ValueError, match="no private image of class 1"):
+    with pytest.raises(ValueError, match=r"private.*class 1\b"):
         knn_gap(features, labels, features[zeros], labels[zeros], features, labels, seed=0)
-    with pytest.raises(ValueError, match="one target or label per row"):
+    with pytest.raises(ValueError, match=r"\(19,\)"):
         knn_gap(features, labels, features, labels, features, labels[1:], seed=0)

@@ -21,33 +21,33 @@ def counts(hits: list[int], images: int) -> Tensor:
     return found
 
 
-def test_gain_by_hand() -> None:
+def test_above_floor_by_hand() -> None:
     found = above_floor(counts([4, 2, 0], 4), counts([1, 5, 0], 10))
     assert found.gain == pytest.approx((0.9 + 0.0 + 0.0) / 3)
     assert found.low == 0.0 and found.high == pytest.approx(0.6, abs=0.31)
-    assert found.p is None, "three classes decide nothing"
+    assert found.p is None, "three classes are too few for a test"
 
 
-def test_p_value_is_that_of_all_signs() -> None:
+def test_sign_flip_p_agrees_with_all_signs() -> None:
     gains = np.array([0.5, -0.1, 0.3, 0.2, 0.0, 0.4, 0.1, -0.2])
     exact = np.mean([np.dot(signs, gains) >= gains.sum() - 1e-9 for signs in product((-1, 1), repeat=len(gains))])
     assert sign_flip_p(gains) == pytest.approx(exact, abs=0.01)
 
 
-def test_the_interval_leaves_out_a_fortieth_at_each_end() -> None:
+def test_interval_ends_are_the_2_5_and_97_5_percentiles() -> None:
     """A gain of 1 in 8 of 16 classes: of 16 fair coins 3 or fewer show heads in 1.1 % of cases, 4 or fewer in 3.8 %,
     5 or fewer in 10.5 %."""
     found = above_floor(counts([1] * 8 + [0] * 8, 1), counts([0] * 16, 1))
     assert (found.gain, found.low, found.high) == (0.5, 4 / 16, 12 / 16)
 
 
-def test_no_p_value_is_zero_and_the_test_begins_at_fifty_classes() -> None:
+def test_p_value_exists_from_fifty_classes_and_is_above_0() -> None:
     for classes, wanted in ((GATED_FROM - 1, None), (GATED_FROM, 1 / (floors.FLIPS + 1))):
         assert above_floor(counts([1] * classes, 1), counts([0] * classes, 1)).p == wanted
 
 
 @pytest.mark.thorough
-def test_no_gain_is_not_found_and_a_gain_is() -> None:
+def test_sign_flip_test_has_its_level_and_power() -> None:
     rng = np.random.RandomState(0)
     null = [sign_flip_p((rng.rand(62) < 0.2) * 1.0 - (rng.rand(62) < 0.2)) < 0.05 for _ in range(200)]
     assert 0 < np.mean(null) < 0.09
@@ -56,8 +56,8 @@ def test_no_gain_is_not_found_and_a_gain_is() -> None:
     assert sign_flip_p(np.full(60, -0.3)) > 0.999
 
 
-def test_the_measured_gain_on_62_people_decides() -> None:
-    """29 hits of 62 against 12, however paired."""
+def test_gain_on_62_people_is_significant() -> None:
+    """29 hits of 62 against 12, for two ways of pairing them."""
     for start in (0, 17):
         attack = [int(c < 29) for c in range(62)]
         floor = [int(start <= c < start + 12) for c in range(62)]
@@ -67,7 +67,7 @@ def test_the_measured_gain_on_62_people_decides() -> None:
 
 
 @pytest.mark.thorough
-def test_the_interval_covers() -> None:
+def test_interval_covers_the_true_gain() -> None:
     rng = np.random.RandomState(1)
     covered = 0
     for _ in range(60):
@@ -79,22 +79,22 @@ def test_the_interval_covers() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("many", "few", "rate"), [(100, 1, 0.05), (5, 1, 0.05), (1, 100, 0.05), (5, 5, 0.2)])
-def test_an_attack_that_finds_as_much_is_seldom_said_to_find_more(
+def test_level_holds_for_unequal_numbers_of_images(
     many: int, few: int, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However many images each side has: shares as they are would be "above" in 17 % of cases for 100 against 1."""
+    """Plain shares would be significant in 17 % of cases for 100 images against 1."""
     monkeypatch.setattr(floors, "FLIPS", 1000)
     rng, trials = np.random.default_rng(0), 300
     above = [
         above_floor(counts(rng.binomial(many, rate, 62), many), counts(rng.binomial(few, rate, 62), few)).p
         for _ in range(trials)
     ]
-    said = sum(p < 0.05 for p in above if p is not None)
-    assert len(above) == trials and said <= 25, "0.05 of 300 are 15, of which 25 are more in 1 of 100 cases"
+    significant = sum(p < 0.05 for p in above if p is not None)
+    assert len(above) == trials and significant <= 25, "15 are expected; more than 25 occur in 1 of 100 cases"
 
 
-def test_counts_that_do_not_belong_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="twice"):
+def test_above_floor_refuses_other_shapes_and_empty_rows() -> None:
+    with pytest.raises(ValueError, match=r"\(3, 3\)"):
         above_floor(counts([1, 1], 1), counts([1, 1, 1], 1))
-    with pytest.raises(ValueError, match="class 1"):
+    with pytest.raises(ValueError, match=r"class 1\b"):
         above_floor(counts([1, 1], 1), torch.tensor([[1, 0], [0, 0]]))

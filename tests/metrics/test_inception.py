@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bench.metrics.inception import _stratified, inception, splits_for
+from bench.metrics.inception import inception, splits_for, stratified_order
 
 
 def random_case(n: int = 200, k: int = 10, scale: float = 4.0, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -27,7 +27,7 @@ def by_definition(logits: Tensor) -> float:
 
 @pytest.mark.parametrize("k", [2, 5, 10])
 @pytest.mark.parametrize("gap", [200.0, 1000.0, 1e30])
-def test_one_hot_over_k_classes_scores_k(k: int, gap: float) -> None:
+def test_one_hot_logits_of_k_classes_score_k(k: int, gap: float) -> None:
     targets = torch.arange(20 * k) % k
     scores = inception(gap * nn.functional.one_hot(targets, k).float(), targets, splits=4)
     assert scores.score_mean == pytest.approx(k, rel=1e-12)
@@ -37,7 +37,7 @@ def test_one_hot_over_k_classes_scores_k(k: int, gap: float) -> None:
     assert scores.within_class == pytest.approx(1, abs=1e-12)
 
 
-def test_identical_logits_score_nothing() -> None:
+def test_identical_logits_score_1() -> None:
     logits = torch.tensor([3.0, -700.0, 0.5, 2.0]).expand(80, 4)
     scores = inception(logits, torch.arange(80) % 4, splits=4)
     assert scores.e6_mean == pytest.approx(0, abs=1e-6)
@@ -45,13 +45,13 @@ def test_identical_logits_score_nothing() -> None:
     assert scores.within_class == pytest.approx(1, abs=1e-12)
 
 
-def test_one_image_per_split_scores_nothing() -> None:
+def test_one_image_per_split_scores_1() -> None:
     logits, targets = random_case(40)
     assert inception(logits, targets, splits=40).e6_mean == pytest.approx(0, abs=1e-6)
     assert inception(logits, targets, splits=1).e6_mean > 1e5
 
 
-def test_agrees_with_the_definition() -> None:
+def test_inception_agrees_with_the_definition() -> None:
     logits, targets = random_case(60, 6)
     whole = by_definition(logits)
     classes = [by_definition(logits[targets == c]) for c in range(6)]
@@ -61,9 +61,9 @@ def test_agrees_with_the_definition() -> None:
     assert scores.e6_mean == pytest.approx(1e6 * (whole - 1), rel=1e-10)
 
 
-def test_mean_and_population_deviation_over_stratified_splits() -> None:
+def test_inception_averages_over_stratified_splits() -> None:
     logits, targets = random_case(60, 6)
-    order = _stratified(logits.log_softmax(1).numpy(), targets.numpy(), 2020)
+    order = stratified_order(logits.log_softmax(1).numpy(), targets.numpy(), 2020)
     assert sorted(order) == list(range(60))
     parts = [order[j::5] for j in range(5)]
     assert all(np.bincount(targets[part], minlength=6).tolist() == [2] * 6 for part in parts)
@@ -75,27 +75,23 @@ def test_mean_and_population_deviation_over_stratified_splits() -> None:
     assert scores.e6_mean == pytest.approx(1e6 * (scores.score_mean - 1), rel=1e-9)
 
 
-def test_shuffle_breaks_up_neighbouring_probabilities() -> None:
+def test_stratified_order_depends_on_the_seed() -> None:
     logits, targets = random_case(200, 2)
     log_p = logits.log_softmax(1).numpy()
-    one, other = (_stratified(log_p, targets.numpy(), seed) for seed in (1, 2))
+    one, other = (stratified_order(log_p, targets.numpy(), seed) for seed in (1, 2))
     assert (one != other).mean() > 0.5
 
 
-def test_order_of_the_images_plays_no_part() -> None:
+def test_inception_ignores_order_and_row_constants() -> None:
     logits, targets = random_case()
-    order = torch.randperm(len(targets), generator=torch.Generator().manual_seed(3))
-    one, other = inception(logits, targets), inception(logits[order], targets[order])
-    assert vars(one) == pytest.approx(vars(other), rel=1e-12)
+    rng = torch.Generator().manual_seed(3)
+    order, shift = torch.randperm(200, generator=rng), 50 * torch.randn(200, 1, generator=rng, dtype=torch.float64)
+    expected = vars(inception(logits, targets))
+    assert vars(inception(logits[order], targets[order])) == pytest.approx(expected, rel=1e-12)
+    assert vars(inception(logits + shift, targets)) == pytest.approx(expected, rel=1e-9)
 
 
-def test_a_constant_per_row_plays_no_part() -> None:
-    logits, targets = random_case()
-    shift = 50 * torch.randn(len(targets), 1, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    assert vars(inception(logits, targets)) == pytest.approx(vars(inception(logits + shift, targets)), rel=1e-9)
-
-
-def test_small_scores_survive_on_the_e6_scale() -> None:
+def test_e6_mean_keeps_small_scores() -> None:
     rng = torch.Generator().manual_seed(0)
     logits = 1e-5 * torch.randn(400, 10, generator=rng, dtype=torch.float64)
     p = logits.softmax(1)
@@ -104,7 +100,7 @@ def test_small_scores_survive_on_the_e6_scale() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_agrees_with_torchmetrics() -> None:
+def test_inception_agrees_with_torchmetrics() -> None:
     from torchmetrics.image.inception import InceptionScore
 
     logits, targets = random_case(120)
@@ -119,23 +115,20 @@ def test_agrees_with_torchmetrics() -> None:
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_non_finite_logits_have_no_score(bad: float) -> None:
+def test_inception_refuses_logits_that_are_not_finite(bad: float) -> None:
     logits, targets = random_case(40)
     logits[7, 3] = bad
-    with pytest.raises(ValueError, match="NaN or infinite"):
+    with pytest.raises(ValueError, match="NaN"):
         inception(logits, targets, splits=2)
 
 
-@pytest.mark.parametrize("splits", [0, 41])
-def test_impossible_splits_are_refused(splits: int) -> None:
-    with pytest.raises(ValueError, match="splits of 40"):
-        inception(*random_case(40), splits=splits)
-
-
-def test_shapes_must_belong_together() -> None:
-    with pytest.raises(ValueError, match="expected"):
+def test_inception_refuses_other_shapes_and_splits() -> None:
+    for splits in (0, 41):
+        with pytest.raises(ValueError, match=f"{splits} splits of 40"):
+            inception(*random_case(40), splits=splits)
+    with pytest.raises(ValueError, match=r"\(5,\)"):
         inception(torch.zeros(4, 3), torch.zeros(5, dtype=torch.int64), splits=1)
 
 
-def test_number_of_splits() -> None:
+def test_splits_for_makes_one_per_fifty_images() -> None:
     assert [splits_for(n) for n in (1, 20, 99, 100, 200, 499, 500, 1000, 60_000)] == [1, 1, 1, 2, 4, 9, 10, 10, 10]

@@ -17,7 +17,7 @@ def random_case(n: int = 23, m: int = 41, f: int = 6) -> tuple[Tensor, Tensor, T
     return features, torch.randint(3, (n,), generator=rng), private, torch.arange(m) % 4
 
 
-def test_attack_accuracy_asks_for_the_requested_class() -> None:
+def test_attack_accuracy_counts_the_target_class() -> None:
     logits = torch.tensor([[9.0, 0.0], [9.0, 0.0], [0.0, 9.0], [9.0, 0.0]])
     assert inversion.attack_accuracy(logits, torch.tensor([0, 1, 1, 0])) == 0.75
 
@@ -26,7 +26,7 @@ def test_confusion_by_hand() -> None:
     logits = torch.tensor([[9.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 2.0], [0.0, 5.0, 0.0]])
     counts = inversion.confusion(logits, torch.tensor([0, 0, 2, 0]))
     assert counts.tolist() == [[1, 1, 1], [0, 0, 0], [0, 0, 1]]
-    with pytest.raises(ValueError, match="outside 0 to 2"):
+    with pytest.raises(ValueError, match="0 to 2"):
         inversion.confusion(logits, torch.tensor([0, 0, 3, 0]))
 
 
@@ -41,14 +41,14 @@ def test_knn_distance_against_a_slow_reference(chunk: int, monkeypatch: pytest.M
     assert inversion.knn_distance(features, targets, private, labels) == pytest.approx(np.mean(slow), rel=1e-5)
 
 
-def test_knn_distance_is_squared_and_looks_at_its_own_class_only() -> None:
+def test_knn_distance_is_squared_and_within_the_class() -> None:
     private, labels = torch.tensor([[0.0, 0.0], [10.0, 0.0]]), torch.tensor([0, 1])
     features = torch.tensor([[3.0, 4.0], [0.0, 0.0]])
     assert inversion.knn_distance(features, torch.tensor([0, 1]), private, labels) == pytest.approx((25 + 100) / 2)
     assert inversion.knn_distance(private, labels, private, labels) == pytest.approx(0, abs=1e-12)
 
 
-def test_knn_distance_keeps_small_differences_of_large_features() -> None:
+def test_knn_distance_keeps_small_differences() -> None:
     private = torch.tensor([[4000.0, 4000.0]])
     assert inversion.knn_distance(private + 0.5, torch.tensor([0]), private, torch.tensor([0])) == pytest.approx(0.5)
 
@@ -79,18 +79,18 @@ MEASURES = [inversion.knn_distance, feature_distance, inversion.nearest_private]
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_a_class_without_private_images_is_an_error(measure: Callable[..., object]) -> None:
+def test_class_without_private_images_is_refused(measure: Callable[..., object]) -> None:
     features, targets, private, labels = random_case()
-    with pytest.raises(ValueError, match="no private image of class 2"):
+    with pytest.raises(ValueError, match=r"class 2\b"):
         measure(features, targets, private[labels != 2], labels[labels != 2])
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_nan_and_misfits_are_errors(measure: Callable[..., object]) -> None:
+def test_nan_and_other_shapes_are_refused(measure: Callable[..., object]) -> None:
     features, targets, private, labels = random_case()
-    with pytest.raises(ValueError, match="differ in shape"):
+    with pytest.raises(ValueError, match=r"\(2,\)"):
         measure(features[:, :2], targets, private, labels)
-    with pytest.raises(ValueError, match="one target or label per row"):
+    with pytest.raises(ValueError, match=r"\(22,\)"):
         measure(features, targets[1:], private, labels)
     features[3, 2] = float("nan")
     with pytest.raises(ValueError, match="NaN"):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -10,7 +11,6 @@ from scipy.stats import binom, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 from torch import Tensor
 
-from bench.metrics.intervals import clopper_pearson
 from bench.metrics.membership import (
     Membership,
     auc_gain,
@@ -21,22 +21,23 @@ from bench.metrics.membership import (
     membership_power,
     tpr_at,
 )
-from bench.metrics.membership.auc import _divergence_interval
+from bench.metrics.membership.auc import hoeffding_interval
+from bench.metrics.proportions import clopper_pearson
 
 
-def together(members: np.ndarray, others: np.ndarray) -> tuple[Tensor, Tensor]:
+def labelled(members: np.ndarray, others: np.ndarray) -> tuple[Tensor, Tensor]:
     scores = torch.from_numpy(np.concatenate([members, others]).astype(np.float64))
     return scores, torch.arange(len(scores)) < len(members)
 
 
 def gaussian(m: int, n: int, shift: float = 1.0, seed: int = 0, digits: int = 16) -> tuple[Tensor, Tensor]:
     rng = np.random.default_rng(seed)
-    return together(rng.normal(shift, 1, m).round(digits), rng.normal(0, 1, n).round(digits))
+    return labelled(rng.normal(shift, 1, m).round(digits), rng.normal(0, 1, n).round(digits))
 
 
 def coins(p_member: float, p_other: float, n: int, seed: int) -> tuple[Tensor, Tensor]:
     rng = np.random.default_rng(seed)
-    return together(rng.random(n) < p_member, rng.random(n) < p_other)
+    return labelled(rng.random(n) < p_member, rng.random(n) < p_other)
 
 
 @pytest.mark.parametrize("digits", [16, 1, 0], ids=["distinct", "tied", "very tied"])
@@ -48,12 +49,12 @@ def test_auc_agrees_with_scikit_learn(digits: int, m: int, n: int) -> None:
 
 def test_auc_by_hand_counts_ties_as_one_half() -> None:
     """Members 1, 2; others 0, 1, 3: wins 1 + 2, ties 1, of 6."""
-    scores, is_member = together(np.array([1, 2]), np.array([0, 1, 3]))
+    scores, is_member = labelled(np.array([1, 2]), np.array([0, 1, 3]))
     assert auc_interval(scores, is_member)[0] == pytest.approx(3.5 / 6)
 
 
 @pytest.mark.parametrize("digits", [16, 0])
-def test_interval_is_delongs_on_the_logit_scale(digits: int) -> None:
+def test_auc_interval_is_delongs_on_the_logit_scale(digits: int) -> None:
     scores, is_member = gaussian(23, 31, digits=digits)
     x, y = scores[is_member].tolist(), scores[~is_member].tolist()
     wins = np.array([[1.0 if a > b else 0.5 if a == b else 0.0 for b in y] for a in x])
@@ -67,7 +68,7 @@ def test_interval_is_delongs_on_the_logit_scale(digits: int) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("auc", [0.5, 0.7, 0.95])
 @pytest.mark.parametrize(("m", "n"), [(20, 20), (40, 120)])
-def test_interval_covers(auc: float, m: int, n: int) -> None:
+def test_auc_interval_covers_the_auc(auc: float, m: int, n: int) -> None:
     """Two normal distributions with this AUC: at least 92 of 100 intervals at 95 %, where the plain scale has 77."""
     shift = math.sqrt(2) * norm.ppf(auc)
     bounds = np.array([auc_interval(*gaussian(m, n, shift, seed))[1:] for seed in range(400)])
@@ -78,8 +79,8 @@ def test_interval_covers(auc: float, m: int, n: int) -> None:
 
 
 @pytest.mark.parametrize(("m", "n"), [(2, 2), (20, 50), (500, 100)])
-def test_perfect_separation_has_clopper_pearsons_width(m: int, n: int) -> None:
-    scores, is_member = together(np.arange(m) + 10.0, -np.arange(n))
+def test_auc_interval_of_separated_scores_by_formula(m: int, n: int) -> None:
+    scores, is_member = labelled(np.arange(m) + 10.0, -np.arange(n))
     k = min(m, n)
     auc, low, high = auc_interval(scores, is_member)
     assert (auc, low, high) == pytest.approx((1, *clopper_pearson(k, k)), abs=1e-12)
@@ -87,7 +88,7 @@ def test_perfect_separation_has_clopper_pearsons_width(m: int, n: int) -> None:
     assert low < 1
 
 
-def test_scores_that_are_all_the_same_say_little() -> None:
+def test_auc_interval_of_equal_scores_is_wide() -> None:
     auc, low, high = auc_interval(torch.zeros(80), torch.arange(80) < 40)
     assert auc == 0.5
     assert low < 0.4 < 0.6 < high
@@ -95,8 +96,8 @@ def test_scores_that_are_all_the_same_say_little() -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 1.0])
-def test_divergence_interval_inverts_the_divergence(share: float) -> None:
-    low, high = _divergence_interval(share, 30, 0.9)
+def test_hoeffding_interval_inverts_the_divergence(share: float) -> None:
+    low, high = hoeffding_interval(share, 30, 0.9)
     for end in {low, high} - {0.0, 1.0}:
         p = np.array([share, 1 - share])
         q = np.array([end, 1 - end])
@@ -106,18 +107,18 @@ def test_divergence_interval_inverts_the_divergence(share: float) -> None:
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
-def test_divergence_interval_covers_coins(share: float) -> None:
+def test_hoeffding_interval_covers_coins(share: float) -> None:
     """k pairs drawn independently are the worst case of the bound."""
     k = 25
-    bounds = [_divergence_interval(i / k, k, 0.95) for i in range(k + 1)]
+    bounds = [hoeffding_interval(i / k, k, 0.95) for i in range(k + 1)]
     covered = np.array([low <= share <= high for low, high in bounds])
     assert binom.pmf(np.arange(k + 1), k, share)[covered].sum() >= 0.95
 
 
-def test_rates_by_hand() -> None:
+def test_tpr_at_by_hand() -> None:
     """Others 9, 8, 8, 7 and six below: 10 % allow one of them above the threshold, 20 % one (8 is tied), 30 % three."""
     others = np.array([9, 8, 8, 7, 1, 1, 1, 1, 1, 1.0])
-    scores, is_member = together(np.array([10, 9, 8.5, 8, 7.5]), others)
+    scores, is_member = labelled(np.array([10, 9, 8.5, 8, 7.5]), others)
     found = {limit: tpr_at(scores, is_member, limit) for limit in (0.05, 0.1, 0.2, 0.3)}
     assert [(x.tpr, x.fpr, x.resolved) for x in found.values()] == [
         (0.2, 0.0, False),
@@ -125,13 +126,13 @@ def test_rates_by_hand() -> None:
         (0.6, 0.1, True),
         (1.0, 0.3, True),
     ]
-    assert (found[0.1].low, found[0.1].high) == (0.0, 1.0), "ten others do not tell where the best tenth begins"
+    assert (found[0.1].low, found[0.1].high) == (0.0, 1.0), "ten others do not determine the best tenth"
     assert found[0.1].limit == 0.1
 
 
 @pytest.mark.parametrize("digits", [16, 1, 0])
 @pytest.mark.parametrize("n", [7, 100, 1000])
-def test_rates_are_the_largest_within_the_limit(digits: int, n: int) -> None:
+def test_tpr_at_is_the_largest_within_the_limit(digits: int, n: int) -> None:
     scores, is_member = gaussian(60, n, digits=digits)
     fpr, tpr, _ = roc_curve(is_member, scores, drop_intermediate=False)
     for limit in (0.001, 0.01, 0.1, 0.29, 0.3, 0.9):
@@ -144,7 +145,7 @@ def test_rates_are_the_largest_within_the_limit(digits: int, n: int) -> None:
 @pytest.mark.parametrize(
     ("limit", "m", "n"), [(0.1, 40, 100), (0.01, 2000, 2000), (0.01, 500, 120), (0.001, 2000, 2000)]
 )
-def test_rate_intervals_cover_the_rate_that_all_non_members_would_give(limit: float, m: int, n: int) -> None:
+def test_tpr_at_interval_covers_the_population_rate(limit: float, m: int, n: int) -> None:
     true, covered, at_this_threshold = norm.sf(norm.isf(limit) - 1), [], []
     for seed in range(400):
         scores, is_member = gaussian(m, n, seed=seed)
@@ -154,36 +155,36 @@ def test_rate_intervals_cover_the_rate_that_all_non_members_would_give(limit: fl
         low, high = clopper_pearson(round(found.tpr * m), m)
         at_this_threshold.append(low <= true <= high)
     assert np.mean(covered) >= 0.95
-    assert np.mean(at_this_threshold) < 0.9, "the interval of the members alone is too narrow, or the test cannot fail"
+    assert np.mean(at_this_threshold) < 0.9, "an interval from the members only would be too narrow"
 
 
-def test_rate_interval_by_hand() -> None:
+def test_tpr_at_interval_by_hand() -> None:
     """Of 100 others at 10 %, fewer than 4 or more than 17 exceed the true threshold once in 80 times each.
 
     Others are 1 to 100, so that the threshold is between 83 (17 are above) and 97 (4 are at it or above), and the
     members' share is counted above either.
     """
     members = np.concatenate([np.full(6, 97.5), np.full(5, 97.0), np.full(4, 83.5), np.full(5, 83.0)])
-    found = tpr_at(*together(members, np.arange(1.0, 101)), 0.1)
+    found = tpr_at(*labelled(members, np.arange(1.0, 101)), 0.1)
     assert found.low == clopper_pearson(6, 20, 0.975)[0]
     assert found.high == clopper_pearson(15, 20, 0.975)[1]
 
 
 @pytest.mark.parametrize("percent", [1, 7, 29, 57, 58])
-def test_limits_are_not_lost_to_rounding(percent: int) -> None:
+def test_tpr_at_limits_survive_rounding(percent: int) -> None:
     """0.29 * 100 is 28.999999999999996 in floating point."""
-    scores, is_member = together(np.arange(100) + 0.5, np.arange(100))
+    scores, is_member = labelled(np.arange(100) + 0.5, np.arange(100))
     found = tpr_at(scores, is_member, percent / 100)
     assert (found.fpr, found.tpr) == pytest.approx((percent / 100, (percent + 1) / 100))
 
 
-def test_a_limit_just_below_one_is_still_a_threshold() -> None:
-    scores, is_member = together(np.array([0.0, 3.0]), np.array([1.0, 2.0]))
+def test_tpr_at_accepts_a_limit_just_below_one() -> None:
+    scores, is_member = labelled(np.array([0.0, 3.0]), np.array([1.0, 2.0]))
     assert tpr_at(scores, is_member, 1 - 1e-12).fpr == 0.5
 
 
-def test_balanced_accuracy_of_separated_and_of_equal_scores() -> None:
-    scores, is_member = together(np.arange(2000) + 10.0, -np.arange(2000))
+def test_balanced_accuracy_of_separated_and_equal_scores() -> None:
+    scores, is_member = labelled(np.arange(2000) + 10.0, -np.arange(2000))
     found = balanced_accuracy(scores, is_member)
     assert found.accuracy > 0.99
     assert found.fpr == 0
@@ -193,7 +194,7 @@ def test_balanced_accuracy_of_separated_and_of_equal_scores() -> None:
 
 
 @pytest.mark.parametrize(("p", "q"), [(0.7, 0.3), (0.9, 0.5), (0.95, 0.02)])
-def test_balanced_accuracy_interval_covers(p: float, q: float) -> None:
+def test_balanced_accuracy_interval_covers_the_accuracy(p: float, q: float) -> None:
     found = [balanced_accuracy(*coins(p, q, 60, seed), seed=seed) for seed in range(300)]
     true = (p + 1 - q) / 2
     assert np.mean([x.low <= true <= x.high for x in found]) >= 0.95 - 3 * (0.95 * 0.05 / 300) ** 0.5
@@ -206,12 +207,12 @@ def test_balanced_accuracy_interval_covers(p: float, q: float) -> None:
 
 def test_balanced_accuracy_interval_by_hand() -> None:
     """Separated, 10 on each side of the half that tests; both intervals at 97.5 % hold together at 95 %."""
-    found = balanced_accuracy(*together(np.ones(20), np.zeros(20)))
+    found = balanced_accuracy(*labelled(np.ones(20), np.zeros(20)))
     low = clopper_pearson(10, 10, 0.975)[0] / 2 + (1 - clopper_pearson(0, 10, 0.975)[1]) / 2
     assert (found.accuracy, found.low, found.high) == pytest.approx((1, low, 1))
 
 
-def test_no_signal_no_advantage() -> None:
+def test_balanced_accuracy_without_signal_is_one_half() -> None:
     """The best threshold of 40 scores, on the same scores, would have an advantage of about 0.2."""
     found = [balanced_accuracy(*gaussian(20, 20, 0.0, seed), seed=seed) for seed in range(400)]
     advantages = np.array([x.advantage for x in found])
@@ -220,7 +221,7 @@ def test_no_signal_no_advantage() -> None:
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_epsilon_lower_is_below_randomised_responses_epsilon(epsilon: float) -> None:
+def test_epsilon_lower_is_below_randomised_response(epsilon: float) -> None:
     p = math.exp(epsilon) / (1 + math.exp(epsilon))
     bounds = [epsilon_lower(*coins(p, 1 - p, 400, seed), delta=0.0, seed=seed) for seed in range(200)]
     assert np.mean(np.array(bounds) > epsilon) <= 0.05
@@ -228,13 +229,13 @@ def test_epsilon_lower_is_below_randomised_responses_epsilon(epsilon: float) -> 
     assert epsilon_lower(*coins(p, 1 - p, 100_000, 0), delta=0.0) == pytest.approx(epsilon, abs=0.08)
 
 
-def test_epsilon_lower_without_signal_is_hardly_ever_above_zero() -> None:
+def test_epsilon_lower_without_signal_is_zero() -> None:
     bounds = [epsilon_lower(*gaussian(100, 100, 0.0, seed), delta=0.0, seed=seed) for seed in range(200)]
     assert np.mean(np.array(bounds) > 0) <= 0.05
 
 
 @pytest.mark.parametrize("other_way", [False, True])
-def test_epsilon_lower_looks_both_ways(other_way: bool) -> None:
+def test_epsilon_lower_uses_both_log_ratios(other_way: bool) -> None:
     """Members are 1 half of the time, others never: log(TPR / FPR) is large, log(TNR / FNR) at most log 2."""
     scores, is_member = coins(1.0, 0.5, 1000, 0) if other_way else coins(0.5, 0.0, 1000, 0)
     half = 500
@@ -244,7 +245,7 @@ def test_epsilon_lower_looks_both_ways(other_way: bool) -> None:
 
 def test_epsilon_lower_by_hand() -> None:
     """Separated, 10 on each side of the half that tests: Clopper-Pearson at 97.5 % of 10 in 10 and of 0 in 10."""
-    scores, is_member = together(np.ones(20), np.zeros(20))
+    scores, is_member = labelled(np.ones(20), np.zeros(20))
     low, _ = clopper_pearson(10, 10, 0.975)
     _, high = clopper_pearson(0, 10, 0.975)
     assert epsilon_lower(scores, is_member, delta=0.0) == pytest.approx(math.log(low / high))
@@ -253,7 +254,7 @@ def test_epsilon_lower_by_hand() -> None:
     assert epsilon_lower(scores, is_member, delta=0.0, confidence=0.5) > math.log(low / high)
 
 
-def test_thresholds_come_from_the_other_half(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thresholds_are_chosen_on_the_other_half(monkeypatch: pytest.MonkeyPatch) -> None:
     """One half is separated at 10, the other at 5: a threshold of 10, or of 0 the other way, finds nothing there."""
     halves = {"members": (np.full(50, 10.0), np.full(50, 5.0)), "others": (np.full(50, 0.0), np.full(50, 4.0))}
     for place in ("indication", "rates"):
@@ -267,7 +268,7 @@ def test_thresholds_come_from_the_other_half(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("digits", [16, 1])
-def test_only_the_order_of_the_scores_counts(digits: int) -> None:
+def test_metrics_depend_only_on_the_order_of_scores(digits: int) -> None:
     scores, is_member = gaussian(90, 130, digits=digits)
     whole, epsilon = membership(scores, is_member), epsilon_lower(scores, is_member, 1e-5)
     order = torch.randperm(len(scores), generator=torch.Generator().manual_seed(1))
@@ -279,7 +280,7 @@ def test_only_the_order_of_the_scores_counts(digits: int) -> None:
         assert epsilon_lower(transformed, is_member, 1e-5) == epsilon
 
 
-def test_membership_holds_what_its_parts_say() -> None:
+def test_membership_combines_its_parts() -> None:
     scores, is_member = gaussian(90, 1300)
     found = membership(scores, is_member, seed=3, confidence=0.9)
     assert (found.members, found.non_members) == (90, 1300)
@@ -297,30 +298,26 @@ def verdict_on(auc: float, low: float, high: float) -> Membership:
     return replace(membership(*gaussian(10, 10)), auc=auc, auc_low=low, auc_high=high)
 
 
-def test_power_gate() -> None:
+def test_membership_power_needs_success_only_on_the_teacher() -> None:
     strong, chance = verdict_on(0.8, 0.7, 0.9), verdict_on(0.51, 0.45, 0.57)
     weak, inverted = verdict_on(0.56, 0.5, 0.62), verdict_on(0.3, 0.2, 0.4)
-    found = membership_power(verdict_on(0.599, 0.55, 0.65), chance)
-    assert not found.passed and "too weak on the undefended teacher" in found.reason and "at least 0.60" in found.reason
-    assert membership_power(verdict_on(0.6, 0.55, 0.65), chance).passed
-    assert membership_power(strong, chance).passed
-    assert membership_power(strong, inverted).passed
-    assert "The attack works: AUC 0.800 [0.700, 0.900]" in membership_power(strong, chance).reason
-    for teacher in (weak, chance, inverted):
-        found = membership_power(teacher, chance)
-        assert not found.passed and "does not beat chance on the undefended teacher" in found.reason
-    found = membership_power(strong, verdict_on(0.6, 0.51, 0.7))
-    assert not found.passed and "network that knows nothing" in found.reason
+    for passed, teacher, random, gain_low, value in (
+        (False, verdict_on(0.599, 0.55, 0.65), chance, None, "0.60"),
+        (True, verdict_on(0.6, 0.55, 0.65), chance, None, "0.600 [0.550, 0.650]"),
+        (True, strong, chance, None, "0.800 [0.700, 0.900]"),
+        (True, strong, inverted, None, "0.300 [0.200, 0.400]"),
+        (False, weak, chance, None, "0.560 [0.500, 0.620]"),
+        (False, chance, chance, None, "0.510 [0.450, 0.570]"),
+        (False, inverted, chance, None, "0.300 [0.200, 0.400]"),
+        (False, strong, verdict_on(0.6, 0.51, 0.7), None, "0.600 [0.510, 0.700]"),
+        (True, strong, chance, 0.01, "0.800 [0.700, 0.900]"),
+        (False, strong, chance, -0.02, "-0.020"),
+    ):
+        found = membership_power(teacher, random, gain_low)
+        assert found.passed == passed and value in found.reason
 
 
-def test_power_needs_more_than_a_network_that_saw_no_suspect() -> None:
-    strong, chance = verdict_on(0.8, 0.7, 0.9), verdict_on(0.51, 0.45, 0.57)
-    assert membership_power(strong, chance, 0.01).passed
-    found = membership_power(strong, chance, -0.02)
-    assert not found.passed and "in a network that saw none of the suspects" in found.reason
-
-
-def test_a_gain_is_the_difference_of_two_areas_and_its_interval_that_of_delong() -> None:
+def test_auc_gain_and_its_delong_interval_by_hand() -> None:
     """Two members, two others: placements by hand. Ours (1, 1), (0, 0); theirs (1, .5), (.5, 0)."""
     is_member = torch.tensor([True, True, False, False])
     ours, theirs = torch.tensor([3.0, 4.0, 1.0, 2.0]), torch.tensor([4.0, 2.0, 3.0, 1.0])
@@ -331,7 +328,7 @@ def test_a_gain_is_the_difference_of_two_areas_and_its_interval_that_of_delong()
     assert auc_gain(ours, ours, is_member) == (0.0, 0.0, 0.0)
 
 
-def test_the_interval_of_a_gain_takes_each_side_by_its_own_number() -> None:
+def test_auc_gain_interval_of_unequal_sides_by_hand() -> None:
     """Three members and two others against one constant score, for which every placement is a half.
 
     Placements less a half: members 1/2, 1/2 and 0, of variance 1/12; others 1/6 and 1/2, of variance 1/18.
@@ -342,7 +339,7 @@ def test_the_interval_of_a_gain_takes_each_side_by_its_own_number() -> None:
     assert (gain, low, high) == pytest.approx((1 / 3, 1 / 3 - reach, 1 / 3 + reach))
 
 
-def test_a_gain_without_spread_is_not_certain() -> None:
+def test_auc_gain_without_variance_has_an_interval() -> None:
     """Perfect separation against one constant score: each area's own interval, at half of the error."""
     is_member = torch.arange(100) < 50
     gain, low, high = auc_gain(is_member.double(), torch.zeros(100), is_member)
@@ -352,7 +349,7 @@ def test_a_gain_without_spread_is_not_certain() -> None:
     assert gain == 0.5 and low == pytest.approx(ours - theirs) and low < 0.35 and high > 0.65
 
 
-def test_the_interval_of_a_gain_covers_and_is_narrower_than_of_unpaired_areas() -> None:
+def test_auc_gain_interval_covers_and_is_narrow() -> None:
     rng, covered, narrower = np.random.RandomState(0), 0, 0
     is_member = torch.arange(400) < 200
     for _ in range(200):
@@ -365,22 +362,22 @@ def test_the_interval_of_a_gain_covers_and_is_narrower_than_of_unpaired_areas() 
     assert covered >= 180 and narrower == 200
 
 
-def test_refuses_what_cannot_be_measured() -> None:
+def test_metrics_refuse_bad_scores_and_arguments() -> None:
     scores, is_member = gaussian(10, 10)
     for call in (membership, auc_interval, balanced_accuracy):
         for bad in (scores[1:], scores.view(4, 5)):
-            with pytest.raises(ValueError, match="expected"):
+            with pytest.raises(ValueError, match=re.escape(str(tuple(bad.shape)))):
                 call(bad, is_member)
         with pytest.raises(ValueError, match=r"torch\.bool"):
             call(scores, is_member.long())
-        with pytest.raises(ValueError, match="1 members and 10 non-members: expected at least 2 of each"):
+        with pytest.raises(ValueError, match=r"\b1\b.*\b10\b"):
             call(scores[9:], is_member[9:])
         with pytest.raises(ValueError, match="confidence 1"):
             call(scores, is_member, confidence=1.0)
         for bad_score in (float("nan"), float("inf")):
             broken = scores.clone()
             broken[4] = bad_score
-            with pytest.raises(ValueError, match="NaN or infinite"):
+            with pytest.raises(ValueError, match="NaN"):
                 call(broken, is_member)
     for limit in (0.0, 1.0):
         with pytest.raises(ValueError, match="fpr"):

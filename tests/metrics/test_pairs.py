@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -59,7 +60,7 @@ def test_ssim_agrees_with_the_definition_on_small_images(c: int, h: int, w: int)
     assert ssim_pairs(x, y).tolist() == pytest.approx(slow, abs=1e-9)
 
 
-def test_the_window_is_the_largest_odd_one_that_fits() -> None:
+def test_window_side_is_the_largest_odd_one_that_fits() -> None:
     sizes = {(1, 1): 1, (2, 9): 1, (8, 8): 7, (9, 9): 9, (10, 28): 9, (11, 11): 11, (16, 16): 11, (224, 224): 11}
     assert {size: window_side(*size) for size in sizes} == sizes
 
@@ -77,7 +78,7 @@ def test_ssim_of_identical_and_of_inverted_images() -> None:
     assert float(ssim_pairs(checks, 1 - checks)) < -0.99
 
 
-def test_pairs_do_not_see_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ssim_depends_on_one_pair_only(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = random_pairs(7, 1, 16, 16)
     whole = ssim_pairs(x, y)
     monkeypatch.setattr(pairs, "_PIXELS", 600)
@@ -96,14 +97,14 @@ def test_psnr_by_hand_and_by_the_definition() -> None:
     )
 
 
-def test_identical_images_have_a_finite_psnr() -> None:
+def test_psnr_of_identical_images_is_capped() -> None:
     x, _ = random_pairs(3, 1, 8, 8)
     assert psnr_pairs(x, x).tolist() == [PSNR_CAP] * 3 == [100.0] * 3
     assert float(psnr_pairs(x[:1], (x[:1] * 0.5 + 0.25))) < 60
 
 
 @pytest.mark.parametrize("measure", [ssim_pairs, psnr_pairs])
-def test_bytes_and_floats_are_the_same_image(measure: object) -> None:
+def test_uint8_and_float_images_agree(measure: object) -> None:
     assert callable(measure)
     rng = torch.Generator().manual_seed(0)
     x, y = (torch.randint(256, (4, 1, 16, 16), generator=rng, dtype=torch.uint8) for _ in range(2))
@@ -119,7 +120,7 @@ def match_case() -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("count", [1, 3, 100])
-def test_best_match_against_a_slow_reference(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_match_agrees_with_a_slow_reference(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "_CHUNK", 2)
     images, targets, private, labels = match_case()
     found = best_match(images, targets, private, labels, count)
@@ -132,7 +133,7 @@ def test_best_match_against_a_slow_reference(count: int, monkeypatch: pytest.Mon
         assert float(found.ssim_mean_image[i]) == pytest.approx(slow_ssim(image, members.mean(0)), abs=1e-6)
 
 
-def test_a_wider_search_finds_no_less() -> None:
+def test_best_match_grows_with_the_count() -> None:
     case = match_case()
     narrow, wide, all_of_them = (best_match(*case, count) for count in (1, 4, 10))
     assert (narrow.ssim <= wide.ssim).all() and (wide.ssim <= all_of_them.ssim).all()
@@ -140,7 +141,7 @@ def test_a_wider_search_finds_no_less() -> None:
     assert narrow.psnr.tolist() == pytest.approx(all_of_them.psnr.tolist())
 
 
-def test_best_match_finds_the_copy_in_its_own_class_only() -> None:
+def test_best_match_searches_only_the_class() -> None:
     _, _, private, labels = match_case()
     found = best_match(private, labels, private, labels, count=1)
     assert found.ssim.tolist() == pytest.approx([1] * 40)
@@ -152,33 +153,33 @@ def test_best_match_finds_the_copy_in_its_own_class_only() -> None:
 
 
 @pytest.mark.parametrize("measure", [ssim_pairs, psnr_pairs])
-def test_pairs_refuse_what_would_flatter(measure: object) -> None:
+def test_pairs_refuse_other_shapes_types_and_ranges(measure: object) -> None:
     assert callable(measure)
     x = torch.rand(2, 1, 12, 12)
     for y in (x[:1], x[0], x[:, :, :5]):
-        with pytest.raises(ValueError, match="expected"):
+        with pytest.raises(ValueError, match=re.escape(str(tuple(y.shape)))):
             measure(x, y)
-    with pytest.raises(ValueError, match="n >= 1"):
+    with pytest.raises(ValueError, match=r"\(0, 1, 12, 12\)"):
         measure(x[:0], x[:0])
-    with pytest.raises(ValueError, match="uint8 or float"):
+    with pytest.raises(ValueError, match=r"torch\.int64"):
         measure(x.long(), x)
     for bad in (-0.01, 1.01, float("nan"), float("inf")):
         y = x.clone()
         y[0, 0, 3, 3] = bad
         for pair in ((x, y), (y, x)):
-            with pytest.raises(ValueError, match="NaN or outside 0 to 1"):
+            with pytest.raises(ValueError, match=r"NaN|0 to 1"):
                 measure(*pair)
 
 
-def test_best_match_refuses_misfits() -> None:
+def test_best_match_refuses_bad_input() -> None:
     images, targets, private, labels = match_case()
     with pytest.raises(ValueError, match="count is 0"):
         best_match(images, targets, private, labels, count=0)
-    with pytest.raises(ValueError, match="no private image of class 1"):
+    with pytest.raises(ValueError, match=r"class 1\b"):
         best_match(images, targets, private[labels != 1], labels[labels != 1])
-    with pytest.raises(ValueError, match="differ in shape"):
+    with pytest.raises(ValueError, match=r"\(1, 12, 5\)"):
         best_match(images[..., :5], targets, private, labels)
-    with pytest.raises(ValueError, match="outside 0 to 1"):
+    with pytest.raises(ValueError, match="0 to 1"):
         best_match(images * 2, targets, private, labels)
-    with pytest.raises(ValueError, match="outside 0 to 1"):
+    with pytest.raises(ValueError, match="0 to 1"):
         best_match(images, targets, private.float(), labels)

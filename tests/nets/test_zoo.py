@@ -1,3 +1,5 @@
+"""Classifiers by name: own networks, timm's and torchvision's, and their stems for small images."""
+
 from __future__ import annotations
 
 import pytest
@@ -7,29 +9,24 @@ from torch import nn
 
 from bench.errors import BenchError
 from bench.nets import Classifier, SmallNet, build, check, zoo
-from bench.nets.classifiers.datalens import DataLensNet
-from bench.nets.classifiers.evaluator_cnn import EvaluatorNet
-from bench.nets.zoo import patch_for
+from bench.nets.zoo import choose_patch_size
+from bench.teachers.recipes.standard import Recipe
+from bench.teachers.training import fit
 
 GREY16, GREY28, COLOUR32 = (1, 16, 16), (1, 28, 28), (3, 32, 32)
+SIZES = (GREY28, COLOUR32, (3, 64, 64))
 ARCHS = (
-    "datalens",
-    "evaluator-cnn",
-    "resnet18",
-    "vit_tiny_patch16_224",
-    "mobilenetv3_small_100",
-    "tv:shufflenet_v2_x0_5",
-    "tv:googlenet",
-    "tv:mobilenet_v3_small",
-)
-
-
-def parameters(module: nn.Module) -> int:
-    return sum(weight.numel() for weight in module.parameters())
+    "datalens", "evaluator-cnn", "resnet18", "vit_tiny_patch16_224", "mobilenetv3_small_100", "tv:shufflenet_v2_x0_5",
+    "tv:googlenet", "tv:mobilenet_v3_small",
+)  # fmt: skip
+TEACHERS_OF_PAPERS = (
+    "tv:alexnet", "tv:vgg19_bn", "resnet34", "resnet50", "tv:wide_resnet50_2", "tv:densenet161", "tv:mobilenet_v2",
+    "tv:shufflenet_v2_x1_0", "tv:googlenet",
+)  # fmt: skip
 
 
 def settle_batch_norm(model: nn.Module, images: torch.Tensor) -> None:
-    """Give BatchNorm these images' statistics: with the initial ones deep networks answer the same to everything."""
+    """Give BatchNorm these images' statistics: with the initial ones deep networks have the same output for all."""
     for layer in model.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
             layer.momentum = 1.0
@@ -57,16 +54,14 @@ def test_logits_are_the_linear_head_of_the_features(arch: str, shape: tuple[int,
     settle_batch_norm(model, images)
     with torch.no_grad():
         logits, features = model(images), model.features(images)
-        again = head_of(model)(features)
-    assert logits.shape == (5, 7)
-    assert features.ndim == 2
-    assert len(features) == 5
-    torch.testing.assert_close(again, logits, rtol=1e-4, atol=1e-5)
-    assert logits.std(0).max() > 0, "the answer must depend on the image"
+        from_features = head_of(model)(features)
+    assert logits.shape == (5, 7) and features.ndim == 2 and len(features) == 5
+    torch.testing.assert_close(from_features, logits, rtol=1e-4, atol=1e-5)
+    assert logits.std(0).max() > 0, "logits must depend on the image"
 
 
 @pytest.mark.parametrize("arch", ["datalens", "resnet18", "tv:shufflenet_v2_x0_5"])
-def test_normalisation_is_inside(arch: str) -> None:
+def test_classifier_normalises_its_input(arch: str) -> None:
     model = build(arch, GREY16, 3).eval()
     images = torch.rand(4, *GREY16)
     with torch.no_grad():
@@ -74,57 +69,27 @@ def test_normalisation_is_inside(arch: str) -> None:
         assert not torch.allclose(model(images), model.body(images))
 
 
-def test_normalisation_is_per_channel_where_given() -> None:
-    seen = Classifier(nn.Flatten(), mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0))(torch.ones(1, 3, 1, 1))
-    torch.testing.assert_close(seen, torch.tensor([[0.9, 0.4, 0.175]]))
+def test_classifier_normalises_per_channel() -> None:
+    output = Classifier(nn.Flatten(), mean=(0.1, 0.2, 0.3), std=(1.0, 2.0, 4.0))(torch.ones(1, 3, 1, 1))
+    torch.testing.assert_close(output, torch.tensor([[0.9, 0.4, 0.175]]))
 
 
-def test_training_reaches_every_weight_and_the_image() -> None:
+def test_gradients_reach_every_weight_and_pixel() -> None:
     torch.manual_seed(0)
     model = build("vit_tiny_patch16_224", GREY28, 10)
     images = torch.rand(8, *GREY28, requires_grad=True)
     model(images).square().sum().backward()
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.parameters())
-    assert images.grad is not None
-    assert (images.grad != 0).all(), "no pixel may be left out by the patches"
-
-
-def test_the_papers_parameter_counts() -> None:
-    assert parameters(DataLensNet((1, 28, 28), 10)) == 515_146
-    assert parameters(DataLensNet((3, 64, 64), 2)) == 3_464_322
-    convolutions = 25 * 32 + 32 + 25 * 32 * 64 + 64
-    dense = 7 * 7 * 64 * 1024 + 1024 + 1024 * 10 + 10
-    assert parameters(EvaluatorNet((1, 28, 28), 10)) == convolutions + dense + 2 * (32 + 1024)
-
-
-def test_datalens_starts_as_in_keras() -> None:
-    torch.manual_seed(0)
-    dense = DataLensNet((1, 28, 28), 10).trunk[8]
-    assert isinstance(dense, nn.Linear)
-    limit = (6 / (7744 + 64)) ** 0.5
-    assert limit * 0.99 < dense.weight.abs().max() <= limit
-    assert dense.bias.abs().max() == 0
-
-
-def test_uneven_and_smallest_shapes() -> None:
-    assert DataLensNet((2, 12, 17), 4).eval()(torch.rand(3, 2, 12, 17)).shape == (3, 4)
-    assert EvaluatorNet((2, 9, 66), 4).eval()(torch.rand(3, 2, 9, 66)).shape == (3, 4)
-    with pytest.raises(BenchError, match=r"datalens takes images of at least 12x12, not 8x16"):
-        build("datalens", (1, 8, 16), 10)
-
-
-def test_evaluator_stays_small_on_large_images() -> None:
-    with torch.device("meta"):
-        assert parameters(EvaluatorNet((3, 224, 224), 10)) < 20_000_000
+    assert images.grad is not None and (images.grad != 0).all(), "patches must cover every pixel"
 
 
 def test_names_read_from_timms_source_are_names_of_timm() -> None:
-    written = zoo._written_in_timm()
-    assert "resnet18" in written and written <= set(timm.list_models())
+    names = zoo._names_in_timm_source()
+    assert "resnet18" in names and names <= set(timm.list_models())
 
 
 @pytest.mark.thorough
-def test_the_global_seed_decides_the_weights() -> None:
+def test_global_seed_decides_the_weights() -> None:
     def weights(arch: str, seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
         return nn.utils.parameters_to_vector(build(arch, GREY16, 10).parameters())
@@ -134,73 +99,116 @@ def test_the_global_seed_decides_the_weights() -> None:
         assert not torch.equal(weights(arch, 1), weights(arch, 2))
 
 
-def test_trying_the_network_out_leaves_no_trace() -> None:
-    fresh = build("resnet18", GREY16, 10)
-    counted = [value for name, value in fresh.state_dict().items() if name.endswith("num_batches_tracked")]
-    assert counted
-    assert all(value == 0 for value in counted)
+def test_build_leaves_batch_norm_statistics_unchanged() -> None:
+    model = build("resnet18", GREY16, 10)
+    counted = [value for name, value in model.state_dict().items() if name.endswith("num_batches_tracked")]
+    assert counted and all(value == 0 for value in counted)
 
 
 @pytest.mark.parametrize(
     ("arch", "shape"),
-    [("tv:alexnet", GREY28), ("tv:vit_b_16", GREY28), ("convnext_atto", GREY16), ("gmlp_s16_224", GREY28)],
+    [
+        ("tv:alexnet", GREY28),
+        ("tv:vit_b_16", GREY28),
+        ("convnext_atto", GREY16),
+        ("gmlp_s16_224", GREY28),
+        # networks of patches have no stem
+        ("small:vit_tiny_patch16_224", COLOUR32),
+        ("small:convnext_atto", COLOUR32),
+        ("small:tv:vit_b_16", COLOUR32),
+    ],
 )
-def test_too_small_images_are_refused_by_name_and_size(arch: str, shape: tuple[int, int, int]) -> None:
+def test_build_refuses_networks_that_do_not_fit(arch: str, shape: tuple[int, int, int]) -> None:
     with pytest.raises(BenchError) as caught:
         build(arch, shape, 10)
     message = str(caught.value)
-    assert arch in message
-    assert "x".join(map(str, shape)) in message
-    assert "choose another one" in message
-    assert "\n" not in message
+    assert caught.value.code == "incompatible" and "\n" not in message
+    assert arch in message and "x".join(map(str, shape)) in message
 
 
 @pytest.mark.parametrize(
     ("arch", "close"),
     [("resnet81", "resnet18"), ("alexnet", "tv:alexnet"), ("tv:resnet81", "tv:resnet18"), ("datalense", "datalens")],
 )
-def test_unknown_names_get_a_few_close_ones(arch: str, close: str) -> None:
-    with pytest.raises(BenchError, match=f"no network called '{arch}'") as caught:
+def test_check_suggests_up_to_five_close_names(arch: str, close: str) -> None:
+    with pytest.raises(BenchError) as caught:
         check(arch)
+    assert caught.value.code == "unknown-name"
     suggestions = str(caught.value).split("Close: ")[1].split(".")[0].split(", ")
-    assert close in suggestions
-    assert len(suggestions) <= 5
+    assert close in suggestions and len(suggestions) <= 5
 
 
 @pytest.mark.parametrize(
     "arch",
-    [
-        "hf_hub:someone/model",
-        "hf-hub:someone/model",
-        "local-dir:/tmp",
-        "/tmp/net",
-        "../net",
-        "resnet18.a1_in1k",
-        "",
-        "tv:",
-    ],
-)
-def test_nothing_is_downloaded_or_opened(arch: str) -> None:
+    ["hf_hub:someone/model", "hf-hub:someone/model", "local-dir:/tmp", "/tmp/net", "../net", "resnet18.a1_in1k", "",
+     "tv:", "small:datalens", "small:resnet81", "small:small:resnet18", "small:", "tv:fasterrcnn_resnet50_fpn"],
+)  # fmt: skip
+def test_other_names_are_unknown_and_open_nothing(arch: str) -> None:
     for refuse in (check, lambda name: build(name, GREY16, 10)):
-        with pytest.raises(BenchError, match="is not a network name"):
+        with pytest.raises(BenchError) as caught:
             refuse(arch)
+        assert caught.value.code == "unknown-name"
 
 
-def test_check_knows_what_build_knows() -> None:
-    for arch in (*ARCHS, "swin_tiny_patch4_window7_224", "tv:alexnet", "tv:vgg16"):
-        check(arch)
-    with pytest.raises(BenchError):
-        check("tv:fasterrcnn_resnet50_fpn")
+@pytest.mark.parametrize("arch", [*ARCHS, "swin_tiny_patch4_window7_224", "tv:alexnet", "tv:vgg16"])
+def test_check_knows_names_of_all_libraries(arch: str) -> None:
+    check(arch)
 
 
-@pytest.mark.parametrize("side", range(12, 64))
-def test_patches_divide_the_image(side: int) -> None:
-    patch = patch_for(side, side)
-    assert side % patch == 0
-    assert side // patch >= 4
-
-
-def test_patches_of_the_usual_sizes() -> None:
-    assert [patch_for(side, side) for side in (16, 28, 32)] == [2, 4, 4]
-    assert patch_for(16, 32) == 4
+def test_patches_divide_the_image() -> None:
+    assert all(side % choose_patch_size(side, side) == 0 for side in range(12, 64))
+    assert all(side // choose_patch_size(side, side) >= 4 for side in range(12, 64))
+    assert [choose_patch_size(side, side) for side in (16, 28, 32)] == [2, 4, 4]
+    assert choose_patch_size(16, 32) == 4
     assert build("vit_tiny_patch16_224", GREY28, 10).body.patch_embed.num_patches == 49
+
+
+@pytest.mark.parametrize(
+    "arch", ["resnet18", "tv:mobilenet_v2", "tv:shufflenet_v2_x0_5", "tv:alexnet", "tv:densenet121"]
+)
+@pytest.mark.parametrize("shape", [GREY28, COLOUR32], ids=str)
+def test_small_stem_is_a_3x3_convolution_of_stride_1(arch: str, shape: tuple[int, int, int]) -> None:
+    stem = next(layer for layer in build(f"small:{arch}", shape, 10).modules() if isinstance(layer, nn.Conv2d))
+    assert (stem.kernel_size, stem.stride, stem.padding) == ((3, 3), (1, 1), (1, 1))
+    assert stem.in_channels == shape[0]
+
+
+def test_small_stem_changes_only_the_first_weights() -> None:
+    small, stock = (build(arch, COLOUR32, 10).state_dict() for arch in ("small:resnet18", "resnet18"))
+    assert list(small) == list(stock)
+    assert [name for name in stock if small[name].shape != stock[name].shape] == ["body.conv1.weight"]
+
+
+def test_small_stem_doubles_the_first_stage() -> None:
+    sizes = {}
+    for arch in ("small:resnet18", "resnet18"):
+        model = build(arch, COLOUR32, 10)
+        model.body.layer1.register_forward_pre_hook(  # type: ignore[operator, union-attr]
+            lambda _module, inputs, arch=arch: sizes.update({arch: tuple(inputs[0].shape[2:])})
+        )
+        model(torch.rand(2, *COLOUR32))
+    assert sizes == {"small:resnet18": (16, 16), "resnet18": (8, 8)}
+
+
+@pytest.mark.thorough
+def test_small_vgg_loses_a_pooling_on_28_pixels() -> None:
+    pools = [
+        sum(isinstance(layer, nn.MaxPool2d) for layer in build("small:tv:vgg11_bn", shape, 10).modules())
+        for shape in SIZES
+    ]
+    assert pools == [4, 5, 5]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", SIZES, ids=str)
+@pytest.mark.parametrize("arch", [*(f"small:{name}" for name in TEACHERS_OF_PAPERS), "vit_base_patch16_224"])
+def test_teachers_of_the_papers_train(arch: str, shape: tuple[int, int, int]) -> None:
+    torch.manual_seed(0)
+    model = build(arch, shape, 10)
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    images = torch.randint(0, 256, (4, *shape), dtype=torch.uint8)
+    recipe = Recipe(epochs=2, batch=4, lr=1e-2, warmup=0.0)  # the first step of a ResNet moves no inner weight
+    fit(model, images, torch.arange(4), recipe, torch.device("cpu"), seed=0)
+    moved = [not torch.equal(before[name], weight) for name, weight in model.named_parameters()]
+    assert sum(moved) > 0.9 * len(moved)
+    assert model(torch.rand(2, *shape)).isfinite().all()

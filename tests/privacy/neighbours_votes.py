@@ -16,7 +16,7 @@ from neighbours import held, records, two_runs, violations, with_another_label, 
 from torch import Tensor
 
 from bench.api import Release, Teacher
-from bench.distillation.stand_ins import TableNetwork
+from bench.distillation.distinguishing_games import TableNetwork
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit

@@ -36,7 +36,7 @@ from bench import registry
 from bench.api import Shards
 from bench.config import Variant, configure
 from bench.distillation.class_moments import noisy_moments
-from bench.distillation.class_moments.data_free_basis import cosine_basis
+from bench.distillation.class_moments.class_images import cosine_basis
 from bench.errors import BenchError
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.accountant import account

@@ -40,7 +40,7 @@ def test_tiers_are_ordered_by_effort() -> None:
     assert Recipe.at("paper") == Recipe()
 
 
-def test_a_tier_changes_sizes_alone() -> None:
+def test_tiers_change_only_sizes() -> None:
     """Tiers of teacher and evaluator only change the amount of training."""
     sizes = {option.name for option in options(Recipe) if option.size}
     for tiers in (Recipe.tiers, evaluator._TIERS):

@@ -1,6 +1,7 @@
 """Images drawn around the private classes, for training a student or querying a teacher.
 
-They come from one noisy release of class moments (`class_moments`), in a basis that suits the data set; drawing is
+They come from one noisy release of class moments (`noisy_moments`), in a data-independent orthonormal basis of image
+space: principal directions of random pen strokes for glyphs, cosines of low frequencies for any image. Drawing is
 post-processing.
 """
 
@@ -10,11 +11,11 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import torch
 from torch import Generator, Tensor, nn
 
 from bench import data
 from bench.api import Context, Teacher
-from bench.distillation.class_moments.data_free_basis import cosine_basis, stroke_basis
 from bench.distillation.class_moments.noisy_moments import (
     Gaussians,
     gaussians,
@@ -22,6 +23,7 @@ from bench.distillation.class_moments.noisy_moments import (
     to_image,
     to_stroke_image,
 )
+from bench.nets.stroke_generator import StrokeGenerator
 from bench.privacy.noise import Source
 
 SMALL = 1000
@@ -29,6 +31,8 @@ SMALL = 1000
 DIRECTIONS, FEWER = 80, 32
 FIRST, FIRST_OF_POOLED = 0.5, 0.7
 """a^2, the share of the first moments in the release; the second value is for pooled moments."""
+STROKES, POINTS = 4000, (4, 5, 6, 8)
+"""Number of random strokes per basis, and the possible numbers of control points of a stroke."""
 
 
 class ClassImages(NamedTuple):
@@ -88,3 +92,34 @@ class ClassImageSource:
 
     def learn(self, student: nn.Module) -> None:
         """Do nothing, as this source is fixed."""
+
+
+def stroke_basis(shape: tuple[int, int, int], d: int, seed: int) -> Tensor:
+    """Return (c h w, d): principal directions of images with one or two random pen strokes; uses no data."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        drawn = []
+        for points in POINTS:
+            pen = StrokeGenerator(shape, points)
+            drawn.append(pen(torch.randn(STROKES // len(POINTS), pen.latent)))
+        one = torch.cat(drawn)
+        other = one[torch.randperm(len(one))] * (torch.rand(len(one), 1, 1, 1) < 0.5)
+        flat = torch.maximum(one, other).flatten(1)
+    _, vectors = torch.linalg.eigh(flat.T @ flat / len(flat))
+    return vectors[:, -d:].flip(1).contiguous()
+
+
+def cosine_basis(shape: tuple[int, int, int], d: int) -> Tensor:
+    """Return (c h w, d or slightly more): cosines of the lowest frequencies, equal in every channel; uses no data."""
+    channels, h, w = shape
+    rows, columns = _cosines(h), _cosines(w)
+    order = sorted((i * i + j * j, i, j) for i in range(h) for j in range(w))[: math.ceil(d / channels)]
+    planes = torch.stack([torch.outer(rows[i], columns[j]).flatten() for _, i, j in order], 1)
+    return torch.block_diag(*[planes] * channels).contiguous()
+
+
+def _cosines(size: int) -> Tensor:
+    """Return the (size, size) orthonormal cosines (DCT-II), ordered by frequency."""
+    at = (torch.arange(size) + 0.5) * math.pi / size
+    waves = torch.cos(torch.arange(size)[:, None] * at)
+    return waves / waves.norm(dim=1, keepdim=True)

@@ -23,7 +23,7 @@ from torch import Tensor
 from bench.privacy.noise import Noise, Source
 
 PLAYED, PATCH = 8, 16
-"""Number of records in one played release, and pixels per patch."""
+"""Number of records in one release of an audit's game, and pixels per patch."""
 SENSITIVITY = 1.0
 """Change of the release, in the coordinates of `coordinates`, when one record is removed."""
 
@@ -132,13 +132,9 @@ def _sums(images: Tensor, labels: Tensor, classes: int, basis: Tensor, pooled: b
         u = F.normalize(part.to(basis.device).double().flatten(1), dim=1) @ wide
         member = F.one_hot(of, classes).to(u)
         first += member.T @ u
-        second += _sums_of_squares(u, member[:, :1].new_ones(len(u), 1) if pooled else member)
+        groups = member[:, :1].new_ones(len(u), 1) if pooled else member
+        second += torch.stack([(u * group[:, None]).T @ u for group in groups.unbind(1)])
     return first, second
-
-
-def _sums_of_squares(u: Tensor, member: Tensor) -> Tensor:
-    """Return (k, d, d): sum over n of member_nk u_n u_n^T."""
-    return torch.stack([(u * of[:, None]).T @ u for of in member.unbind(1)])
 
 
 @dataclass(frozen=True)
@@ -169,23 +165,27 @@ def gaussians(released: Moments) -> Gaussians:
     0; the noise's contribution is subtracted from larger ones.
     """
     classes, d = released.first.shape
-    estimate = _pooled if len(released.second) == 1 else _per_class
+    estimate = _estimate_pooled if len(released.second) == 1 else _estimate_per_class
     means, covariance, entry = estimate(released)
-    factors = _without_noise(covariance, 2 * d**0.5 * entry)
+    factors = denoised_factors(covariance, 2 * d**0.5 * entry)
     return Gaussians(means, factors.expand(classes, d, d), released.basis)
 
 
-def _pooled(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
+def _estimate_pooled(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
     """Return means (classes, d), the within-class covariance (1, d, d), and the noise deviation of its entries (1,)."""
     classes, d = released.first.shape
     on_first, on_second = released.noise / released.weight**0.5, released.noise / (1 - released.weight) ** 0.5
     size = released.records / classes
-    means = _shrunk_means(released.first / size, (on_first / size) ** 2 * d)
+    means = released.first / size
+    # Shrink the means towards their mean by the expected squared norm of the noise on one of them
+    centre, noise = means.mean(0), (on_first / size) ** 2 * d
+    away = means - centre
+    means = centre + away * (1 - noise / away.square().sum(1, keepdim=True).clamp_min(1e-20)).clamp_min(0.3)
     covariance = released.second / released.records - means.T @ means / classes
     return means, covariance, torch.full((1,), on_second / released.records / 2**0.5, device=covariance.device)
 
 
-def _per_class(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
+def _estimate_per_class(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
     """Return means (classes, d), covariances (classes, d, d), and the noise deviation of their entries (classes,)."""
     classes, on_second = len(released.first), released.noise / (1 - released.weight) ** 0.5
     # A unit vector's u u^T has trace 1, so that noisy traces estimate class sizes without a separate release.
@@ -200,18 +200,12 @@ def _per_class(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
     return means, covariance, (variance * (trust.square() + (1 - trust.square()) / classes)).sqrt()
 
 
-def _shrunk_means(means: Tensor, noise: float) -> Tensor:
-    """Shrink (classes, d) means towards their mean.
+def denoised_factors(covariance: Tensor, edge: Tensor) -> Tensor:
+    """Return (k, d, d) factors L with L L^T the denoised covariance (k, d, d).
 
-    `noise` is the expected squared norm of the noise on one of them.
+    Args:
+        edge: (k,); eigenvalues up to it are noise and become 0.
     """
-    centre = means.mean(0)
-    away = means - centre
-    return centre + away * (1 - noise / away.square().sum(1, keepdim=True).clamp_min(1e-20)).clamp_min(0.3)
-
-
-def _without_noise(covariance: Tensor, edge: Tensor) -> Tensor:
-    """Return (k, d, d) factors L with L L^T the denoised covariance (k, d, d), of its eigenvalues above `edge`."""
     values, vectors = torch.linalg.eigh(covariance)
     edge = edge[:, None]
     kept = (values + (values.square() - edge.square()).clamp_min(0).sqrt()) / 2

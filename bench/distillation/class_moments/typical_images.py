@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from bench.distillation.transcription.questions import as_bytes, as_floats
-from bench.distillation.updates import descend
+from bench.data import to_float
+from bench.distillation.training import descend
+from bench.distillation.transcription.queries import to_bytes
 
 PART = 256
 """Number of images optimised at once."""
@@ -26,8 +27,7 @@ SHARE = 0.5
 """Share of a round's images that are optimised; the others stay as drawn, so that a student sees both. Parents of later
 children may be optimised images."""
 STEPS, RATE = 6, 0.03
-"""Adam steps per round and step size, on pixels in [0, 1]; with many steps all images become the same most typical
-one."""
+"""Adam steps per round and step size, on pixels in [0, 1]; many steps would make all images alike."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,14 @@ class TypicalImages:
     def __call__(self, images: Tensor, rng: torch.Generator) -> Tensor:
         """Return (n, c, h, w) uint8 images of which the share `SHARE`, drawn by `rng`, is optimised."""
         rows = torch.randperm(len(images), generator=rng, device=images.device)[: round(SHARE * len(images))]
-        moved = images.clone()
+        optimised = images.clone()
         for part in rows.split(PART) if len(rows) else ():  # split of an empty tensor returns one empty part
-            moved[part] = as_bytes(self._moved(as_floats(images[part])))
-        return moved
-
-    def _moved(self, images: Tensor) -> Tensor:
-        x = images.clone().requires_grad_(True)
-        adam = torch.optim.Adam([x], lr=RATE)
-        with torch.enable_grad():
-            for _ in range(STEPS):
-                descend(adam, self.lengths(x).sum())
-                with torch.no_grad():
-                    x.clamp_(0, 1)
-        return x.detach()
+            x = to_float(images[part]).requires_grad_(True)
+            adam = torch.optim.Adam([x], lr=RATE)
+            with torch.enable_grad():
+                for _ in range(STEPS):
+                    descend(adam, self.lengths(x).sum())
+                    with torch.no_grad():
+                        x.clamp_(0, 1)
+            optimised[part] = to_bytes(x.detach())
+        return optimised

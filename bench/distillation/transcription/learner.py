@@ -1,4 +1,4 @@
-"""Student training on stored responses: Adam with a one-cycle rate, in passes over all responses or class-balanced."""
+"""Student training on readings: Adam with a one-cycle rate, in passes over all readings or balanced over classes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from bench.api import Advance, Context
+from bench.data import to_float
 from bench.data.affine import random_affine
-from bench.distillation.transcription.questions import Answered, as_floats
-from bench.distillation.updates import descend
+from bench.distillation.training import descend
+from bench.distillation.transcription.queries import AnnotatedImages
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss: (n, classes) logits of the student and (n, classes) readings -> scalar."""
-Energy = Callable[[nn.Module, torch.Generator], Tensor]
-"""Additional loss term per step: (student in training, generator) -> scalar."""
+Regulariser = Callable[[nn.Module, torch.Generator], Tensor]
+"""Additional loss term per step, such as DGD's unsupervised energy E_u: (student in training, generator) -> scalar."""
 
-
-RARE = 5
-"""Upper limit of the sampling weight of a rare class's response, relative to the median."""
+LARGEST_WEIGHT = 5
+"""Upper limit of the sampling weight of a rare class's reading, relative to the median."""
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Schedule:
     Attributes:
         steps: total number.
         gamma_s: largest learning rate of Adam; one cycle, a tenth of it rising.
-        batch: stored answers per step.
+        batch: readings per step.
         jitter: True = randomly rotate, scale, shear and shift stored images whenever they are reused.
-        balanced: True = draw responses so that the classes they name are equally frequent; False = pass over all
-            responses before repeating any.
+        balanced: True = draw readings so that their most likely classes are equally frequent; False = pass over all
+            readings before repeating any.
     """
 
     steps: int
@@ -45,7 +45,7 @@ class Schedule:
     balanced: bool = False
 
 
-class Learner:
+class StudentTrainer:
     """A student in training: one optimiser and one learning-rate schedule over all of its steps."""
 
     def __init__(
@@ -55,56 +55,59 @@ class Learner:
         ctx: Context,
         loss: Loss,
         rng: torch.Generator,
-        energy: Energy | None = None,
+        regulariser: Regulariser | None = None,
     ) -> None:
-        self._plan, self._phi_s, self._ctx, self._rng = schedule, phi_s, ctx, rng
-        self._loss, self._energy = loss, energy
+        self._schedule, self._phi_s, self._ctx, self._rng = schedule, phi_s, ctx, rng
+        self._loss, self._regulariser = loss, regulariser
         self._call = ctx.compiled(phi_s)
         self._optimizer = torch.optim.Adam(phi_s.parameters(), lr=schedule.gamma_s, betas=(0.9, 0.99))
-        self._schedule = torch.optim.lr_scheduler.LambdaLR(self._optimizer, partial(one_cycle, steps=schedule.steps))
+        factor = partial(one_cycle, steps=schedule.steps)
+        self._rate = torch.optim.lr_scheduler.LambdaLR(self._optimizer, factor)
         self._done = 0
 
-    def learn(self, answered: Answered, until: int, advance: Advance) -> None:
-        """Train on stored responses until `until` steps have been taken in total."""
+    def train(self, annotated: AnnotatedImages, until: int, advance: Advance) -> None:
+        """Train on stored readings until `until` steps have been taken in total."""
         self._phi_s.train()
         order = torch.empty(0, dtype=torch.int64, device=self._rng.device)
         while self._done < until:
-            if len(order) == 0:
-                order = self._order(answered)
-            rows, order = order[: self._plan.batch], order[self._plan.batch :]
-            images = as_floats(answered.images[rows])
-            if self._plan.jitter:
+            if len(order) == 0:  # the next pass, as long as the number of readings
+                if self._schedule.balanced:
+                    weights = class_balanced_weights(annotated.readings)
+                    order = torch.multinomial(weights, len(annotated), replacement=True, generator=self._rng)
+                else:
+                    order = torch.randperm(len(annotated), generator=self._rng, device=self._rng.device)
+            rows, order = order[: self._schedule.batch], order[self._schedule.batch :]
+            images = to_float(annotated.images[rows])
+            if self._schedule.jitter:
                 images = random_affine(images, self._rng)
             with self._ctx.precision():
-                loss = self._loss(self._call(images).float(), answered.readings[rows])
-                if self._energy is not None:
-                    loss = loss + self._energy(self._phi_s, self._rng)
+                loss = self._loss(self._call(images).float(), annotated.readings[rows])
+                if self._regulariser is not None:
+                    loss = loss + self._regulariser(self._phi_s, self._rng)
             descend(self._optimizer, loss)
-            self._schedule.step()
+            self._rate.step()
             self._done += 1
             advance(1)
 
-    def _order(self, answered: Answered) -> Tensor:
-        """Return the row order of the next pass, as long as the number of responses."""
-        if self._plan.balanced:
-            weight = evenly(answered.readings)
-            return torch.multinomial(weight, len(answered), replacement=True, generator=self._rng)
-        return torch.randperm(len(answered), generator=self._rng, device=self._rng.device)
 
-
-def evenly(readings: Tensor) -> Tensor:
+def class_balanced_weights(readings: Tensor) -> Tensor:
     """Return (n,) sampling weights for (n, classes) readings that make the most likely classes equally frequent.
 
-    The weight is one over the number of the class's responses, limited to `RARE` times the median weight, so that a few
-    responses are not memorised.
+    The weight is one over the number of the class's readings, limited to `LARGEST_WEIGHT` times the median weight, so
+    that a few readings are not memorised.
     """
-    named = readings.argmax(1)
-    weight = 1 / torch.bincount(named, minlength=readings.shape[1])[named].float()
-    return weight.clamp_max(RARE * float(weight.median()))
+    likely = readings.argmax(1)
+    weight = 1 / torch.bincount(likely, minlength=readings.shape[1])[likely].float()
+    return weight.clamp_max(LARGEST_WEIGHT * float(weight.median()))
 
 
 def one_cycle(step: int, steps: int) -> float:
-    """Return step 0, 1, ...'s share of the largest learning rate: linear increase for a tenth, then cosine decrease."""
+    """Return the share of the largest learning rate in a step: linear increase for a tenth, then cosine decrease.
+
+    Args:
+        step: 0, 1, ...
+        steps: total number.
+    """
     rise = max(steps // 10, 1)
     if step < rise:
         return (step + 1) / rise

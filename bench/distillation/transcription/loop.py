@@ -1,4 +1,4 @@
-"""The loop of the `working` variants (DPSD, DP-DFD, DPDFD, FedDPSD): query, read by likelihood, learn, repeat.
+"""The rounds of the `working` variants (DPSD, DP-DFD, DPDFD, FedDPSD, DGD): query, read by likelihood, train, repeat.
 
     for every round:
         candidates = new images of a prior and children of annotated images, `choose` for each query
@@ -8,7 +8,7 @@
     if responses are few, or more often wrong than right:
         train new students on all readings; their mean teaches the released student
 
-Only `ask`, which the method provides, queries a teacher; the prior uses no data.
+Only the function `query`, which the method provides, uses a teacher; the prior uses no data.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ from torch import Tensor, nn
 
 from bench import nets
 from bench.api import Context, Teacher
+from bench.data import to_float
 from bench.distillation.image_source import Source
 from bench.distillation.transcription import committee
-from bench.distillation.transcription.learner import Energy, Learner, Loss, Schedule
+from bench.distillation.transcription.learner import Loss, Regulariser, Schedule, StudentTrainer
 from bench.distillation.transcription.likelihoods import likelihood_loss
 from bench.distillation.transcription.options import TranscriptionOptions
-from bench.distillation.transcription.questions import (
-    Answered,
-    as_bytes,
-    as_floats,
-    chosen,
-    drawn_children,
-    logits_of,
-    slightly_moved,
+from bench.distillation.transcription.queries import (
+    AnnotatedImages,
+    augment_slightly,
+    choose_rows,
+    compute_logits,
+    draw_children,
+    to_bytes,
 )
 from bench.errors import BenchError
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 
-Ask = Callable[[Tensor, Tensor], Tensor]
+Query = Callable[[Tensor, Tensor], Tensor]
 """Query function: (n, c, h, w) float images and the student's (n, classes) logits -> (n, classes) readings."""
 
-Move = Callable[[Tensor, torch.Generator], Tensor]
+Transform = Callable[[Tensor, torch.Generator], Tensor]
 """Transform of the queries before they are sent: (n, c, h, w) uint8 -> the same shape and type."""
 
 FEW = 4096
@@ -51,40 +51,43 @@ FEW = 4096
 students is more accurate than one; above it augmentation harms."""
 MEMBERS = 3
 """Number of students in a committee."""
-PER_ROUND, FEWEST_ROUNDS = 5000, 4
-FIRST_STEPS, QUESTIONS_PER_STEP = 300, 40
-UNSURE = 0.5
-AS_FLOATS = 12
+IMAGES_PER_ROUND, FEWEST_ROUNDS = 5000, 4
+"""Default number of rounds: one for this many images, and the smallest number."""
+FIRST_STEPS, IMAGES_PER_STEP = 300, 40
+"""Default number of student steps: these, and one more for this many images."""
+UNCERTAINTY = 0.5
+"""Default exponent of the student's uncertainty in the choice of queries."""
+FLOAT_COPIES = 12
 """Bytes per pixel value while float32 images are converted to bytes: three copies."""
 
 
 @dataclass(frozen=True)
 class Transcription:
-    """Settings of the loop.
+    """Settings of the loop; "transcription" is DPSD's word for the private distillation of a teacher.
 
     Attributes:
-        questions: N, total number of queries.
-        balanced: True = the classes that stored responses name are equally frequent in training.
-        copies: augmented copies of every chosen image, each queried once; their readings are added to one. N / copies
-            images are chosen.
+        queries: N, total number of queries.
         rounds: number of rounds, with equal numbers of queries.
         choose: candidates per query, >= 1; 1 = no choice.
         evolve: share of children among the candidates, in [0, 1); the first round has none.
-        unsure: exponent of the student's uncertainty in its choice, >= 0.
+        uncertainty: exponent of the student's uncertainty in its choice, >= 0.
         steps: total steps of the student.
         gamma_s: largest learning rate of the student's Adam; one cycle, a tenth of it rising.
         jitter: True = randomly rotate, scale, shear and shift stored images whenever they are reused.
-        replay: True = train on all responses, False = on the last round's only.
-        batch: stored responses per step.
+        replay: True = train on all readings, False = on the last round's only.
+        batch: readings per step.
         early: share of the steps between rounds; the others follow the last round, at a falling rate.
         members: number of students whose mean teaches the released one; 1 = the querying student is released.
+        copies: augmented copies of every chosen image, each queried once; their readings are added to one. N / copies
+            images are chosen.
+        balanced: True = the classes that stored readings favour are equally frequent in training.
     """
 
-    questions: int
+    queries: int
     rounds: int
     choose: float
     evolve: float
-    unsure: float
+    uncertainty: float
     steps: int
     gamma_s: float
     jitter: bool
@@ -96,38 +99,36 @@ class Transcription:
     balanced: bool = False
 
     @classmethod
-    def of(cls, options: TranscriptionOptions, questions: int, doubtful: bool = False) -> Transcription:
+    def of(cls, options: TranscriptionOptions, queries: int, unreliable: bool = False) -> Transcription:
         """Build the settings from a method's options, whose values 0 and "auto" depend on the number of queries.
 
         Args:
-            doubtful: True if single responses are more often wrong than right.
+            unreliable: True if single responses are more often wrong than right.
 
         Raises:
             BenchError: more copies of an image than queries.
         """
-        if options.copies > questions:
-            raise BenchError(
-                f"--method.copies {options.copies}: expected at most {questions}, as many as all answers that there are"
-            )
-        images = questions // options.copies
+        if options.copies > queries:
+            raise BenchError(f"--method.copies {options.copies}: expected at most {queries}, the number of all queries")
+        images = queries // options.copies
         return cls(
-            questions=questions,
-            rounds=options.rounds or max(FEWEST_ROUNDS, images // PER_ROUND),
+            queries=queries,
+            rounds=options.rounds or max(FEWEST_ROUNDS, images // IMAGES_PER_ROUND),
             choose=options.choose,
             evolve=options.evolve,
-            unsure=UNSURE,
-            steps=options.student_steps or FIRST_STEPS + images // QUESTIONS_PER_STEP,
+            uncertainty=UNCERTAINTY,
+            steps=options.student_steps or FIRST_STEPS + images // IMAGES_PER_STEP,
             gamma_s=options.gamma_s,
             jitter=images < FEW if options.jitter == "auto" else options.jitter == "on",
             replay=options.replay,
-            members=options.committee or (MEMBERS if images < FEW or doubtful else 1),
+            members=options.committee or (MEMBERS if images < FEW or unreliable else 1),
             copies=options.copies,
         )
 
     @property
     def images(self) -> int:
         """Return the total number of images that the student chooses."""
-        return max(self.questions // self.copies, 1)
+        return max(self.queries // self.copies, 1)
 
     def image_bytes(self, shape: tuple[int, int, int]) -> int:
         """Return the bytes of the images in memory at the peak.
@@ -138,8 +139,8 @@ class Transcription:
         """
         size = math.ceil(self.images / min(self.rounds, self.images))
         candidates = self.choose * size
-        fresh = max(size, candidates * (1 - self.evolve)) * AS_FLOATS
-        return int(math.prod(shape) * (max(fresh, candidates) + 2 * self.images))
+        new = max(size, candidates * (1 - self.evolve)) * FLOAT_COPIES
+        return int(math.prod(shape) * (max(new, candidates) + 2 * self.images))
 
     @property
     def schedule(self) -> Schedule:
@@ -151,23 +152,24 @@ class Transcription:
         teacher: Teacher,
         student: str,
         source: Source,
-        ask: Ask,
+        query: Query,
         ctx: Context,
         title: str,
         loss: Loss = likelihood_loss,
-        energy: Energy | None = None,
-        move: Move | None = None,
+        regulariser: Regulariser | None = None,
+        transform: Transform | None = None,
     ) -> tuple[nn.Module, Tensor]:
         """Run the loop; return the student in eval mode and (n, c, h, w) images of the last round, in [0, 1].
 
-        Only public properties of the teacher's data are used here.
-
         Args:
+            teacher: only public properties of its data are used here.
+            student: name of the student's network.
             source: of new images.
-            ask: query function, called on every query once.
-            loss: of a batch of stored readings.
-            energy: loss term added in every step of the querying student.
-            move: transform of the student's chosen images before they are sent.
+            query: called once for every query.
+            title: for the progress bar.
+            loss: of a batch of readings.
+            regulariser: loss term added in every step of the querying student.
+            transform: of the student's chosen images before they are sent.
         """
         shape, rng = teacher.shape, ctx.generator("transcription")
 
@@ -175,51 +177,41 @@ class Transcription:
             return ctx.prepared(xavier(nets.build(student, shape, teacher.classes)))
 
         phi_s = new()
-        learner = Learner(self.schedule, phi_s, ctx, loss, rng, energy)
-        answered = Answered(shape, teacher.classes, ctx.device)
-        steps = self.steps + committee.steps(self.members, self.schedule)
-        left = self.questions
+        trainer = StudentTrainer(self.schedule, phi_s, ctx, loss, rng, regulariser)
+        annotated = AnnotatedImages(shape, teacher.classes, ctx.device)
+        steps = self.steps + committee.count_steps(self.members, self.schedule)
+        left = self.queries
         with ctx.track(f"{title}: converting", steps) as advance:
-            for size in self._sizes():
+            for size in self._round_sizes():
                 left -= size * self.copies
                 if left < 0:
-                    raise ValueError(f"{self.questions - left} answers, but the ledger is told of {self.questions}")
-                questions = self._questions(answered, phi_s, source, shape, size, rng)
-                if move is not None:
-                    questions = move(questions, rng)
-                answered.add(questions, self._readings(ask, questions, phi_s, rng))
+                    raise ValueError(f"{self.queries - left} queries; the ledger has {self.queries}")
+                chosen = self._choose_queries(annotated, phi_s, source, shape, size, rng)
+                if transform is not None:
+                    chosen = transform(chosen, rng)
+                annotated.add(chosen, self._read_responses(query, chosen, phi_s, rng))
                 until = self.steps
-                if len(answered) < self.images:
-                    until = int(self.early * self.steps * len(answered) / self.images)
-                known = answered if self.replay else answered.newest(size)
-                learner.learn(known, until, advance)
+                if len(annotated) < self.images:
+                    until = int(self.early * self.steps * len(annotated) / self.images)
+                used = annotated if self.replay else annotated.newest(size)
+                trainer.train(used, until, advance)
                 source.learn(phi_s)
             if self.members > 1:
-                phi_s = committee.taught_by_committee(
-                    self.members, self.schedule, new, known, source, ctx, loss, rng, advance
+                phi_s = committee.train_by_committee(
+                    self.members, self.schedule, new, used, source, ctx, loss, rng, advance
                 )
-        return phi_s.eval(), as_floats(answered.images[-size:])
+        return phi_s.eval(), to_float(annotated.images[-size:])
 
-    def _sizes(self) -> list[int]:
+    def _round_sizes(self) -> list[int]:
         """Return the number of images of each round."""
         rounds = min(self.rounds, self.images)
         edges = [self.images * i // rounds for i in range(rounds + 1)]
         return [after - before for before, after in itertools.pairwise(edges)]
 
-    def _readings(self, ask: Ask, questions: Tensor, phi_s: nn.Module, rng: torch.Generator) -> Tensor:
-        """Return (n, classes): the reading of each image's response, or the sum over its copies' responses."""
-        logits = logits_of(phi_s, questions)
-        found = []
-        for part, ours in zip(questions.split(self.batch), logits.split(self.batch), strict=True):
-            images = as_floats(part)
-            copies = [images, *(slightly_moved(images, rng) for _ in range(self.copies - 1))]
-            found.append(torch.stack([ask(copy, ours) for copy in copies]).sum(0))
-        return torch.cat(found)
-
     @torch.no_grad()
-    def _questions(
+    def _choose_queries(
         self,
-        answered: Answered,
+        annotated: AnnotatedImages,
         phi_s: nn.Module,
         source: Source,
         shape: tuple[int, int, int],
@@ -227,14 +219,24 @@ class Transcription:
         rng: torch.Generator,
     ) -> Tensor:
         """Return (size, c, h, w) uint8: the queries of one round."""
-        if not len(answered):
-            return as_bytes(source.draw(size, shape, rng))
+        if not len(annotated):
+            return to_bytes(source.draw(size, shape, rng))
         candidates = math.ceil(size * self.choose)
-        old = int(candidates * self.evolve)
-        images = as_bytes(source.draw(candidates - old, shape, rng))
-        if old:
-            seen = (logits_of(phi_s, answered.images).log_softmax(1) + answered.readings).argmax(1)
-            images = torch.cat([images, drawn_children(answered, seen, old, rng)])
+        children = int(candidates * self.evolve)
+        images = to_bytes(source.draw(candidates - children, shape, rng))
+        if children:
+            classes = (compute_logits(phi_s, annotated.images).log_softmax(1) + annotated.readings).argmax(1)
+            images = torch.cat([images, draw_children(annotated, classes, children, rng)])
         if candidates == size:
             return images
-        return images[chosen(images, logits_of(phi_s, images), size, self.unsure, rng)]
+        return images[choose_rows(compute_logits(phi_s, images), size, self.uncertainty, rng)]
+
+    def _read_responses(self, query: Query, chosen: Tensor, phi_s: nn.Module, rng: torch.Generator) -> Tensor:
+        """Return (n, classes): the reading of each image's response, or the sum over its copies' responses."""
+        logits = compute_logits(phi_s, chosen)
+        readings = []
+        for part, ours in zip(chosen.split(self.batch), logits.split(self.batch), strict=True):
+            images = to_float(part)
+            copies = [images, *(augment_slightly(images, rng) for _ in range(self.copies - 1))]
+            readings.append(torch.stack([query(copy, ours) for copy in copies]).sum(0))
+        return torch.cat(readings)

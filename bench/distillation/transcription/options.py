@@ -1,9 +1,10 @@
 """Options shared by the `working` variants of DPSD, DP-DFD, DPDFD and FedDPSD, and their changes from the papers.
 
-The loop itself is `loop.py`. Every `worth` here is the effect measured on DPSD without a committee, on three seeds, at
-a claimed epsilon of 10 and tier `quick`, except where stated; the runs are in leaderboards/papers/ablations/runs.csv.
-Not stored are the runs with flat queries at epsilon 1, those of DPDFD at the student's output, and those of one student
-at epsilon 1 without the committee. Numbers of label mode have names with `_LABELS`; DP-DFD has no other mode.
+The loop itself is `loop.py`. Every `worth` is the measured effect of a change on the student's accuracy: on DPSD
+without a committee, three seeds, at a claimed epsilon of 10 and tier `quick`, except where it says otherwise. The runs
+are in leaderboards/papers/ablations/runs.csv. Three kinds of runs are not stored: those with gradients at a uniform
+output at epsilon 1, those of DPDFD at the student's output, and those of one student at epsilon 1 without the
+committee. Effects in label mode have names with `_LABELS`; DP-DFD has no other mode.
 """
 
 from __future__ import annotations
@@ -16,97 +17,95 @@ from bench.config import Departure, Size
 from bench.distillation.image_source import GENERATOR
 from bench.nets.generators import UpsampleGenerator
 
-CHILDREN_LABELS = "label mode, 10,240 questions: 94.1 % on digits and 95.7 % on MNIST, without 92.7 % and 95.2 %"
-CHOICE_LABELS = "label mode, 10,240 questions: 94.1 % on digits and 95.7 % on MNIST, without 94.5 % and 94.8 %"
-COMMITTEE_LABELS = "label mode at 1, MNIST, 25,600 questions, one seed: 66.8 %, without 44.7 %"
-READING_LABELS = (
-    "label mode at claimed 1, 10,240 questions: 50.8 % on digits, without 42.6 %; at 10, where one answer in 2,400 is "
-    "wrong, nothing: 94.1 % on digits and 95.7 % on MNIST, without 94.9 % and 95.7 %"
-)
-
 ONE_STUDENT = "DPSD, data mode, one student: 80.1 % on digits and 77.9 % on MNIST"
 """Baseline that most changes are compared with: without the committee, `--method.committee 1`."""
+LABEL_MODE = "label mode, 10,240 queries: 94.1 % on digits and 95.7 % on MNIST"
+"""Baseline in label mode."""
+CHILDREN_LABELS = f"{LABEL_MODE}, without 92.7 % and 95.2 %"
+CHOICE_LABELS = f"{LABEL_MODE}, without 94.5 % and 94.8 %"
+COMMITTEE_LABELS = "label mode at a claimed epsilon of 1, MNIST, 25,600 queries, one seed: 66.8 %, without 44.7 %"
+READING_LABELS = (
+    "label mode, 10,240 queries, at a claimed epsilon of 1: 50.8 % on digits, without 42.6 %; at 10, where one "
+    "response in 2,400 is wrong, no effect: 94.1 % on digits and 95.7 % on MNIST, without 94.9 % and 95.7 %"
+)
+READING_WORTH = f"{ONE_STUDENT}, without 11.7 % and 11.3 %; {READING_LABELS}"
+CANDIDATES_WORTH = f"{ONE_STUDENT}, with k 3 72.3 % and 74.6 %; {LABEL_MODE}, with k 3 68.9 % and 58.8 %"
+PLAIN_LOSS_WORTH = f"{ONE_STUDENT}, with Eq. 2's 45.8 % and 43.4 %"
+
 FROM_A_PRIOR = Departure(
     "images come from a data-free prior instead of a generator (`--method.prior generator`: a generator that learns "
-    "from the student, not the paper's: other weights and rate)",
-    "an untrained generator's images are of few classes to the teacher; a student that agrees shows it no other",
-    worth=f"{ONE_STUDENT}, with that generator 49.1 % and 15.7 %; label mode, "
-    "10,240 questions: 94.1 % and 95.7 %, with it 87.9 % and 47.5 %",
+    "from the student, with other weights and another rate than the paper's)",
+    "the teacher assigns an untrained generator's images to few classes; a student that agrees with it never causes "
+    "images of the other classes",
+    worth=f"{ONE_STUDENT}, with that generator 49.1 % and 15.7 %; {LABEL_MODE}, with it 87.9 % and 47.5 %",
 )
 CHILDREN = Departure(
-    "seven in ten candidate images are children of answered ones (`--method.evolve 0`: none)",
-    "a prior seldom draws what the teacher takes for a rare class; children of the few that it did are of that class "
-    "more often",
+    "seven in ten candidate images are transformed copies (children) of queried ones (`--method.evolve 0`: none)",
+    "a prior seldom draws an image that the teacher assigns to a rare class; children of such an image are more often "
+    "of that class",
     worth=f"{ONE_STUDENT}, without 73.6 % and 72.2 %; {CHILDREN_LABELS}",
 )
 CHOICE = Departure(
-    "the student chooses every second candidate, balanced and unsure ones first (`--method.choose 1`: no choice)",
-    "answers are few, and the teacher's classes on drawn images are not even",
+    "the student chooses half of the candidates, balanced over classes, uncertain ones more often (`--method.choose "
+    "1`: no choice)",
+    "queries are few, and the teacher's classes of drawn images are not equally frequent",
     worth=f"{ONE_STUDENT}, without 73.9 % and 71.8 %; {CHOICE_LABELS}",
 )
 REPLAY = Departure(
-    "all answers are kept and learnt from again (`--method.replay false`: the last round's alone)",
-    "steps on stored answers cost no privacy",
-    worth=f"{ONE_STUDENT}, without 78.2 % and 73.6 %; label mode, 10,240 "
-    "questions, nothing: 94.1 % and 95.7 %, without 95.1 % and 94.9 %",
+    "all responses are stored and used again (`--method.replay false`: only the last round's)",
+    "steps on stored responses cost no privacy",
+    worth=f"{ONE_STUDENT}, without 78.2 % and 73.6 %; {LABEL_MODE}, no effect: without 95.1 % and 94.9 %",
 )
 ONE_CYCLE = Departure(
-    "the student's rate is 2e-3 at most, in one cycle (`--method.gamma_s 0.1`: the paper's rate)",
-    "at 0.1 most units of the student die at once",
-    worth=f"{ONE_STUDENT}, with 0.1 43.4 % and 48.8 %; label mode, 10,240 "
-    "questions: 94.1 % and 95.7 %, with 0.1 77.6 % and 56.4 %",
+    "the student's learning rate is at most 2e-3, in one cycle (`--method.gamma_s 0.1`: the paper's rate)",
+    "at 0.1 most of the student's units become inactive at once",
+    worth=f"{ONE_STUDENT}, with 0.1 43.4 % and 48.8 %; {LABEL_MODE}, with 0.1 77.6 % and 56.4 %",
 )
 ROUNDS = Departure(
-    "questions are asked in rounds of about 5,000, four at the least (`--method.rounds`), not in hundreds of small "
-    "batches; images are asked about and stored in 8 bits; Adam's betas are 0.9 and 0.99",
-    "a student that has learnt from one round chooses the next one's questions; bytes take a quarter of the memory of "
-    "floats; of the betas nothing is known",
+    "queries are sent in rounds of about 5,000, at least four (`--method.rounds`), not in hundreds of small batches; "
+    "images are queried and stored in 8 bits; Adam's betas are 0.9 and 0.99",
+    "a student that has learnt from one round chooses the queries of the next; bytes take a quarter of the memory of "
+    "floats; the effect of the betas is not measured",
     without={"rounds": 1},
 )
 MANY_STEPS = Departure(
-    "after each round the student takes many steps on stored answers (`--method.student_steps`), with dropout where "
-    "its network has any; printed: one step for each batch, without dropout where answers are gradients",
-    "steps on stored answers cost no privacy; and a likelihood is no target near the student's own output, which "
-    "dropout would move further than one step of a gradient",
+    "after each round the student takes many steps on stored responses (`--method.student_steps`), with dropout if its "
+    "network has any; as printed: one step per batch, without dropout if responses are gradients",
+    "steps on stored responses cost no privacy; and a likelihood, unlike the printed target, is not close to the "
+    "student's own output, from which dropout would differ by more than one gradient step",
     without={"student_steps": 100},
 )
 JITTER = Departure(
-    "fewer than 4,096 stored images are moved a little when they are seen again (`--method.jitter off`)",
-    "a few hundred images are learnt by heart",
+    "fewer than 4,096 stored images are moved a little whenever they are used again (`--method.jitter off`)",
+    "a student memorises a few hundred images",
     worth=f"{ONE_STUDENT}, without 70.3 % and 50.9 %",
 )
 COMMITTEE = Departure(
-    "three students learn from few or doubtful answers, each from new weights, and their mean teaches the released one "
-    "on fresh images (`--method.committee 1`: the student that asked is released)",
-    "what one student makes of noisy answers depends on where it started and on which it saw first",
-    worth="DPSD, data mode: 81.6 % on digits and 83.0 % on MNIST, without 79.3 % and 73.9 %; at claimed 1, digits, "
-    f"64.1 % and 59.4 %; {COMMITTEE_LABELS}",
+    "if responses are few or unreliable, three students learn from all of them, each from new weights, and their mean "
+    "teaches the released student on new images (`--method.committee 1`: the querying student is released)",
+    "one student's result on noisy responses depends on its initial weights and on the order of the responses",
+    worth="DPSD, data mode: 81.6 % on digits and 83.0 % on MNIST, without 79.3 % and 73.9 %; at a claimed epsilon of "
+    f"1, digits, 64.1 % and 59.4 %; {COMMITTEE_LABELS}",
 )
 FLAT_QUESTIONS = Departure(
-    "gradients are taken where all classes are equally likely (`--method.asked_at student`: at the student's output)",
-    "at the output of a student that is sure and right nothing but rounding is left of the gradient",
-    worth="DPSD, data mode, one student, three seeds: 77.9 % on MNIST, at the student's output 72.9 %; on digits "
-    "nothing (80.1 % and 80.4 %), at a claimed epsilon of 1 59.4 % and 45.9 %. DPDFD, digits: 78.9 % and 78.1 %, at 1 "
+    "gradients are taken at a uniform output, where all classes are equally likely (`--method.asked_at student`: at "
+    "the student's output)",
+    "at the output of a student that is confident and right the gradient is only rounding error",
+    worth="DPSD, data mode, one student, three seeds: 77.9 % on MNIST, at the student's output 72.9 %; on digits no "
+    "effect (80.1 % and 80.4 %), at a claimed epsilon of 1 59.4 % and 45.9 %. DPDFD, digits: 78.9 % and 78.1 %, at 1 "
     "21.4 % and 14.9 %",
 )
 FEW_CLEAR_ANSWERS = Departure(
-    "gradients: few images, 256 at least, with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
-    "beyond a noise of the bound itself a student learns the noise by heart",
+    "data mode: few queries, at least 256, with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
+    "if the noise exceeds the gradient's bound, a student memorises the noise",
     worth=f"{ONE_STUDENT}, with 10,240 images at sigma 1.7 67.4 % and 49.8 %",
 )
-READING_WORTH = f"{ONE_STUDENT}, without 11.7 % and 11.3 %; {READING_LABELS}"
-CANDIDATES_WORTH = (
-    f"{ONE_STUDENT}, with k 3 72.3 % and 74.6 %; label mode, 10,240 questions: "
-    "94.1 % and 95.7 %, with k 3 68.9 % and 58.8 %"
-)
-PLAIN_LOSS_WORTH = f"{ONE_STUDENT}, with Eq. 2's 45.8 % and 43.4 %"
-
 
 SEEN_TEST_SETS = {
-    "mnist": "settings of the questions and of the committee were chosen",
+    "mnist": "settings of the queries and of the committee were chosen",
     "digits": "settings of the committee were chosen",
 }
-"""Changes of all methods that use this loop; docs/methods.md lists the settings."""
+"""Test sets that were used in the design of this loop, and for what; docs/methods.md lists the settings."""
 
 
 @dataclass(frozen=True)
@@ -120,30 +119,30 @@ class TranscriptionOptions:
     seen_test_sets: ClassVar[dict[str, str]] = SEEN_TEST_SETS
 
     rounds: Size[int] = 0
-    """Rounds of questions, the student learning after each; 0 = one for 5,000 questions, at least 4."""
+    """Rounds of queries, after each of which the student is trained; 0 = one per 5,000 queries, at least 4."""
     prior: str = "auto"
-    """Where fresh images come from: a prior (`bench list priors`) or several in turns, A+B; auto = the data set's;
-    generator = one that learns from the student alone, not the paper's: other weights and rate."""
+    """Source of new images: a prior (`bench list priors`), or several in rotation, A+B; auto = the data set's prior;
+    generator = a generator trained only by the student, with other weights and another rate than the paper's."""
     evolve: float = 0.7
-    """Share of the candidate images that are children of answered ones."""
+    """Share of the candidate images that are transformed copies (children) of queried images."""
     choose: float = 2.0
-    """Candidate images for each question; the student chooses among them."""
+    """Candidate images per query, among which the student chooses; 1 = no choice."""
     reading: Literal["likelihood", "printed"] = "likelihood"
-    """What the student learns of an answer: its likelihood under every class, or the paper's target."""
+    """Target computed from a response: its likelihood under every class, or the paper's target (printed)."""
     jitter: Literal["auto", "on", "off"] = "auto"
-    """Whether stored images are moved a little when they are seen again; auto = where there are fewer than 4,096."""
+    """Move stored images a little whenever they are used again; auto = if there are fewer than 4,096."""
     replay: bool = True
-    """Learn from all answers so far, or from the last round's alone."""
+    """Train on all responses so far; false = only on those of the last round."""
     copies: int = 1
-    """Answers about each image, to copies of it that are moved a little; what they say is added up. At most as many as
-    answers in all; an incomplete last set of copies is charged and not asked."""
+    """Queries per image: slightly moved copies, whose likelihoods are added. At most the number of all queries; an
+    incomplete last set of copies is charged to the budget but not sent."""
     committee: int = 0
-    """Students that learn from all answers and whose mean teaches the released one; 1 = none, the student that asked is
-    released; 0 = three where fewer than 4,096 images are asked about, or answers are more often wrong than right."""
+    """Students that learn from all responses and whose mean teaches the released student; 1 = none, the querying
+    student is released; 0 = three if fewer than 4,096 images are queried or most responses are wrong, else none."""
     gamma_s: float = 2e-3
-    """Largest learning rate of the student, of one cycle."""
+    """Largest learning rate of the student, in one cycle of increase and decrease."""
     student_steps: Size[int] = 0
-    """Student steps in all; 0 = 300 and one more for every 40 images asked about."""
+    """Total steps of the student; 0 = 300, and one more per 40 queried images."""
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "choose", "copies")
@@ -151,8 +150,8 @@ class TranscriptionOptions:
         validate.positive(self, "gamma_s")
         if self.copies > 1 and self.reading == "printed":
             raise ValueError(
-                f"copies is {self.copies} and reading is printed; expected reading likelihood: the paper's targets do "
-                "not add up"
+                f"copies is {self.copies} and reading is printed; expected reading likelihood, since the paper's "
+                "targets cannot be added"
             )
         if not 0 <= self.evolve < 1:
             raise ValueError(f"evolve is {self.evolve}; expected a share from 0 to below 1")

@@ -3,7 +3,7 @@
 It is for a classifier that is private itself, so that any use of its responses is post-processing. The queries are
 drawings of a prior and their children, class-balanced and where the student is uncertain. The logits are divided by a
 temperature at which responses to drawings have a mean entropy of `ENTROPY`, since the size of a clipped and noisy
-head's logits carries no information. The student descends the divergence from these responses.
+head's logits carries no information. The student minimises the cross-entropy to these responses.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bench import validate
 from bench.api import Context, Teacher
 from bench.distillation.image_source import HalfAndHalf, Source, image_source
 from bench.distillation.transcription.likelihoods import soft_loss
-from bench.distillation.transcription.loop import Move, Transcription
+from bench.distillation.transcription.loop import Transcription, Transform
 from bench.distillation.transcription.options import TranscriptionOptions
-from bench.distillation.transcription.questions import as_bytes, logits_of
+from bench.distillation.transcription.queries import compute_logits, to_bytes
 
 ENTROPY = 1.0
 """Target entropy in nats; with few classes at most half of the maximum."""
@@ -29,35 +29,36 @@ SHOWN = 60
 DRAWINGS = 2000
 """Number of drawings from which the temperature is computed."""
 COLDEST, HOTTEST, HALVINGS = 1e-4, 1e4, 60
+"""Range of the search for the temperature, and its number of bisections."""
 
 
 @dataclass(frozen=True)
 class SoftTranscription(TranscriptionOptions):
-    """Public options of the student's training.
+    """Settings of the student's training.
 
     Attributes:
-        questions: number of queries to the classifier.
-        balanced: True = the classes that stored responses name are equally frequent in training.
+        queries: number of queries to the classifier.
+        balanced: True = the classes that stored responses favour are equally frequent in training.
     """
 
     evolve: float = 0.5
     gamma_s: float = 8e-3
     student_steps: int = 2400
-    questions: int = 60_000
+    queries: int = 60_000
     balanced: bool = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.at_least(self, 1, "questions")
+        validate.at_least(self, 1, "queries")
 
-    def teach(
+    def train(
         self,
         model: nn.Module,
         teacher: Teacher,
         student: str,
         ctx: Context,
-        besides: Source | None = None,
-        move: Move | None = None,
+        second_source: Source | None = None,
+        transform: Transform | None = None,
     ) -> tuple[nn.Module, Tensor]:
         """Train a student; return it in eval mode with some of its training images, (n, c, h, w) in [0, 1].
 
@@ -65,25 +66,26 @@ class SoftTranscription(TranscriptionOptions):
             model: the classifier; maps (n, c, h, w) in [0, 1] to (n, classes) logits, on the context's device, in eval
                 mode.
             teacher: only its shape, classes and data set name are used.
-            besides: source of half of the new images, if not all come from the prior.
-            move: transform of every round's queries before they are sent.
+            second_source: source of half of the new images, if not all come from the prior.
+            transform: of every round's queries before they are sent.
         """
         source, rng = image_source(self.prior, teacher, ctx), ctx.generator("temperature")
-        if besides is not None:
-            source = HalfAndHalf(source, besides)
-        drawn = as_bytes(source.draw(min(DRAWINGS, self.questions), teacher.shape, rng))
-        heat = temperature(logits_of(model, drawn), min(ENTROPY, math.log(teacher.classes) / 2))
+        if second_source is not None:
+            source = HalfAndHalf(source, second_source)
+        drawn = to_bytes(source.draw(min(DRAWINGS, self.queries), teacher.shape, rng))
+        temperature = find_temperature(compute_logits(model, drawn), min(ENTROPY, math.log(teacher.classes) / 2))
 
-        def ask(images: Tensor, ours: Tensor) -> Tensor:
+        def query(images: Tensor, ours: Tensor) -> Tensor:
             with torch.no_grad():
-                return (model(images).float() / heat).log_softmax(1)
+                return (model(images).float() / temperature).log_softmax(1)
 
-        settings = replace(Transcription.of(self, self.questions), balanced=self.balanced)
-        phi_s, asked = settings.train(teacher, student, source, ask, ctx, "private classifier", soft_loss, move=move)
-        return phi_s, asked[:SHOWN]
+        settings = replace(Transcription.of(self, self.queries), balanced=self.balanced)
+        title = "private classifier"
+        phi_s, images = settings.train(teacher, student, source, query, ctx, title, soft_loss, transform=transform)
+        return phi_s, images[:SHOWN]
 
 
-def temperature(logits: Tensor, entropy: float) -> float:
+def find_temperature(logits: Tensor, entropy: float) -> float:
     """Return the temperature at which the softmax of (n, classes) logits has this mean entropy, in nats.
 
     Constant logits have entropy log(classes) at every temperature: the lowest one is returned.
@@ -91,7 +93,7 @@ def temperature(logits: Tensor, entropy: float) -> float:
     low, high = COLDEST, HOTTEST
     for _ in range(HALVINGS):
         middle = math.sqrt(low * high)
-        answers = (logits.double() / middle).log_softmax(1)
-        found = float(-(answers.exp() * answers).sum(1).mean())
+        log_p = (logits.double() / middle).log_softmax(1)
+        found = float(-(log_p.exp() * log_p).sum(1).mean())
         low, high = (middle, high) if found < entropy else (low, middle)
     return low

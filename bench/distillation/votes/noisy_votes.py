@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bench.errors import BenchError
 from bench.nets import Ensemble
@@ -23,7 +23,7 @@ from bench.privacy.claims import dgd_composition
 from bench.privacy.counts import Law, noisy_counts, require_count_scale
 from bench.privacy.events import gaussian_event, laplace_event
 from bench.privacy.information import gaussian_capacity, laplace_capacity
-from bench.privacy.noise import Source
+from bench.privacy.noise import Noise, Source
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -73,20 +73,20 @@ class Aggregation:
         """Add the ledger entries of `queries` labels, chosen from `candidates` images by the threshold.
 
         Unit `example`: one vote of every query changes. Unit `query`: the responses for one image, to `per_image`
-        questions, are replaced by those for another, which may change all votes. The counts must have been fixed before
-        the votes were seen.
+        queries, are replaced by those for another, which may change all votes. The numbers must be fixed before the
+        votes are collected.
         """
-        for unit, votes, answers, asked in (
+        for unit, votes, labels, compared in (
             (Unit.EXAMPLE, 1, queries, candidates),
             (Unit.QUERY, teachers, per_image, per_image),
         ):
             why, whole = f"noisy votes of {teachers} teachers, {votes} of which may move", unit == Unit.EXAMPLE
-            carries = answers * self.capacity(teachers) if whole else None
-            ledger.spend(self._event(votes), count=answers, unit=unit, why=why, carries=carries)
+            carries = labels * self.capacity(teachers) if whole else None
+            ledger.spend(self._event(votes), count=labels, unit=unit, why=why, carries=carries)
             if self.threshold > 0:
                 event, why = gaussian_event(self.threshold_scale / votes), LARGEST
-                carries = asked * self.threshold_capacity(teachers) if whole else None
-                ledger.spend(event, count=asked, unit=unit, why=why, carries=carries)
+                carries = compared * self.threshold_capacity(teachers) if whole else None
+                ledger.spend(event, count=compared, unit=unit, why=why, carries=carries)
 
     def capacity(self, teachers: int) -> float:
         """Return a bound on the nats of one image's noisy counts: n votes have L1 norm n, and L2 norm at most n."""
@@ -117,27 +117,27 @@ def posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor
     Returns:
         (n, classes) float32, rows sum to 1.
     """
-    return _fits(counts, aggregation, teachers).softmax(1).float()
+    return _log_likelihoods(counts, aggregation, teachers).softmax(1).float()
 
 
 def log_posterior(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
     """Return the logarithm of `posterior`, (n, classes) float32."""
-    return _fits(counts, aggregation, teachers).log_softmax(1).float()
+    return _log_likelihoods(counts, aggregation, teachers).log_softmax(1).float()
 
 
-def _fits(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
+def _log_likelihoods(counts: Tensor, aggregation: Aggregation, teachers: int) -> Tensor:
     """Return (n, classes) log-likelihoods of the counts if the class is the plurality, up to a constant per row."""
     classes, width = counts.shape[1], max(aggregation.scale, 0.5)
-    fits = []
+
+    def log_density(x: Tensor) -> Tensor:
+        return -x.abs() / width if aggregation.law == "laplace" else -x.square() / (2 * width**2)
+
+    found = []
     for share in AGREEMENTS:
-        rest = (1 - share) * teachers / (classes - 1)
-        as_meant, as_other = (_log_density(counts - at, width, aggregation.law) for at in (share * teachers, rest))
-        fits.append(as_other.sum(1, keepdim=True) - as_other + as_meant)
-    return torch.stack(fits).logsumexp(0)
-
-
-def _log_density(x: Tensor, scale: float, law: Law) -> Tensor:
-    return -x.abs() / scale if law == "laplace" else -x.square() / (2 * scale**2)
+        other_votes = (1 - share) * teachers / (classes - 1)
+        as_plurality, as_other = log_density(counts - share * teachers), log_density(counts - other_votes)
+        found.append(as_other.sum(1, keepdim=True) - as_other + as_plurality)
+    return torch.stack(found).logsumexp(0)
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ class VotePlan:
         queries: largest number of labels, >= 1.
         candidates: largest number of images compared with the threshold, >= queries; without a threshold, equal to
             queries.
-        teachers: number of votes per question, >= 1.
-        per_image: number of questions about one synthetic image, >= 1.
+        teachers: number of votes per query, >= 1.
+        per_image: number of queries about one synthetic image, >= 1.
     """
 
     aggregation: Aggregation
@@ -167,9 +167,9 @@ class VotePlan:
 
     def with_scale(self, scale: float) -> VotePlan:
         """Return the plan with another noise scale; the threshold's noise keeps its ratio to that of the counts."""
-        at = self.aggregation
-        ratio = at.threshold_scale / at.scale if at.scale > 0 else 0.0
-        return replace(self, aggregation=replace(at, scale=scale, threshold_scale=scale * ratio))
+        noise = self.aggregation
+        ratio = noise.threshold_scale / noise.scale if noise.scale > 0 else 0.0
+        return replace(self, aggregation=replace(noise, scale=scale, threshold_scale=scale * ratio))
 
     def with_queries(self, queries: int) -> VotePlan:
         """Return the plan with another number of labels; the number of candidates per label stays."""
@@ -201,7 +201,9 @@ def _calibrated(fields: VotePlan, cost: Callable[[VotePlan], float], budget: Bud
     if budget.solve == "none":
         return fields
     if budget.solve == "steps" and (budget.account, budget.unit) == ("accounted", Unit.QUERY):
-        raise BenchError("--solve steps: the epsilon of one answer does not depend on how many; use --solve sigma")
+        raise BenchError(
+            "--solve steps: the epsilon of one response does not depend on their number; use --solve sigma"
+        )
     try:
         if budget.solve == "steps":
             return fields.with_queries(
@@ -237,23 +239,38 @@ def noisy_votes(plan: VotePlan, images: Tensor, members: Ensemble, noise: Source
         images: (n, c, h, w), at most `plan.candidates` of them.
 
     Returns:
-        As returned by `ask`.
+        As for `release_counts`.
     """
-    return ask(plan, put_to_vote(images, members), noise)
+    return release_counts(plan, count_votes(images, members), noise)
 
 
-def put_to_vote(images: Tensor, members: Ensemble) -> Tensor:
-    """Return the ensemble's (n, classes) votes without noise; private."""
+def count_votes(images: Tensor, members: Ensemble) -> Tensor:
+    """Return the ensemble's (n, classes) vote counts without noise; private."""
     return torch.cat([members.votes(part) for part in images.split(CHUNK)])
 
 
-def ask(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
+def release_counts(plan: VotePlan, votes: Tensor, noise: Source) -> tuple[Tensor, Tensor]:
     """Apply the threshold to (candidates, classes) votes; release noisy counts of the first `plan.queries` that pass.
 
     Returns:
         (m,) int64 indices of released rows, m <= plan.queries, and their (m, classes) noisy counts, float64.
     """
     if len(votes) > plan.candidates:
-        raise ValueError(f"{len(votes)} images for {plan.candidates} candidates, which is what the ledger is told")
-    answered = plan.aggregation.confident(votes, noise).nonzero()[:, 0][: plan.queries]
-    return answered, plan.aggregation.counts(votes[answered], noise)
+        raise ValueError(f"{len(votes)} images; the ledger has {plan.candidates} candidates")
+    passed = plan.aggregation.confident(votes, noise).nonzero()[:, 0][: plan.queries]
+    return passed, plan.aggregation.counts(votes[passed], noise)
+
+
+class NoisyEnsemble(nn.Module):
+    """An ensemble with new noise of a release's scale on its vote counts, to measure its accuracy (DGD, Fig. 8).
+
+    Every image gets a label, without a threshold. The ensemble is measured and never released: the ledger omits it.
+    """
+
+    def __init__(self, members: Ensemble, aggregation: Aggregation, noise: Noise) -> None:
+        super().__init__()
+        self.members, self.aggregation, self.noise = members, aggregation, noise
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map (n, c, h, w) in [0, 1] to (n, classes) noisy vote counts, float32."""
+        return self.aggregation.counts(self.members.votes(images), self.noise).float()

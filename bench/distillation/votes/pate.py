@@ -26,10 +26,10 @@ from torch import Tensor
 
 from bench.api import Context, Teacher
 from bench.distillation.generator_training import make_generator
-from bench.distillation.votes.noisy_votes import CHUNK, Aggregation, VotePlan, calibrate, noisy_votes, put_to_vote
+from bench.distillation.votes.noisy_votes import CHUNK, Aggregation, VotePlan, calibrate, count_votes, noisy_votes
 from bench.distillation.votes.vote_bounds import Values
 from bench.distillation.votes.vote_game import class_vote_game, released_counts
-from bench.distillation.votes.voted_student import StudentImages, VotedStudent, some_of
+from bench.distillation.votes.voted_student import StudentImages, VotedStudent, draw_some
 from bench.errors import BenchError
 from bench.nets import Ensemble
 from bench.privacy import Budget, Claim, Ledger, Unit
@@ -46,9 +46,9 @@ class NoisyVotes(VotedStudent):
     """Options shared by both papers' students and teachers."""
 
     images: Literal["public", "private", "strokes", "generated"] = "public"
-    """Student's images: public ones (the papers); private ones, unprotected; pen strokes; or smooth blots."""
+    """Images of the student: public (the papers), private (unprotected), pen strokes, or smooth blots (generated)."""
     diagnostic: bool = False
-    """Put the papers' data-dependent epsilon into the record. It is private information: never publish it."""
+    """Write the papers' data-dependent epsilon into the record. It is private information: never publish it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,7 +69,12 @@ class NoisyVotes(VotedStudent):
 
     @abstractmethod
     def formula_of_votes(self, plan: VotePlan, votes: Values, answered: Values, delta: float) -> float:
-        """Return epsilon by the paper's data-dependent theorem, from (n, classes) votes of all and labelled images."""
+        """Return epsilon by the paper's data-dependent theorem.
+
+        Args:
+            votes: (n, classes) counts without noise of all queries.
+            answered: those of the labelled images.
+        """
 
     @property
     @abstractmethod
@@ -78,11 +83,13 @@ class NoisyVotes(VotedStudent):
 
     def least_public(self) -> int:
         """Return the smallest number of public images that these settings need."""
-        return self.asked(1).candidates if self.images == "public" else 0
+        return self.query_plan(1).candidates if self.images == "public" else 0
 
     def plan(self, budget: Budget, dataset: str) -> VotePlan:
         """Return the queries and the noise on the votes (or the number of queries), calibrated to the budget."""
-        if self.images == "private" and _provable(budget):
+        is_finite = budget.epsilon is not None and math.isfinite(budget.epsilon)
+        needs_proof = is_finite and budget.account == "accounted" and budget.unit == Unit.EXAMPLE
+        if self.images == "private" and needs_proof:
             raise BenchError(
                 "--account accounted: private images train the student unprotected; use --method.images public"
             )
@@ -100,9 +107,10 @@ class NoisyVotes(VotedStudent):
         return account(self.ledger(plan), budget.unit, budget.delta).epsilon
 
     @staticmethod
-    def _noisy(plan: VotePlan) -> bool:
-        at = plan.aggregation
-        return at.scale > 0 and (at.threshold == 0 or at.threshold_scale > 0)
+    def _has_noise(plan: VotePlan) -> bool:
+        """Return whether counts and threshold both have noise."""
+        noise = plan.aggregation
+        return noise.scale > 0 and (noise.threshold == 0 or noise.threshold_scale > 0)
 
     def ledger(self, plan: VotePlan) -> Ledger:
         """Return the data-independent ledger of all uses of the private data."""
@@ -113,15 +121,15 @@ class NoisyVotes(VotedStudent):
 
     def claim(self, plan: VotePlan, delta: float) -> Claim:
         """Return the paper's data-independent theorem at these settings, for one private record."""
-        value = self.formula(plan, delta) if self._noisy(plan) else math.inf
-        beside = "; votes alone, the private images are not charged" if self.images == "private" else ""
-        return Claim(value, delta, Unit.EXAMPLE, self.theorem + beside)
+        value = self.formula(plan, delta) if self._has_noise(plan) else math.inf
+        limits = "; votes alone, the private images are not charged" if self.images == "private" else ""
+        return Claim(value, delta, Unit.EXAMPLE, self.theorem + limits)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Return the audit's game: the noisy votes on one image, in two worlds that differ in one teacher's vote."""
         plan = self.plan(budget, dataset)
         once = replace(plan, queries=1, candidates=1)
-        claimed = self.formula(once, budget.delta) if self._noisy(plan) else math.inf
+        claimed = self.formula(once, budget.delta) if self._has_noise(plan) else math.inf
 
         def step(two: VotePlan, images: Tensor, members: Ensemble, noise: Source) -> Tensor:
             return released_counts(two, *noisy_votes(two, images, members, noise))
@@ -129,29 +137,29 @@ class NoisyVotes(VotedStudent):
         return class_vote_game(plan, claimed, budget.delta, step)
 
     def _solved(
-        self, plan: VotePlan, asked: Tensor, members: Ensemble, answered: Tensor, delta: float
+        self, plan: VotePlan, queried: Tensor, members: Ensemble, passed: Tensor, delta: float
     ) -> dict[str, float]:
-        found = super()._solved(plan, asked, members, answered, delta)
-        if self.diagnostic and self._noisy(plan):
-            every = put_to_vote(asked, members).double().cpu().numpy()
-            found[DIAGNOSTIC] = self.formula_of_votes(plan, every, every[answered.cpu().numpy()], delta)
+        found = super()._solved(plan, queried, members, passed, delta)
+        if self.diagnostic and self._has_noise(plan):
+            votes = count_votes(queried, members).double().cpu().numpy()
+            found[DIAGNOSTIC] = self.formula_of_votes(plan, votes, votes[passed.cpu().numpy()], delta)
         return found
 
     def _images(self, teacher: Teacher, plan: VotePlan, ctx: Context) -> StudentImages:
         count, rng = plan.candidates + self.unlabelled, ctx.generator("pate")
         if self.images == "public":
-            return StudentImages(some_of(teacher.public_images(), "public", plan.candidates, count, rng), shown=False)
+            return StudentImages(draw_some(teacher.public_images(), "public", plan.candidates, count, rng), shown=False)
         if self.images == "private":
             if teacher.private is None:
                 raise RuntimeError('the private images are used; the method\'s `needs` must name "private_data"')
-            return StudentImages(some_of(teacher.private[0], "private", plan.candidates, count, rng), shown=False)
+            return StudentImages(draw_some(teacher.private[0], "private", plan.candidates, count, rng), shown=False)
         return StudentImages(_untrained(self.images, teacher, count, rng, ctx), shown=True)
 
 
 @lru_cache(maxsize=64)
 def _calibrated(method: NoisyVotes, budget: Budget, teachers: int) -> VotePlan:
     """Return the calibrated plan; cached, as accounting many votes takes seconds for each trial."""
-    return calibrate(method.asked(teachers), partial(method._cost, budget=budget), budget)
+    return calibrate(method.query_plan(teachers), partial(method._cost, budget=budget), budget)
 
 
 def vote_plan(noise: Aggregation, answers: int, queries: int, teachers: int) -> VotePlan:
@@ -159,19 +167,13 @@ def vote_plan(noise: Aggregation, answers: int, queries: int, teachers: int) -> 
     return VotePlan(noise, answers if noise.threshold > 0 else queries, queries, teachers)
 
 
-def _provable(budget: Budget) -> bool:
-    """Return whether the budget needs a finite accounted epsilon for one private record."""
-    finite = budget.epsilon is not None and math.isfinite(budget.epsilon)
-    return finite and budget.account == "accounted" and budget.unit == Unit.EXAMPLE
-
-
 def _untrained(kind: str, teacher: Teacher, count: int, rng: torch.Generator, ctx: Context) -> Tensor:
     """Generate `count` images with an untrained generator."""
     _, height, width = teacher.shape
     if kind == "strokes" and height != width:
         raise BenchError(f"images of {height}x{width} pixels: strokes are square; use --method.images generated")
-    made = make_generator("strokes" if kind == "strokes" else "upsample", teacher.dataset, teacher.shape, 100, 32)
-    generator = ctx.prepared(made)
+    name = "strokes" if kind == "strokes" else "upsample"
+    generator = ctx.prepared(make_generator(name, teacher.dataset, teacher.shape, 100, 32))
     z = torch.randn(max(count, 2), generator.latent, generator=rng, device=ctx.device)  # type: ignore[call-overload]
     with torch.no_grad():
         return torch.cat([generator(part) for part in z.chunk(math.ceil(len(z) / CHUNK))])[:count]

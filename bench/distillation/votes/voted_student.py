@@ -22,19 +22,21 @@ from bench.api import Context, Release, Shards, Teacher
 from bench.config import Departure, Size
 from bench.data import to_float
 from bench.data.affine import random_affine
-from bench.distillation.votes.noisy_ensemble import NoisyEnsemble
-from bench.distillation.votes.noisy_votes import VotePlan, noisy_votes, posterior
+from bench.distillation.training import descend
+from bench.distillation.votes.noisy_votes import NoisyEnsemble, VotePlan, noisy_votes, posterior
 from bench.errors import BenchError, RunFailed
 from bench.nets import Ensemble
-from bench.nets.initialise import xavier
+from bench.nets.small_net import xavier
 from bench.privacy import Budget, Claim, Ledger
 from bench.validate import at_least, between, positive
 
 PAPER_TEACHERS = 250
+"""Number of teachers of the PATE papers and DGD."""
 SHOWN = 60
+"""Number of images that are released with the student."""
 MOVED_ABOUT = Departure(
-    what="answered images are turned, scaled, sheared and moved a little whenever they are drawn",
-    why="a student of some hundred answers, trained for hundreds of passes over them, fits the images and their noise",
+    what="labelled images are rotated, scaled, sheared and shifted a little whenever they are used",
+    why="a student of some hundred labels, trained for hundreds of passes over them, memorises images and noise",
     sets={"augment": True},
 )
 
@@ -63,34 +65,34 @@ class VotedStudent(ABC):
     }
 
     teachers: Size[int] = 250
-    """K, teachers on disjoint parts of the private data; 0 = 250, on small data sets fewer (digits 48,
+    """K, the number of teachers on disjoint parts of the private data; 0 = 250, fewer on small data sets (digits 48,
     usps 100)."""
     teacher_net: Size[str] = "dgd-cnn"
-    """Network of the K teachers, a name as for --teacher, or `same` for the run's own --teacher."""
+    """Network of the K teachers: a name as for --teacher, or `same` for the run's own --teacher."""
     teacher_steps: Size[int] = 3000
-    """Training steps of the teachers; networks of fixed features are solved instead."""
+    """Training steps of the teachers; networks on fixed features are solved in closed form instead."""
     teacher_batch: Size[int] = 128
-    """Images of a teacher's part per step."""
+    """Images per training step of a teacher."""
     teacher_lr: float = 1e-3
     """First learning rate of the teachers (Adam), falling linearly to 0."""
     teacher_shift: int = 0
-    """Teachers see their images moved by up to so many pixels."""
+    """Largest random shift of the teachers' training images, in pixels."""
     unlabelled: Size[int] = 8900
-    """Images that no one is asked about, for the student's semi-supervised loss; fewer where there are fewer."""
+    """Images without labels for the student's semi-supervised loss; fewer if fewer are available."""
     unlabelled_weight: float = 1.0
-    """Weight of the loss on the images without answers."""
+    """Weight of the loss on the unlabelled images."""
     sure: float = 0.9
-    """Probability from which the student's own answer is the target of an image without an answer."""
+    """Probability from which the student's own prediction is the target of an unlabelled image."""
     target_estimator: Literal["argmax", "posterior"] = "argmax"
     """Target from noisy counts: their arg-max (the papers), or the posterior mean of the class given all counts."""
     steps: Size[int] = 3000
     """Steps of the student's training."""
     batch: Size[int] = 128
-    """Images per student step, with and without answers each."""
+    """Labelled images per student step, and the same number of unlabelled ones."""
     lr: float = 1e-3
     """First learning rate of the student (Adam), falling linearly to 0."""
     augment: bool = False
-    """Answered images are turned, scaled, sheared and moved a little at random."""
+    """Rotate, scale, shear and shift labelled images a little at random."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "teacher_steps", "teacher_batch", "steps")
@@ -100,7 +102,7 @@ class VotedStudent(ABC):
         between(self, 0, 1, "sure")
 
     @abstractmethod
-    def asked(self, teachers: int) -> VotePlan:
+    def query_plan(self, teachers: int) -> VotePlan:
         """Return the query plan for this many teachers, with the noise of the fields."""
 
     @abstractmethod
@@ -141,30 +143,35 @@ class VotedStudent(ABC):
         """Label the first images by the teachers' votes, then train the student. The teachers are used only here."""
         plan = replace(self.plan(budget, teacher.dataset), teachers=len(teacher.members()))
         images, shown, generator = self._images(teacher, plan, ctx)
-        asked = images[: plan.candidates]
-        answered, counts = noisy_votes(plan, asked, teacher.members(), ctx.privacy_noise("votes"))
-        if len(answered) == 0:
-            raise RunFailed("no query passed the threshold: lower --method.threshold, or ask more --method.query_count")
-        rest = images[plan.candidates :]
-        made = self._learn(student, teacher, images[answered], self._targets(counts, plan), rest, ctx)
+        queried, unlabelled = images[: plan.candidates], images[plan.candidates :]
+        passed, counts = noisy_votes(plan, queried, teacher.members(), ctx.privacy_noise("votes"))
+        if len(passed) == 0:
+            raise RunFailed("no query passed the threshold: lower --method.threshold, or raise --method.query_count")
+        trained = self._learn(student, teacher, images[passed], self._targets(counts, plan), unlabelled, ctx)
         return Release(
-            student=made,
+            student=trained,
             arch=student,
             ledger=self.ledger(plan),
             claim=self.claim(plan, budget.delta),
             generator=generator,
             synthetic=images[:SHOWN] if shown else None,
-            solved=self._solved(plan, asked, teacher.members(), answered, budget.delta),
+            solved=self._solved(plan, queried, teacher.members(), passed, budget.delta),
             votes=NoisyEnsemble(teacher.members(), plan.aggregation, ctx.privacy_noise("votes measured")),
         )
 
     def _solved(
-        self, plan: VotePlan, asked: Tensor, members: Ensemble, answered: Tensor, delta: float
+        self, plan: VotePlan, queried: Tensor, members: Ensemble, passed: Tensor, delta: float
     ) -> dict[str, float]:
-        at = plan.aggregation
-        found = {"queries": plan.candidates, "answers": plan.queries, "answered": len(answered), "scale": at.scale}
-        if at.threshold > 0:
-            found["threshold_scale"] = at.threshold_scale
+        """Return the solved parameters for the record.
+
+        Args:
+            queried: (candidates, c, h, w) images.
+            passed: (m,) int64 rows that passed the threshold.
+        """
+        noise = plan.aggregation
+        found = {"queries": plan.candidates, "answers": plan.queries, "answered": len(passed), "scale": noise.scale}
+        if noise.threshold > 0:
+            found["threshold_scale"] = noise.threshold_scale
         return found
 
     def _targets(self, counts: Tensor, plan: VotePlan) -> Tensor:
@@ -174,50 +181,51 @@ class VotedStudent(ABC):
         return F.one_hot(counts.argmax(1), counts.shape[1]).float()
 
     def _learn(
-        self, student: str, teacher: Teacher, asked: Tensor, targets: Tensor, rest: Tensor, ctx: Context
+        self, student: str, teacher: Teacher, labelled: Tensor, targets: Tensor, unlabelled: Tensor, ctx: Context
     ) -> nn.Module:
         """Train the student on (m, c, h, w) images with (m, classes) targets and (u, c, h, w) images without."""
-        made, rng = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes))), ctx.generator("student")
-        call = ctx.compiled(made)
-        optimizer = torch.optim.Adam(made.parameters(), lr=self.lr)
+        phi_s, rng = ctx.prepared(xavier(nets.build(student, teacher.shape, teacher.classes))), ctx.generator("student")
+        call = ctx.compiled(phi_s)
+        optimizer = torch.optim.Adam(phi_s.parameters(), lr=self.lr)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / self.steps)
         with ctx.track("student of the votes", self.steps) as advance:
             for _ in range(self.steps):
-                rows = _draw(len(asked), self.batch, rng)
-                x = random_affine(asked[rows], rng) if self.augment else asked[rows]
-                made.train()
+                rows = _draw_rows(len(labelled), self.batch, rng)
+                x = random_affine(labelled[rows], rng) if self.augment else labelled[rows]
+                phi_s.train()
                 with ctx.precision():
                     loss = F.cross_entropy(call(x).float(), targets[rows])
-                    if len(rest) and self.unlabelled_weight:
-                        others = rest[_draw(len(rest), self.batch, rng)]
-                        loss = loss + self.unlabelled_weight * self._own_answers(made, call, others, rng)
-                optimizer.zero_grad(set_to_none=True)
-                loss.backward()
-                optimizer.step()
+                    if len(unlabelled) and self.unlabelled_weight:
+                        others = unlabelled[_draw_rows(len(unlabelled), self.batch, rng)]
+                        loss = loss + self.unlabelled_weight * self._self_training_loss(phi_s, call, others, rng)
+                descend(optimizer, loss)
                 schedule.step()
                 advance(1)
-        return made.eval()
+        return phi_s.eval()
 
-    def _own_answers(
-        self, made: nn.Module, call: Callable[[Tensor], Tensor], images: Tensor, rng: torch.Generator
+    def _self_training_loss(
+        self, phi_s: nn.Module, call: Callable[[Tensor], Tensor], images: Tensor, rng: torch.Generator
     ) -> Tensor:
-        """Return the mean cross-entropy of augmented images to the student's own confident predictions."""
-        made.eval()
+        """Return the mean cross-entropy of augmented images to the student's own confident predictions.
+
+        As in FixMatch (Sohn et al., NeurIPS 2020): predictions below the probability `sure` have weight 0.
+        """
+        phi_s.eval()
         with torch.no_grad():
-            largest, answer = call(images).float().softmax(1).max(1)
-        made.train()
-        each = F.cross_entropy(call(random_affine(images, rng)).float(), answer, reduction="none")
+            largest, predicted = call(images).float().softmax(1).max(1)
+        phi_s.train()
+        each = F.cross_entropy(call(random_affine(images, rng)).float(), predicted, reduction="none")
         return (each * (largest >= self.sure)).mean()
 
 
-def some_of(images: Tensor, whose: str, candidates: int, count: int, rng: torch.Generator) -> Tensor:
+def draw_some(images: Tensor, owner: str, candidates: int, count: int, rng: torch.Generator) -> Tensor:
     """Return at most `count` of the images in random order. Raises BenchError if there are fewer than `candidates`."""
     if len(images) < candidates:
-        raise BenchError(f"{candidates} images to query of {len(images)} {whose} ones; lower --method.query_count")
+        raise BenchError(f"{candidates} queries, but only {len(images)} {owner} images; lower --method.query_count")
     order = torch.randperm(len(images), generator=rng, device=rng.device)[:count]
     return to_float(images.to(rng.device)[order])
 
 
-def _draw(size: int, count: int, rng: torch.Generator) -> Tensor:
+def _draw_rows(size: int, count: int, rng: torch.Generator) -> Tensor:
     """Draw `count` of `size` row indices, with replacement."""
     return torch.randint(size, (count,), generator=rng, device=rng.device)

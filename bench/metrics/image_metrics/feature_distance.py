@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.metrics.metric import Metric
-from bench.metrics.reconstructions import Reconstructions
+from bench.metrics.metric import Metric, Reconstructions
 
 if TYPE_CHECKING:
     from torch import Tensor

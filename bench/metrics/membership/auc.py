@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtri
 
-from bench.metrics.membership.sides import Floats, check_confidence, sides
+from bench.metrics.membership.rates import Floats, check_confidence, sides
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,12 +19,13 @@ _HALVINGS = 60
 def auc_interval(scores: Tensor, is_member: Tensor, confidence: float = 0.95) -> tuple[float, float, float]:
     """Return the AUC with its interval, (auc, low, high), all in [0, 1].
 
-    The interval is that of DeLong, DeLong and Clarke-Pearson (1988), computed on the logit scale, where its coverage
-    near 0 and 1 is better than on the plain scale and its ends stay within them. It would have width 0 if the variance
-    estimate is 0: for scores that separate both sides perfectly, or are all equal. Then the interval is every theta
-    with kl(auc, theta) <= log(2 / alpha) / k, k the smaller of both numbers, kl the divergence of two Bernoulli
-    distributions and alpha = 1 - confidence: Hoeffding's bound (1963, section 5) for statistics of two samples, valid
-    for any distribution. After perfect separation it equals the Clopper-Pearson interval of k successes in k trials.
+    AUC = P(a member's score > a non-member's) + P(equal) / 2. The interval is that of DeLong, DeLong and Clarke-Pearson
+    (1988), computed on the logit scale, where its coverage near 0 and 1 is better than on the plain scale and its ends
+    stay within them. Its width would be 0 for scores that separate both sides perfectly or are all equal, as the
+    variance estimate is 0. Then the interval is every theta with kl(auc, theta) <= log(2 / alpha) / k, k the smaller of
+    both numbers, kl the divergence of two Bernoulli distributions and alpha = 1 - confidence: Hoeffding's bound (1963,
+    section 5) for statistics of two samples, valid for any distribution. After perfect separation it equals the
+    Clopper-Pearson interval of k successes in k trials.
 
     Arguments and errors as for `membership`.
     """
@@ -45,7 +46,7 @@ def auc_gain(
         is_member, confidence, and errors: as for `membership`.
     """
     check_confidence(confidence)
-    ours, theirs = (_placements(each, is_member) for each in (scores, baseline))
+    ours, theirs = (placements(each, is_member) for each in (scores, baseline))
     members, others = (a - b for a, b in zip(ours, theirs, strict=True))
     gain = float(members.mean())
     variance = members.var(ddof=1) / len(members) + others.var(ddof=1) / len(others)
@@ -58,17 +59,22 @@ def auc_gain(
     return gain, max(gain - reach, -1.0), min(gain + reach, 1.0)
 
 
-def gap_auc(right: Tensor, is_member: Tensor) -> float:
-    """Return the AUC of the gap attack, which calls records members if the target is right (Yeom et al., CSF 2018).
+def gap_auc(is_correct: Tensor, is_member: Tensor) -> float:
+    """Return the AUC of the gap attack, (1 + accuracy on members - accuracy on others) / 2 (Yeom et al., CSF 2018).
 
-    It is half of 1 + accuracy on members - accuracy on others, from (n,) `right`; `is_member` as for `membership`.
+    The attack predicts "member" for records that the target classifies correctly.
+
+    Args:
+        is_correct: (n,) bool, whether the target classifies each record correctly.
+        is_member: as for `membership`.
     """
-    members, others = sides(right.double(), is_member)
+    members, others = sides(is_correct.double(), is_member)
     return float(0.5 + (members.mean() - others.mean()) / 2)
 
 
 def area(members: Floats, others: Floats, confidence: float) -> tuple[float, float, float]:
-    from scipy.stats import rankdata  # here: it takes a second to import, and few commands rank
+    """Return `auc_interval` of ascending scores of members and of others."""
+    from scipy.stats import rankdata  # slow to import
 
     check_confidence(confidence)
     m, n = len(members), len(others)
@@ -76,14 +82,14 @@ def area(members: Floats, others: Floats, confidence: float) -> tuple[float, flo
     below_members, below_others = ranks[:m] - rankdata(members), ranks[m:] - rankdata(others)
     auc = float(below_members.sum() / (m * n))
     if not (np.ptp(below_members) or np.ptp(below_others)):
-        return auc, *_divergence_interval(auc, min(m, n), confidence)
+        return auc, *hoeffding_interval(auc, min(m, n), confidence)
     variance = below_members.var(ddof=1) / (n**2 * m) + below_others.var(ddof=1) / (m**2 * n)
     reach = ndtri((1 + confidence) / 2) * math.sqrt(variance) / (auc * (1 - auc))
     centre = math.log(auc / (1 - auc))
     return auc, _expit(centre - reach), _expit(centre + reach)
 
 
-def _placements(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
+def placements(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
     """Return, per member, the share of others that it is above, and per other record the share of members above it.
 
     In the records' order; ties count half. Raises ValueError as `sides`.
@@ -103,21 +109,21 @@ def _expit(x: float) -> float:
     return math.exp(-np.logaddexp(0, -x))
 
 
-def _divergence_interval(share: float, k: int, confidence: float) -> tuple[float, float]:
+def hoeffding_interval(share: float, k: int, confidence: float) -> tuple[float, float]:
     """Return the ends of the set of theta with k kl(share, theta) <= log(2 / (1 - confidence)), by bisection."""
+
+    def divergence(p: float, q: float) -> float:
+        """Return the divergence in nats of Bernoulli(p) from Bernoulli(q)."""
+        first = p * math.log(p / q) if p > 0 and q > 0 else (math.inf if p > 0 else 0.0)
+        second = (1 - p) * math.log((1 - p) / (1 - q)) if p < 1 and q < 1 else (math.inf if p < 1 else 0.0)
+        return first + second
+
     allowed = math.log(2 / (1 - confidence)) / k
     ends = []
     for far in (0.0, 1.0):
         inside, outside = share, far
         for _ in range(_HALVINGS):
             middle = (inside + outside) / 2
-            inside, outside = (middle, outside) if _kl(share, middle) <= allowed else (inside, middle)
+            inside, outside = (middle, outside) if divergence(share, middle) <= allowed else (inside, middle)
         ends.append(outside)
     return ends[0], ends[1]
-
-
-def _kl(p: float, q: float) -> float:
-    """Return the divergence in nats of Bernoulli(p) from Bernoulli(q)."""
-    first = p * math.log(p / q) if p > 0 and q > 0 else (math.inf if p > 0 else 0.0)
-    second = (1 - p) * math.log((1 - p) / (1 - q)) if p < 1 and q < 1 else (math.inf if p < 1 else 0.0)
-    return first + second

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import betaincinv
 
-from bench.metrics.intervals import clopper_pearson
-from bench.metrics.membership.rates import share_from, thresholds_seen
-from bench.metrics.membership.sides import Floats, Halves, check_confidence, halves, sides
+from bench.metrics.membership.rates import Halves, check_confidence, distinct_scores, halves, share_from, sides
+from bench.metrics.proportions import clopper_pearson
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _CHOOSING_CONFIDENCE = 0.999
+"""Confidence of the Clopper-Pearson bounds by which a threshold is chosen."""
 
 
 def epsilon_lower(scores: Tensor, is_member: Tensor, delta: float, confidence: float = 0.95, seed: int = 0) -> float:
     """Return an epsilon >= 0 that the scores indicate: the larger lower bound of two log ratios.
 
-    They are log((TPR - delta) / FPR) and log((TNR - delta) / FNR). A threshold for each is chosen on one half.
+    The ratios are log((TPR - delta) / FPR) and log((TNR - delta) / FNR). A threshold for each is chosen on one half.
     Clopper-Pearson bounds on the other half, TPR and TNR from below and FPR and FNR from above, hold together at the
     requested confidence.
 
@@ -38,30 +38,30 @@ def epsilon_lower(scores: Tensor, is_member: Tensor, delta: float, confidence: f
     members, others = sides(scores, is_member)
     inside, outside = halves(members, seed, "members"), halves(others, seed, "others")
     upwards = _tested_bound(inside, outside, delta, confidence)
-    downwards = _tested_bound(_flipped(outside), _flipped(inside), delta, confidence)
+    downwards = _tested_bound(_negated(outside), _negated(inside), delta, confidence)
     return max(0.0, upwards, downwards)
 
 
-def _flipped(halves: Halves) -> Halves:
+def _negated(halves: Halves) -> Halves:
+    """Return both halves with negated scores, ascending again."""
     return -halves[0][::-1], -halves[1][::-1]
 
 
 def _tested_bound(likely: Halves, unlikely: Halves, delta: float, confidence: float) -> float:
-    """Return a lower bound on log((P[likely >= t] - delta) / P[unlikely >= t]), or -inf; two of these hold together."""
-    threshold = _best_bound(likely[0], unlikely[0], delta)
+    """Return a lower bound on log((P[likely >= t] - delta) / P[unlikely >= t]), or -inf; two of these hold together.
+
+    t is the threshold with the largest such bound on the first halves; the second halves give the returned bound.
+    """
+    thresholds = distinct_scores(likely[0], unlikely[0])
+    tail = (1 - _CHOOSING_CONFIDENCE) / 2
+    hits, false = (np.rint(share_from(x[0], thresholds) * len(x[0])) for x in (likely, unlikely))
+    low_shares = np.where(hits > 0, betaincinv(np.maximum(hits, 1), len(likely[0]) - hits + 1, tail), 0.0)
+    rest = np.maximum(len(unlikely[0]) - false, 0.5)
+    high_shares = np.where(false < len(unlikely[0]), betaincinv(false + 1, rest, 1 - tail), 1.0)
+    bounds = np.log(np.maximum(low_shares - delta, 1e-300)) - np.log(high_shares)
+    threshold = float(thresholds[int(bounds.argmax())])
+
     each = 1 - (1 - confidence) / 2
     low, _ = clopper_pearson(int((likely[1] >= threshold).sum()), len(likely[1]), each)
     _, high = clopper_pearson(int((unlikely[1] >= threshold).sum()), len(unlikely[1]), each)
     return math.log((low - delta) / high) if low > delta else -math.inf
-
-
-def _best_bound(likely: Floats, unlikely: Floats, delta: float) -> float:
-    """Return the threshold t with the largest lower bound on log((P[likely >= t] - delta) / P[unlikely >= t])."""
-    thresholds = thresholds_seen(likely, unlikely)
-    tail = (1 - _CHOOSING_CONFIDENCE) / 2
-    hits, false = (np.rint(share_from(x, thresholds) * len(x)) for x in (likely, unlikely))
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), len(likely) - hits + 1, tail), 0.0)
-    rest = np.maximum(len(unlikely) - false, 0.5)
-    high = np.where(false < len(unlikely), betaincinv(false + 1, rest, 1 - tail), 1.0)
-    bound = np.log(np.maximum(low - delta, 1e-300)) - np.log(high)
-    return float(thresholds[int(bound.argmax())])

@@ -7,12 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from bench.metrics.intervals import clopper_pearson
-from bench.metrics.membership.sides import Floats, check_confidence, halves, sides
+from bench.metrics.proportions import clopper_pearson
+from bench.seeds import derive
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+Floats = NDArray[np.float64]
+Halves = tuple[Floats, Floats]
 
 _ROUNDING = 1e-9
 
@@ -80,6 +84,7 @@ def balanced_accuracy(scores: Tensor, is_member: Tensor, seed: int = 0, confiden
 
 
 def rate_at(members: Floats, others: Floats, limit: float, confidence: float) -> RateAt:
+    """Return `tpr_at` a limit on the false positive rate, from ascending scores of members and of others."""
     allowed = min(len(others) - 1, math.floor(limit * len(others) * (1 + _ROUNDING)))
     threshold = others[len(others) - 1 - allowed]
     above = int((members > threshold).sum())
@@ -95,9 +100,12 @@ def _rate_interval(members: Floats, others: Floats, limit: float, confidence: fl
     Of n others, Binomial(n, at most limit) are above t and Binomial(n, at least limit) are at t or above. So t is
     between two of their order statistics, and the members' share is counted at both.
     """
+    from scipy.stats import binom  # slow to import
+
     each = 1 - (1 - confidence) / 2
-    n = len(others)
-    fewest, most = _binomial_range(n, limit, each)
+    n, tail = len(others), (1 - each) / 2
+    # ppf(q) is the smallest k with P(X <= k) >= q, so that P(X < ppf(tail)) < tail
+    fewest, most = int(binom.ppf(tail, n, limit)), int(binom.ppf(1 - tail, n, limit))
     top = members > others[n - fewest] if fewest else np.zeros(len(members), bool)
     all_above = members > others[n - 1 - most] if most < n else np.ones(len(members), bool)
     low, _ = clopper_pearson(int(top.sum()), len(members), each)
@@ -105,19 +113,11 @@ def _rate_interval(members: Floats, others: Floats, limit: float, confidence: fl
     return low, high
 
 
-def _binomial_range(n: int, p: float, confidence: float) -> tuple[int, int]:
-    """Return (a, b) with P(X < a) and P(X > b) each at most (1 - confidence) / 2, for X ~ Binomial(n, p)."""
-    from scipy.stats import binom  # imported here, as it takes a second and few commands need it
-
-    tail = (1 - confidence) / 2
-    # ppf(q) is the smallest k with P(X <= k) >= q, so that P(X < ppf(tail)) < tail
-    return int(binom.ppf(tail, n, p)), int(binom.ppf(1 - tail, n, p))
-
-
 def best_balanced(members: Floats, others: Floats, seed: int, confidence: float) -> Balanced:
+    """Return `balanced_accuracy` from ascending scores of members and of others."""
     check_confidence(confidence)
     (choose_in, test_in), (choose_out, test_out) = halves(members, seed, "members"), halves(others, seed, "others")
-    thresholds = thresholds_seen(choose_in, choose_out)
+    thresholds = distinct_scores(choose_in, choose_out)
     gain = share_from(choose_in, thresholds) - share_from(choose_out, thresholds)
     threshold = thresholds[int(gain.argmax())]
     hits, false = int((test_in >= threshold).sum()), int((test_out >= threshold).sum())
@@ -130,9 +130,39 @@ def best_balanced(members: Floats, others: Floats, seed: int, confidence: float)
 
 
 def share_from(ascending: Floats, thresholds: Floats) -> Floats:
+    """Return the share of ascending scores that are at or above each threshold."""
     return 1 - np.searchsorted(ascending, thresholds, side="left") / len(ascending)
 
 
-def thresholds_seen(members: Floats, others: Floats) -> Floats:
+def distinct_scores(members: Floats, others: Floats) -> Floats:
     """Return the distinct scores in descending order; "score >= threshold" predicts member."""
     return np.unique(np.concatenate([members, others]))[::-1]
+
+
+def sides(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
+    """Return the scores of members and of non-members, each ascending."""
+    if scores.ndim != 1 or is_member.shape != scores.shape or str(is_member.dtype) != "torch.bool":
+        raise ValueError(
+            f"scores {tuple(scores.shape)} and is_member {tuple(is_member.shape)} of {is_member.dtype}: "
+            "expected (n,) and (n,) of torch.bool"
+        )
+    if not scores.isfinite().all():
+        raise ValueError("a score is NaN or infinite")
+    values, member = scores.detach().cpu().double().numpy(), is_member.cpu().numpy()
+    members, others = np.sort(values[member]), np.sort(values[~member])
+    if min(len(members), len(others)) < 2:
+        raise ValueError(f"{len(members)} members and {len(others)} non-members: expected at least 2 of each")
+    return members, others
+
+
+def halves(ascending: Floats, seed: int, name: str) -> Halves:
+    """Return two random halves, each ascending; the second has one more if the number is odd."""
+    order = np.random.default_rng(derive(seed, "membership-halves", name)).permutation(len(ascending))
+    half = len(ascending) // 2
+    return np.sort(ascending[order[:half]]), np.sort(ascending[order[half:]])
+
+
+def check_confidence(confidence: float) -> None:
+    """Raise ValueError unless `confidence` is in (0, 1)."""
+    if not 0 < confidence < 1:
+        raise ValueError(f"confidence {confidence}: expected a number between 0 and 1")

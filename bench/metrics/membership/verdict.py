@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from bench.metrics.levels import LEAST_AUC
 from bench.metrics.membership.auc import area
-from bench.metrics.membership.rates import Balanced, RateAt, best_balanced, rate_at
-from bench.metrics.membership.sides import sides
+from bench.metrics.membership.rates import Balanced, RateAt, best_balanced, rate_at, sides
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,4 +1,4 @@
-"""a linear layer on fixed scattering features, which hundreds of teachers are solved with in closed form"""
+"""A linear layer on fixed scattering features, solved in closed form, so that hundreds of teachers take seconds."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from functools import cache
 import torch
 from torch import Tensor, nn
 
-from bench.errors import BenchError
 from bench.nets.scattering import Scattering
-from bench.nets.small_net import SmallNet
+from bench.nets.small_net import SmallNet, check_image_size
 from bench.nets.stroke_generator import StrokeGenerator
 
-SMALLEST, LARGEST = 8, 64
 REFERENCE_IMAGES, REFERENCE_SEED, REFERENCE_POINTS = 2000, 99, (3, 4, 5, 6, 8)
+"""Random pen strokes that the standardisation is computed from: number, seed, and numbers of control points."""
 
 
-class ScatterNet(SmallNet):
+class ScatterLinear(SmallNet):
     """A linear layer on square roots of scattering coefficients, standardised by constants from random pen strokes.
 
     1,225 features for 28x28 images. Only the linear layer is trained; `bench.teachers.fit_ensemble` solves it in closed
@@ -28,32 +27,28 @@ class ScatterNet(SmallNet):
         classes: number of classes.
 
     Raises:
-        BenchError: image shapes it cannot take.
+        BenchError: images that are too small or too large.
     """
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         super().__init__()
-        _, height, width = shape
-        if min(height, width) < SMALLEST or max(height, width) > LARGEST:
-            raise BenchError(
-                f"the network scatter-linear takes images of {SMALLEST} to {LARGEST} pixels, not {height}x{width}: "
-                "use another one"
-            )
-        self.trunk = nn.Sequential(_Standardised(*_constants(max(height, width))), nn.Flatten())
+        check_image_size("scatter-linear", shape, 8, 64)
+        self.trunk = nn.Sequential(_StandardisedScattering(max(shape[1:])), nn.Flatten())
         with torch.no_grad():
             features = self.trunk(torch.zeros(1, *shape)).shape[1]
         self.head = nn.Linear(features, classes)
 
 
-class _Standardised(nn.Module):
-    """Map scattering coefficients to (sqrt - mean) / std, channel by channel."""
+class _StandardisedScattering(nn.Module):
+    """Maps images to (sqrt(scattering coefficients) - mean) / std, channel by channel."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: Tensor, std: Tensor) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
         self.scattering = Scattering()
+        mean, std = stroke_statistics(size)
         self.register_buffer("mean", mean.clone(), persistent=False)
         self.register_buffer("std", std.clone(), persistent=False)
 
@@ -63,7 +58,7 @@ class _Standardised(nn.Module):
 
 
 @cache
-def _constants(size: int) -> tuple[Tensor, Tensor]:
+def stroke_statistics(size: int) -> tuple[Tensor, Tensor]:
     """Return the (1, 25, 1, 1) mean and standard deviation of the root coefficients of random strokes of this size."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(REFERENCE_SEED)

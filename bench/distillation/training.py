@@ -1,4 +1,4 @@
-"""A replay buffer of annotated images, and a class-balanced choice of images."""
+"""Parts of every distillation loop: an optimiser step, training without dropout, a replay buffer, balanced images."""
 
 from __future__ import annotations
 
@@ -6,8 +6,26 @@ import torch
 from torch import Tensor, nn
 
 
-class Answers:
-    """A replay buffer of annotated batches; reusing them is post-processing and costs no privacy."""
+def descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Run one optimiser step on a scalar loss."""
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    optimizer.step()
+
+
+def train_without_dropout(network: nn.Module) -> None:
+    """Set training mode for all layers except dropout.
+
+    It is for targets that are the network's own output plus a small step; dropout would change the output much more.
+    """
+    network.train()
+    for layer in network.modules():
+        if isinstance(layer, nn.Dropout):
+            layer.eval()
+
+
+class ReplayBuffer:
+    """Annotated batches that are used again; reusing them is post-processing and costs no privacy."""
 
     def __init__(self) -> None:
         self.images: list[Tensor] = []
@@ -23,18 +41,14 @@ class Answers:
 
     def sample(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw `count` images with their targets, with replacement, from the whole buffer."""
-        images, targets = self._joined()
-        flat = torch.randint(len(images), (count,), generator=rng, device=images.device)
-        return images[flat], targets[flat]
-
-    def _joined(self) -> tuple[Tensor, Tensor]:
-        """Return all images and all targets, concatenated on first use after an addition."""
-        if len(self.images) > 1:
+        if len(self.images) > 1:  # concatenate once after additions
             self.images, self.targets = [torch.cat(self.images)], [torch.cat(self.targets)]
-        return self.images[0], self.targets[0]
+        images, targets = self.images[0], self.targets[0]
+        rows = torch.randint(len(images), (count,), generator=rng, device=images.device)
+        return images[rows], targets[rows]
 
 
-def balanced(images: Tensor, student: nn.Module, count: int, rng: torch.Generator) -> Tensor:
+def draw_balanced(images: Tensor, student: nn.Module, count: int, rng: torch.Generator) -> Tensor:
     """Draw `count` of the images so that the student's predicted classes are about equally frequent.
 
     Weighted drawing without replacement by the largest log(u) / weight (Efraimidis and Spirakis, 2006).

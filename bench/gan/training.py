@@ -1,6 +1,13 @@
-"""Batches for teacher discriminators: each teacher draws from its own part, independently of the other parts."""
+"""Parts of GAN training: an optimiser step, batches, and the losses of a GAN with a logistic discriminator.
+
+The discriminator predicts the probability of a real image, D(x) = sigmoid of a logit (Goodfellow et al., NeurIPS 2014).
+All losses are batch means, to be minimised. In a GAN with many private discriminators (PATE-GAN, G-PATE, DataLens) each
+teacher draws its batches from its own part of the private records.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -12,13 +19,52 @@ from bench import data
 from bench.data import to_float
 from bench.privacy.noise import Noise, Source
 
-MANY = 1000
-"""Default number of teachers."""
+DEFAULT_TEACHERS = 1000
 
 
-def panel_size(teachers: int, dataset: str) -> int:
+def descend(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
+    """Run one step of `optimiser` on `loss`, with gradients only for the optimiser's own parameters.
+
+    `loss.backward()` would also write gradients into the target and into the other network of a GAN.
+    """
+    parameters = [p for group in optimiser.param_groups for p in group["params"]]
+    for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+        parameter.grad = gradient
+    optimiser.step()
+
+
+def shuffled_batches(n: int, size: int, rng: torch.Generator) -> Iterator[Tensor]:
+    """Yield (size,) indices of shuffled passes over n images, endlessly.
+
+    The incomplete last batch of a pass is dropped.
+    """
+    while True:
+        order = torch.randperm(n, generator=rng, device=rng.device)
+        yield from order[: n - n % size].split(size)
+
+
+def source_loss(real: Tensor, fake: Tensor) -> Tensor:
+    """Return the discriminator's loss -mean log D(x) - mean log(1 - D(G(z))).
+
+    Args:
+        real, fake: (n,) logits of real and of generated images.
+    """
+    return F.softplus(-real).mean() + F.softplus(fake).mean()
+
+
+def minimax_loss(fake: Tensor) -> Tensor:
+    """Return the generator's loss in the minimax game, mean log(1 - D(G(z))), from (n,) logits."""
+    return -F.softplus(fake).mean()
+
+
+def non_saturating_loss(fake: Tensor) -> Tensor:
+    """Return the generator's usual, non-saturating loss, -mean log D(G(z)), from (n,) logits."""
+    return F.softplus(-fake).mean()
+
+
+def teacher_count(teachers: int, dataset: str) -> int:
     """Return `teachers`, or for 0 the data set's default (48 on digits); public, never computed from the records."""
-    return teachers or data.facts(dataset).teachers or MANY
+    return teachers or data.facts(dataset).teachers or DEFAULT_TEACHERS
 
 
 class TeacherBatches:
