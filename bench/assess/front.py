@@ -96,7 +96,7 @@ def assess(
         from bench.assess.models import ModelGiven
         from bench.assess.records import ReadAs
         from bench.assess.training import CONTROL
-        from bench.data.request import Reading
+        from bench.data.dataset import Reading
 
         path = source if callable(source) else Path(source)
         given = ModelGiven(path, network, classes, normalise, trust_code, bundle is not None)

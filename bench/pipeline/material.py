@@ -13,10 +13,10 @@ from torch import Tensor
 
 from bench import data
 from bench.data import ImageData, Keep, Split
-from bench.data.class_counts import class_lines
-from bench.data.duplicates import near_copies, without_copies
+from bench.data.dataset import AS_DECLARED, Reading
 from bench.data.naming import is_by_path
-from bench.data.request import AS_DECLARED, Reading
+from bench.data.own import class_lines
+from bench.data.parts import count_near_duplicates, remove_duplicates
 from bench.progress import say
 from bench.storage.store import Store
 
@@ -91,7 +91,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
         say(line)
     shared = data.split(images, wanted.split, wanted.public, wanted.attacked)
     other = None if shared.aux_dataset is None else data.aux_part(images, shared, load, keep)
-    parted = without_copies(images, shared, keep, other)
+    parted = remove_duplicates(images, shared, keep, other)
     images, shared = parted.data, parted.split
     aux = data.aux_part(images, shared, load, keep) if parted.other is None else parted.other
     private, domain = data.private_part(images, shared, keep), data.private_domain(images, shared, keep)
@@ -115,7 +115,7 @@ def _counts(made: Material, images: ImageData, shared: Split, removed: dict[str,
     counts: dict[str, Any] = {part: len(found) for part, found in parts.items()}
     if removed:
         counts["copies_removed"] = removed
-    if (near := near_copies(images, shared)) is not None:
+    if (near := count_near_duplicates(images, shared)) is not None:
         counts["near_copies"] = near
     folders = sum(name.endswith("/") for name in images.left_out)
     if len(images.left_out) > folders:

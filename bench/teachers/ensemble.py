@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.api import Shards
+from bench.data.affine import augmented
 from bench.errors import RunFailed
 from bench.nets.ensemble import Ensemble, stacked
 from bench.ranks import Rank, Ranks
 from bench.seeds import derive
-from bench.teachers.augmentation import augmented
 from bench.teachers.shared_batches import share
 from bench.validate import instance
 

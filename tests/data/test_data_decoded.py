@@ -16,7 +16,7 @@ from PIL import Image
 
 from bench import data
 from bench.cli import main
-from bench.data import rows
+from bench.data import images as image_store
 from bench.errors import BenchError
 from bench.pipeline.material import Wanted, kept_in, load_material
 from bench.storage.store import inspect
@@ -88,7 +88,7 @@ def test_writing_to_the_images_changes_no_file(tmp_path: Path) -> None:
 def test_large_parts_are_kept_in_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"imagefolder:{noise(tmp_path / 'in', 60)}@24"
     small = load_material(Wanted(name, "iid"))
-    monkeypatch.setattr(rows, "LARGE", 1)
+    monkeypatch.setattr(image_store, "LARGE", 1)
     large = load_material(Wanted(name, "iid", out=tmp_path / "out"))
     assert list((tmp_path / "out" / "steps" / "image-rows").glob("[0-9a-f]*"))
     assert torch.equal(small.private[0], large.private[0]) and torch.equal(small.private[1], large.private[1])
@@ -98,13 +98,13 @@ def test_large_parts_are_kept_in_files_too(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_large_parts_are_named_by_their_file_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "LARGE", 1)
+    monkeypatch.setattr(image_store, "LARGE", 1)
     name = f"imagefolder:{noise(tmp_path / 'in', 60)}@24"
     kept, gone = data.load(name, keep=kept_in(tmp_path / "out")), data.load(name)
-    content = rows.mapped_content(kept.train_images)
-    assert content is not None and content == rows.mapped_content(gone.train_images), "whether or not the file is there"
-    assert content != rows.mapped_content(kept.train_images[1:])
-    assert rows.mapped_content(kept.train_images.clone()) is None
+    content = image_store.mapped_identity(kept.train_images)
+    assert content is not None and content == image_store.mapped_identity(gone.train_images), "whether or not the file is there"
+    assert content != image_store.mapped_identity(kept.train_images[1:])
+    assert image_store.mapped_identity(kept.train_images.clone()) is None
     Image.new("RGB", (24, 24), (1, 2, 3)).save(tmp_path / "in" / "a" / "0000.png")
     assert data.load(name).fingerprint != kept.fingerprint == gone.fingerprint
 

@@ -56,9 +56,9 @@ def test_every_class_is_in_both_parts_and_the_range_is_used() -> None:
 
 
 def test_they_are_read_as_scikit_learn_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, target = digits_file._read()
+    images, target = digits_file.read_digits()
     bunch = load_digits()
     assert (images == bunch.images).all() and (target == bunch.target).all()
     monkeypatch.setattr(digits_file.importlib.util, "find_spec", lambda name: None)  # its file is somewhere else
-    images, target = digits_file._read()
+    images, target = digits_file.read_digits()
     assert (images == bunch.images).all() and (target == bunch.target).all()

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bench.data.parts import Deduplicated, count_near_duplicates, remove_duplicates
 from PIL import Image
 
 from bench import data
-from bench.data.duplicates import Parted, near_copies, without_copies
 from bench.errors import BenchError
 from bench.pipeline.material import Wanted, load_material
 
@@ -30,7 +30,7 @@ def rows(images: torch.Tensor) -> set[bytes]:
 def test_without_copies_nothing_is_touched() -> None:
     given = make()
     shared = data.split(given, "iid", public=True)
-    found = without_copies(given, shared)
+    found = remove_duplicates(given, shared)
     assert found.data is given and found.split is shared and found.removed == {}
 
 
@@ -46,7 +46,7 @@ def test_every_copy_stays_in_the_first_part_that_has_it() -> None:
     given.train_images[public[1]] = given.test_images[6]
     given.train_images[private[4]] = given.train_images[public[2]]
     given.train_images[private[6]] = given.train_images[private[5]]
-    found = without_copies(given, shared)
+    found = remove_duplicates(given, shared)
     assert found.removed == {"private": 4, "aux": 2, "public": 1}
     images = found.data.train_images
     gone = {private[row] for row in (0, 1, 3, 4)}
@@ -78,15 +78,15 @@ def with_record(of: str, name: str) -> tuple[data.ImageData, data.Split, int]:
     return given, shared, row
 
 
-def without_record(given: data.ImageData, shared: data.Split, row: int) -> Parted:
+def without_record(given: data.ImageData, shared: data.Split, row: int) -> Deduplicated:
     """Return the remaining duplicates without the record; all others keep their positions."""
-    return without_copies(given, replace(shared, private=shared.private[shared.private != row]))
+    return remove_duplicates(given, replace(shared, private=shared.private[shared.private != row]))
 
 
 @pytest.mark.parametrize("of", PARTS)
 def test_one_private_record_moves_no_other_part(of: str) -> None:
     given, shared, row = with_record(of, "iid")
-    one, other = without_copies(given, shared), without_record(given, shared, row)
+    one, other = remove_duplicates(given, shared), without_record(given, shared, row)
     assert torch.equal(one.data.test_images, other.data.test_images)
     assert torch.equal(one.data.test_labels, other.data.test_labels)
     for part in ("aux", "public"):
@@ -98,7 +98,7 @@ def test_one_private_record_moves_no_other_part(of: str) -> None:
 @pytest.mark.parametrize("of", PARTS)
 def test_private_parts_of_neighbours_differ_in_one_record(of: str) -> None:
     given, shared, row = with_record(of, "iid")
-    images, labels = data.private_part(*_of(without_copies(given, shared)))
+    images, labels = data.private_part(*_of(remove_duplicates(given, shared)))
     left, left_labels = data.private_part(*_of(without_record(given, shared, row)))
     if of in ("private", "no"):
         rest = torch.arange(len(images)) != 4
@@ -107,7 +107,7 @@ def test_private_parts_of_neighbours_differ_in_one_record(of: str) -> None:
     assert torch.equal(images, left) and torch.equal(labels, left_labels)
 
 
-def _of(found: Parted) -> tuple[data.ImageData, data.Split]:
+def _of(found: Deduplicated) -> tuple[data.ImageData, data.Split]:
     return found.data, found.split
 
 
@@ -116,8 +116,8 @@ def test_wrong_labels_do_not_depend_on_removed_copies() -> None:
     given, shared, row = with_record("test", "canaries")
     as_other = make(400, name="npz-mine")
     as_other.train_images[row] = 255 - as_other.train_images[row]  # no copy: it stays
-    whole, whole_labels = data.private_part(*_of(without_copies(as_other, shared)))
-    found = without_copies(given, shared)
+    whole, whole_labels = data.private_part(*_of(remove_duplicates(as_other, shared)))
+    found = remove_duplicates(given, shared)
     images, labels = data.private_part(*_of(found))
     rest = torch.arange(len(whole)) != 4
     assert torch.equal(images, whole[rest]) and torch.equal(labels, whole_labels[rest])
@@ -130,21 +130,21 @@ def test_split_of_copies_alone_is_refused() -> None:
     shared = data.split(given, "iid")
     given.train_images[shared.private] = given.test_images[0]
     with pytest.raises(BenchError, match="every private image"):
-        without_copies(given, shared)
+        remove_duplicates(given, shared)
     given.train_images[shared.aux] = given.test_images[0]
     with pytest.raises(BenchError, match="every image of the attacker"):
-        without_copies(given, shared)
+        remove_duplicates(given, shared)
 
 
 def test_copies_in_another_data_set_leave_the_private_part() -> None:
     given = make()
     others = torch.cat([given.train_images[:2], given.test_images[:1], 255 - given.train_images[:4]])
     shared = data.Split("cross", torch.arange(120), torch.arange(0), "other")  # type: ignore[arg-type]
-    found = without_copies(given, shared, other=others)
+    found = remove_duplicates(given, shared, other=others)
     assert found.other is not None and len(found.other) == 6 and found.removed == {"private": 2, "aux": 1}
     assert torch.equal(found.data.train_images[found.split.private], given.train_images[2:])
     with pytest.raises(BenchError, match="every image of 'other'"):
-        without_copies(given, shared, other=given.test_images[:1])
+        remove_duplicates(given, shared, other=given.test_images[:1])
 
 
 def test_material_test_set_is_fixed_and_spec_differs(tmp_path: Path) -> None:
@@ -187,5 +187,5 @@ def test_near_copies_are_counted_and_stay(tmp_path: Path) -> None:
         )
     found = data.load(f"imagefolder:{tmp_path}@48")
     everything = data.Split("full", torch.arange(len(found.train_labels)), torch.arange(0), "other")  # type: ignore[arg-type]
-    assert near_copies(found, everything) == {"test": 4}
-    assert near_copies(make(), data.split(make(), "iid")) is None
+    assert count_near_duplicates(found, everything) == {"test": 4}
+    assert count_near_duplicates(make(), data.split(make(), "iid")) is None

@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from bench.data.dataset import Decoding
+from bench.data.parts import remove_duplicates
 from filelock import FileLock
 from PIL import Image
 from scipy.io import savemat
 from torchvision.datasets import CIFAR100, SVHN
 
 from bench import data
-from bench.data import rows
-from bench.data.decoded import Look
-from bench.data.duplicates import without_copies
-from bench.data.faces import identities
+from bench.data import images as image_store
+from bench.data.faces import list_people
 from bench.errors import BenchError
 from bench.pipeline.material import kept_in
 
@@ -206,7 +206,7 @@ def celeba(root: Path, images: int = 48, without: int | None = None) -> Path:
 @pytest.fixture
 def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """48 images are all of CelebA."""
-    from bench.data import celeba as reader
+    from bench.data import faces as reader
 
     monkeypatch.setattr(reader, "ALL", 48)
 
@@ -250,7 +250,7 @@ def test_people_with_at_least_n_images_are_the_classes(tmp_path: Path) -> None:
 
 def test_the_attacker_has_the_outsiders_of_today(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The data set's fingerprint does not know them, so that it cannot name what is kept of them."""
-    monkeypatch.setattr(rows, "LARGE", 1)
+    monkeypatch.setattr(image_store, "LARGE", 1)
     keep = kept_in(tmp_path / "out")
     found = data.load("celeba-id:9", celeba(tmp_path, 51))
     shared = data.split(found, "identity", public=True)
@@ -309,17 +309,17 @@ def test_of_a_person_with_many_images_sixty_are_kept_by_no_order_of_theirs_and_t
     files = {
         tmp_path / f"{person}_{n:04}.jpg": person for person, count in enumerate((70, 20, 3)) for n in range(count)
     }
-    look = Look(64, box=None)
-    listed = identities("toy", tmp_path, files, 20, look, 60)
+    look = Decoding(64, box=None)
+    listed = list_people("toy", tmp_path, files, 20, look, 60)
     assert listed.outsiders is not None
     kept = [file for file, label in zip(listed.train.files, listed.train.labels, strict=True) if label == 0]
     assert len(kept) == 60 and len(listed.train.files) == 80
     assert [file.name for file in listed.outsiders] == ["2_0000.jpg", "2_0001.jpg", "2_0002.jpg"]
     backwards = dict(reversed(files.items()))
-    assert identities("toy", tmp_path, backwards, 20, look, 60).train == listed.train
+    assert list_people("toy", tmp_path, backwards, 20, look, 60).train == listed.train
     dropped = [int(file.stem[2:]) for file in set(files) - set(kept) - set(listed.outsiders) if files[file] == 0]
     assert max(dropped) - min(dropped) > 20, "not one end of them"
-    assert len(identities("toy", tmp_path, files, 20, look).train.files) == 90
+    assert len(list_people("toy", tmp_path, files, 20, look).train.files) == 90
 
 
 def test_cross_takes_training_images_and_outsiders_of_the_other_set(tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ def test_counts_of_real_files(
     )
     assert (None if found.outsiders is None else len(found.outsiders)) == outsiders
     assert data.facts(called).shape == found.shape and data.typed(called) == name.replace("net", "net@32")
-    removed = without_copies(found, data.split(found, "iid")).removed
+    removed = remove_duplicates(found, data.split(found, "iid")).removed
     assert removed == {"celeba-id": {"aux": 3}, "celeba-id:25": {"aux": 2}}.get(name, {})
 
 
@@ -404,7 +404,7 @@ def test_existing_boards_data_have_no_copies(data_root: Path) -> None:
             continue
         found = data.load(name, data_root)
         shared = data.split(found, "iid")
-        assert found.fingerprint == fingerprint and without_copies(found, shared).removed == {}
+        assert found.fingerprint == fingerprint and remove_duplicates(found, shared).removed == {}
     assert torch.equal(shared.private, data.split(found, "iid").private)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench import data
-from bench.data import canaries, splits
+from bench.data import splits
 from bench.errors import BenchError
 
 
@@ -108,7 +108,7 @@ def test_canaries_are_private_records_of_iid_with_another_label() -> None:
 
 
 def test_at_most_a_thousand_records_are_canaries_and_every_wrong_class_is_as_likely() -> None:
-    rows = canaries.canaries("toy", torch.arange(50_000))
+    rows = splits.choose_canaries("toy", torch.arange(50_000))
     assert len(rows) == 1000 and bool((rows.diff() > 0).all())
     labels = torch.zeros(20_000, dtype=torch.int64)
     counts = data.wrong_labels("toy:test", range(20_000), labels, 5).bincount(minlength=5)
@@ -294,10 +294,10 @@ def test_a_wrong_split_is_a_defect(private: list[int], aux: list[int], other: st
         return torch.tensor(values, dtype=torch.int64)  # type: ignore[return-value]
 
     with pytest.raises(RuntimeError, match=says):
-        splits._verify(data.Split("iid", indices(private), indices(aux), other), 10)
+        splits.check_split(data.Split("iid", indices(private), indices(aux), other), 10)
     with pytest.raises(RuntimeError, match="private, aux, public overlap"):
-        splits._verify(data.Split("iid", indices([0, 2]), indices([1]), None, indices([2])), 10)
-    splits._verify(data.Split("iid", indices([0, 2]), indices([1, 9]), None), 10)
+        splits.check_split(data.Split("iid", indices([0, 2]), indices([1]), None, indices([2])), 10)
+    splits.check_split(data.Split("iid", indices([0, 2]), indices([1, 9]), None), 10)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from bench.data.dataset import Fit, Reading
 from PIL import Image, ImageCms
 
 from bench import data
 from bench.data import ImageData
 from bench.data.opening import Broken, Opened, open_image
-from bench.data.request import Fit, Reading
 from bench.errors import BenchError
 
 RNG = np.random.default_rng(0)

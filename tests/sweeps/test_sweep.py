@@ -79,7 +79,7 @@ def test_a_dry_run_of_image_files_writes_none_below_out_and_reads_what_is_there(
     assert main(["run", "--method", "no-defence", "--teacher", "datalens", "--dataset", "imagefolder:set@16",
                  "--tier", "smoke", "--out", "runs"]) == 0  # fmt: skip
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr("bench.data.decoded._write", None)  # nothing is decoded a second time
+    monkeypatch.setattr("bench.data.image_files.decode_files", None)  # nothing is decoded a second time
     assert main(typed) == 0 and sorted(tmp_path.rglob("*")) == before
 
 

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from bench.data.affine import augmented
 from torch import Tensor, nn
 
 from bench.errors import RunFailed
 from bench.nets import Classifier, build
 from bench.teachers import Recipe, accuracy, features, fit, predict
-from bench.teachers.augmentation import augmented
 from bench.teachers.training import _batches, schedule
 
 CPU = torch.device("cpu")

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from bench import plugins, validate
 from bench.config import Size, sizes
-from bench.teachers.augmentation import augmented
+from bench.data.affine import augmented
 
 KIND = "teacher recipe"
 
