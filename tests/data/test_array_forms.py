@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from bench.data.dataset import Fit, Reading
 
 from bench import data
 from bench.data import ImageData
+from bench.data.dataset import Fit, Reading
 from bench.errors import BenchError
 
 Arrays = dict[str, Any]

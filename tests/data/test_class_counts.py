@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from bench.data.own import class_lines
 
 from bench.data import ImageData
+from bench.data.own import class_lines
 
 
 def images(name: str, train: list[int], test: list[int]) -> ImageData:

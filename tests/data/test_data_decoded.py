@@ -102,7 +102,9 @@ def test_large_parts_are_named_by_their_file_and_not_read(tmp_path: Path, monkey
     name = f"imagefolder:{noise(tmp_path / 'in', 60)}@24"
     kept, gone = data.load(name, keep=kept_in(tmp_path / "out")), data.load(name)
     content = image_store.mapped_identity(kept.train_images)
-    assert content is not None and content == image_store.mapped_identity(gone.train_images), "whether or not the file is there"
+    assert content is not None and content == image_store.mapped_identity(gone.train_images), (
+        "whether or not the file is there"
+    )
     assert content != image_store.mapped_identity(kept.train_images[1:])
     assert image_store.mapped_identity(kept.train_images.clone()) is None
     Image.new("RGB", (24, 24), (1, 2, 3)).save(tmp_path / "in" / "a" / "0000.png")

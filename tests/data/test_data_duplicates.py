@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bench.data.parts import Deduplicated, count_near_duplicates, remove_duplicates
 from PIL import Image
 
 from bench import data
+from bench.data.parts import Deduplicated, count_near_duplicates, remove_duplicates
 from bench.errors import BenchError
 from bench.pipeline.material import Wanted, load_material
 

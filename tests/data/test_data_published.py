@@ -14,8 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bench.data.dataset import Decoding
-from bench.data.parts import remove_duplicates
 from filelock import FileLock
 from PIL import Image
 from scipy.io import savemat
@@ -23,7 +21,9 @@ from torchvision.datasets import CIFAR100, SVHN
 
 from bench import data
 from bench.data import images as image_store
+from bench.data.dataset import Decoding
 from bench.data.faces import list_people
+from bench.data.parts import remove_duplicates
 from bench.errors import BenchError
 from bench.pipeline.material import kept_in
 

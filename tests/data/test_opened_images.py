@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bench.data.dataset import Fit, Reading
 from PIL import Image, ImageCms
 
 from bench import data
 from bench.data import ImageData
+from bench.data.dataset import Fit, Reading
 from bench.data.opening import Broken, Opened, open_image
 from bench.errors import BenchError
 
