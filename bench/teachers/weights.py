@@ -94,7 +94,7 @@ def load_user(
     if normalise is not None:
         _normalise(module, *normalise)
     elif fit.target is module.body:
-        say(f"{path}: its mean and std are not known, 0.5 and 0.5 are used; --teacher-normalise sets others")
+        say(f"{path}: no mean and std are known for it, 0.5 and 0.5 are used; --teacher-normalise sets others")
 
 
 def _misfit(path: Path, fit: Fit, advice: str) -> BenchError:
