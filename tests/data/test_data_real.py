@@ -61,7 +61,7 @@ def test_counts_of_real_files(
     assert (None if found.outsiders is None else len(found.outsiders)) == outsiders
     assert data.facts(called).shape == found.shape and data.typed(called) == name.replace("net", "net@32")
     removed = remove_duplicates(found, data.split(found, "iid")).removed
-    assert removed == {"celeba-id": {"aux": 3}, "celeba-id:25": {"aux": 2}}.get(name, {})
+    assert removed == {"celeba-id": {"private": 3}, "celeba-id:25": {"private": 2}}.get(name, {})
 
 
 def has_files(name: str, root: Path) -> Path:
