@@ -49,11 +49,11 @@ from bench.api import Advance, Context
 from bench.api.context import Tiers
 from bench.config import Departure, Size
 from bench.data import to_float
+from bench.data.affine import augmented
 from bench.distillation.generator_training import BatchStatistics, fixed
 from bench.distillation.losses import kd_loss
 from bench.nets import Classifier
 from bench.nets.generators import UpsampleGenerator
-from bench.teachers.augmentation import augmented
 from bench.teachers.federated import QUICK, SMOKE, ClientEnsemble, ServerDistillation, batches
 
 BETAS = (0.5, 0.999)

@@ -129,7 +129,7 @@ class FedDf(Federation):
                 models = [clients.update(k, w, advance) for k in range(self.clients)]
                 w = clients.average(models)
                 if self.steps:
-                    responses = ClientEnsemble(clients, models, self.mean).answers(u, ctx)
+                    responses = ClientEnsemble(clients, models, self.mean).responses(u, ctx)
                     w = self._distil(clients, w, u, responses, rng, advance)
         clients.network.load_state_dict(w)
         return Release(clients.network.eval(), student, self.ledger(), claim=None, synthetic=to_float(u[:SHOWN]))

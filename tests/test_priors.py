@@ -11,7 +11,7 @@ from torch import Tensor
 
 from bench import data, plugins, priors, testing
 from bench.errors import BenchError
-from bench.priors.drawing import Draws, pixel_places, texture
+from bench.priors.drawing import Draws, pixel_positions, texture
 from bench.priors.kinds import faces, pen, shapes
 
 NAMES = list(plugins.entries("prior"))
@@ -104,9 +104,11 @@ def test_pens_draw_a_little_light_ink_in_the_middle() -> None:
 @pytest.mark.thorough
 def test_pens_mix_paths_looping_paths_and_walks(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[Any]] = {"walks": [], "looping": []}
-    walks, paths = pen._walks, pen._paths
-    monkeypatch.setattr(pen, "_walks", lambda count, draws: seen["walks"].append(count) or walks(count, draws))
-    monkeypatch.setattr(pen, "_paths", lambda looping, draws: seen["looping"].append(looping) or paths(looping, draws))
+    walks, paths = pen.draw_walks, pen.draw_paths
+    monkeypatch.setattr(pen, "draw_walks", lambda count, draws: seen["walks"].append(count) or walks(count, draws))
+    monkeypatch.setattr(
+        pen, "draw_paths", lambda looping, draws: seen["looping"].append(looping) or paths(looping, draws)
+    )
     drawn("pen", 4000)
     looping = torch.cat(seen["looping"])
     assert sum(seen["walks"]) + len(looping) == 4000
@@ -116,21 +118,21 @@ def test_pens_mix_paths_looping_paths_and_walks(monkeypatch: pytest.MonkeyPatch)
 def test_distance_is_to_the_nearest_dot_of_both_strokes() -> None:
     lines = torch.rand(50, 2, 9, 2, generator=torch.Generator().manual_seed(0)) * 2 - 1
     lines[::2, 1] = lines[::2, 0]
-    pixels = pixel_places(8, 12, torch.device("cpu"))
+    pixels = pixel_positions(8, 12, torch.device("cpu"))
     expected = torch.cdist(pixels.expand(50, -1, -1), lines.flatten(1, 2)).amin(2)
-    assert torch.allclose(pen._distance(lines, pixels), expected.clamp_min(1e-3), atol=1e-3)
+    assert torch.allclose(pen.distance_to_strokes(lines, pixels), expected.clamp_min(1e-3), atol=1e-3)
 
 
 def test_dots_between_points_lie_evenly_on_the_line() -> None:
     line = torch.tensor([[0.0, 0.0], [3.0, 0.0], [3.0, 6.0]]).expand(1, 2, -1, -1)
-    dotted = pen._dotted(line, 3)[0, 0]
+    dotted = pen.add_dots(line, 3)[0, 0]
     assert dotted.tolist() == [[0, 0], [1, 0], [2, 0], [3, 0], [3, 2], [3, 4], [3, 6]]
 
 
 def test_a_path_has_equal_steps_and_plain_ones_stay_open() -> None:
-    step = pen._path(torch.zeros(300, dtype=torch.bool), draws()).diff(dim=1).norm(dim=-1)
+    step = pen.draw_path(torch.zeros(300, dtype=torch.bool), draws()).diff(dim=1).norm(dim=-1)
     assert torch.allclose(step, torch.full_like(step, 1 / pen.POINTS), atol=1e-5)
-    looping = pen._path(torch.ones(2000, dtype=torch.bool), draws())
+    looping = pen.draw_path(torch.ones(2000, dtype=torch.bool), draws())
     moved = (looping.diff(dim=1).norm(dim=-1) - 1 / pen.POINTS).abs().amax(1) > 1e-4
     assert within(float(moved.float().mean()), 0.3, 2000)
 
@@ -155,14 +157,14 @@ def test_shapes_fill_the_box_that_is_drawn_for_them(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(shapes, "HALF_HEIGHT", (0.75, 0.75 + 1e-6))
     layers = torch.zeros(1, 2, 64, 64)
     layers[:, :, 10:20, 40:60] = 1
-    fitted = shapes._fitted(layers, draws())[0, 1]
+    fitted = shapes.fit_to_box(layers, draws())[0, 1]
     assert fitted.mean(0).gt(0.3).nonzero()[[0, -1], 0].tolist() == pytest.approx([16, 47], abs=2)
     assert fitted.mean(1).gt(0.2).nonzero()[[0, -1], 0].tolist() == pytest.approx([8, 55], abs=4)
 
 
 def test_no_shape_is_swallowed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "HOLE", 0.9)
-    assert (shapes._things(2000, GREY, draws()).amax((1, 2, 3)) > 0.01).float().mean() > 0.99
+    assert (shapes.draw_shapes(2000, GREY, draws()).amax((1, 2, 3)) > 0.01).float().mean() > 0.99
 
 
 @pytest.mark.thorough

@@ -23,7 +23,7 @@ from bench.assess.models import query
 from bench.assess.records import ReadAs, Records, read_records
 from bench.assess.schema import Canaries
 from bench.assess.scores import Layout, outputs_as_side
-from bench.data.folder import part, scan
+from bench.data.folder import list_part, scan
 from bench.errors import BenchError
 from bench.escape import visible
 from bench.privacy.one_run import correct_guesses, one_run_epsilon
@@ -86,7 +86,7 @@ def _insert_files(data: Path, count: int, folder: Path, seed: int | None) -> tup
     """Copy the image files of a folder; canaries get the folder of a wrong class."""
     classes = scan(data, str(data))
     names = tuple(classes)
-    listed = part(classes, names)
+    listed = list_part(classes, names)
     files = [file for file in listed.files if isinstance(file, Path)]
     chosen, wrong, coins = _draw(np.array(listed.labels, np.int64), count, len(names), data, seed)
     for name in names:

@@ -101,7 +101,7 @@ def assess(
         from bench.assess.models import ModelGiven
         from bench.assess.records import ReadAs
         from bench.assess.training import CONTROL
-        from bench.data.request import Reading
+        from bench.data.dataset import Reading
 
         how = ReadAs(size, channels, Reading(fit, pixel_range), None if groups is None else Path(groups))
         sets = Path(members), Path(nonmembers), how, None if population is None else Path(population)

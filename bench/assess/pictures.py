@@ -15,8 +15,9 @@ from bench.assess.blind import Facts
 from bench.assess.records import FILE_FACTS, Records
 from bench.assess.schema import Copies
 from bench.assess.scores import FEWEST
-from bench.data import at_once, marks
-from bench.data.duplicates import NEAR
+from bench.data import at_once
+from bench.data.image_files import difference_hash, pixel_keys
+from bench.data.parts import NEAR
 from bench.errors import BenchError
 from bench.seeds import derive
 
@@ -79,8 +80,8 @@ def find_copies(members: Records, others: Records) -> tuple[Copies, NDArray[np.b
     Raises:
         BenchError: fewer than 30 non-members are left.
     """
-    seen = set(marks.of_images(members.images))
-    exact = np.array([key in seen for key in marks.of_images(others.images)])
+    seen = set(pixel_keys(members.images))
+    exact = np.array([key in seen for key in pixel_keys(others.images)])
     near = np.zeros(len(others), bool)
     of_look: dict[int, list[int]] = defaultdict(list)
     for row, look in enumerate(_looks(members.images)):
@@ -108,5 +109,5 @@ def _looks(images: Tensor) -> list[int]:
     found: list[int] = []
     for image in images.numpy():
         grey: NDArray[np.uint8] = image[0] if len(image) == 1 else np.rint(image.mean(0)).astype(np.uint8)
-        found.append(int(marks.look(Image.fromarray(grey))))
+        found.append(int(difference_hash(Image.fromarray(grey))))
     return found

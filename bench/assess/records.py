@@ -14,15 +14,13 @@ from PIL import Image
 from torch import Tensor
 
 from bench.assess.scores import FEWEST, file_digest
-from bench.data.array_images import as_images
-from bench.data.array_keys import find_keys
-from bench.data.decoded import Look, decode
-from bench.data.folder import part, scan
-from bench.data.folder_parts import is_clutter
+from bench.data.array_files import find_keys
+from bench.data.arrays import as_images, make_square
+from bench.data.dataset import AS_DECLARED, Decoding, Reading
+from bench.data.folder import is_clutter, list_part, scan
+from bench.data.image_files import decode
 from bench.data.naming import FILE_SIDE
 from bench.data.opening import BAD_IMAGE
-from bench.data.request import AS_DECLARED, Reading
-from bench.data.resizing import squared
 from bench.errors import BenchError
 from bench.escape import visible
 
@@ -125,10 +123,10 @@ def read_images(path: Path, how: ReadAs, like: Records) -> Tensor:
         files += sorted(file for file in path.iterdir() if file.is_file() and not is_clutter(file.name))
         if not files:
             raise BenchError(f"'{path}' has no images; give the folder of the released images")
-        look = Look(
+        decoding = Decoding(
             how.size or FILE_SIDE, how.channels or channels, fit=how.reading.fit, pixel_range=how.reading.pixel_range
         )
-        decoded = decode(files, path, look, None)
+        decoded = decode(files, path, decoding, None)
         if decoded.broken:
             row, said = next(iter(decoded.broken.items()))
             raise BenchError(f"'{path}': {visible(str(files[row]))} {said}; {len(decoded.broken)} such files in all")
@@ -155,19 +153,19 @@ def _read_folder(path: Path, how: ReadAs, like: Records | None) -> Records:
     unknown = [name for name, files in classes.items() if files and name not in names]
     if unknown:
         raise BenchError(f"'{path}' has the class folder '{visible(unknown[0])}', which the members do not have")
-    listed = part({name: classes.get(name, []) for name in names}, names)
+    listed = list_part({name: classes.get(name, []) for name in names}, names)
     if not listed.files:
         raise BenchError(f"'{path}' has no images; expected one folder for each class with image files in it")
     channels = how.channels or (None if like is None else int(like.images.shape[1]))
-    look = Look(how.size or FILE_SIDE, channels, fit=how.reading.fit, pixel_range=how.reading.pixel_range)
-    decoded = decode(listed.files, path, look, None)
+    decoding = Decoding(how.size or FILE_SIDE, channels, fit=how.reading.fit, pixel_range=how.reading.pixel_range)
+    decoded = decode(listed.files, path, decoding, None)
     if decoded.broken:
         row, said = next(iter(decoded.broken.items()))
         raise BenchError(f"'{path}': {visible(str(listed.files[row]))} {said}; {len(decoded.broken)} such files in all")
     labels = torch.tensor(list(listed.labels), dtype=torch.int64)
     files = [file for file in listed.files if isinstance(file, Path)]
     groups = None if how.groups is None else _groups_of_files(how.groups, files, path)
-    digest = hashlib.sha256(decoded.marks.exact.tobytes() + labels.numpy().tobytes()).hexdigest()
+    digest = hashlib.sha256(decoded.hashes.pixels.tobytes() + labels.numpy().tobytes()).hexdigest()
     return Records(
         str(path),
         decoded.images.clone(),
@@ -219,7 +217,7 @@ def _read_archive(path: Path, how: ReadAs, like: Records | None) -> Records:
     image_key, label_key = next(iter(keys.parts.values()))
     images = as_images(arrays[image_key], f"{problem}: {image_key}", how.reading.pixel_range).images
     if images.shape[2] != images.shape[3]:
-        images = squared(images, how.reading.fit)
+        images = make_square(images, how.reading.fit)
     labels = _archive_labels(arrays[label_key], f"{problem}: {label_key}", like)
     if len(labels) != len(images):
         raise BenchError(f"{problem}: {len(images)} {image_key} but {len(labels)} {label_key}; they must pair up")

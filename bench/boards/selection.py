@@ -18,7 +18,7 @@ from bench.boards.flags import OLDER, UNTRUE, installed_version
 from bench.boards.needs import needs, teacher_matters
 from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow
 from bench.config import Variant
-from bench.data.canaries import SPLIT as CANARIES
+from bench.data.splits import CANARIES
 from bench.errors import BenchError
 from bench.storage.options import Changed, described
 

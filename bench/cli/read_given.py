@@ -8,8 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from bench.cli.run_options import DESTINATION
+from bench.data.dataset import Reading
 from bench.data.naming import CHANNELS, SIZES
-from bench.data.request import Reading
 from bench.errors import BadOption
 from bench.privacy import Budget, Unit
 from bench.privacy.budget import Solve

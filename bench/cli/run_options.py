@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from bench.cli import paths
 from bench.config import DATASET, TIERS, Option
-from bench.data.request import Fit
+from bench.data.dataset import Fit
 from bench.privacy import Unit
 
 PREFIXES = ("method", "attack", "teacher", "evaluator")

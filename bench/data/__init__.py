@@ -4,24 +4,13 @@ Importing this package loads neither torch nor any data library, so that `bench 
 readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, or an entry point `bench.datasets`.
 """
 
-from bench.data.canaries import wrong_labels
 from bench.data.catalog import base_name, check, dataset, facts, is_own, load, names, root_folder, slug, typed
-from bench.data.dataset import Dataset, DatasetFacts, FileDataset
+from bench.data.dataset import Dataset, DatasetFacts, FileDataset, Keep, Request
 from bench.data.images import ImageData, at_once, corrupted, images_fingerprint, to_float
-from bench.data.own import OwnDataset, from_arrays, from_folder, from_huggingface, from_torch
-from bench.data.request import Keep, Request
-from bench.data.splits import (
-    FROM_ANOTHER_SET,
-    Split,
-    aux_labels,
-    aux_part,
-    mislabelled,
-    private_domain,
-    private_part,
-    public_part,
-    split,
-    split_names,
-)
+from bench.data.own import OwnDataset, from_arrays, from_folder
+from bench.data.own_items import from_huggingface, from_torch
+from bench.data.parts import aux_labels, aux_part, mislabelled, private_domain, private_part, public_part
+from bench.data.splits import FROM_ANOTHER_SET, Split, split, split_names, wrong_labels
 
 __all__ = [
     "FROM_ANOTHER_SET",

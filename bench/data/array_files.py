@@ -1,29 +1,43 @@
-"""A user's own arrays: NumPy archives, folders of .npy files, and torch files with tensors. Nothing is unpickled."""
+"""A user's own arrays: NumPy archives, folders of .npy files, and torch files with tensors. Nothing is unpickled.
+
+The names of the arrays say which one contains the images or the labels of which part.
+"""
 
 from __future__ import annotations
 
 import os
 import pickle
+import re
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bench.data.array_images import Array, as_images
-from bench.data.array_keys import EXPECTED, Keys, find_keys
-from bench.data.array_labels import as_labels
-from bench.data.images import ImageData
-from bench.data.request import AS_DECLARED, Reading
-from bench.data.resizing import squared
-from bench.data.subset import ONE_IN, held_out
+from bench.data.arrays import Array, as_images, as_labels, make_square
+from bench.data.dataset import AS_DECLARED, Reading
+from bench.data.images import ONE_IN, ImageData, hold_out
 from bench.errors import BadData, NotFound
 
+ROLES = {
+    "images": ("images", "image", "imgs", "img", "x", "data", "inputs"),
+    "labels": ("labels", "label", "y", "targets", "target"),
+}
+PARTS = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+"""Reading order of the parts: the test part is last."""
+CLASS_NAMES = ("class_names", "classes", "label_names")
+WHOLE = "whole"
+"""The part of arrays whose names do not say one, such as x and y."""
+EXPECTED = "{train,test}_{images,labels} or {x,y}_{train,test}"
 _BAD_ARCHIVE = (
     OSError,
     EOFError,
@@ -34,13 +48,81 @@ _BAD_ARCHIVE = (
     zipfile.BadZipFile,
     zlib.error,
 )
+_BAD_TENSORS = (*_BAD_ARCHIVE, pickle.UnpicklingError, KeyError, TypeError, AttributeError)
 _DARKEST = 1
 """Images without a grey level above this are refused: their range was probably misread."""
 
 Arrays = dict[str, Array]
 
 
-def load_arrays(kind: str, path: Path, name: str, reading: Reading) -> ImageData:
+@dataclass(frozen=True)
+class Keys:
+    """The names of images and labels by part; the name of the list of classes, if there is one; and the names of other
+    arrays, which are not read."""
+
+    parts: dict[str, tuple[str, str]]
+    class_names: str | None
+    unread: tuple[str, ...]
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """The names of all arrays to read."""
+        names = tuple(key for pair in self.parts.values() for key in pair)
+        return names if self.class_names is None else (*names, self.class_names)
+
+
+def find_keys(found: Iterable[str], problem: str) -> Keys:
+    """Find the arrays to read by their names.
+
+    Args:
+        problem: beginning of error messages: the data set and its file.
+
+    Raises:
+        BenchError: two arrays with one role, images without labels or the reverse, or no training part.
+    """
+    found = sorted(found)
+    by_meaning: dict[tuple[str, str], str] = {}
+    for key in found:
+        meaning = _meaning(key)
+        if meaning is None:
+            continue
+        if meaning in by_meaning:
+            raise BadData(f"{problem} has {by_meaning[meaning]} and {key}, which mean the same; keep one of them")
+        by_meaning[meaning] = key
+    parts = {part for part, _ in by_meaning}
+    if len(parts) > 1:
+        parts -= {WHOLE}
+    if not parts & {"train", WHOLE}:
+        raise BadData(f"{problem} has no train_images; found {', '.join(found) or 'nothing'}; expected {EXPECTED}")
+    for part in sorted(parts):
+        for role in ROLES:
+            if (part, role) not in by_meaning:
+                missing = role if part == WHOLE else f"{part}_{role}"
+                raise BadData(f"{problem} has no {missing}; found {', '.join(found)}; expected {EXPECTED}")
+    order = [part for part in (*PARTS, WHOLE) if part in parts]
+    pairs = {part: (by_meaning[part, "images"], by_meaning[part, "labels"]) for part in order}
+    names = next((key for key in found if key.lower() in CLASS_NAMES), None)
+    read = {key for pair in pairs.values() for key in pair} | {names}
+    return Keys(pairs, names, tuple(key for key in found if key not in read))
+
+
+def _meaning(key: str) -> tuple[str, str] | None:
+    """Return the part, and "images" or "labels"; None for any other name."""
+    words = [word for word in re.split(r"[^a-z]+", key.lower()) if word]
+    if len(words) == 1 and (joined := re.fullmatch(r"([xy])(train|test|val)|(train|test|val)([xy])", words[0])):
+        words = [group for group in joined.groups() if group]
+    roles = {word: role for role, known in ROLES.items() for word in known}
+    parts = {word: part for part, known in PARTS.items() for word in known}
+    if len(words) == 1 and words[0] in roles:
+        return WHOLE, roles[words[0]]
+    if len(words) != 2:
+        return None
+    part = next((parts[word] for word in words if word in parts), None)
+    role = next((roles[word] for word in words if word in roles), None)
+    return None if part is None or role is None else (part, role)
+
+
+def load_arrays(kind: str, path: Path, name: str, reading: Reading = AS_DECLARED) -> ImageData:
     """Read the arrays at `path`: images and labels of a training part and, if there is one, a test part.
 
     A validation part joins the training part, or becomes the test part if there is none. Without both, the n // 6
@@ -52,7 +134,7 @@ def load_arrays(kind: str, path: Path, name: str, reading: Reading) -> ImageData
     Raises:
         BenchError: arrays whose meaning is ambiguous; the message names the file and the array.
     """
-    arrays, keys = _READERS[kind](path, name)
+    arrays, keys = {"npz": _read_npz, "npy": _read_npy, "pt": _read_pt}[kind](path, name)
     return as_data(arrays, keys, name, reading, f"data set '{name}': {path}")
 
 
@@ -68,81 +150,63 @@ def as_data(arrays: Arrays, keys: Keys, name: str, reading: Reading, problem: st
     """
     parts = list(keys.parts)
     training = len([part for part in parts if part != "test" and (part != "val" or "test" in parts)])
-    images, said = _images(arrays, keys, reading, problem)
+    images, notes = _square_images(arrays, keys, reading, problem)
     names = None if keys.class_names is None else arrays[keys.class_names]
     label_keys = [label_key for _, label_key in keys.parts.values()]
     labels = as_labels([(key, arrays[key]) for key in label_keys], training, names, problem)
-    said += labels.said
+    notes += labels.notes
     if "val" in parts:
-        said.append(f"the validation part {'joins the training part' if training > 1 else 'is the test part'}")
-    train_images, train_labels = _one(images[:training]), _one(labels.numbers[:training])
+        notes.append(f"the validation part {'joins the training part' if training > 1 else 'is the test part'}")
+    train_images, train_labels = (  # a single part is not copied
+        tensors[0] if training == 1 else torch.cat(tensors[:training]) for tensors in (images, labels.numbers)
+    )
     if training < len(parts):
         test_images, test_labels = images[-1], labels.numbers[-1]
     else:
-        is_test = _held_out(train_labels, labels.class_names, problem)
+        is_test = _choose_test(train_labels, labels.class_names, problem)
         test_images, test_labels = train_images[is_test], train_labels[is_test]
         train_images, train_labels = train_images[~is_test], train_labels[~is_test]
-        said.append("no test part: a sixth of the images is held out, by the hash of their numbers")
+        notes.append("no test part: a sixth of the images is held out, by the hash of their numbers")
     return ImageData(
-        *(name, train_images, train_labels, test_images, test_labels, labels.class_names), conversions=tuple(said)
+        *(name, train_images, train_labels, test_images, test_labels, labels.class_names), conversions=tuple(notes)
     )
 
 
-def _images(arrays: Arrays, keys: Keys, reading: Reading, problem: str) -> tuple[list[Tensor], list[str]]:
+def _square_images(arrays: Arrays, keys: Keys, reading: Reading, problem: str) -> tuple[list[Tensor], list[str]]:
     """Return the images of all parts as squares, with sentences on how they were read."""
-    said = [f"not read: {', '.join(keys.unread)}"] if keys.unread else []
+    notes = [f"not read: {', '.join(keys.unread)}"] if keys.unread else []
     images: list[Tensor] = []
+    first_key = next(iter(keys.parts.values()))[0]
     for image_key, label_key in keys.parts.values():
         found = as_images(arrays[image_key], f"{problem}: {image_key}", reading.pixel_range)
         images.append(found.images)
-        said += [sentence for sentence in found.said if sentence not in said]
-        _check_pair(images, arrays[label_key], list(keys.parts.values()), problem)
-    _check_not_black(images, problem, reading)
+        notes += [sentence for sentence in found.notes if sentence not in notes]
+        labels, shape, first_shape = arrays[label_key], tuple(found.images.shape[1:]), tuple(images[0].shape[1:])
+        if labels.ndim and len(found.images) != len(labels):
+            counts = f"{len(found.images)} {image_key} but {len(labels)} {label_key}"
+            raise BadData(f"{problem}: {counts}; they must pair up")
+        if shape != first_shape:
+            shapes = f"{image_key} are {shape}, {first_key} {first_shape}"
+            raise BadData(f"{problem}: {shapes} (channels, height, width); make them equal")
+    if reading.pixel_range is None and max(int(part.max()) for part in images) <= _DARKEST:
+        raise BadData(
+            f"{problem}: every pixel would be black; declare with --pixel-range LOW,HIGH which values mean black and "
+            "white, such as --pixel-range 0,1 or 0,255"
+        )
     height, width = images[0].shape[2:]
     if height != width:
-        images = [squared(some, reading.fit) for some in images]
+        images = [make_square(part, reading.fit) for part in images]
         side = images[0].shape[2]
         how = {"crop": "cut to their central", "pad": "padded with black bars to", "stretch": "stretched to"}
-        said.append(f"images of {height}x{width} pixels were {how[reading.fit]} {side}x{side} (--fit {reading.fit})")
-    return images, said
+        notes.append(f"images of {height}x{width} pixels were {how[reading.fit]} {side}x{side} (--fit {reading.fit})")
+    return images, notes
 
 
-def _one(tensors: list[Tensor]) -> Tensor:
-    """Join tensors; a single one is not copied."""
-    return tensors[0] if len(tensors) == 1 else torch.cat(tensors)
-
-
-def load_npz(path: Path, name: str) -> ImageData:
-    """Read the archive of a published data set. Raises BenchError as `load_arrays`."""
-    return load_arrays("npz", path, name, AS_DECLARED)
-
-
-def _check_pair(images: list[Tensor], labels: Array, keys: list[tuple[str, str]], problem: str) -> None:
-    """Refuse the last images read if they do not fit their labels or the images before them."""
-    found, (image_key, label_key) = images[-1], keys[len(images) - 1]
-    if labels.ndim and len(found) != len(labels):
-        raise BadData(f"{problem}: {len(found)} {image_key} but {len(labels)} {label_key}; they must pair up")
-    if found.shape[1:] != images[0].shape[1:]:
-        raise BadData(
-            f"{problem}: {image_key} are {tuple(found.shape[1:])}, {keys[0][0]} {tuple(images[0].shape[1:])} "
-            "(channels, height, width); make them equal"
-        )
-
-
-def _check_not_black(images: list[Tensor], problem: str, reading: Reading) -> None:
-    """Refuse images that are all black: their value range differs from that of their dtype."""
-    if reading.pixel_range is None and max(int(some.max()) for some in images) <= _DARKEST:
-        raise BadData(
-            f"{problem}: every pixel would be black; say by --pixel-range LOW,HIGH which values mean black and white, "
-            "such as --pixel-range 0,1 or 0,255"
-        )
-
-
-def _held_out(labels: Tensor, class_names: tuple[str, ...], problem: str) -> Tensor:
+def _choose_test(labels: Tensor, class_names: tuple[str, ...], problem: str) -> Tensor:
     """Return (n,) bool: the images of the test set. Raises BenchError if too few are left for training."""
     if len(labels) < ONE_IN:
         raise BadData(f"{problem}: {len(labels)} images and no test part; add one, or {ONE_IN} images")
-    is_test = held_out(len(labels))
+    is_test = hold_out(len(labels))
     absent = sorted(set(range(len(class_names))) - set(labels[~is_test].tolist()))
     if absent:
         raise BadData(
@@ -171,14 +235,14 @@ def _read_npz(path: Path, name: str) -> tuple[Arrays, Keys]:
                 arrays[member] = archive[member]
     except _BAD_ARCHIVE as error:
         what = f"{path}: {member} cannot be read" if member else f"{path} is not a readable .npz archive"
-        raise BadData(f"{problem}: {what} ({_said(error, member)}); save numbers or str with numpy.savez") from error
+        raise BadData(f"{problem}: {what} ({_reason(error, member)}); save numbers or str with numpy.savez") from error
     for key, array in arrays.items():
         if not isinstance(array, np.ndarray):
             raise BadData(f"{problem}: {path}: {key} is not a NumPy array; save it with numpy.savez")
     return arrays, keys
 
 
-def _said(error: Exception, member: str) -> str:
+def _reason(error: Exception, member: str) -> str:
     text = " ".join(str(error).split())
     if "pickle" in text:
         return "an array of Python objects" if member else "not NumPy's format"
@@ -187,7 +251,7 @@ def _said(error: Exception, member: str) -> str:
 
 def _read_npy(path: Path, name: str) -> tuple[Arrays, Keys]:
     """Read the arrays of a folder of .npy files."""
-    files = _files(path, name, ".npy")
+    files = _files_by_stem(path, name, ".npy")
     keys = find_keys(files, f"data set '{name}': {path}")
     arrays: Arrays = {}
     for key in keys.read:
@@ -195,7 +259,7 @@ def _read_npy(path: Path, name: str) -> tuple[Arrays, Keys]:
             arrays[key] = np.load(files[key], allow_pickle=False)
         except _BAD_ARCHIVE as error:
             raise BadData(
-                f"data set '{name}': {files[key]} cannot be read ({_said(error, key)}); save numbers or str"
+                f"data set '{name}': {files[key]} cannot be read ({_reason(error, key)}); save numbers or str"
             ) from error
         if not isinstance(arrays[key], np.ndarray):
             raise BadData(f"data set '{name}': {files[key]} is not a single array; save it with numpy.save")
@@ -205,45 +269,35 @@ def _read_npy(path: Path, name: str) -> tuple[Arrays, Keys]:
 def _read_pt(path: Path, name: str) -> tuple[Arrays, Keys]:
     """Read the tensors of a torch file, or of a folder of such files: a tensor, a pair of images and labels, or several
     tensors by name."""
-    files = {path.stem: path} if os.path.isfile(path) else _files(path, name, ".pt")
-    found: dict[str, Any] = {}
+    files = {path.stem: path} if os.path.isfile(path) else _files_by_stem(path, name, ".pt")
+    found: dict[str, object] = {}
     for stem, file in files.items():
-        read = _unpacked(file, name)
-        if isinstance(read, Tensor):
-            found[stem] = read
-        elif isinstance(read, tuple | list):
-            found |= _pair(read, "" if file == path else f"{stem}_", file, name)
+        problem = f"data set '{name}': {file}"
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                content = torch.load(file, map_location="cpu", weights_only=True)
+        except _BAD_TENSORS as error:
+            raise BadData(
+                f"{problem} cannot be read as tensors ({type(error).__name__}); save only tensors, as in "
+                "torch.save({'x_train': images, 'y_train': labels}, FILE)"
+            ) from error
+        if isinstance(content, Tensor):
+            found[stem] = content
+        elif isinstance(content, tuple | list):
+            if len(content) != 2:
+                raise BadData(f"{problem} has {len(content)} values; expected two, images and labels")
+            prefix = "" if file == path else f"{stem}_"
+            found |= {f"{prefix}images": content[0], f"{prefix}labels": content[1]}
+        elif isinstance(content, Mapping) and all(isinstance(key, str) for key in content):
+            found |= content
         else:
-            found |= read
+            raise BadData(f"{problem} has a {type(content).__name__}; expected tensors with names, {EXPECTED}")
     keys = find_keys(found, f"data set '{name}': {path}")
     return {key: _as_array(found[key], f"data set '{name}': {path}: {key}") for key in keys.read}, keys
 
 
-def _unpacked(file: Path, name: str) -> Tensor | tuple[Any, ...] | list[Any] | dict[str, Any]:
-    """Load a torch file: tensors, or plain containers of them. Raises BenchError for anything else."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            read = torch.load(file, map_location="cpu", weights_only=True)
-    except (*_BAD_ARCHIVE, pickle.UnpicklingError, KeyError, TypeError, AttributeError) as error:
-        raise BadData(
-            f"data set '{name}': {file} cannot be read as tensors ({type(error).__name__}); save only tensors, as in "
-            "torch.save({'x_train': images, 'y_train': labels}, FILE)"
-        ) from error
-    if isinstance(read, Tensor | tuple | list):
-        return read
-    if isinstance(read, Mapping) and all(isinstance(key, str) for key in read):
-        return dict(read)
-    raise BadData(f"data set '{name}': {file} holds a {type(read).__name__}; expected tensors with names, {EXPECTED}")
-
-
-def _pair(read: Any, start: str, file: Path, name: str) -> dict[str, Any]:
-    if len(read) != 2:
-        raise BadData(f"data set '{name}': {file} holds {len(read)} values; expected two, images and labels")
-    return {f"{start}images": read[0], f"{start}labels": read[1]}
-
-
-def _as_array(value: Any, problem: str) -> Array:
+def _as_array(value: object, problem: str) -> Array:
     if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
         return np.array(value)
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized or value.is_complex():
@@ -251,12 +305,9 @@ def _as_array(value: Any, problem: str) -> Array:
     return (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
 
 
-def _files(path: Path, name: str, suffix: str) -> dict[str, Path]:
+def _files_by_stem(path: Path, name: str, suffix: str) -> dict[str, Path]:
     """Return the files of a folder with a suffix, by name without it."""
     if not os.path.isdir(path):
         kinds = "file or folder" if suffix == ".pt" else "folder"
         raise BadData(f"data set '{name}': no {kinds} {path}; expected {suffix} files, {EXPECTED}")
     return {file.stem: file for file in sorted(path.glob(f"*{suffix}")) if not file.name.startswith(".")}
-
-
-_READERS: dict[str, Callable[[Path, str], tuple[Arrays, Keys]]] = {"npz": _read_npz, "npy": _read_npy, "pt": _read_pt}

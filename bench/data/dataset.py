@@ -1,19 +1,28 @@
-"""The interface of a data set: public facts about it, its settings in papers, and its reader."""
+"""The interface of a data set plug-in: public facts, a request to read it, and the list of its image files.
+
+This file loads neither NumPy nor torch, so that facts are available quickly.
+"""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
-from bench.data.images import ImageData
-from bench.data.request import Request
 from bench.errors import BenchError, NotFound
 
 if TYPE_CHECKING:
-    from bench.data.listing import Listing
+    from bench.data.images import ImageData
+
+Keep = Callable[[str, dict[str, object], Callable[[Path], None]], Path]
+"""Function of (kind, spec, make) that returns the folder of a step; `make(folder)` fills it once for all processes."""
+Fit = Literal["crop", "pad", "stretch"]
+"""How a non-square image becomes square."""
+PixelRange = tuple[float, float]
+"""The pixel values of black and white."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +85,48 @@ class DatasetFacts:
         )
 
 
+@dataclass(frozen=True)
+class Reading:
+    """A user's declarations about their own images that the files do not contain.
+
+    Attributes:
+        fit: crop = the central square; pad = black bars; stretch = changed aspect ratio.
+        pixel_range: the values of black and white; None = those of the dtype or the file format.
+    """
+
+    fit: Fit = "crop"
+    pixel_range: PixelRange | None = None
+
+
+AS_DECLARED = Reading()
+"""The defaults: as dtypes and file formats say."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to read a data set.
+
+    Attributes:
+        root: the folder of the data sets.
+        download: fetch what is missing into `root`.
+        argument: the text after the colon of `NAME:ARGUMENT`; "" without one.
+        size: side of the images in pixels; None = the data set's own.
+        channels: 1 = grey, 3 = RGB; None = the data set's own.
+        skip_broken: omit unreadable image files instead of refusing them.
+        keep: store for decoded images; None = do not keep them.
+        reading: how a user's own images are read.
+    """
+
+    root: Path
+    download: bool = False
+    argument: str = ""
+    size: int | None = None
+    channels: int | None = None
+    skip_broken: bool = False
+    keep: Keep | None = None
+    reading: Reading = AS_DECLARED
+
+
 class Dataset(ABC):
     """A data set plug-in: one class in its own file. The file's name is the data set's name, and the first line of its
     docstring is shown by `bench list datasets`.
@@ -85,7 +136,7 @@ class Dataset(ABC):
 
     facts: ClassVar[DatasetFacts] = DatasetFacts()
     takes: ClassVar[str] = ""
-    """The meaning of ARGUMENT in the name NAME:ARGUMENT, in a line; "" = there is no such name."""
+    """The meaning of ARGUMENT in the name NAME:ARGUMENT, in a line; "" = the data set takes none."""
     usual: ClassVar[str] = ""
     """The default argument; "" = an argument must be given, if the data set takes one."""
     versions: ClassVar[tuple[str, ...]] = ()
@@ -106,9 +157,9 @@ class Dataset(ABC):
             BenchError: files are missing or corrupt; the message names the file and a remedy.
         """
 
-    def read(self, asked: Request) -> ImageData:
+    def read(self, request: Request) -> ImageData:
         """Read as `load`; a data set with an argument, or readable at any size, uses more of the request."""
-        return self.load(asked.root, asked.download)
+        return self.load(request.root, request.download)
 
     def check_argument(self, argument: str) -> None:
         """Raise ValueError with the expected form for an invalid argument."""
@@ -123,22 +174,127 @@ class Dataset(ABC):
         return [path for path in self.files(root) if not os.path.isfile(path)]
 
 
+class IdxDataset(Dataset):
+    """A data set in MNIST's format: four IDX files of 28x28 grey images in root/SOURCE/raw, as torchvision stores them.
+
+    Checks: whole IDX files, as many labels as images, labels below the number of classes. The publisher's counts and
+    checksums are not checked, so that a subset can be read; the fingerprint in the record identifies the images.
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    """Name of the class in `torchvision.datasets`, and of the folder below the data root."""
+
+    def files(self, root: Path) -> list[Path]:
+        """Return training images, training labels, test images and test labels."""
+        parts = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
+        return [root / self.source / "raw" / f"{part}-ubyte" for part in parts]
+
+    def load(self, root: Path, download: bool) -> ImageData:
+        """Read the set. Raises BenchError for missing or corrupt files."""
+        from bench.data.torchvision_files import load_idx
+
+        return load_idx(self.name, self.source, self, root, download)
+
+
+class StoredImage(Protocol):
+    """An encoded image inside another file, such as a row of a table; errors show its `str`.
+
+    Attributes:
+        name: unique within the data set, as used in records.
+        version: a text that changes whenever the bytes may change.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    def read(self) -> bytes:
+        """Return the encoded bytes. Raises ValueError if there are none."""
+
+
+Source = Path | StoredImage
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """How an image file becomes an image of the data set.
+
+    Attributes:
+        side: of the square image, in pixels.
+        channels: 1 = grey, 3 = RGB; None = grey if every file is stored so, else RGB.
+        box: region of the file's image to crop: left, top, right, bottom as shares of its width and height.
+            None = square by `fit`.
+        exact: whether files of another size than side x side are refused.
+        fit: how an image that is not square becomes one.
+        pixel_range: the values that mean black and white in files of more than 8 bits; None = those of the format.
+    """
+
+    side: int
+    channels: int | None = 3
+    box: tuple[float, float, float, float] | None = None
+    exact: bool = False
+    fit: Fit = "crop"
+    pixel_range: PixelRange | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Image files with the class number of each one and, where known, the number of the person on it."""
+
+    files: Sequence[Source]
+    labels: Sequence[int]
+    people: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A data set of image files.
+
+    Attributes:
+        name: name of the `ImageData`.
+        base: a folder that contains all files.
+        class_names: one per class, in the order of the labels.
+        train: the training part, or all files if `test` is None.
+        test: the official test part. None = of the n images of each class, the n // hold_out with the smallest SHA-256
+            of their pixels are the test set.
+        decoding: how a file becomes an image; a request for another size changes its side.
+        outsiders: files that show people outside the classes.
+        hold_out: see `test`.
+        left_out: folders without images that were left out.
+        notes: sentences on how the files were found.
+    """
+
+    name: str
+    base: Path
+    class_names: tuple[str, ...]
+    train: Part
+    test: Part | None
+    decoding: Decoding
+    outsiders: Sequence[Path] = ()
+    hold_out: int = 6
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
 class FileDataset(Dataset):
     """A data set of image files: it lists the class of each file; the files are decoded once, in parallel."""
 
     @abstractmethod
-    def listing(self, asked: Request) -> Listing:
-        """List the files below `asked.root`; opens no image.
+    def listing(self, request: Request) -> Listing:
+        """List the files below the root of the request; opens no image.
 
         Raises:
             BenchError: files are missing or malformed.
         """
 
-    def read(self, asked: Request) -> ImageData:
+    def read(self, request: Request) -> ImageData:
         """Read the data set of `listing`. Raises BenchError."""
-        from bench.data import listing
+        from bench.data.image_files import read_listing
 
-        return listing.read(self.listing(asked), asked)
+        return read_listing(self.listing(request), request)
 
     def load(self, root: Path, download: bool) -> ImageData:
         """Read at the data set's own size and with its default argument."""

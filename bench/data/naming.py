@@ -45,7 +45,7 @@ OWN = {
     ),
     "npz": _ARRAYS,
     "npy": _ARRAYS,
-    "pt": (*_ARRAYS, "only tensors are read: a file that holds anything else is refused"),
+    "pt": (*_ARRAYS, "only tensors are read: a file that contains anything else is refused"),
     "hf": (
         *_FILES,
         "one column of images and one of labels, a ClassLabel or whole numbers or words; splits train and test, or "
@@ -89,7 +89,7 @@ def parse(name: str, known: dict[str, str]) -> Name:
     if kind in BY_PATH and colon:
         found = _shaped(kind, rest)
         if not found.argument:
-            raise BadOption(f"data set '{name}' names no path: write {kind}:PATH")
+            raise BadOption(f"data set '{name}' has no path: write {kind}:PATH")
     else:
         plain = _shaped("", name)
         kind, colon, argument = plain.argument.partition(":")
@@ -97,7 +97,7 @@ def parse(name: str, known: dict[str, str]) -> Name:
             raise unknown(KIND, name, known)
         found = Name(kind, argument, plain.size, plain.channels)
     if found.size is not None and found.size not in SIZES:
-        raise BadOption(f"data set '{name}' asks for size {found.size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
+        raise BadOption(f"data set '{name}' has size {found.size}: expected {SIZES[0]} to {SIZES[-1]} pixels")
     return found
 
 
@@ -116,8 +116,7 @@ def path_label(name: Name) -> str:
     is_file = name.kind == "npz" or (name.kind == "pt" and location.endswith(".pt"))
     label = Path(location).stem if is_file else Path(location).name
     safe = safe_word(label) or hashlib.sha256(os.fsencode(label)).hexdigest()[:8]
-    usual = FILE_SIDE if name.kind in DECODED else None
-    shape = _shape_words(name, usual, None)
+    shape = _shape_words(name, FILE_SIDE if name.kind in DECODED else None, None)
     return f"{name.kind}-{safe}"[: 64 - len(shape)] + shape
 
 

@@ -10,14 +10,13 @@ import io
 import os
 import struct
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from PIL import Image, ImageOps
+
+from bench.data.dataset import PixelRange, Source
 
 BAD_IMAGE = (
     *(OSError, EOFError, ValueError, SyntaxError, struct.error, zlib.error, Image.DecompressionBombError),
@@ -32,28 +31,6 @@ _ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 _GREY = ("L", "1", "LA", "La", "I", "F")
 _ORIENTATION = 0x0112
 _WHITE = 255
-
-
-class StoredImage(Protocol):
-    """An encoded image inside another file, such as a row of a table; errors show its `str`.
-
-    Attributes:
-        name: unique within the data set, as used in records.
-        version: a text that changes whenever the bytes may change.
-    """
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
-
-    def read(self) -> bytes:
-        """Return the encoded bytes. Raises ValueError if there are none."""
-
-
-Source = Path | StoredImage
-PixelRange = tuple[float, float]
 
 
 class Broken(Exception):
@@ -76,7 +53,7 @@ def name_of(source: Source, base: Path) -> str:
 def is_grey(source: Source) -> bool:
     """Whether an image is stored as grey; True for broken files, whose fault is reported when they are decoded."""
     try:
-        with _opened(source) as image:
+        with Image.open(source if isinstance(source, Path) else io.BytesIO(source.read())) as image:
             return image.mode in _GREY or image.mode.startswith("I;16")
     except BAD_IMAGE:
         return True
@@ -94,52 +71,44 @@ def open_image(source: Source, pixel_range: PixelRange | None) -> Opened:
     if isinstance(source, Path) and not os.path.isfile(source):
         raise Broken("is not a regular file; remove it")
     try:
-        with _opened(source) as opened:
-            return _upright(opened, pixel_range)
+        with Image.open(source if isinstance(source, Path) else io.BytesIO(source.read())) as opened:
+            return _convert(opened, pixel_range)
     except BAD_IMAGE as error:
         text = " ".join(str(error).split())
         raise Broken(f"is not a readable image ({text[:300]}); repair or remove it") from error
 
 
-@contextmanager
-def _opened(source: Source) -> Iterator[Image.Image]:
-    with Image.open(source if isinstance(source, Path) else io.BytesIO(source.read())) as image:
-        yield image
-
-
-def _upright(opened: Image.Image, pixel_range: PixelRange | None) -> Opened:
+def _convert(opened: Image.Image, pixel_range: PixelRange | None) -> Opened:
+    """Rotate an image as its EXIF block says, and convert it to mode L or RGB."""
     done = [FRAMES] if getattr(opened, "n_frames", 1) > 1 else []
     opened.load()
     image: Image.Image = opened
-    if _orientation(opened) in range(2, 9):
+    try:
+        orientation = int(opened.getexif().get(_ORIENTATION, 1))
+    except BAD_IMAGE:  # the EXIF block is unreadable, but the image itself is intact
+        orientation = 1
+    if orientation in range(2, 9):
         image = ImageOps.exif_transpose(opened)
         done.append(TURNED)
     deep = "I;16" if image.mode.startswith("I;16") or (image.mode == "I" and opened.format == "PNG") else image.mode
     if deep in _DEEP:
-        return Opened(_reduced(np.asarray(image, np.float64), pixel_range or _DEEP[deep]), (*done, DEEP))
+        return Opened(_reduce_to_8_bits(np.asarray(image, np.float64), pixel_range or _DEEP[deep]), (*done, DEEP))
+    target = "L" if image.mode in _GREY else "RGB"
     if image.mode in _ALPHA or "transparency" in image.info:
-        grey = image.mode in _GREY
         image = image.convert("RGBA")
         if int(np.asarray(image.getchannel("A")).min()) < _WHITE:
             done.append(TRANSPARENT)
             image = Image.alpha_composite(Image.new("RGBA", image.size, (_WHITE,) * 4), image)
-        return Opened(image.convert("RGB").convert("L" if grey else "RGB"), tuple(done))
-    return Opened(image.convert("L" if image.mode in _GREY else "RGB"), tuple(done))
+        image = image.convert("RGB")
+    return Opened(image.convert(target), tuple(done))
 
 
-def _orientation(image: Image.Image) -> int:
-    try:
-        return int(image.getexif().get(_ORIENTATION, 1))
-    except BAD_IMAGE:  # the EXIF block is unreadable, but the image itself is intact
-        return 1
-
-
-def _reduced(values: np.ndarray, pixel_range: PixelRange) -> Image.Image:
+def _reduce_to_8_bits(values: np.ndarray, pixel_range: PixelRange) -> Image.Image:
     """Convert values of a range to 8 bits. Raises Broken if one is outside."""
     low, high = pixel_range
     if not (np.isfinite(values).all() and values.min() >= low and values.max() <= high):
         raise Broken(
-            f"has values from {values.min():g} to {values.max():g}, expected {low:g} to {high:g}; say by --pixel-range "
-            "LOW,HIGH which values mean black and white"
+            f"has values from {values.min():g} to {values.max():g}, expected {low:g} to {high:g}; declare with "
+            "--pixel-range LOW,HIGH which values mean black and white"
         )
     return Image.fromarray(np.rint((values - low) * (255 / (high - low))).astype(np.uint8))

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PARTITIONS = {
-    "hash": "each record by the hash of its own pixels, so that no record decides where another one goes",
+    "hash": "each record by the hash of its pixels, so that no record decides where another one goes",
     "dirichlet": "each class by Dirichlet(alpha) shares",
     "dirichlet-balanced": "as dirichlet, but a client with its equal share gets no more (DENSE)",
 }
 SMALLEST_CLIENT = 10
-MOST_TRIES = 1000
+MOST_DRAWS = 1000
 
 Parts = list["NDArray[np.int64]"]
 
@@ -56,12 +56,12 @@ def with_guests(images: Tensor, labels: Tensor, guests: int, count: int, name: s
 
     For `hash` the result is that of `partition`. Raises BenchError as `partition`.
     """
-    held = len(images) - guests
-    parts = partition(images[:held], labels[:held], count, name, alpha, seed)
+    others = len(images) - guests
+    parts = partition(images[:others], labels[:others], count, name, alpha, seed)
     if not guests:
         return parts
-    came = by_hash(images[held:], count, seed)
-    return [np.concatenate([part, held + each]) for part, each in zip(parts, came, strict=True)]
+    guest_parts = by_hash(images[others:], count, seed)
+    return [np.concatenate([part, others + rows]) for part, rows in zip(parts, guest_parts, strict=True)]
 
 
 def by_hash(images: Tensor, count: int, seed: int) -> Parts:
@@ -89,33 +89,27 @@ def by_dirichlet(labels: NDArray[np.int64], count: int, alpha: float, seed: int,
     if not alpha > 0:
         raise BadOption(f"Dirichlet alpha {alpha}: expected more than 0, such as 0.5")
     random = np.random.RandomState(seed)
-    for _ in range(MOST_TRIES):
-        parts = _dirichlet_draw(labels, count, alpha, random, balanced)
-        if min(map(len, parts)) >= min(SMALLEST_CLIENT, len(labels) // count):
-            for part in parts:
+    for _ in range(MOST_DRAWS):
+        parts: list[list[NDArray[np.int64]]] = [[] for _ in range(count)]
+        sizes = np.zeros(count, dtype=np.int64)
+        for label in range(int(labels.max()) + 1):
+            members = np.flatnonzero(labels == label)
+            random.shuffle(members)
+            shares = random.dirichlet(np.repeat(alpha, count))
+            eligible = np.flatnonzero(sizes < len(labels) / count) if balanced else np.arange(count)
+            if not shares[eligible].sum() > 0:  # NaN if a tiny alpha underflows
+                shares = np.eye(count)[random.choice(eligible)]
+            shares = np.where(np.isin(np.arange(count), eligible), shares, 0.0)
+            cuts = (np.cumsum(shares / shares.sum()) * len(members)).astype(int)[:-1]
+            for j, piece in enumerate(np.split(members, cuts)):
+                parts[j].append(piece)
+                sizes[j] += len(piece)
+        if int(sizes.min()) >= min(SMALLEST_CLIENT, len(labels) // count):
+            joined = [np.concatenate(pieces) for pieces in parts]
+            for part in joined:
                 random.shuffle(part)
-            return parts
+            return joined
     raise BadOption(
         f"Dirichlet({alpha:g}) over {count} clients left one below {SMALLEST_CLIENT} of {len(labels)} records "
-        f"in {MOST_TRIES} draws: use fewer clients or a larger alpha"
+        f"in {MOST_DRAWS} draws: use fewer clients or a larger alpha"
     )
-
-
-def _dirichlet_draw(
-    labels: NDArray[np.int64], count: int, alpha: float, random: np.random.RandomState, balanced: bool
-) -> Parts:
-    held: list[list[NDArray[np.int64]]] = [[] for _ in range(count)]
-    sizes = np.zeros(count, dtype=np.int64)
-    for label in range(int(labels.max()) + 1):
-        members = np.flatnonzero(labels == label)
-        random.shuffle(members)
-        shares = random.dirichlet(np.repeat(alpha, count))
-        may = np.flatnonzero(sizes < len(labels) / count) if balanced else np.arange(count)
-        if not shares[may].sum() > 0:  # NaN if a tiny alpha underflows
-            shares = np.eye(count)[random.choice(may)]
-        shares = np.where(np.isin(np.arange(count), may), shares, 0.0)
-        cuts = (np.cumsum(shares / shares.sum()) * len(members)).astype(int)[:-1]
-        for j, piece in enumerate(np.split(members, cuts)):
-            held[j].append(piece)
-            sizes[j] += len(piece)
-    return [np.concatenate(pieces) for pieces in held]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from bench.data.dataset import AS_DECLARED, Fit, Reading
 from bench.data.own import OwnDataset
-from bench.data.request import AS_DECLARED, Fit, Reading
 from bench.errors import BadOption, BadWeights, plugin_errors, unknown
 from bench.seeds import LARGEST_SEED
 
@@ -145,7 +145,7 @@ def _named_teacher(name: str, weights: str | os.PathLike[str] | None, scale: tup
 
 def _given_teacher(network: nn.Module, scale: tuple[Numbers, Numbers] | None, out: Path) -> Teacher:
     from bench import teachers
-    from bench.data.own.datasets import write_once
+    from bench.data.own import write_once
     from bench.nets import Classifier, users_network
 
     network = _unwrapped(network)

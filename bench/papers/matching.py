@@ -10,7 +10,7 @@ from typing import Any
 
 from bench import data
 from bench.boards.board_cells import Row
-from bench.data.canaries import SPLIT as CANARIES
+from bench.data.splits import CANARIES
 from bench.papers.printed_numbers import PrintedNumber, ablation, epsilons_of_table, load
 from bench.papers.results import Result
 from bench.storage.options import Changed

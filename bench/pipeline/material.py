@@ -13,10 +13,10 @@ from torch import Tensor
 
 from bench import data
 from bench.data import ImageData, Keep
-from bench.data.class_counts import class_lines
-from bench.data.duplicates import near_copies, without_copies
+from bench.data.dataset import AS_DECLARED, Reading
 from bench.data.naming import is_by_path
-from bench.data.request import AS_DECLARED, Reading
+from bench.data.own import class_lines
+from bench.data.parts import count_near_duplicates, remove_duplicates
 from bench.progress import say
 from bench.storage.specs import Json
 from bench.storage.store import Store
@@ -99,7 +99,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
         say(line)
     split = data.split(images, wanted.split, wanted.public, wanted.attacked)
     other = None if split.aux_dataset is None else data.aux_part(images, split, load, keep)
-    parted = without_copies(images, split, keep, other)
+    parted = remove_duplicates(images, split, keep, other)
     images, split = parted.data, parted.split
     material = Material(
         data=data.private_domain(images, split, keep),
@@ -109,7 +109,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
         public=data.public_part(images, split),
         mislabelled=data.mislabelled(images, split),
     )
-    near = near_copies(images, split)
+    near = count_near_duplicates(images, split)
     say_omissions(images, parted.removed, near or {})
     return replace(material, counts=image_counts(material, images, parted.removed, near, wanted.reading))
 

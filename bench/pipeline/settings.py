@@ -8,7 +8,7 @@ from typing import Literal
 
 from bench import data
 from bench.config import EVALUATOR, STUDENT
-from bench.data.request import AS_DECLARED, Reading
+from bench.data.dataset import AS_DECLARED, Reading
 from bench.privacy import Budget
 from bench.storage.specs import Numbers
 

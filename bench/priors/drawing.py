@@ -42,7 +42,7 @@ class Draws:
         return torch.tensor(values, device=self.device)[self.integers(0, len(values) - 1, *size)]
 
 
-def pixel_places(height: int, width: int, device: torch.device) -> Tensor:
+def pixel_positions(height: int, width: int, device: torch.device) -> Tensor:
     """Return (h w, 2): x (right) and y (down) of pixel centres from the middle, in halves of the shorter side."""
     short = min(height, width)
     x = (torch.arange(width, device=device) * 2 + 1 - width) / short

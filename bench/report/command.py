@@ -9,8 +9,8 @@ from typing import Any
 
 from bench import data, plugins, registry
 from bench.config import EVALUATOR, STUDENT, Variant, configure, plain
+from bench.data.dataset import AS_DECLARED
 from bench.data.naming import is_by_path
-from bench.data.request import AS_DECLARED
 from bench.storage.records import Record
 
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}

@@ -13,7 +13,7 @@ from bench import data, registry
 from bench.boards import flags
 from bench.boards.records import readable
 from bench.config import DATASET
-from bench.data.request import Reading
+from bench.data.dataset import Reading
 from bench.errors import BenchError, did_you_mean
 from bench.pipeline import canary_audit, run
 from bench.pipeline.canary_game import CanaryGame, check

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bench.teachers.ensemble import fit_ensemble
-from bench.teachers.evaluator import recipe_for
-from bench.teachers.recipe import make_recipe, recipe_class
+from bench.teachers.recipe import make_recipe, recipe_class, recipe_for
 from bench.teachers.recipes.standard import Recipe
 from bench.teachers.training import accuracy, features, fit, predict
 from bench.teachers.weights import load, load_user, save

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from bench.api import Shards
+from bench.data.affine import augmented
 from bench.errors import RunFailed
 from bench.nets.ensemble import Ensemble, stacked
 from bench.ranks import Rank, Ranks
 from bench.seeds import derive
-from bench.teachers.augmentation import augmented
 from bench.teachers.shared_batches import share
 from bench.validate import instance
 
@@ -63,15 +63,15 @@ def fit_ensemble(
         RunFailed: a loss became NaN or infinite, or a rank was lost.
     """
     if ensemble.fixed_features:
-        _solve(ensemble.to(device), images, labels, parts, shards.ridge, device)
+        solve_fixed_features(ensemble.to(device), images, labels, parts, shards.ridge, device)
         advance(shards.steps)
         ensemble.eval().requires_grad_(False)
         return
     if ranks is None:
-        given = Members(ensemble, images, labels, parts, shards, seed, how)
-        _train(given, range(len(parts)), device, derive(seed, "members"), advance)
+        given = EnsembleTraining(ensemble, images, labels, parts, shards, seed, how)
+        train_share(given, range(len(parts)), device, derive(seed, "members"), advance)
     else:
-        given = Members(ensemble.cpu(), images.cpu(), labels.cpu(), parts, shards, seed, how)
+        given = EnsembleTraining(ensemble.cpu(), images.cpu(), labels.cpu(), parts, shards, seed, how)
         for states in ranks.run(train_members, [given] * ranks.count, advance):
             for j, state in states.items():
                 ensemble.members[j].load_state_dict(state)
@@ -80,7 +80,7 @@ def fit_ensemble(
 
 
 @dataclass(frozen=True)
-class Members:
+class EnsembleTraining:
     """The inputs of `fit_ensemble`, sent to the ranks."""
 
     ensemble: Ensemble
@@ -92,29 +92,31 @@ class Members:
     how: How
 
 
-def train_members(rank: Rank, given: Members) -> dict[int, dict[str, Tensor]]:
+def train_members(rank: Rank, given: EnsembleTraining) -> dict[int, dict[str, Tensor]]:
     """Train this rank's share of the members; return {member number: state on the CPU}."""
     own = share(len(given.parts), rank.index, rank.count)
     seed = derive(given.seed, "members", rank.index) if rank.index else derive(given.seed, "members")
-    _train(given, own, rank.device, seed, rank.advance)
+    train_share(given, own, rank.device, seed, rank.advance)
     return {j: {name: value.cpu() for name, value in given.ensemble.members[j].state_dict().items()} for j in own}
 
 
-def _train(given: Members, own: range, device: torch.device, seed: int, advance: Callable[[int], object]) -> None:
+def train_share(
+    given: EnsembleTraining, own: range, device: torch.device, seed: int, advance: Callable[[int], object]
+) -> None:
     """Train the members with numbers `own` in place, on `device`; `seed` is for random draws inside the members."""
-    draw = _Batches(given.images, given.labels, given.parts, given.shards, given.seed, device, own)
+    draw = MemberBatches(given.images, given.labels, given.parts, given.shards, given.seed, device, own)
     given.ensemble.to(device).train()
     members = [given.ensemble.members[j] for j in own]
     if not draw.sizes.any():  # no members in this share, or none with records
         return
     stack = given.how == "stacked" or (given.how == "auto" and device.type != "cpu" and given.ensemble.is_stackable())
-    train = _train_stacked if stack else _train_in_turn
+    train = train_stacked if stack else train_in_turn
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         train(members, draw, given.shards, advance)
 
 
-def _solve(
+def solve_fixed_features(
     ensemble: Ensemble,
     images: Tensor,
     labels: Tensor,
@@ -131,15 +133,15 @@ def _solve(
         for member, part in zip(ensemble.members, parts, strict=True):
             if len(part) == 0:
                 continue
-            here = torch.from_numpy(np.asarray(part, dtype=np.int64)).to(images.device)
-            seen = torch.cat([ensemble.features(x.to(device).float() / 255) for x in images[here].split(500)])
-            wanted = F.one_hot(labels[here], ensemble.classes).to(device, seen.dtype) - 1 / ensemble.classes
+            rows = torch.from_numpy(np.asarray(part, dtype=np.int64)).to(images.device)
+            features = torch.cat([ensemble.features(x.to(device).float() / 255) for x in images[rows].split(500)])
+            targets = F.one_hot(labels[rows], ensemble.classes).to(device, features.dtype) - 1 / ensemble.classes
             head = instance(member.get_submodule("body.head"), nn.Linear, "head of a member")
-            head.weight.copy_(_ridge(seen, wanted, ridge).T)
+            head.weight.copy_(ridge_regression(features, targets, ridge).T)
             head.bias.fill_(1 / ensemble.classes)
 
 
-def _ridge(a: Tensor, y: Tensor, ridge: float) -> Tensor:
+def ridge_regression(a: Tensor, y: Tensor, ridge: float) -> Tensor:
     """Return the (d, c) minimiser of |a w - y|^2 + ridge * mean(|a_i|^2) |w|^2, solved on the smaller side."""
     penalty = ridge * a.square().sum(1).mean()
     if len(a) <= a.shape[1]:
@@ -151,7 +153,7 @@ def _ridge(a: Tensor, y: Tensor, ridge: float) -> Tensor:
     return torch.linalg.solve(gram, a.T @ y)
 
 
-class _Batches:
+class MemberBatches:
     """Draws (m, batch) images with labels for each step, and has the members' loss weights: 0 for an empty part.
 
     Batches are drawn for all members, and returned for the m members with numbers `own`.
@@ -186,8 +188,8 @@ class _Batches:
         y = self.labels[chosen].to(self.device)
         x, y = (each.unflatten(0, (m, self.batch))[here] for each in (x, y))
         # An empty part has no records; its member's buffers (BatchNorm) must not see another part's either.
-        held = self.weight > 0
-        return torch.where(held[:, None, None, None, None], x, 0.0), torch.where(held[:, None], y, 0)
+        has_records = self.weight > 0
+        return torch.where(has_records[:, None, None, None, None], x, 0.0), torch.where(has_records[:, None], y, 0)
 
     def loss(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the sum of the members' mean cross-entropies, so that their gradients are independent."""
@@ -195,48 +197,51 @@ class _Batches:
         return (each * self.weight).sum()
 
 
-def _optimizer(
+def make_optimizer(
     parameters: Sequence[Tensor], shards: Shards
 ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
+    """Return AdamW and its schedule, which falls linearly to 0."""
     optimizer = torch.optim.AdamW(parameters, lr=shards.lr, weight_decay=shards.weight_decay)
     return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / shards.steps)
 
 
-def _train_in_turn(
+def train_in_turn(
     members: Sequence[nn.Module],
-    draw: _Batches,
+    draw: MemberBatches,
     shards: Shards,
     advance: Callable[[int], object],
 ) -> None:
+    """Train the members together, but evaluate one after the other."""
     parameters = [
         p for member, size in zip(members, draw.sizes.tolist(), strict=True) if size for p in member.parameters()
     ]
-    optimizer, schedule = _optimizer(parameters, shards)
+    optimizer, schedule = make_optimizer(parameters, shards)
     empty = [member for member, size in zip(members, draw.sizes.tolist(), strict=True) if not size]
     before = [{name: value.clone() for name, value in member.state_dict().items()} for member in empty]
     for _ in range(shards.steps):
         x, y = draw()
         loss = draw.loss(torch.stack([member(part) for member, part in zip(members, x, strict=True)]), y)
-        _step(loss, optimizer, schedule)
+        optimizer_step(loss, optimizer, schedule)
         advance(1)
     for member, state in zip(empty, before, strict=True):
         member.load_state_dict(state)
-    _require_finite(parameters)
+    require_finite(parameters)
 
 
-def _train_stacked(
+def train_stacked(
     members: Sequence[nn.Module],
-    draw: _Batches,
+    draw: MemberBatches,
     shards: Shards,
     advance: Callable[[int], object],
 ) -> None:
+    """Train equal members as one network with stacked parameters."""
     parameters, buffers, call = stacked(members)
-    optimizer, schedule = _optimizer(list(parameters.values()), shards)
+    optimizer, schedule = make_optimizer(list(parameters.values()), shards)
     for _ in range(shards.steps):
         x, y = draw()
-        _step(draw.loss(call(parameters, buffers, x), y), optimizer, schedule)
+        optimizer_step(draw.loss(call(parameters, buffers, x), y), optimizer, schedule)
         advance(1)
-    _require_finite(list(parameters.values()))
+    require_finite(list(parameters.values()))
     with torch.no_grad():
         for j, size in enumerate(draw.sizes.tolist()):
             if size:
@@ -244,13 +249,15 @@ def _train_stacked(
                 members[j].load_state_dict(own)
 
 
-def _step(loss: Tensor, optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LRScheduler) -> None:
+def optimizer_step(
+    loss: Tensor, optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LRScheduler
+) -> None:
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
     schedule.step()
 
 
-def _require_finite(parameters: Sequence[Tensor]) -> None:
+def require_finite(parameters: Sequence[Tensor]) -> None:
     if not all(bool(p.isfinite().all()) for p in parameters):
         raise RunFailed("training the ensemble diverged: weights are no longer finite; lower its learning rate")

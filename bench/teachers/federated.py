@@ -11,10 +11,10 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, cycle, islice
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -36,12 +36,12 @@ UNITS = (Unit.EXAMPLE, Unit.CLIENT)
 FEWEST_RECORDS = 2
 AT_ONCE = 500
 """Number of images per forward pass of an ensemble."""
-SMOKE: dict[str, Any] = {"clients": 2, "local_epochs": 2, "local_batch": 16}
-QUICK: dict[str, Any] = {"local_epochs": 40, "local_limit": 300}
+SMOKE: dict[str, int] = {"clients": 2, "local_epochs": 2, "local_batch": 16}
+QUICK: dict[str, int] = {"local_epochs": 40, "local_limit": 300}
 """Settings of tier quick, for two CPU cores."""
 
 State = dict[str, Tensor]
-Together = Literal["logits", "probabilities"]
+EnsembleMean = Literal["logits", "probabilities"]
 """Output of an ensemble: the mean of the clients' logits, or of their probabilities."""
 
 
@@ -56,10 +56,10 @@ class Federation:
     clients: Size[int] = 5
     """K, clients; all take part in every round."""
     partition: Literal["dirichlet-balanced", "dirichlet", "hash"] = "dirichlet-balanced"
-    """Who holds which record: each class by Dirichlet shares, none for who has an equal part of all records already
-    (dirichlet-balanced, DENSE's), the same without that rule, or the hash of the pixels (parts of one distribution)."""
+    """Client of each record: by Dirichlet shares of each class, where a client with its equal part of all records gets
+    no more (dirichlet-balanced, of DENSE); without that rule; or by the hash of the pixels (one distribution)."""
     alpha: float = 0.5
-    """Concentration of the Dirichlet shares in which the clients hold each class; 1e6 = equal ones (IID)."""
+    """Concentration of the Dirichlet shares of the clients in each class; 1e6 = equal shares (IID)."""
     rounds: Size[int] = 1
     """Rounds of local training and averaging; 1 = one-shot."""
     local_epochs: Size[int] = 200
@@ -67,7 +67,7 @@ class Federation:
     local_limit: Size[int] = 0
     """Steps after which a client's round ends even if passes remain; 0 = no limit."""
     local_batch: Size[int] = 128
-    """B, most images per step of a client (one more where an image would be left alone); at least 2."""
+    """B, most images per step of a client (one more where a batch would have a single image); at least 2."""
     local_lr: float = 0.01
     """eta, learning rate of the clients' SGD."""
     local_momentum: float = 0.9
@@ -124,31 +124,24 @@ class Clients:
         self.own = [self.fresh(name) for name in islice(cycle(archs), settings.clients)]
         self.own = self.own or [self.network] * settings.clients
         self.w0 = [snapshot(network) for network in self.own] if archs else [snapshot(self.network)] * settings.clients
-        self.parts = self._share_out(teacher)
-        sizes = [len(labels) for _, labels in self.parts]
+        if teacher.private is None:
+            raise RuntimeError('the clients need the private images; the method\'s `needs` must name "private_data"')
+        images, labels = teacher.private
+        drawn = settings.clients, settings.partition, settings.alpha, ctx.clients_seed
+        rows = [torch.from_numpy(part) for part in with_guests(images, labels, teacher.guests, *drawn)]
+        sizes = [len(part) for part in rows]
+        if min(sizes) < FEWEST_RECORDS:
+            raise BadOption(
+                f"--method.clients {settings.clients}: one would have {min(sizes)} of {len(labels)} private records, "
+                f"expected at least {FEWEST_RECORDS}; use fewer clients"
+            )
+        self.parts = [(images[part].to(ctx.device), labels[part].to(ctx.device)) for part in rows]
         weights = torch.tensor(sizes if settings.weighting == "size" else [1] * len(sizes), dtype=torch.float64)
         self.shares = (weights / weights.sum()).to(ctx.device)
-        self.steps = [self._steps(size) for size in sizes]
-
-    def _share_out(self, teacher: Teacher) -> list[tuple[Tensor, Tensor]]:
-        if teacher.private is None:
-            raise RuntimeError('the clients hold the private images; the method\'s `needs` must name "private_data"')
-        (images, labels), s = teacher.private, self.settings
-        drawn = s.clients, s.partition, s.alpha, self.ctx.clients_seed
-        shared = with_guests(images, labels, teacher.guests, *drawn)
-        parts = [torch.from_numpy(part) for part in shared]
-        fewest = min(len(part) for part in parts)
-        if fewest < FEWEST_RECORDS:
-            raise BadOption(
-                f"--method.clients {s.clients}: one would hold {fewest} of {len(labels)} private records, expected at "
-                f"least {FEWEST_RECORDS}; use fewer clients"
-            )
-        return [(images[part].to(self.ctx.device), labels[part].to(self.ctx.device)) for part in parts]
-
-    def _steps(self, size: int) -> int:
-        s = self.settings
-        every = s.local_epochs * batches(size, s.local_batch)
-        return min(every, s.local_limit or every)
+        self.steps = []
+        for size in sizes:
+            steps = settings.local_epochs * batches(size, settings.local_batch)
+            self.steps.append(min(steps, settings.local_limit or steps))
 
     @property
     def steps_per_round(self) -> int:
@@ -180,7 +173,14 @@ class Clients:
         network.load_state_dict(w)
         network.train()
         optimizer = torch.optim.SGD(network.parameters(), lr=s.local_lr, momentum=s.local_momentum)
-        for chosen in self._batches(len(labels), self.steps[k]):
+        # Every pass is reshuffled and cut into batches of nearly equal size.
+        passes = (
+            torch.randperm(len(labels), generator=self.rng, device=self.ctx.device).tensor_split(
+                batches(len(labels), s.local_batch)
+            )
+            for _ in range(s.local_epochs)
+        )
+        for chosen in islice(chain.from_iterable(passes), self.steps[k]):
             with self.ctx.precision():
                 logits = call(to_float(images[chosen]))
             loss = F.cross_entropy(logits.float(), labels[chosen])
@@ -191,15 +191,6 @@ class Clients:
         found = snapshot(network)
         require_finite(found, "a client's training diverged; lower --method.local_lr")
         return found
-
-    def _batches(self, size: int, steps: int) -> Iterator[Tensor]:
-        """Yield the record indices of each step; every pass is reshuffled and cut into batches of nearly equal size."""
-        s, device = self.settings, self.ctx.device
-        passes = (
-            torch.randperm(size, generator=self.rng, device=device).tensor_split(batches(size, s.local_batch))
-            for _ in range(s.local_epochs)
-        )
-        return islice(chain.from_iterable(passes), steps)
 
     def average(self, models: Sequence[State]) -> State:
         """Return sum_k p_k w_k, for clients of one architecture."""
@@ -212,7 +203,7 @@ class ClientEnsemble(nn.Module):
     Args:
         clients: provides the networks.
         models: the trained weights of each client.
-        mean: of logits or of probabilities (`Together`).
+        mean: of logits or of probabilities (`EnsembleMean`).
 
     Attributes:
         members: the models.
@@ -220,7 +211,7 @@ class ClientEnsemble(nn.Module):
         dataset: its name; no other property of the data set is available here.
     """
 
-    def __init__(self, clients: Clients, models: Sequence[State], mean: Together = "logits") -> None:
+    def __init__(self, clients: Clients, models: Sequence[State], mean: EnsembleMean = "logits") -> None:
         super().__init__()
         self.mean = mean
         self.members = nn.ModuleList(clients.with_weights(w, k) for k, w in enumerate(models))
@@ -233,7 +224,7 @@ class ClientEnsemble(nn.Module):
         return f.mean(0) if self.mean == "logits" else f.log_softmax(2).logsumexp(0) - math.log(len(f))
 
     @torch.no_grad()
-    def answers(self, images: Tensor, ctx: Context) -> Tensor:
+    def responses(self, images: Tensor, ctx: Context) -> Tensor:
         """Return (n, classes) float32 outputs for (n, c, h, w) uint8 images on the context's device."""
         with ctx.precision():
             return torch.cat([self(to_float(part)) for part in images.split(AT_ONCE)])
@@ -246,7 +237,7 @@ class ServerDistillation(Federation, ABC):
     only_with: ClassVar[dict[str, str]] = {"weighting": "start=average clients>1", "momentum": "optimizer=sgd"}
 
     client_nets: Size[str] = "same"
-    """Networks of the clients, names as for --teacher, separated by commas and taken in turn: each starts from its own
+    """Networks of the clients, names as for --teacher, separated by commas and assigned cyclically: each starts from a
     fresh one, in a single round. same = all have the student's, and start from one."""
     start: Literal["fresh", "average"] = "fresh"
     """The student starts as a fresh network, or as the average of the clients' models."""
@@ -258,7 +249,7 @@ class ServerDistillation(Federation, ABC):
     """Momentum of the student's SGD."""
     temperature: float = 20.0
     """T of the distillation."""
-    mean: Together = "logits"
+    mean: EnsembleMean = "logits"
     """D(x): the mean of the clients' logits, or the logarithm of the mean of their probabilities."""
 
     def __post_init__(self) -> None:

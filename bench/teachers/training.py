@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bench.data import at_once
+from bench.data import at_once, to_float
 from bench.errors import RunFailed
 from bench.nets import Classifier
 from bench.ranks import Rank, Ranks
@@ -93,21 +93,30 @@ def _train(
     """
     recipe, total = given.recipe, given.recipe.steps(len(given.images))
     given.model.train()
-    optimizer = _optimizer(given.model, recipe)
+    weights = [weight for weight in given.model.parameters() if weight.requires_grad]
+    groups = [
+        {"params": [weight for weight in weights if weight.ndim > 1], "weight_decay": recipe.weight_decay},
+        {"params": [weight for weight in weights if weight.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimizer: torch.optim.Optimizer
+    if recipe.optimizer == "adamw":
+        optimizer = torch.optim.AdamW(groups, lr=recipe.lr, fused=True)
+    else:
+        optimizer = torch.optim.SGD(groups, lr=recipe.lr, momentum=0.9, nesterov=True, fused=True)
 
-    def ask(images: Tensor) -> Tensor:
+    def forward(images: Tensor) -> Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=given.autocast):
             return network(images).float()
 
     augment = torch.Generator().manual_seed(derive(given.seed, "augmentation"))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(derive(given.seed, "rank", rank) if rank else derive(given.seed, "model"))
-        for step, chosen in enumerate(_batches(len(given.images), recipe, given.seed, total)):
+        for step, chosen in enumerate(draw_batches(len(given.images), recipe, given.seed, total)):
             for group in optimizer.param_groups:
                 group["lr"] = recipe.lr * schedule(step, total, recipe.warmup)
             x = recipe.augment(given.images[chosen.to(given.images.device)].to(device), augment)
             y = given.labels[chosen.to(given.labels.device)].to(device)
-            loss = recipe.loss(ask, _unit(x), y, augment)
+            loss = recipe.loss(forward, to_float(x), y, augment)
             if not torch.isfinite(loss):
                 raise RunFailed(
                     f"training diverged at step {step + 1} of {total}, loss {loss.item()}; lower lr={recipe.lr}"
@@ -120,12 +129,12 @@ def _train(
 
 def predict(model: nn.Module, images: Tensor, device: torch.device, batch: int = 512) -> Tensor:
     """Return (n, classes) float32 logits on the CPU, for (n, c, h, w) uint8 images; the model must be on `device`."""
-    return _ask(model, model, images, device, batch)
+    return _evaluate(model, model, images, device, batch)
 
 
 def features(model: Classifier, images: Tensor, device: torch.device, batch: int = 512) -> Tensor:
     """Return (n, d) float32 on the CPU: the input of the model's classification layer for (n, c, h, w) uint8 images."""
-    return _ask(model, model.features, images, device, batch)
+    return _evaluate(model, model.features, images, device, batch)
 
 
 def accuracy(model: nn.Module, images: Tensor, labels: Tensor, device: torch.device) -> float:
@@ -145,41 +154,24 @@ def schedule(step: int, total: int, warmup: float) -> float:
     return 0.5 + 0.5 * math.cos(math.pi * (step - rising) / (total - rising))
 
 
-def _optimizer(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    trained = [weight for weight in model.parameters() if weight.requires_grad]
-    groups = [
-        {"params": [weight for weight in trained if weight.ndim > 1], "weight_decay": recipe.weight_decay},
-        {"params": [weight for weight in trained if weight.ndim <= 1], "weight_decay": 0.0},
-    ]
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, fused=True)
-    return torch.optim.SGD(groups, lr=recipe.lr, momentum=0.9, nesterov=True, fused=True)
-
-
-def _batches(images: int, recipe: Recipe, seed: int, total: int) -> Iterator[Tensor]:
+def draw_batches(images: int, recipe: Recipe, seed: int, total: int) -> Iterator[Tensor]:
     """Yield `total` index tensors; every pass is a new permutation."""
     order = torch.Generator().manual_seed(derive(seed, "order"))
     per_epoch = recipe.steps_per_epoch(images)
     for step in range(total):
-        place = step % per_epoch
-        if place == 0:
+        position = step % per_epoch
+        if position == 0:
             permutation = torch.randperm(images, generator=order)
-        yield permutation[place * recipe.batch : (place + 1) * recipe.batch]
+        yield permutation[position * recipe.batch : (position + 1) * recipe.batch]
 
 
-def _ask(
-    model: nn.Module, answer: Callable[[Tensor], Tensor], images: Tensor, device: torch.device, batch: int
+def _evaluate(
+    model: nn.Module, function: Callable[[Tensor], Tensor], images: Tensor, device: torch.device, batch: int
 ) -> Tensor:
+    """Apply a function of the model in eval mode to all images, in batches; the model's mode is restored."""
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        answers = [answer(_unit(part.to(device))).float() for part in images.split(at_once(images, batch))]
+        results = [function(to_float(part.to(device))).float() for part in images.split(at_once(images, batch))]
     model.train(was_training)
-    return torch.cat(answers).cpu()  # once, as copying every part would synchronise with an accelerator
-
-
-def _unit(images: Tensor) -> Tensor:
-    """Convert uint8 to float32 in [0, 1]."""
-    if images.dtype != torch.uint8:
-        raise TypeError(f"images must be uint8, not {images.dtype}")
-    return images.float() / 255
+    return torch.cat(results).cpu()  # once, as copying every part would synchronise with an accelerator

@@ -82,10 +82,10 @@ class Fit:
     def in_words(self) -> str:
         """Return a description of the first five differences of each kind."""
         kinds = (("missing", self.missing), ("unexpected", self.unexpected), ("other shape", self.shapes))
-        return "; ".join(f"{kind}: {some(names)}" for kind, names in kinds if names)
+        return "; ".join(f"{kind}: {first_names(names)}" for kind, names in kinds if names)
 
 
-def some(names: list[str] | tuple[str, ...]) -> str:
+def first_names(names: list[str] | tuple[str, ...]) -> str:
     """Return the first five names, and the number of further ones."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
@@ -100,15 +100,15 @@ def read_file(path: Path, safetensors: bool) -> object:
             warnings.simplefilter("ignore")
             return load_tensors(path) if safetensors else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # the file may hold any bytes; the readers raise a dozen types of error for a bad one
-        kinds = [] if safetensors else _code_in(path)
-        why = f"it holds objects of code, {some(kinds)}, which is not run" if kinds else type(error).__name__
+        kinds = [] if safetensors else code_in(path)
+        why = f"it has objects of code, {first_names(kinds)}, which is not run" if kinds else type(error).__name__
         raise BadWeights(
             f"cannot read weights from '{path}' ({why}): give a .safetensors file, or a torch file "
-            "that holds a state dict of tensors and nothing else (torch.save(model.state_dict(), FILE))"
+            "that has a state dict of tensors and nothing else (torch.save(model.state_dict(), FILE))"
         ) from error
 
 
-def _code_in(path: Path) -> list[str]:
+def code_in(path: Path) -> list[str]:
     """Return the classes and functions that unpickling the file would call, found without running it."""
     try:
         return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(path))
@@ -118,10 +118,10 @@ def _code_in(path: Path) -> list[str]:
 
 def checkpoint(path: Path, read: object) -> Checkpoint:
     """Return the state dict of a read file, at the top level or in one of `CONTAINERS`. Raises BenchError if none."""
-    found = dict(_state_dicts(read))
+    found = dict(find_state_dicts(read))
     if not found:
         raise BadWeights(
-            f"'{path}' holds no state dict: expected names with dense tensors, plain or under {', '.join(CONTAINERS)}; "
+            f"'{path}' has no state dict: expected names with dense tensors, plain or under {', '.join(CONTAINERS)}; "
             "write it with torch.save(model.state_dict(), FILE)"
         )
     container, *others = found
@@ -132,7 +132,7 @@ def checkpoint(path: Path, read: object) -> Checkpoint:
     return Checkpoint(numbers, container, tuple(others), converted)
 
 
-def _state_dicts(read: object, name: str = "", depth: int = 3) -> Iterator[tuple[str, Weights]]:
+def find_state_dicts(read: object, name: str = "", depth: int = 3) -> Iterator[tuple[str, Weights]]:
     """Yield every state dict with the keys that lead to it, in order of preference."""
     if not isinstance(read, Mapping) or not read or depth == 0:
         return
@@ -140,7 +140,7 @@ def _state_dicts(read: object, name: str = "", depth: int = 3) -> Iterator[tuple
         yield name, dict(read)
         return
     for key in (*CONTAINERS, *(_INNER if name else ())):
-        yield from _state_dicts(read.get(key), f"{name}.{key}" if name else key, depth - 1)
+        yield from find_state_dicts(read.get(key), f"{name}.{key}" if name else key, depth - 1)
 
 
 def _is_dense(value: object) -> bool:
@@ -158,38 +158,33 @@ def best_fit(path: Path, state: Weights, module: Classifier) -> Fit:
     Raises:
         BenchError: several parts fit, and none is clearly intended.
     """
+    renamed = {name: name for name in state}
+    for wrapper in _ANYWHERE:
+        renamed = {name: new.replace(f".{wrapper}", ".") for name, new in renamed.items()}
+    is_unique = len(set(renamed.values())) == len(state)  # else two names would become equal
+    unwrapped = {renamed[name]: state[name] for name in state} if is_unique else state
     fits = [
         fit
-        for names in (state, _unwrapped_inside(state))
-        for prefix in _prefixes(names, module)
-        for fit in _fits_below(prefix, names, module)
+        for names in (state, unwrapped)
+        for prefix in candidate_prefixes(names, module)
+        for fit in fits_below(prefix, names, module)
     ]
     exact = [fit for fit in fits if not fit.complaints]
     plain = [fit for fit in exact if "ema" not in fit.prefix.split(".")] or exact
-    if len({fit.prefix.removesuffix("body.") for fit in plain}) > 1 and not _are_same(plain):
-        prefixes = some([f"'{fit.prefix}'" for fit in plain])
+    first, *others = [fit.weights for fit in plain] or [{}]
+    are_same = all(
+        other.keys() == first.keys() and all(torch.equal(first[name], other[name]) for name in first)
+        for other in others
+    )
+    if len({fit.prefix.removesuffix("body.") for fit in plain}) > 1 and not are_same:
+        prefixes = first_names([f"'{fit.prefix}'" for fit in plain])
         raise BadWeights(
-            f"'{path}' holds {len(plain)} networks that fit, below {prefixes}: give a file that holds one of them"
+            f"'{path}' has {len(plain)} networks that fit, below {prefixes}: give a file that has one of them"
         )
     return min(plain or fits, key=lambda fit: fit.complaints)
 
 
-def _are_same(fits: list[Fit]) -> bool:
-    first, *rest = (fit.weights for fit in fits)
-    return all(
-        other.keys() == first.keys() and all(torch.equal(first[name], other[name]) for name in first) for other in rest
-    )
-
-
-def _unwrapped_inside(state: Weights) -> Weights:
-    """Remove the prefixes of wrapped layers within names, unless two names would become equal."""
-    renamed = {name: name for name in state}
-    for wrapper in _ANYWHERE:
-        renamed = {name: new.replace(f".{wrapper}", ".") for name, new in renamed.items()}
-    return state if len(set(renamed.values())) < len(state) else {renamed[name]: state[name] for name in state}
-
-
-def _prefixes(state: Weights, module: Classifier) -> list[str]:
+def candidate_prefixes(state: Weights, module: Classifier) -> list[str]:
     """Return possible prefixes of the bare network's names: that of its first name, and every chain of wrappers."""
     first = next(iter(module.body.state_dict()), "")
     found = {name.removesuffix(first) for name in state if name == first or name.endswith(f".{first}")}
@@ -197,7 +192,7 @@ def _prefixes(state: Weights, module: Classifier) -> list[str]:
     return sorted({"", *found}, key=lambda prefix: (len(prefix), prefix))
 
 
-def _fits_below(prefix: str, state: Weights, module: Classifier) -> Iterator[Fit]:
+def fits_below(prefix: str, state: Weights, module: Classifier) -> Iterator[Fit]:
     """Yield fits of the names below a prefix to the bare network and, with mean and std, to the `Classifier`."""
     whole = prefix.removesuffix("body.")
     if prefix.endswith("body.") and {f"{whole}mean", f"{whole}std"} <= state.keys():
@@ -216,24 +211,23 @@ def _fit(prefix: str, state: Weights, target: nn.Module) -> Fit:
 
 
 def differences(module: nn.Module, state: Weights) -> tuple[list[str], list[str], list[str]]:
-    """Describe missing names, names that the network does not have, and tensors of another shape or dtype."""
+    """Describe missing names, names that the network does not have, and tensors of another shape or dtype.
+
+    The mean and std of a `Classifier` may be one number or one per channel.
+    """
     own = module.state_dict()
+    scales = ("mean", "std") if isinstance(module, Classifier) else ()
     missing = [name for name in own if name not in state]
     unexpected = [name for name in state if name not in own]
     shared = [(name, value, state[name]) for name, value in own.items() if name in state]
     shapes = [
         f"{name} is {tuple(given.shape)} for {tuple(value.shape)}"
         for name, value, given in shared
-        if given.shape != value.shape and not _is_scale(module, name, given)
+        if given.shape != value.shape and not (name in scales and Classifier.is_scale(given))
     ]
     kinds = [
-        f"{name} holds {str(given.dtype).removeprefix('torch.')} for {str(value.dtype).removeprefix('torch.')}"
+        f"{name} has {str(given.dtype).removeprefix('torch.')} for {str(value.dtype).removeprefix('torch.')}"
         for name, value, given in shared
         if given.shape == value.shape and given.is_floating_point() != value.is_floating_point()
     ]
     return missing, unexpected, shapes + kinds
-
-
-def _is_scale(module: nn.Module, name: str, given: Tensor) -> bool:
-    """Return whether the name is the mean or std of a `Classifier`, which may be one number or one per channel."""
-    return isinstance(module, Classifier) and name in ("mean", "std") and Classifier.is_scale(given)

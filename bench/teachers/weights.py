@@ -13,7 +13,16 @@ from bench.errors import BadWeights, BenchError
 from bench.nets import Classifier
 from bench.nets.recognise import Shape, likely_network
 from bench.progress import say
-from bench.teachers.weight_files import Checkpoint, Fit, Weights, best_fit, checkpoint, differences, read_file, some
+from bench.teachers.weight_files import (
+    Checkpoint,
+    Fit,
+    Weights,
+    best_fit,
+    checkpoint,
+    differences,
+    first_names,
+    read_file,
+)
 
 Normalisation = tuple[float | Sequence[float], float | Sequence[float]]
 
@@ -60,9 +69,24 @@ def load_user(
     """
     found = checkpoint(path, read_file(path, safetensors=path.suffix.lower() == ".safetensors"))
     fit = best_fit(path, found.weights, module)
-    _require_finite(path, fit.weights)
+    broken = [name for name, value in fit.weights.items() if value.is_floating_point() and not value.isfinite().all()]
+    if broken:
+        raise BadWeights(
+            f"the weights in '{path}' have NaN or infinite values ({first_names(broken)}): give a file without"
+        )
     if fit.complaints:
-        raise _misfit(path, fit, _advice(arch, likely_network(fit.weights, shape, arch)))
+        likely = likely_network(fit.weights, shape, arch)
+        if likely == arch:
+            advice = (
+                f"they are of '{arch}' for another number of classes, channels or pixels; give weights or data that fit"
+            )
+        else:
+            meant = f"they look like those of '{likely}': give --teacher {likely}" if likely else "give their --teacher"
+            advice = (
+                f"{meant} (now '{arch}'), for as many classes and channels as the data set has; --channels 1 or 3 "
+                "changes the images"
+            )
+        raise _misfit(path, fit, advice)
     if isinstance(fit.target, Classifier):
         _require_scales(path, fit.weights, shape)
     fit.target.load_state_dict(fit.weights)
@@ -70,16 +94,7 @@ def load_user(
     if normalise is not None:
         _normalise(module, *normalise)
     elif fit.target is module.body:
-        say(f"{path}: no mean and std are known of it, 0.5 and 0.5 are taken; --teacher-normalise gives others")
-
-
-def _advice(arch: str, likely: str | None) -> str:
-    """Return advice for weights that do not fit, based on their likely network."""
-    if likely == arch:
-        return f"they are of '{arch}' for another number of classes, channels or pixels; give them or the data for one"
-    meant = f"they look like those of '{likely}': give --teacher {likely}" if likely else "give their --teacher"
-    fit = f"{meant} (now '{arch}'), for as many classes and channels as the data set has"
-    return f"{fit}; --channels 1 or 3 changes the images"
+        say(f"{path}: no mean and std are known for it, 0.5 and 0.5 are used; --teacher-normalise sets others")
 
 
 def _misfit(path: Path, fit: Fit, advice: str) -> BenchError:
@@ -87,12 +102,6 @@ def _misfit(path: Path, fit: Fit, advice: str) -> BenchError:
         f"the {len(fit.weights)} tensors in '{path}' do not fit the network's {len(fit.target.state_dict())}, "
         f"{fit.complaints} names or shapes differ ({fit.in_words()}): {advice}"
     )
-
-
-def _require_finite(path: Path, state: Weights) -> None:
-    broken = [name for name, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
-    if broken:
-        raise BadWeights(f"the weights in '{path}' hold NaN or infinite values ({some(broken)}): give a file without")
 
 
 def _require_scales(path: Path, state: Weights, shape: Shape | None) -> None:
@@ -109,13 +118,12 @@ def _require_scales(path: Path, state: Weights, shape: Shape | None) -> None:
 def _report(path: Path, found: Checkpoint, fit: Fit) -> None:
     """Report the changes that were made to a file's content so that it fits."""
     if found.others:
-        say(f"{path}: '{found.container}' is taken; not used: {some(found.others)}")
+        say(f"{path}: '{found.container}' is used; not used: {first_names(found.others)}")
     if fit.prefix.removesuffix("body."):
         say(f"{path}: the prefix '{fit.prefix}' was removed from the names")
     if fit.left_out:
-        say(
-            f"{path}: {len(fit.left_out)} tensors are of no layer of the network and are not used: {some(fit.left_out)}"
-        )
+        count = len(fit.left_out)
+        say(f"{path}: {count} tensors belong to no layer of the network and are not used: {first_names(fit.left_out)}")
     if found.converted:
         say(f"{path}: numbers of {', '.join(found.converted)} were converted to float32")
 

@@ -37,7 +37,7 @@ def test_ensemble_response_is_the_mean_of_logits() -> None:
         net = fresh("datalens").eval()
         net.load_state_dict(model)
         each.append(net(u / 255))
-    found = ClientEnsemble(clients, models).answers(u, context())
+    found = ClientEnsemble(clients, models).responses(u, context())
     assert torch.allclose(found, (each[0] + each[1]) / 2, atol=1e-5) and not found.requires_grad
     assert not torch.allclose(each[0], each[1], atol=1e-3)
 
@@ -49,7 +49,7 @@ def distilled(**given: str) -> tuple[Clients, State, State, Tensor, Tensor]:
     assert isinstance(settings, FedDf)
     models = [clients.update(k, clients.initial(), nothing) for k in range(settings.clients)]
     w, u = clients.average(models), settings.unlabelled_images(toy(), context())
-    answers = ClientEnsemble(clients, models).answers(u, context())
+    answers = ClientEnsemble(clients, models).responses(u, context())
     after = settings._distil(clients, w, u, answers, context().generator("distillation"), nothing)
     return clients, w, after, u, answers
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from bench.cli import main
 from bench.cli.read_given import shaped
-from bench.data.request import Reading
+from bench.data.dataset import Reading
 from bench.errors import BenchError
 from bench.pipeline.material import Wanted, load_material
 from bench.report.command import command

@@ -1,3 +1,5 @@
+"""Data sets by name, their common form, and data sets of other packages that break the contract."""
+
 from __future__ import annotations
 
 import re
@@ -7,21 +9,31 @@ from pathlib import Path
 
 import pytest
 import torch
+from distributions import install
 
 from bench import data
-from bench.errors import BenchError
+from bench.data import ImageData
+from bench.errors import BadData, BadOption, BadPlugin, BenchError, UnknownName
+
+HEAVY = "print([m for m in ('torch', 'torchvision', 'sklearn', 'numpy', 'PIL', 'pandas') if m in sys.modules])"
 
 
-def test_import_and_names_load_no_heavy_library() -> None:
-    code = (
-        "import sys, bench.data as d; d.names(); d.check('mnist'); d.slug('imagefolder:/x@64'); d.split_names();"
-        "print([m for m in ('torch', 'torchvision', 'sklearn', 'numpy', 'PIL', 'pandas') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def loaded_libraries(code: str) -> str:
+    """Run code in a new process and return which large libraries it has imported."""
+    code = f"import sys, bench.data as d; {code}; {HEAVY}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_names_are_described_in_one_line_each() -> None:
+def test_names_need_no_large_library() -> None:
+    assert loaded_libraries("d.names(); d.check('mnist'); d.slug('imagefolder:/x@64'); d.split_names()") == "[]"
+
+
+@pytest.mark.parametrize("name", [name for name in data.names() if ":" not in name])
+def test_facts_need_no_large_library(name: str) -> None:
+    assert loaded_libraries(f"d.facts({name!r}); d.dataset({name!r}).missing(d.root_folder(None))") == "[]"
+
+
+def test_names_have_one_line_each() -> None:
     found = data.names()
     assert {"digits", "celeba-g", "medmnist", "imagefolder:PATH", "npz:PATH"} < set(found)
     assert all(line and "\n" not in line for line in found.values())
@@ -30,38 +42,38 @@ def test_names_are_described_in_one_line_each() -> None:
 @pytest.mark.parametrize(
     "name", ["digits", "mnist", "fmnist", "cifar10", "npz:a.npz", "imagefolder:b", "imagefolder:b@8"]
 )
-def test_check_accepts(name: str) -> None:
+def test_check_accepts_known_names(name: str) -> None:
     data.check(name)
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "error", "values"),
     [
-        ("mnits", "no data set called 'mnits'. Did you mean 'mnist'?"),
-        ("", "no data set called ''"),
-        ("MNIST", "no data set called 'MNIST'"),
-        ("npz", "no data set called 'npz'"),
-        ("npz:", "names no path: write npz:PATH"),
-        ("imagefolder:", "names no path: write imagefolder:PATH"),
-        ("imagefolder:@32", "names no path: write imagefolder:PATH"),
-        ("imagefolder:x@7", "asks for size 7: expected 8 to 256"),
-        ("imagefolder:x@257", "asks for size 257"),
-        ("mnist:x", "mnist takes no argument; write --dataset mnist"),
-        ("mnist:", "no data set called 'mnist:'"),
-        ("mnist@7", "asks for size 7: expected 8 to 256"),
-        ("lfw:four", "N is 'four'; expected a whole number of at least 5"),
-        ("celeba-id:4", "N is '4'; expected a whole number of at least 5"),
-        ("medmnist", "lacks its argument: write medmnist:ARGUMENT, which one, such as pathmnist"),
-        ("medmnist:path", "no set called 'path'; expected one of pathmnist"),
-        ("zip:x", "no data set called 'zip:x'"),
+        ("mnits", UnknownName, ("'mnits'", "'mnist'")),
+        ("", UnknownName, ("''",)),
+        ("MNIST", UnknownName, ("'MNIST'",)),
+        ("npz", UnknownName, ("'npz'",)),
+        ("mnist:", UnknownName, ("'mnist:'",)),
+        ("zip:x", UnknownName, ("'zip:x'",)),
+        ("npz:", BadOption, ("npz:PATH",)),
+        ("imagefolder:", BadOption, ("imagefolder:PATH",)),
+        ("imagefolder:@32", BadOption, ("imagefolder:PATH",)),
+        ("imagefolder:x@7", BadOption, ("7", "8 to 256")),
+        ("imagefolder:x@257", BadOption, ("257", "8 to 256")),
+        ("mnist@7", BadOption, ("7", "8 to 256")),
+        ("mnist:x", BadOption, ("--dataset mnist",)),
+        ("lfw:four", BadOption, ("'four'", "5")),
+        ("celeba-id:4", BadOption, ("'4'", "5")),
+        ("medmnist", BadOption, ("medmnist:ARGUMENT", "pathmnist")),
+        ("medmnist:path", BadOption, ("'path'", "pathmnist")),
     ],
 )
-def test_bad_names_are_refused_by_check_slug_and_load(name: str, says: str) -> None:
-    for use in (data.check, data.slug, data.load):
-        with pytest.raises(BenchError) as caught:
-            use(name)
-        assert says in str(caught.value)
-        assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("use", [data.check, data.slug, data.load])
+def test_bad_name_is_refused(use: object, name: str, error: type[BenchError], values: tuple[str, ...]) -> None:
+    with pytest.raises(error) as caught:
+        use(name)  # type: ignore[operator]
+    message = str(caught.value)
+    assert caught.type is error and all(value in message for value in values) and "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -71,7 +83,6 @@ def test_bad_names_are_refused_by_check_slug_and_load(name: str, says: str) -> N
         ("npz:/a/pathmnist.npz", "npz-pathmnist"),
         ("npz:/a/Ünser Bestes (2).npz", "npz-nser-bestes-2"),
         ("npz:/a/path@64.npz", "npz-path-64"),
-        ("imagefolder:/a/chest_xray", "imagefolder-chest_xray"),
         ("imagefolder:/a/chest_xray/", "imagefolder-chest_xray"),
         ("imagefolder:/a/chest_xray@32", "imagefolder-chest_xray"),
         ("imagefolder:/a/chest_xray@64", "imagefolder-chest_xray-64px"),
@@ -81,8 +92,10 @@ def test_bad_names_are_refused_by_check_slug_and_load(name: str, says: str) -> N
         ("mnist@32", "mnist-32px"),
         ("mnist@rgb", "mnist-rgb"),
         ("mnist@grey", "mnist"),
+        ("mnist@28", "mnist"),
         ("mnist@32@rgb", "mnist-rgb-32px"),
         ("cifar10@grey", "cifar10-grey"),
+        ("celeba-id:20", "celeba-id"),
         ("celeba-id:25@32@grey", "celeba-id-25-grey-32px"),
         ("npz:/a/path.npz@rgb", "npz-path-rgb"),
         ("imagefolder:/a/x@64@grey", "imagefolder-x-grey-64px"),
@@ -90,102 +103,78 @@ def test_bad_names_are_refused_by_check_slug_and_load(name: str, says: str) -> N
         ("pt:/a/b", "pt-b"),
         ("npy:/a/b@rgb", "npy-b-rgb"),
         ("hf:/a/b@32", "hf-b"),
-        ("mnist@28", "mnist"),
-        ("celeba-id:20", "celeba-id"),
-        ("celeba-id:25@32", "celeba-id-25-32px"),
         ("medmnist:pathmnist", "medmnist-pathmnist"),
     ],
 )
-def test_slug(name: str, label: str) -> None:
+def test_slug_is_label_of_name(name: str, label: str) -> None:
     assert data.slug(name) == label
 
 
 @pytest.mark.parametrize(
     "label", ["mnist-rgb", "cifar10-grey-16px", "celeba-id-25-grey-32px", "lfw-10-32px", "usps-rgb", "digits"]
 )
-def test_typed_is_the_name_that_has_the_label(label: str) -> None:
+def test_typed_is_inverse_of_slug(label: str) -> None:
     assert data.slug(data.typed(label)) == label
 
 
-def test_facts_of_other_channels_have_that_shape() -> None:
-    assert data.facts("mnist-rgb").shape == (3, 28, 28) and data.facts("cifar10-grey-16px").shape == (1, 16, 16)
+@pytest.mark.parametrize(
+    "name", ["imagefolder:/", "npz:/数据.npz", "imagefolder:/../..", "npz:" + "x" * 300, f"imagefolder:{'y' * 300}@64"]
+)
+def test_slug_is_a_safe_file_name(name: str) -> None:
+    assert re.fullmatch(r"[a-z0-9_-]{1,63}[a-z0-9_]", data.slug(name))
+    assert data.slug(name).endswith("-64px") == name.endswith("@64")
+    assert data.slug("npz:数据.npz") != data.slug("npz:图像.npz")
+
+
+def test_slug_resolves_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pets").mkdir()
+    monkeypatch.chdir(tmp_path / "pets")
+    assert data.slug("imagefolder:.") == "imagefolder-pets"
 
 
 @pytest.mark.parametrize(("name", "channels"), [("digits@rgb", 3), ("digits@24@rgb", 3), ("digits@grey", 1)])
-def test_channels_of_published_images(name: str, channels: int) -> None:
+def test_load_changes_channels(name: str, channels: int) -> None:
     found, own = data.load(name), data.load("digits")
     assert found.shape[0] == channels and found.name == data.slug(name)
     assert bool((found.train_images == found.train_images[:, :1]).all())
     assert (found.fingerprint == own.fingerprint) == (name == "digits@grey")
 
 
-@pytest.mark.parametrize(
-    "name", ["imagefolder:/", "npz:/数据.npz", "imagefolder:/../..", "npz:" + "x" * 300, f"imagefolder:{'y' * 300}@64"]
-)
-def test_slug_is_always_a_safe_file_name(name: str) -> None:
-    assert re.fullmatch(r"[a-z0-9_-]+[a-z0-9_]", data.slug(name))
-    assert len(data.slug(name)) <= 64
-
-
-def test_slug_keeps_the_size_of_long_names_and_tells_foreign_scripts_apart() -> None:
-    assert data.slug(f"imagefolder:{'y' * 300}@64").endswith("-64px")
-    assert data.slug("npz:数据.npz") != data.slug("npz:图像.npz")
-
-
-def test_slug_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pets").mkdir()
-    monkeypatch.chdir(tmp_path / "pets")
-    assert data.slug("imagefolder:.") == "imagefolder-pets"
-
-
-def test_to_float() -> None:
+def test_to_float_accepts_uint8_only() -> None:
     images = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16)
     found = data.to_float(images)
-    assert found.dtype == torch.float32
-    assert torch.equal(found, torch.arange(256).view(1, 1, 16, 16) / 255)
-    assert images.dtype == torch.uint8
-    with pytest.raises(TypeError, match="float32"):
+    assert found.dtype == torch.float32 and torch.equal(found, torch.arange(256).view(1, 1, 16, 16) / 255)
+    with pytest.raises(TypeError):
         data.to_float(found)
 
 
-def _tiny(name: str = "tiny") -> data.ImageData:
-    images = torch.arange(4 * 4, dtype=torch.uint8).view(4, 1, 2, 2)
-    labels = torch.tensor([0, 1, 0, 1])
-    return data.ImageData(name, images, labels, images[:2].clone(), labels[:2].clone(), ("a", "b"))
+def tiny(name: str = "tiny", **changes: object) -> ImageData:
+    images, labels = torch.arange(16, dtype=torch.uint8).view(4, 1, 2, 2), torch.tensor([0, 1, 0, 1])
+    parts = {"train_images": images, "train_labels": labels, "test_images": images[:2], "test_labels": labels[:2]}
+    clones = {key: value.clone() for key, value in parts.items()}
+    return ImageData(name, class_names=("a", "b"), **(clones | changes))  # type: ignore[arg-type]
 
 
-def test_fingerprint_sees_every_part_and_not_the_name() -> None:
-    seen = {_tiny().fingerprint}
-    assert re.fullmatch("[0-9a-f]{16}", _tiny().fingerprint)
-    assert _tiny("other").fingerprint in seen
+def test_fingerprint_covers_each_part_but_not_the_name() -> None:
+    seen = {tiny().fingerprint}
+    assert re.fullmatch("[0-9a-f]{16}", tiny().fingerprint) and tiny("other").fingerprint in seen
     for part in ("train_images", "train_labels", "test_images", "test_labels"):
-        changed = _tiny()
-        values = getattr(changed, part)
-        values.view(-1)[1] = 1 - int(values.view(-1)[1])
+        changed = tiny()
+        values = getattr(changed, part).view(-1)
+        values[1] = 1 - int(values[1])
         assert changed.fingerprint not in seen
         seen.add(changed.fingerprint)
-    tiny = _tiny()
-    args = (tiny.train_labels, tiny.test_images.view(2, 1, 1, 4), tiny.test_labels, ("a", "b"))
-    assert data.ImageData("tiny", tiny.train_images.view(4, 1, 1, 4), *args).fingerprint not in seen
+    reshaped = {part: getattr(tiny(), part).reshape(-1, 1, 1, 4) for part in ("train_images", "test_images")}
+    assert tiny(**reshaped).fingerprint not in seen
 
 
-def test_fingerprint_ignores_memory_layout() -> None:
-    tiny = _tiny()
-    strided = tiny.train_images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
-    other = data.ImageData("tiny", strided, tiny.train_labels, tiny.test_images, tiny.test_labels, ("a", "b"))
-    assert other.fingerprint == tiny.fingerprint
-
-
-def test_fingerprint_is_computed_once() -> None:
-    tiny = _tiny()
-    first = tiny.fingerprint
-    tiny.train_images.zero_()
-    assert tiny.fingerprint == first
-
-
-def test_shape_and_classes() -> None:
-    assert _tiny().shape == (1, 2, 2)
-    assert _tiny().classes == 2
+def test_fingerprint_ignores_memory_layout_and_is_cached() -> None:
+    first = tiny()
+    strided = first.train_images.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+    expected = first.fingerprint
+    assert tiny(train_images=strided).fingerprint == expected
+    first.train_images.zero_()
+    assert first.fingerprint == expected and (first.shape, first.classes) == ((1, 2, 2), 2)
 
 
 @pytest.mark.parametrize(
@@ -200,8 +189,83 @@ def test_shape_and_classes() -> None:
         ("test_labels", torch.tensor([0, -1])),
     ],
 )
-def test_parts_that_do_not_fit_are_a_defect(part: str, value: torch.Tensor) -> None:
-    tiny = _tiny()
-    parts = {key: getattr(tiny, key) for key in ("train_images", "train_labels", "test_images", "test_labels")}
-    with pytest.raises(RuntimeError, match=f"tiny: {part.split('_')[0]} {part.split('_')[1]}"):
-        data.ImageData(name="tiny", class_names=("a", "b"), **(parts | {part: value}))
+def test_image_data_inconsistent_parts_are_a_defect(part: str, value: torch.Tensor) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        tiny(**{part: value})
+    assert part.replace("_", " ") in str(caught.value)
+
+
+SOURCE = """
+from bench.data import Dataset, DatasetFacts, ImageData
+
+class Odd(Dataset):
+    facts = DatasetFacts(shape=(1, 16, 16), class_names=("a", "b"))
+
+    def load(self, root, download):
+        import torch
+
+        images, labels = torch.zeros(12, 1, 16, 16, dtype=torch.uint8), torch.arange(12) % 2
+        name, names = "{name}", ("a", "b")
+        {fault}
+        return ImageData(name, images, labels, images, labels, names)
+
+class Abstract(Dataset):
+    pass
+
+class Bare(Odd):
+    facts = None
+"""
+MODULES = iter(f"odd{number}" for number in range(100))
+"""Modules stay imported, so that each needs another name."""
+
+
+@pytest.fixture
+def odd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    """Function that installs a data set of another distribution with a fault, and returns its name."""
+
+    def made(fault: str = "pass", cls: str = "Odd") -> str:
+        name = next(MODULES)
+        points = f"[bench.datasets]\n{name} = {name}:{cls}\n"
+        install(tmp_path, points, **{name: SOURCE.format(name=name, fault=fault)})
+        monkeypatch.syspath_prepend(tmp_path)
+        return name
+
+    return made
+
+
+def test_foreign_data_set_is_read(odd) -> None:  # type: ignore[no-untyped-def]
+    name = odd()
+    assert data.load(name).shape == (1, 16, 16) and data.load(f"{name}@32").name == f"{name}-32px"
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "value"),
+    [
+        ("raise ValueError('no such year')", BadPlugin, "ValueError: no such year at "),
+        ("raise KeyError('year')", BadPlugin, "KeyError: 'year' at "),
+        ("open('/nowhere/at/all')", BadPlugin, "'/nowhere/at/all'"),
+        ("images = images / 255", BadPlugin, "train images are torch.float32"),
+        ("labels = labels + 1", BadPlugin, "0 to 1"),
+        ("return None", BadData, "NoneType"),
+        ("name = '../Odd'", BadData, "'../Odd'"),
+        ("name = name + '-../x'", BadData, "-../x'"),
+        ("name = 'mnist'", BadData, "'mnist'"),
+        ("images = images[:, :, :8]", BadData, "1x8x16"),
+        ("images = images.repeat(1, 4, 1, 1)", BadData, "4x16x16"),
+        ("images = images.repeat(1, 3, 1, 1)", BadData, "1x16x16"),
+        ("names = ('a', 'c')", BadData, "a, b"),
+    ],
+)
+def test_foreign_data_set_with_fault_is_refused(odd, fault: str, error: type[BenchError], value: str) -> None:  # type: ignore[no-untyped-def]
+    name = odd(fault)
+    with pytest.raises(error) as caught:
+        data.load(name)
+    assert f"'{name}'" in str(caught.value) and value in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("cls", ["Abstract", "Nothing", "ImageData", "Bare"])
+def test_foreign_class_that_is_not_a_data_set_is_refused(odd, cls: str) -> None:  # type: ignore[no-untyped-def]
+    name = odd(cls=cls)
+    with pytest.raises(BadPlugin) as caught:
+        data.check(name)
+    assert f"'{name}'" in str(caught.value) and "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Image files decoded once: shared, complete or absent, and verified before use."""
+"""Image files are decoded once into a shared array, which is complete or absent."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from data_made import refusal
 from PIL import Image
 
 from bench import data
 from bench.cli import main
-from bench.data import rows
-from bench.errors import BenchError
+from bench.data import images as image_store
 from bench.pipeline.material import Wanted, kept_in, load_material
 from bench.storage.store import inspect
 
@@ -50,23 +50,17 @@ def steps(out: Path) -> list[Path]:
     return list(out.glob("steps/decoded/[0-9a-f]*"))
 
 
-def test_decoded_images_are_those_that_are_decoded_each_time(tmp_path: Path) -> None:
+def test_kept_images_equal_images_decoded_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"imagefolder:{noise(tmp_path / 'in', 40)}@16"
     plain, kept = data.load(name), data.load(name, keep=kept_in(tmp_path / "out"))
+    monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("decoded again"))
     again = data.load(name, keep=kept_in(tmp_path / "out"))
     assert plain.fingerprint == kept.fingerprint == again.fingerprint
     assert len(steps(tmp_path / "out")) == 1 and inspect(steps(tmp_path / "out")[0])[0] == []
 
 
-def test_files_are_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, keep = f"imagefolder:{noise(tmp_path / 'in', 14)}", kept_in(tmp_path / "out")
-    first = data.load(name, keep=keep)
-    monkeypatch.setattr(Image, "open", lambda *_: pytest.fail("decoded again"))
-    assert data.load(name, keep=keep).fingerprint == first.fingerprint
-
-
 @pytest.mark.parametrize("change", ["content", "size", "one more"])
-def test_what_images_depend_on_makes_them_anew(tmp_path: Path, change: str) -> None:
+def test_changed_input_decodes_again(tmp_path: Path, change: str) -> None:
     folder, keep = noise(tmp_path / "in", 14), kept_in(tmp_path / "out")
     before = data.load(f"imagefolder:{folder}", keep=keep)
     if change == "content":
@@ -77,7 +71,7 @@ def test_what_images_depend_on_makes_them_anew(tmp_path: Path, change: str) -> N
     assert after.fingerprint != before.fingerprint and len(steps(tmp_path / "out")) == 2
 
 
-def test_writing_to_the_images_changes_no_file(tmp_path: Path) -> None:
+def test_writing_to_images_changes_no_file(tmp_path: Path) -> None:
     name, keep = f"imagefolder:{noise(tmp_path / 'in', 14)}", kept_in(tmp_path / "out")
     first = data.load(name, keep=keep)
     before = first.fingerprint
@@ -85,10 +79,10 @@ def test_writing_to_the_images_changes_no_file(tmp_path: Path) -> None:
     assert data.load(name, keep=keep).fingerprint == before
 
 
-def test_large_parts_are_kept_in_files_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_parts_are_kept_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"imagefolder:{noise(tmp_path / 'in', 60)}@24"
     small = load_material(Wanted(name, "iid"))
-    monkeypatch.setattr(rows, "LARGE", 1)
+    monkeypatch.setattr(image_store, "LARGE", 1)
     large = load_material(Wanted(name, "iid", out=tmp_path / "out"))
     assert list((tmp_path / "out" / "steps" / "image-rows").glob("[0-9a-f]*"))
     assert torch.equal(small.private[0], large.private[0]) and torch.equal(small.private[1], large.private[1])
@@ -97,19 +91,21 @@ def test_large_parts_are_kept_in_files_too(tmp_path: Path, monkeypatch: pytest.M
     assert again.data.fingerprint == large.data.fingerprint
 
 
-def test_large_parts_are_named_by_their_file_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "LARGE", 1)
+def test_large_part_is_identified_by_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_store, "LARGE", 1)
     name = f"imagefolder:{noise(tmp_path / 'in', 60)}@24"
     kept, gone = data.load(name, keep=kept_in(tmp_path / "out")), data.load(name)
-    content = rows.mapped_content(kept.train_images)
-    assert content is not None and content == rows.mapped_content(gone.train_images), "whether or not the file is there"
-    assert content != rows.mapped_content(kept.train_images[1:])
-    assert rows.mapped_content(kept.train_images.clone()) is None
+    content = image_store.mapped_identity(kept.train_images)
+    assert content is not None and content == image_store.mapped_identity(gone.train_images), (
+        "whether or not the file is there"
+    )
+    assert content != image_store.mapped_identity(kept.train_images[1:])
+    assert image_store.mapped_identity(kept.train_images.clone()) is None
     Image.new("RGB", (24, 24), (1, 2, 3)).save(tmp_path / "in" / "a" / "0000.png")
     assert data.load(name).fingerprint != kept.fingerprint == gone.fingerprint
 
 
-def test_two_folders_of_equal_names_sizes_and_times_are_two(tmp_path: Path) -> None:
+def test_folders_of_equal_names_and_times_differ(tmp_path: Path) -> None:
     """Archives may be unpacked with equal modification times."""
     for seed, name in enumerate(("one", "two")):
         for file in noise(tmp_path / name, 40, seed=seed).rglob("*.png"):
@@ -119,13 +115,13 @@ def test_two_folders_of_equal_names_sizes_and_times_are_two(tmp_path: Path) -> N
         for file in (tmp_path / name).rglob("*.bmp"):
             os.utime(file, (1, 1))
     keep = kept_in(tmp_path / "out")
-    shared, alone = ([data.load(f"imagefolder:{tmp_path / name}@24", keep=each).fingerprint for name in ("one", "two")]
+    kept, fresh = ([data.load(f"imagefolder:{tmp_path / name}@24", keep=each).fingerprint for name in ("one", "two")]
                      for each in (keep, None))  # fmt: skip
-    assert shared == alone and len(set(alone)) == 2
+    assert kept == fresh and len(set(fresh)) == 2
 
 
 @pytest.mark.thorough
-def test_a_run_that_is_killed_while_decoding_leaves_nothing_that_is_believed(tmp_path: Path) -> None:
+def test_killed_decoding_leaves_no_result(tmp_path: Path) -> None:
     folder, out = noise(tmp_path / "in", 1500, 96), tmp_path / "out"
     process = start(folder, out)
     until = time.monotonic() + 60
@@ -145,7 +141,7 @@ def test_a_run_that_is_killed_while_decoding_leaves_nothing_that_is_believed(tmp
 
 
 @pytest.mark.thorough
-def test_two_runs_at_once_decode_once_and_agree(tmp_path: Path) -> None:
+def test_concurrent_runs_decode_once(tmp_path: Path) -> None:
     folder, out = noise(tmp_path / "in", 400, 64), tmp_path / "out"
     both = [start(folder, out) for _ in range(2)]
     printed = [process.communicate(timeout=120) for process in both]
@@ -163,16 +159,13 @@ def spoil(folder: Path, count: int) -> list[Path]:
     return bad
 
 
-def test_broken_files_are_all_named_in_one_line(tmp_path: Path) -> None:
+def test_broken_files_are_named_in_one_line(tmp_path: Path) -> None:
     bad = spoil(noise(tmp_path, 60), 13)
-    with pytest.raises(BenchError) as caught:
-        data.load(f"imagefolder:{tmp_path}")
-    message = str(caught.value)
-    assert "\n" not in message and "13 of 60 image files" in message and "--skip-broken" in message
-    assert sum(str(file) in message for file in bad) == 10 and "and 3 more" in message
+    message = refusal(f"imagefolder:{tmp_path}", "13 of 60", "3 more", "--skip-broken")
+    assert sum(str(file) in message for file in bad) == 10
 
 
-def test_broken_files_are_left_out_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_broken_files_are_left_out_on_request(tmp_path: Path) -> None:
     noise(tmp_path, 60)
     whole = data.load(f"imagefolder:{tmp_path}")
     bad = spoil(tmp_path, 4)
@@ -183,15 +176,14 @@ def test_broken_files_are_left_out_where_that_is_asked_for(tmp_path: Path) -> No
     assert kept < {image.numpy().tobytes() for image in torch.cat([whole.train_images, whole.test_images])}
 
 
-def test_a_class_of_broken_files_is_refused(tmp_path: Path) -> None:
+def test_class_of_broken_files_is_refused(tmp_path: Path) -> None:
     noise(tmp_path, 60)
     for file in (tmp_path / "b").iterdir():
         file.write_bytes(b"")
-    with pytest.raises(BenchError, match="no training image of class 'b' is left"):
-        data.load(f"imagefolder:{tmp_path}", skip_broken=True)
+    refusal(f"imagefolder:{tmp_path}", "class 'b'", skip_broken=True)
 
 
-def test_the_command_refuses_or_leaves_out_and_says_so(
+def test_run_refuses_or_omits_broken_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -202,5 +194,5 @@ def test_the_command_refuses_or_leaves_out_and_says_so(
     said = capsys.readouterr().err
     assert len(said.strip().splitlines()) <= 2 and str(bad) in said
     assert main([*command, "--skip-broken"]) == 0
-    assert "1 broken image files left out: a/0000.png" in capsys.readouterr().err
+    assert "a/0000.png" in capsys.readouterr().err
     assert list((tmp_path / "runs" / "leaderboards" / "releases").glob("imagefolder-in-16px.csv"))

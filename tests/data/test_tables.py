@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from data_made import refusal
 from PIL import Image
 
 from bench import data
-from bench.errors import BenchError
+from bench.data import ImageData
+from bench.errors import BadData, BenchError, NotFound
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra hf")
 pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra hf")
@@ -56,75 +58,75 @@ def hub(path: Path, **splits: Any) -> Path:
     return path
 
 
-def refusal(path: Path) -> str:
-    with pytest.raises(BenchError) as caught:
-        data.load(f"hf:{path}@16")
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
-    return str(caught.value)
+def load(path: Path, **how: bool) -> ImageData:
+    return data.load(f"hf:{path}@16", **how)  # type: ignore[arg-type]
 
 
-def test_parquet_files_are_read_as_they_were_written(tmp_path: Path) -> None:
-    found = data.load(f"hf:{hub(tmp_path)}@16")
+def refused(path: Path, *values: object, error: type[BenchError] = BadData) -> None:
+    refusal(f"hf:{path}@16", path, *values, error=error)
+
+
+def test_parquet_files_are_read(tmp_path: Path) -> None:
+    found = load(hub(tmp_path))
     assert (found.name, found.class_names) == (data.slug(f"hf:{tmp_path}@16"), tuple(NAMES))
     assert np.array_equal(found.train_images[:, 0].numpy(), IMAGES[:24])
     assert np.array_equal(found.test_images[:, 0].numpy(), IMAGES[24:])
     assert found.train_labels.tolist() == LABELS[:24].tolist() and found.test_labels.tolist() == LABELS[24:].tolist()
 
 
-def test_shards_follow_one_another(tmp_path: Path) -> None:
-    whole = data.load(f"hf:{hub(tmp_path / 'whole')}@16").fingerprint
+def test_shards_are_joined_in_order(tmp_path: Path) -> None:
+    whole = load(hub(tmp_path / "whole")).fingerprint
     for shard in range(3):
         write(tmp_path / "cut" / f"train-0000{shard}-of-00003.parquet", table(slice(8 * shard, 8 * shard + 8)))
     write(tmp_path / "cut" / "test.parquet", table(slice(24, 30)))
-    assert data.load(f"hf:{tmp_path / 'cut'}@16").fingerprint == whole
+    assert load(tmp_path / "cut").fingerprint == whole
 
 
-def test_what_save_to_disk_writes_is_the_same(tmp_path: Path) -> None:
-    whole = data.load(f"hf:{hub(tmp_path / 'hub')}@16").fingerprint
+def test_save_to_disk_output_is_read(tmp_path: Path) -> None:
+    whole = load(hub(tmp_path / "hub")).fingerprint
     for split, rows in (("train", slice(24)), ("test", slice(24, 30))):
         write(tmp_path / "disk" / split / "data-00000-of-00001.arrow", table(rows, features=None))
         (tmp_path / "disk" / split / "dataset_info.json").write_text(json.dumps({"features": FEATURES}))
     (tmp_path / "disk" / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
-    found = data.load(f"hf:{tmp_path / 'disk'}@16")
+    found = load(tmp_path / "disk")
     assert (found.fingerprint, found.class_names) == (whole, tuple(NAMES))
 
 
-def test_one_split_holds_out_a_sixth(tmp_path: Path) -> None:
+def test_single_split_holds_out_sixth(tmp_path: Path) -> None:
     write(tmp_path / "data-00000-of-00001.arrow", table(slice(30)))
-    found = data.load(f"hf:{tmp_path}@16")
+    found = load(tmp_path)
     assert (len(found.train_images), len(found.test_images)) == (25, 5)
     assert any("held out" in said for said in found.conversions)
 
 
-def test_validation_is_the_test_where_the_test_has_no_labels(tmp_path: Path) -> None:
+def test_validation_replaces_test_without_labels(tmp_path: Path) -> None:
     unlabelled = table(slice(24, 30)).set_column(1, "label", pa.array([-1] * 6))
     path = hub(tmp_path, train=table(slice(18)), validation=table(slice(18, 24)), test=unlabelled)
-    found = data.load(f"hf:{path}@16")
+    found = load(path)
     assert np.array_equal(found.test_images[:, 0].numpy(), IMAGES[18:24])
     assert any("no labels" in said for said in found.conversions)
 
 
-def test_columns_without_features_are_found_by_type_and_name(tmp_path: Path) -> None:
+def test_columns_are_found_by_type_and_name(tmp_path: Path) -> None:
     named = {rows.start: table(rows, None, note=pa.array(["x"] * (rows.stop - rows.start))) for rows in
              (slice(0, 24), slice(24, 30))}  # fmt: skip
-    found = data.load(f"hf:{hub(tmp_path, train=named[0], test=named[24])}@16")
+    found = load(hub(tmp_path, train=named[0], test=named[24]))
     assert found.class_names == ("0", "1", "2")
     words = [
         one.set_column(1, "label", pa.array([NAMES[k] for k in one["label"].to_pylist()])) for one in named.values()
     ]
-    assert data.load(f"hf:{hub(tmp_path, train=words[0], test=words[1])}@16").class_names == tuple(NAMES)
+    assert load(hub(tmp_path, train=words[0], test=words[1])).class_names == tuple(NAMES)
 
 
-def test_broken_images_are_named_and_left_out_on_demand(tmp_path: Path) -> None:
+def test_broken_images_are_named_or_left_out(tmp_path: Path) -> None:
     images = [{"bytes": encoded(one), "path": None} for one in IMAGES[:24]]
     images[3]["bytes"], images[4]["bytes"], images[5] = images[3]["bytes"][:50], None, None  # type: ignore[call-overload]
     images[4]["path"] = "elsewhere.png"
     path = hub(
         tmp_path, train=table(slice(24)).set_column(0, "image", pa.array(images, IMAGE)), test=table(slice(24, 30))
     )
-    message = refusal(path)
-    assert "row 3 of split train" in message and "elsewhere.png" in message and "3 of 30" in message
-    found = data.load(f"hf:{path}@16", skip_broken=True)
+    refused(path, "row 3 of split train", "elsewhere.png", "3 of 30")
+    found = load(path, skip_broken=True)
     assert found.left_out == ("train[3]", "train[4]", "train[5]") and len(found.train_images) == 21
 
 
@@ -132,32 +134,33 @@ TWO = FEATURES | {"coarse": {"names": ["x"], "_type": "ClassLabel"}, "fine": FEA
 
 
 @pytest.mark.parametrize(
-    ("train", "says"),
+    ("train", "values"),
     [
-        (table(slice(24)).rename_columns(["image", "kind"]), "no column of labels"),
+        (table(slice(24)).rename_columns(["image", "kind"]), ("image, kind", "'label'")),
         (table(slice(24)).rename_columns(["image", "fine"]).append_column("coarse", pa.array([0] * 24))
-         .replace_schema_metadata({"huggingface": json.dumps({"info": {"features": TWO}})}), "2 columns of labels"),
-        (table(slice(24), None).drop_columns(["image"]), "no column of images"),
-        (table(slice(24), None, left=pa.array([None] * 24, IMAGE)).rename_columns(["a", "label", "b"]), "2 columns of"),
-        (table(slice(24)).set_column(1, "label", pa.array([None, *LABELS[1:24].tolist()])), "1 rows without a label"),
-        (table(slice(24)).set_column(1, "label", pa.array([-1, *LABELS[1:24].tolist()])), "hold class -1"),
+         .replace_schema_metadata({"huggingface": json.dumps({"info": {"features": TWO}})}), ("fine, coarse", "2")),
+        (table(slice(24), None).drop_columns(["image"]), ("'image'",)),
+        (table(slice(24), None, left=pa.array([None] * 24, IMAGE)).rename_columns(["a", "label", "b"]), ("2", "a, b")),
+        (table(slice(24)).set_column(1, "label", pa.array([None, *LABELS[1:24].tolist()])), ("label", "1 rows")),
+        (table(slice(24)).set_column(1, "label", pa.array([-1, *LABELS[1:24].tolist()])), ("class -1",)),
     ],
 )  # fmt: skip
-def test_uncertain_columns_are_refused(tmp_path: Path, train: Any, says: str) -> None:
-    assert says in refusal(hub(tmp_path, train=train, test=table(slice(24, 30))))
+def test_unclear_columns_are_refused(tmp_path: Path, train: Any, values: tuple[str, ...]) -> None:
+    refused(hub(tmp_path, train=train, test=table(slice(24, 30))), *values)
 
 
-def test_folders_that_are_no_data_set_are_refused(tmp_path: Path) -> None:
-    assert "neither parquet nor arrow" in refusal(tmp_path)
+def test_other_folders_are_refused(tmp_path: Path) -> None:
+    refused(tmp_path)
     (tmp_path / "train.parquet").write_bytes(b"PAR1 nothing")
-    assert "cannot be read" in refusal(tmp_path)
-    hub(tmp_path / "both" / "one")
-    hub(tmp_path / "both" / "two")
-    assert "two configurations" in refusal(tmp_path / "both")
-    hub(tmp_path / "odd", first=table(slice(12)), second=table(slice(12, 24)))
-    assert "first, second" in refusal(tmp_path / "odd")
+    refused(tmp_path, "train")
+    for name in ("one", "two"):
+        hub(tmp_path / "both" / name)
+    refused(tmp_path / "both", "one/data and two/data")
+    refused(hub(tmp_path / "odd", first=table(slice(12)), second=table(slice(12, 24))), "first, second")
+    refused(hub(tmp_path / "small", train=table(slice(5))), "5 rows", "6 rows")
+    refused(tmp_path / "absent", error=NotFound)
 
 
-def test_a_missing_pyarrow_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_pyarrow_names_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert "dp-distill-bench[hf]" in refusal(tmp_path)
+    refused(tmp_path, "dp-distill-bench[hf]")

@@ -112,7 +112,7 @@ def test_found_critics_that_share_random_draws() -> None:
 @pytest.mark.thorough
 def test_found_a_teacher_that_uses_anothers_record(monkeypatch) -> None:
     """Empty parts were given the next part's first record, which BatchNorm's buffers remembered."""
-    original = training._Batches.__call__
+    original = training.MemberBatches.__call__
 
     def unmasked(batches: Any) -> tuple[Tensor, Tensor]:
         weight, batches.weight = batches.weight, torch.ones_like(batches.weight)
@@ -120,7 +120,7 @@ def test_found_a_teacher_that_uses_anothers_record(monkeypatch) -> None:
         batches.weight = weight
         return x, y
 
-    monkeypatch.setattr(training._Batches, "__call__", unmasked)
+    monkeypatch.setattr(training.MemberBatches, "__call__", unmasked)
     monkeypatch.setattr(nn.Module, "load_state_dict", lambda *_: None)
     few, shards = records(7), Shards(6, ("resnet10t",), steps=2, batch=4)
     assert differing(teachers(shards, few), teachers(shards, without(few, 0))) > 1

@@ -77,7 +77,7 @@ def test_dry_run_of_image_files_reads_decoded_ones(tmp_path: Path, monkeypatch: 
     assert main(["run", "--method", "no-defence", "--teacher", "datalens", "--dataset", "imagefolder:set@16",
                  "--tier", "smoke", "--out", "runs"]) == 0  # fmt: skip
     before = sorted(tmp_path.rglob("*"))
-    monkeypatch.setattr("bench.data.decoded._write", None)  # nothing is decoded a second time
+    monkeypatch.setattr("bench.data.image_files.decode_files", None)  # nothing is decoded a second time
     assert main(typed) == 0 and sorted(tmp_path.rglob("*")) == before
 
 

@@ -15,7 +15,8 @@ from bench.config import EVALUATOR, TIERS, describe, options
 from bench.errors import BenchError
 from bench.nets import check
 from bench.storage.specs import digest
-from bench.teachers import Recipe, evaluator, recipe_for
+from bench.teachers import Recipe, recipe_for
+from bench.teachers.recipe import EVALUATOR_TIERS
 from bench.teachers.recipes.faces import Faces
 
 
@@ -43,7 +44,7 @@ def test_tiers_are_ordered_by_effort() -> None:
 def test_tiers_change_only_sizes() -> None:
     """Tiers of teacher and evaluator only change the amount of training."""
     sizes = {option.name for option in options(Recipe) if option.size}
-    for tiers in (Recipe.tiers, evaluator._TIERS):
+    for tiers in (Recipe.tiers, EVALUATOR_TIERS):
         assert all(set(changed) <= sizes for changed in tiers.values())
     same = [{name: getattr(Recipe.at(tier), name) for name in ("optimizer", "lr", "warmup")} for tier in Recipe.tiers]
     assert all(each == same[0] for each in same)

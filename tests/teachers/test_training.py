@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.data.affine import augmented
 from bench.errors import RunFailed
 from bench.nets import Classifier, build
 from bench.teachers import Recipe, accuracy, features, fit, predict
-from bench.teachers.augmentation import augmented
-from bench.teachers.training import _batches, schedule
+from bench.teachers.training import draw_batches, schedule
 
 CPU = torch.device("cpu")
 SHORT = Recipe(epochs=4, batch=32, lr=3e-3, shift=1)
@@ -111,7 +111,7 @@ def test_images_must_be_bytes() -> None:
 
 def test_each_pass_is_a_permutation() -> None:
     recipe = Recipe(epochs=3, batch=4)
-    batches = list(_batches(10, recipe, 0, recipe.steps(10)))
+    batches = list(draw_batches(10, recipe, 0, recipe.steps(10)))
     passes = [torch.cat(batches[start : start + 3]).tolist() for start in (0, 3, 6)]
     assert all(sorted(order) == list(range(10)) for order in passes)
     assert passes[0] != passes[1] != passes[2]

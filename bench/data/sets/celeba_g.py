@@ -1,19 +1,16 @@
 """CelebA by gender (attribute Male), 64x64 colour faces, 182,637 + 19,962 images, 2 classes; or a subset
 
-The classes are the publisher's marks of what its annotators saw, not what anybody said of themselves.
+Faces of celebrities (Liu et al., ICCV 2015). The images are the central square of the aligned images.
+`bench.data.faces` describes files, parts and checks. The classes are the publisher's annotations of how a face looks,
+not statements of the people shown.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench.data.celeba_files import LABELLED, missing
-from bench.data.dataset import DatasetFacts, FileDataset
-from bench.data.request import Request
-
-if TYPE_CHECKING:
-    from bench.data.listing import Listing
+from bench.data import faces
+from bench.data.dataset import DatasetFacts, FileDataset, Listing, Request
 
 
 class CelebaGender(FileDataset):
@@ -25,8 +22,8 @@ class CelebaGender(FileDataset):
         is_public=True,
         of_people=True,
         counts=(182_637, 19_962),
-        layout="celeba/img_align_celeba/*.jpg and the text files beside it (torchvision); fewer images: -subset",
-        licence="non-commercial research; no image may be passed on or published",
+        layout="celeba/img_align_celeba/*.jpg and the text files next to it (torchvision); fewer images: -subset",
+        licence=faces.LICENCE,
         prior="faces",
         cross="lfw",
         candidates=2,
@@ -35,13 +32,12 @@ class CelebaGender(FileDataset):
 
     def missing(self, root: Path) -> list[Path]:
         """Return the missing files of CelebA."""
-        return missing(root, *LABELLED)
+        return faces.missing_files(root, *faces.LABELLED)
 
-    def listing(self, asked: Request) -> Listing:
+    def listing(self, request: Request) -> Listing:
         """List the images with known attributes."""
-        from bench.data import celeba
 
         def label(marked: set[str]) -> int | None:
             return int("Male" in marked)
 
-        return celeba.by_attributes("celeba-g", asked, self.facts.class_names, ("Male",), label)
+        return faces.list_by_attributes("celeba-g", request, self.facts.class_names, ("Male",), label)

@@ -1,16 +1,16 @@
-"""CelebA by colour of the hair, 64x64 colour faces, those marked with exactly one of three, 3 classes; or a subset"""
+"""CelebA by colour of the hair, 64x64 colour faces, those marked with exactly one of three, 3 classes; or a subset
+
+Faces of celebrities (Liu et al., ICCV 2015). The images are the central square of the aligned images, which keeps the
+hair. Images with none or several of the three colours are left out. `bench.data.faces` describes files, parts and
+checks.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench.data.celeba_files import LABELLED, missing
-from bench.data.dataset import DatasetFacts, FileDataset
-from bench.data.request import Request
-
-if TYPE_CHECKING:
-    from bench.data.listing import Listing
+from bench.data import faces
+from bench.data.dataset import DatasetFacts, FileDataset, Listing, Request
 
 COLOURS = ("Black_Hair", "Blond_Hair", "Brown_Hair")
 
@@ -23,8 +23,8 @@ class CelebaHair(FileDataset):
         class_names=("black", "blond", "brown"),
         is_public=True,
         of_people=True,
-        layout="celeba/img_align_celeba/*.jpg and the text files beside it (torchvision); fewer images: -subset",
-        licence="non-commercial research; no image may be passed on or published",
+        layout="celeba/img_align_celeba/*.jpg and the text files next to it (torchvision); fewer images: -subset",
+        licence=faces.LICENCE,
         prior="faces",
         cross="lfw",
         candidates=3,
@@ -33,13 +33,12 @@ class CelebaHair(FileDataset):
 
     def missing(self, root: Path) -> list[Path]:
         """Return the missing files of CelebA."""
-        return missing(root, *LABELLED)
+        return faces.missing_files(root, *faces.LABELLED)
 
-    def listing(self, asked: Request) -> Listing:
+    def listing(self, request: Request) -> Listing:
         """List the images with exactly one of the three attributes."""
-        from bench.data import celeba
 
         def label(marked: set[str]) -> int | None:
             return COLOURS.index(marked.pop()) if len(marked) == 1 else None
 
-        return celeba.by_attributes("celeba-h", asked, self.facts.class_names, COLOURS, label)
+        return faces.list_by_attributes("celeba-h", request, self.facts.class_names, COLOURS, label)

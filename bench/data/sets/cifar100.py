@@ -1,4 +1,8 @@
-"""CIFAR-100, 32x32 colour, 50,000 + 10,000 images, 100 classes"""
+"""CIFAR-100, 32x32 colour, 50,000 + 10,000 images, 100 classes
+
+Small photographs with the 100 fine labels (Krizhevsky, technical report, 2009). The publisher's training and test parts
+are used. The pickled files are unpickled only if torchvision confirms their published md5.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,7 @@ class Cifar100(Dataset):
         is_public=True,
         counts=(50_000, 10_000),
         layout="cifar-100-python/ (torchvision)",
-        licence="no licence is stated; its author asks to be cited",
+        licence="no licence is stated; its author wants to be cited",
         cross="cifar10",
         candidates=50,
         dp_dfd_images=500_000,

@@ -1,4 +1,10 @@
-"""scikit-learn's 8x8 digits at 16x16, 1,438 + 359 images, 10 classes; needs no download"""
+"""scikit-learn's 8x8 digits at 16x16, 1,438 + 359 images, 10 classes; needs no download
+
+The test part of the UCI optical digits (Alpaydin and Kaynak, 1998), which comes with scikit-learn. There are no
+official parts: the test set is the fifth of the records whose SHA-256 of "digits:<index>" is smallest. The 8x8 images
+with values 0 to 16 are scaled to [0, 1], enlarged bilinearly and rounded to uint8. Every step is exact in float32, so
+the fingerprint is the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -34,35 +40,25 @@ class Digits(Dataset):
     )
 
     def load(self, root: Path, download: bool) -> ImageData:
-        """Read 1,438 training and 359 test images.
-
-        The 8x8 images with values 0 to 16 are scaled to [0, 1], enlarged bilinearly and rounded to uint8; every step is
-        exact in float32, so the fingerprint is the same everywhere. There is no official split: the test set is the
-        fifth of the records whose sha256 of "digits:<index>" is smallest.
-        """
+        """Read 1,438 training and 359 test images."""
         import numpy as np
         import torch
         from torch.nn import functional as F
 
-        images, target = _read()
+        images, target = read_digits()
         small = torch.from_numpy(np.asarray(images, dtype=np.float32))[:, None] / LEVELS
         large = F.interpolate(small, size=(SIDE, SIDE), mode="bilinear", align_corners=False, antialias=False)
         pixels = (large * 255).round().to(torch.uint8)
         labels = torch.from_numpy(np.asarray(target, dtype=np.int64))
         order = sorted(range(len(labels)), key=lambda index: hashlib.sha256(f"digits:{index}".encode()).digest())
-        held_out = torch.zeros(len(labels), dtype=torch.bool)
-        held_out[order[: len(labels) // 5]] = True
+        is_test = torch.zeros(len(labels), dtype=torch.bool)
+        is_test[order[: len(labels) // 5]] = True
         return ImageData(
-            name="digits",
-            train_images=pixels[~held_out],
-            train_labels=labels[~held_out],
-            test_images=pixels[held_out],
-            test_labels=labels[held_out],
-            class_names=self.facts.class_names,
+            *("digits", pixels[~is_test], labels[~is_test], pixels[is_test], labels[is_test], self.facts.class_names)
         )
 
 
-def _read() -> tuple[np.ndarray, np.ndarray]:
+def read_digits() -> tuple[np.ndarray, np.ndarray]:
     """Return (1797, 8, 8) values and (1797,) labels, as scikit-learn's `load_digits`; read from its file if possible,
     as importing scikit-learn takes longer than the rest of a cached run."""
     import numpy as np

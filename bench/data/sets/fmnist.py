@@ -1,12 +1,12 @@
-"""Fashion-MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes"""
+"""Fashion-MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes
+
+Pictures of articles of the shop Zalando (Xiao et al., arXiv 1708.07747, 2017), in MNIST's format. The publisher's
+training and test parts are used. `IdxDataset` says what is checked.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from bench.data.dataset import Dataset, DatasetFacts
-from bench.data.idx import idx_files
-from bench.data.images import ImageData
+from bench.data.dataset import DatasetFacts, IdxDataset
 
 CLOTHES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
@@ -14,9 +14,10 @@ CLOTHES = (
 )
 
 
-class FashionMnist(Dataset):
+class FashionMnist(IdxDataset):
     """Clothes of a shop (Xiao et al., 2017), in torchvision's layout."""
 
+    name, source = "fmnist", "FashionMNIST"
     facts = DatasetFacts(
         shape=(1, 28, 28),
         class_names=CLOTHES,
@@ -30,13 +31,3 @@ class FashionMnist(Dataset):
         dp_sgd=(2048, 1160, 4.0),
         augments_psg=True,
     )
-
-    def files(self, root: Path) -> list[Path]:
-        """Return the four files of root/FashionMNIST/raw."""
-        return idx_files(root, "FashionMNIST")
-
-    def load(self, root: Path, download: bool) -> ImageData:
-        """Read the set. Raises BenchError for missing or corrupt files."""
-        from bench.data.torchvision_files import load_idx
-
-        return load_idx("fmnist", "FashionMNIST", self, root, download)

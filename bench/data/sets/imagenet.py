@@ -1,17 +1,18 @@
-"""ImageNet (ILSVRC 2012), 224x224 colour, 1,281,167 + 50,000 images, 1,000 classes"""
+"""ImageNet (ILSVRC 2012), 224x224 colour, 1,281,167 + 50,000 images, 1,000 classes
+
+Photographs of a thousand kinds of things (Deng et al., CVPR 2009; Russakovsky et al., IJCV 2015). The validation part,
+whose labels are public, is the test set. Fewer images than were published are called `imagenet-subset`. Checked: the
+same classes in both parts, at least two, each with training images.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench.data.dataset import DatasetFacts, FileDataset, not_found
-from bench.data.request import Request
+from bench.data.dataset import DatasetFacts, Decoding, FileDataset, Listing, Request, not_found
+from bench.data.folder import list_part, scan
 from bench.errors import BadData
-
-if TYPE_CHECKING:
-    from bench.data.listing import Listing
 
 
 class ImageNet(FileDataset):
@@ -32,14 +33,10 @@ class ImageNet(FileDataset):
         """Return the missing folders."""
         return [path for part in ("train", "val") if not os.path.isdir(path := root / "imagenet" / part)]
 
-    def listing(self, asked: Request) -> Listing:
+    def listing(self, request: Request) -> Listing:
         """List both trees; named "-subset" if there are fewer images than were published."""
-        from bench.data.decoded import Look
-        from bench.data.folder import part, scan
-        from bench.data.listing import Listing
-
-        tree = asked.root / "imagenet"
-        if self.missing(asked.root):
+        tree = request.root / "imagenet"
+        if self.missing(request.root):
             raise not_found("imagenet", "train/WNID/* and val/WNID/*", tree, "register, fetch and unpack it there")
         train, val = scan(tree / "train", "imagenet"), scan(tree / "val", "imagenet")
         if sorted(train) != sorted(val) or len(train) < 2 or not all(train.values()):
@@ -48,6 +45,6 @@ class ImageNet(FileDataset):
                 "expected the same ones, 2 or more, with training images in each"
             )
         names = tuple(train)
-        parts = part(train, names), part(val, names)
-        whole = (len(parts[0].files), len(parts[1].files)) == self.facts.counts
-        return Listing("imagenet" if whole else "imagenet-subset", tree, names, *parts, Look(224))
+        parts = list_part(train, names), list_part(val, names)
+        is_whole = (len(parts[0].files), len(parts[1].files)) == self.facts.counts
+        return Listing("imagenet" if is_whole else "imagenet-subset", tree, names, *parts, Decoding(224))

@@ -1,17 +1,18 @@
-"""Kuzushiji-MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes"""
+"""Kuzushiji-MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes
+
+Cursive Japanese characters from old books (Clanuwat et al., arXiv 1812.01718, 2018), in MNIST's format. The publisher's
+training and test parts are used. `IdxDataset` says what is checked.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from bench.data.dataset import Dataset, DatasetFacts
-from bench.data.idx import idx_files
-from bench.data.images import ImageData
+from bench.data.dataset import DatasetFacts, IdxDataset
 
 
-class Kmnist(Dataset):
+class Kmnist(IdxDataset):
     """Japanese characters of old books (Clanuwat et al., 2018), in torchvision's layout."""
 
+    name, source = "kmnist", "KMNIST"
     facts = DatasetFacts(
         shape=(1, 28, 28),
         class_names=("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
@@ -23,13 +24,3 @@ class Kmnist(Dataset):
         other="mnist",
         augments_psg=True,
     )
-
-    def files(self, root: Path) -> list[Path]:
-        """Return the four files of root/KMNIST/raw."""
-        return idx_files(root, "KMNIST")
-
-    def load(self, root: Path, download: bool) -> ImageData:
-        """Read the set. Raises BenchError for missing or corrupt files."""
-        from bench.data.torchvision_files import load_idx
-
-        return load_idx("kmnist", "KMNIST", self, root, download)

@@ -1,4 +1,9 @@
-"""MedMNIST, 28x28 (or 64, 128, 224) medical images: medmnist:NAME, such as medmnist:pathmnist; counts differ by NAME"""
+"""MedMNIST, 28x28 (or 64, 128, 224) medical images: medmnist:NAME, such as medmnist:pathmnist; counts differ by NAME
+
+Standardised medical images (Yang et al., Scientific Data 2023), in the archives of the package `medmnist`. The
+publisher's parts are used; the validation part joins the training set. Checked: arrays of one shape with one label per
+image (`bench.data.array_files`).
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from bench.data.dataset import Dataset, DatasetFacts, not_found
+from bench.data.dataset import Dataset, DatasetFacts, Request, not_found
 from bench.data.images import ImageData
-from bench.data.request import Request
 from bench.errors import BadOption, NotFound
 
 KNOWN = (
@@ -17,7 +21,7 @@ KNOWN = (
 )
 """The flat sets with one class per image; the grades of RetinaMNIST are ordered, ChestMNIST has several labels."""
 LARGE = (64, 128, 224)
-"""Sizes besides 28 that are published, as NAME_64.npz."""
+"""Published sizes other than 28, as NAME_64.npz."""
 
 
 class MedMnist(Dataset):
@@ -37,31 +41,33 @@ class MedMnist(Dataset):
 
     def missing(self, root: Path) -> list[Path]:
         """Return a pattern if none of the sets exists."""
-        there = any(os.path.isfile(path) for name in KNOWN for path in _places(root, f"{name}.npz"))
-        return [] if there else [root / "medmnist" / "NAME.npz"]
+        return [] if any(existing_file(root, f"{name}.npz") for name in KNOWN) else [root / "medmnist" / "NAME.npz"]
 
     def load(self, root: Path, download: bool) -> ImageData:
         """Always raise BenchError: the name must say which of the sets to read."""
-        raise BadOption(f"data set 'medmnist' lacks its argument: write medmnist:NAME, {self.takes}")
+        raise BadOption(f"data set 'medmnist' needs an argument: write medmnist:NAME, {self.takes}")
 
-    def read(self, asked: Request) -> ImageData:
+    def read(self, request: Request) -> ImageData:
         """Read the archive of the requested size, else the one of 28 pixels. Raises BenchError."""
-        from bench.data.array_files import load_npz
+        from bench.data.array_files import load_arrays
 
-        file = f"{asked.argument}{f'_{asked.size}' if asked.size in LARGE else ''}.npz"
-        found = [path for path in _places(asked.root, file) if os.path.isfile(path)]
-        if not found and asked.download:
-            found = [_fetch(asked, asked.root / "medmnist" / file)]
-        if not found:
-            raise not_found("medmnist", file, asked.root / "medmnist", "use --download with the package medmnist")
-        return replace(load_npz(found[0], f"medmnist-{asked.argument}"), name="medmnist")
-
-
-def _places(root: Path, file: str) -> list[Path]:
-    return [root / "medmnist" / file, root / file]
+        size = request.size if request.size in LARGE else None
+        name, root = request.argument, request.root
+        file = f"{name}.npz" if size is None else f"{name}_{size}.npz"
+        path = existing_file(root, file)
+        if path is None and request.download:
+            path = download_archive(name, size, root / "medmnist" / file)
+        if path is None:
+            raise not_found("medmnist", file, root / "medmnist", "use --download with the package medmnist")
+        return replace(load_arrays("npz", path, f"medmnist-{name}"), name="medmnist")
 
 
-def _fetch(asked: Request, file: Path) -> Path:
+def existing_file(root: Path, file: str) -> Path | None:
+    """Return the archive in root/medmnist or in root; None if neither has it."""
+    return next((path for path in (root / "medmnist" / file, root / file) if os.path.isfile(path)), None)
+
+
+def download_archive(name: str, size: int | None, file: Path) -> Path:
     """Download the archive with the package `medmnist`. Raises BenchError."""
     try:
         import medmnist  # type: ignore[import-not-found,unused-ignore]
@@ -71,11 +77,10 @@ def _fetch(asked: Request, file: Path) -> Path:
             "fetch the archive elsewhere"
         ) from None
     file.parent.mkdir(parents=True, exist_ok=True)
-    size = asked.size if asked.size in LARGE else None
+    options = {} if size is None else {"size": size}
     try:
-        getattr(medmnist, medmnist.INFO[asked.argument]["python_class"])(
-            split="train", download=True, root=str(file.parent), **({"size": size} if size else {})
-        )
+        reader = getattr(medmnist, medmnist.INFO[name]["python_class"])
+        reader(split="train", download=True, root=str(file.parent), **options)
     except (OSError, RuntimeError, ValueError) as error:
         raise NotFound(f"could not download data set 'medmnist' to {file} ({error})") from error
     return file

@@ -1,17 +1,18 @@
-"""MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes"""
+"""MNIST, 28x28 grey, 60,000 + 10,000 images, 10 classes
+
+Handwritten digits (LeCun et al., Proceedings of the IEEE 1998): high-school students and employees of the Census
+Bureau. The publisher's training and test parts are used. `IdxDataset` says what is checked.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from bench.data.dataset import Dataset, DatasetFacts
-from bench.data.idx import idx_files
-from bench.data.images import ImageData
+from bench.data.dataset import DatasetFacts, IdxDataset
 
 
-class Mnist(Dataset):
+class Mnist(IdxDataset):
     """Handwritten digits (LeCun et al., 1998), in torchvision's layout."""
 
+    name, source = "mnist", "MNIST"
     facts = DatasetFacts(
         shape=(1, 28, 28),
         class_names=tuple("0123456789"),
@@ -27,13 +28,3 @@ class Mnist(Dataset):
         dp_sgd=(512, 4680, 0.5),
         augments_psg=True,
     )
-
-    def files(self, root: Path) -> list[Path]:
-        """Return the four files of root/MNIST/raw."""
-        return idx_files(root, "MNIST")
-
-    def load(self, root: Path, download: bool) -> ImageData:
-        """Read the set. Raises BenchError for missing or corrupt files."""
-        from bench.data.torchvision_files import load_idx
-
-        return load_idx("mnist", "MNIST", self, root, download)

@@ -1,4 +1,8 @@
-"""SVHN, 32x32 colour house numbers, 73,257 + 26,032 images, 10 classes"""
+"""SVHN, 32x32 colour house numbers, 73,257 + 26,032 images, 10 classes
+
+Digits cropped from photographs of house numbers (Netzer et al., NIPS workshop 2011). The publisher's training and test
+parts are used, without the part "extra". torchvision checks the md5 of both files.
+"""
 
 from __future__ import annotations
 
@@ -30,4 +34,4 @@ class Svhn(Dataset):
         """Read the set. Raises BenchError for missing files, or files whose md5 is not the published one."""
         from bench.data.torchvision_files import load_arrays
 
-        return load_arrays("svhn", "SVHN", self, root, download, train="train", test="test")
+        return load_arrays("svhn", "SVHN", self, root, download, parts=({"split": "train"}, {"split": "test"}))

@@ -1,20 +1,21 @@
-"""Tiny-ImageNet, 64x64 colour, 100,000 + 10,000 images, 200 classes; also an unpacked tree at 32x32"""
+"""Tiny-ImageNet, 64x64 colour, 100,000 + 10,000 images, 200 classes; also an unpacked tree at 32x32
+
+A part of ImageNet at a smaller size (Le and Yang, course CS231n, Stanford, 2015). The validation part, whose labels are
+public, is the test set. The official archive is read, or a tree of 32x32 images (`tiny-imagenet-32px`). Fewer images
+than were published are called `tiny-imagenet-subset`. Checked: every test image has a known class.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bench.data.dataset import DatasetFacts, FileDataset, not_found
-from bench.data.request import Request
+from bench.data.dataset import DatasetFacts, Decoding, FileDataset, Listing, Part, Request, not_found
+from bench.data.folder import list_part, scan
 from bench.errors import BadData
 
-if TYPE_CHECKING:
-    from bench.data.listing import Listing, Part
-
 FOLDER, SMALL = "tiny-imagenet-200", "tiny-imagenet-32"
-CLASSES, SMALL_SIDE = 200, 32
+SMALL_SIDE = 32
 LABELS = "val_annotations.txt"
 
 
@@ -36,36 +37,30 @@ class TinyImageNet(FileDataset):
         """Return the folder if neither one exists."""
         return [] if os.path.isdir(root / FOLDER) or os.path.isdir(root / SMALL) else [root / FOLDER]
 
-    def listing(self, asked: Request) -> Listing:
+    def listing(self, request: Request) -> Listing:
         """List the official tree, else the small one; named "-subset" if there are fewer images than were published."""
-        from bench.data.decoded import Look
-        from bench.data.folder import part, scan
-        from bench.data.listing import Listing
-
-        if self.missing(asked.root):
-            raise not_found("tiny-imagenet", FOLDER, asked.root, "fetch and unpack it there")
-        official = os.path.isdir(asked.root / FOLDER)
-        tree = asked.root / (FOLDER if official else SMALL)
+        root = request.root
+        if self.missing(root):
+            raise not_found("tiny-imagenet", FOLDER, root, "fetch and unpack it there")
+        is_official = os.path.isdir(root / FOLDER)
+        tree = root / (FOLDER if is_official else SMALL)
         found = scan(tree / "train", "tiny-imagenet")  # WNID_boxes.txt is next to the images
         classes = {wnid: [file for file in files if file.suffix != ".txt"] for wnid, files in found.items()}
         names = tuple(classes)
-        train = part(classes, names)
-        test = _official_test(tree, names) if official else part(scan(tree / "val", "tiny-imagenet"), names)
-        whole = (len(train.files), len(test.files)) == self.facts.counts
-        name = "tiny-imagenet" if whole else "tiny-imagenet-subset"
-        if official or asked.size is not None:
-            return Listing(name, tree, names, train, test, Look(64))
-        return Listing(f"{name}-{SMALL_SIDE}px", tree, names, train, test, Look(SMALL_SIDE))
+        train = list_part(classes, names)
+        test = list_test(tree, names) if is_official else list_part(scan(tree / "val", "tiny-imagenet"), names)
+        is_whole = (len(train.files), len(test.files)) == self.facts.counts
+        name = "tiny-imagenet" if is_whole else "tiny-imagenet-subset"
+        if is_official or request.size is not None:
+            return Listing(name, tree, names, train, test, Decoding(64))
+        return Listing(f"{name}-{SMALL_SIDE}px", tree, names, train, test, Decoding(SMALL_SIDE))
 
 
-def _official_test(tree: Path, names: tuple[str, ...]) -> Part:
+def list_test(tree: Path, names: tuple[str, ...]) -> Part:
     """List the validation images with their classes from val_annotations.txt: file, class, box, separated by tabs."""
-    from bench.data.listing import Part
-
     labels = tree / "val" / LABELS
     try:
-        lines = labels.read_text(encoding="utf-8").splitlines()
-        rows = [line.split("\t")[:2] for line in lines if line]
+        rows = [line.split("\t")[:2] for line in labels.read_text(encoding="utf-8").splitlines() if line]
         return Part([tree / "val" / "images" / file for file, _ in rows], [names.index(wnid) for _, wnid in rows])
     except (OSError, ValueError) as error:
         raise BadData(

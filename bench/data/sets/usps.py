@@ -1,4 +1,9 @@
-"""USPS, 16x16 grey, 7,291 + 2,007 images, 10 classes"""
+"""USPS, 16x16 grey, 7,291 + 2,007 images, 10 classes
+
+Digits of postcodes on envelopes of the US Postal Service (Hull, IEEE PAMI 1994). The publisher's training and test
+parts are used. The archives of torchvision are read, or a NumPy archive `usps.npz` where only that exists; its images
+are called `usps-npz`, so that records name the version. Checked: readable archives with one label per image.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +43,12 @@ class Usps(Dataset):
             BenchError: missing or corrupt files.
         """
         if not download and self._is_npz(root):
-            from bench.data.array_files import load_npz
+            from bench.data.array_files import load_arrays as load_npz
 
-            return replace(load_npz(root / "usps.npz", "usps-npz"), class_names=self.facts.class_names)
+            return replace(load_npz("npz", root / "usps.npz", "usps-npz"), class_names=self.facts.class_names)
         from bench.data.torchvision_files import load_arrays
 
-        return load_arrays("usps", "USPS", self, root, download)
+        return load_arrays("usps", "USPS", self, root, download, parts=({"train": True}, {"train": False}))
 
     def _is_npz(self, root: Path) -> bool:
         return not os.path.isfile(root / "usps.bz2") and os.path.isfile(root / "usps.npz")

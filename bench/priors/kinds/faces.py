@@ -1,7 +1,7 @@
 """left-right symmetric soft blobs arranged as a face: an upright oval, a darker cap, two eyes, a mouth, a ground
 
-What a person knew: how a face is arranged, that it is lit from a side, and that skin is redder than blue. Nothing was
-drawn after anybody's picture. Lengths are in halves of the image's shorter side unless they are shares of the head's
+Prior knowledge: how a face is arranged, that it is lit from a side, and that skin is redder than blue. No picture of a
+person was used. Lengths are in halves of the image's shorter side unless they are shares of the head's
 half axes, angles in radians.
 """
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from bench.priors import Prior
-from bench.priors.drawing import Draws, hue, pixel_places, texture
+from bench.priors.drawing import Draws, hue, pixel_positions, texture
 
 TURN, MOVE = 0.1, 0.1
 """Standard deviation of the rotation angle; largest shift."""
@@ -47,9 +47,9 @@ class Faces(Prior):
     def draw_part(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
         """Draw (count, c, h, w) images in [0, 1]."""
         draws, (channels, height, width) = Draws(rng), shape
-        x, y = _turned(count, pixel_places(height, width, rng.device), draws)
+        x, y = face_coordinates(count, pixel_positions(height, width, rng.device), draws)
         image = texture(count, shape, draws, GROUND).flatten(2)
-        for inside, colour in _parts(x, y, channels, draws):
+        for inside, colour in draw_parts(x, y, channels, draws):
             image = image.lerp(colour[..., None].expand_as(image), inside[:, None])
         slope = SHADE * draws.normal(2, count, 1)
         light = 1 + slope[0] * x + slope[1] * y
@@ -57,14 +57,14 @@ class Faces(Prior):
         return image.lerp(texture(count, shape, draws), GRAIN * draws.uniform(0, 1, count, 1, 1, 1)).clamp(0, 1)
 
 
-def _turned(count: int, pixels: Tensor, draws: Draws) -> Tensor:
+def face_coordinates(count: int, pixels: Tensor, draws: Draws) -> Tensor:
     """Return (2, n, pixels): pixel coordinates in the frame of a slightly rotated and shifted face."""
     angle, move = TURN * draws.normal(count, 1), draws.uniform(-MOVE, MOVE, 2, count, 1)
     x, y = pixels[:, 0] - move[0], pixels[:, 1] - move[1]
     return torch.stack([x * angle.cos() + y * angle.sin(), y * angle.cos() - x * angle.sin()])
 
 
-def _parts(x: Tensor, y: Tensor, channels: int, draws: Draws) -> list[tuple[Tensor, Tensor]]:
+def draw_parts(x: Tensor, y: Tensor, channels: int, draws: Draws) -> list[tuple[Tensor, Tensor]]:
     """Return the painted parts from back to front: (n, pixels) opacities in [0, 1], and (n, c) colours."""
     count = len(x)
 
@@ -73,13 +73,13 @@ def _parts(x: Tensor, y: Tensor, channels: int, draws: Draws) -> list[tuple[Tens
 
     wide, sharpness = one(HALF_WIDTH), one(SHARPNESS) * USUAL_SIDE / 2
     tall = wide * one(TALLER)
-    head = _oval(x, y, wide, tall, sharpness)
-    behind = _oval(x, y + tall * one(HAIR_UP), wide * one(HAIR_WIDER), tall * one(HAIR_LONGER), sharpness)
+    head = soft_oval(x, y, wide, tall, sharpness)
+    behind = soft_oval(x, y + tall * one(HAIR_UP), wide * one(HAIR_WIDER), tall * one(HAIR_LONGER), sharpness)
     hairline = tall * (one(HAIR_ARCH) * (x / wide).square() - one(HAIRLINE))
-    cap = _oval(x, y, CAP * wide, CAP * tall, sharpness) * torch.sigmoid((hairline - y) * sharpness)
+    cap = soft_oval(x, y, CAP * wide, CAP * tall, sharpness) * torch.sigmoid((hairline - y) * sharpness)
     eye = wide * one(EYE_SIZE)
-    eyes = _oval(x.abs() - wide * one(EYES_APART), y + tall * one(EYES_UP), eye, eye * one(EYE_FLATTER), sharpness)
-    mouth = _oval(x, y - tall * one(MOUTH_DOWN), wide * one(MOUTH_WIDTH), tall * one(MOUTH_HEIGHT), sharpness)
+    eyes = soft_oval(x.abs() - wide * one(EYES_APART), y + tall * one(EYES_UP), eye, eye * one(EYE_FLATTER), sharpness)
+    mouth = soft_oval(x, y - tall * one(MOUTH_DOWN), wide * one(MOUTH_WIDTH), tall * one(MOUTH_HEIGHT), sharpness)
 
     light, tint, strands = one(SKIN), FADED * hue(count, channels, draws), FADED * hue(count, channels, draws)
     tint = tint + one(WARMTH) * torch.linspace(1, -1, channels, device=x.device) * (channels > 1)
@@ -88,7 +88,7 @@ def _parts(x: Tensor, y: Tensor, channels: int, draws: Draws) -> list[tuple[Tens
     return list(zip([behind, head, cap, eyes, mouth], [colour.clamp(0, 1) for colour in colours], strict=True))
 
 
-def _oval(x: Tensor, y: Tensor, half_width: Tensor, half_height: Tensor, sharpness: Tensor) -> Tensor:
+def soft_oval(x: Tensor, y: Tensor, half_width: Tensor, half_height: Tensor, sharpness: Tensor) -> Tensor:
     """Return (n, pixels) in [0, 1]: a soft indicator of an ellipse around the origin."""
     radius = ((x / half_width).square() + (y / half_height).square()).sqrt()
     return torch.sigmoid((1 - radius) * torch.minimum(half_width, half_height) * sharpness)

@@ -1,7 +1,7 @@
 """light pen strokes on a dark ground, for digits and letters: turning paths, closed loops, random walks
 
-What a person knew: that a glyph is one or two smooth strokes of one pen with a few corners, upright, taller than wide,
-in the middle of the image, sometimes a closed loop. No alphabet and no image is in it. Lengths are in halves of the
+Prior knowledge: a glyph is one or two smooth strokes of one pen with a few corners, upright, taller than wide,
+in the middle of the image, sometimes a closed loop. No alphabet and no image was used. Lengths are in halves of the
 image's shorter side, angles in radians, pens in pixels.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bench.nets.stroke_generator import catmull_rom
 from bench.priors import Prior
-from bench.priors.drawing import Draws, hue, pixel_places
+from bench.priors.drawing import Draws, hue, pixel_positions
 
 LOOPING, WALKS = 0.3, 0.1
 """Shares of looping images, whose paths may close and have other curvature, and of random walks; others are plain
@@ -61,33 +61,33 @@ class Pen(Prior):
         family = draws.uniform(0, 1, count)
         walks, looping = family < WALKS, family >= 1 - LOOPING
         lines = torch.empty(count, 2, POINTS, 2, device=rng.device)
-        lines[walks], lines[~walks] = _walks(int(walks.sum()), draws), _paths(looping[~walks], draws)
+        lines[walks], lines[~walks] = draw_walks(int(walks.sum()), draws), draw_paths(looping[~walks], draws)
         low, high = (torch.where(walks, WALK_RADIUS[i], RADIUS[i]) for i in range(2))
         radius = (low + (high - low) * draws.uniform(0, 1, count)) * max(1, min(height, width) / USUAL_SIDE)
-        lines = _dotted(lines, -(-min(height, width) // DOTS_APART))
-        distance = _distance(lines, pixel_places(height, width, rng.device)) * min(height, width) / 2
+        lines = add_dots(lines, -(-min(height, width) // DOTS_APART))
+        distance = distance_to_strokes(lines, pixel_positions(height, width, rng.device)) * min(height, width) / 2
         ink = torch.sigmoid((radius[:, None] - distance) * draws.uniform(*SHARPNESS, count, 1))
-        return _coloured(ink.view(-1, 1, height, width), channels, draws)
+        return colour_ink(ink.view(-1, 1, height, width), channels, draws)
 
 
-def _paths(looping: Tensor, draws: Draws) -> Tensor:
+def draw_paths(looping: Tensor, draws: Draws) -> Tensor:
     """Draw (n, 2, points, 2) pen paths in an upright box; the second path repeats the first where there is only one."""
     count = len(looping)
-    first, second = (_path(looping, draws) for _ in range(2))
+    first, second = (draw_path(looping, draws) for _ in range(2))
     second = second * draws.uniform(*SECOND_LENGTH, count, 1, 1)
     row = torch.arange(count, device=draws.device)
     touched, touching = draws.integers(0, POINTS - 1, 2, count)
     offset = first[row, touched] - second[row, touching] + SECOND_OFF * draws.normal(count, 2)
     second = torch.where(draws.chance(SECOND, count, 1, 1), second + offset[:, None], first)
-    middle, extent = _box(first, second)
+    middle, extent = bounding_box(first, second)
     half_height = draws.uniform(*HALF_HEIGHT, count)
     aspect = (extent[:, 0] / extent[:, 1].clamp_min(0.05)).clamp(0.1, 1.3)
     half_width = (half_height * aspect * torch.exp(ASPECT_SPREAD * draws.normal(count))).clamp(0.05, WIDEST)
     scale = torch.stack([half_width, half_height], 1) / extent.clamp_min(0.02)
-    return _placed(torch.stack([first, second], 1), middle, scale, SLANT, draws)
+    return place_in_image(torch.stack([first, second], 1), middle, scale, SLANT, draws)
 
 
-def _path(looping: Tensor, draws: Draws) -> Tensor:
+def draw_path(looping: Tensor, draws: Draws) -> Tensor:
     """Draw (n, points, 2): equal steps, whose heading is the integral of the curvature, with corners between pieces."""
     count = len(looping)
     t = torch.arange(POINTS, device=draws.device) / POINTS
@@ -105,18 +105,18 @@ def _path(looping: Tensor, draws: Draws) -> Tensor:
     return path - (closes * t)[..., None] * (path[:, -1:] - path[:, :1])
 
 
-def _walks(count: int, draws: Draws) -> Tensor:
-    """Draw (n, 2, points, 2): Catmull-Rom curves through random walks of 2 to 7 points; a second one as in `_paths`."""
+def draw_walks(count: int, draws: Draws) -> Tensor:
+    """Draw (n, 2, points, 2): Catmull-Rom curves through random walks of 2 to 7 points; some glyphs have two."""
     two = draws.chance(SECOND_WALK, count)
-    first = _walk(two, draws)
-    second = _walk(two, draws) + WALK_START * draws.normal(count, 1, 2)
+    first = draw_walk(two, draws)
+    second = draw_walk(two, draws) + WALK_START * draws.normal(count, 1, 2)
     second = torch.where(two[:, None, None], second, first)
-    middle, extent = _box(first, second)
+    middle, extent = bounding_box(first, second)
     half = torch.stack([draws.uniform(*WALK_HALF_WIDTH, count), draws.uniform(*HALF_HEIGHT, count)], 1)
-    return _placed(torch.stack([first, second], 1), middle, half / (extent + WALK_MARGIN), WALK_SLANT, draws)
+    return place_in_image(torch.stack([first, second], 1), middle, half / (extent + WALK_MARGIN), WALK_SLANT, draws)
 
 
-def _walk(two: Tensor, draws: Draws) -> Tensor:
+def draw_walk(two: Tensor, draws: Draws) -> Tensor:
     """Draw (n, points, 2): one curve; with two per image, each has fewer points. Some curves are closed."""
     count = len(two)
     steps, momentum = WALK_STEP * draws.normal(count, WALK_POINTS, 2), draws.uniform(0, MOMENTUM, count, 1)
@@ -127,22 +127,22 @@ def _walk(two: Tensor, draws: Draws) -> Tensor:
     walk = steps.cumsum(1).gather(1, index[..., None].expand(-1, -1, 2))
     closed = draws.chance(WALK_CLOSED, count, 1)
     walk[:, -1] = torch.where(closed, walk[:, 0], walk[:, -1])
-    return _curve(draws.device, torch.get_default_dtype()) @ walk
+    return walk_curve(draws.device, torch.get_default_dtype()) @ walk
 
 
 @cache
-def _curve(device: torch.device, dtype: torch.dtype) -> Tensor:
+def walk_curve(device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return the weights of a walk's points along its curve; cached and shared, so callers must not modify it."""
     return catmull_rom(WALK_POINTS, POINTS).to(device, dtype)
 
 
-def _box(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+def bounding_box(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Return the (n, 2) middle and half extent of both strokes."""
     low, high = torch.minimum(first.amin(1), second.amin(1)), torch.maximum(first.amax(1), second.amax(1))
     return (low + high) / 2, (high - low) / 2
 
 
-def _placed(lines: Tensor, middle: Tensor, scale: Tensor, slant: float, draws: Draws) -> Tensor:
+def place_in_image(lines: Tensor, middle: Tensor, scale: Tensor, slant: float, draws: Draws) -> Tensor:
     """Scale lines (n, 2, points, 2) around their middle, slant them, and shift them slightly off the centre."""
     count = len(lines)
     x, y = ((lines - middle[:, None, None]) * scale[:, None, None]).unbind(-1)
@@ -150,29 +150,29 @@ def _placed(lines: Tensor, middle: Tensor, scale: Tensor, slant: float, draws: D
     return torch.stack([x, y], -1) + draws.uniform(-MOVE, MOVE, count, 1, 1, 2)
 
 
-def _dotted(lines: Tensor, times: int) -> Tensor:
+def add_dots(lines: Tensor, times: int) -> Tensor:
     """Interpolate lines (n, 2, points, 2) so that each segment has `times` dots, including its first point."""
     share = torch.arange(times, device=lines.device)[:, None] / times
     between = lines[:, :, :-1, None].lerp(lines[:, :, 1:, None], share)
     return torch.cat([between.flatten(2, 3), lines[:, :, -1:]], 2)
 
 
-def _distance(lines: Tensor, pixels: Tensor) -> Tensor:
+def distance_to_strokes(lines: Tensor, pixels: Tensor) -> Tensor:
     """Return (n, pixels): the distance from every pixel to the nearest dot of the lines (n, 2, points, 2)."""
-    nearest = _nearest(lines[:, 0], pixels)
+    nearest = nearest_dot(lines[:, 0], pixels)
     two = (lines[:, 0] != lines[:, 1]).any(2).any(1)
-    nearest[two] = torch.maximum(nearest[two], _nearest(lines[two, 1], pixels))
+    nearest[two] = torch.maximum(nearest[two], nearest_dot(lines[two, 1], pixels))
     return (pixels.square().sum(1) - nearest).clamp_min(1e-6).sqrt()
 
 
-def _nearest(dots: Tensor, pixels: Tensor) -> Tensor:
+def nearest_dot(dots: Tensor, pixels: Tensor) -> Tensor:
     """Return (n, pixels): max of 2 <d, p> - |d|^2 over dots d (n, points, 2): |p|^2 minus the squared distance."""
     rows = torch.cat([2 * dots, -dots.square().sum(-1, keepdim=True)], -1)
     columns = torch.cat([pixels, torch.ones_like(pixels[:, :1])], 1).T
     return torch.cat([(part @ columns).amax(1) for part in rows.split(AT_ONCE)])
 
 
-def _coloured(ink: Tensor, channels: int, draws: Draws) -> Tensor:
+def colour_ink(ink: Tensor, channels: int, draws: Draws) -> Tensor:
     """Render ink (n, 1, h, w) on black; in colour images, one colour on a lighter or darker one."""
     if channels == 1:
         return ink

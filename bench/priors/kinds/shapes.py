@@ -1,8 +1,8 @@
 """textured shapes over each other, most of them symmetric, for garments and objects; a seventh is noise
 
-What a person knew: that a thing has an outline and parts, that many are the same left and right, stand upright in the
-middle and have a texture or stripes; in grey on black, in colour half of them before a textured ground. Lengths are
-in halves of the image's shorter side, angles in radians.
+Prior knowledge: an object has an outline and parts; many are the same left and right, are upright in the middle and
+have a texture or stripes; in grey on black, in colour half of them before a textured ground. Lengths are in halves of
+the image's shorter side, angles in radians.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bench.priors import Prior
-from bench.priors.drawing import Draws, hue, pixel_places, texture
-from bench.priors.multiscale import multiscale_noise
+from bench.priors.drawing import Draws, hue, pixel_positions, texture
+from bench.priors.kinds.noise import multiscale_noise
 
 NOISE = 0.15
 """Share of images that are multi-scale noise."""
@@ -58,24 +58,24 @@ class Shapes(Prior):
         if noise.any():
             images[noise] = multiscale_noise(int(noise.sum()), shape, draws)
         if not noise.all():
-            images[~noise] = _things(int((~noise).sum()), shape, draws)
+            images[~noise] = draw_shapes(int((~noise).sum()), shape, draws)
         return images
 
 
-def _things(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
+def draw_shapes(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
     """Draw (n, c, h, w): shapes with texture, stripes and mirroring, fitted into a box, without background."""
     channels, height, width = shape
-    pixels = pixel_places(height, width, draws.device)
+    pixels = pixel_positions(height, width, draws.device)
     surface = texture(count, shape, draws)
-    layers = _layers(count, channels, pixels, draws).view(count, channels + 1, height, width)
+    layers = draw_layers(count, channels, pixels, draws).view(count, channels + 1, height, width)
     image, opacity = layers[:, :-1], layers[:, -1:]
     image = torch.where(opacity.amax((2, 3), keepdim=True) > SOLID, image, surface)  # if a hole removed everything
     textured = TEXTURED * draws.uniform(0, 1, count, 1, 1, 1).square()
     image = image * (1 - textured + GAIN * textured * surface)
-    image = (image * _stripes(count, pixels, draws).view(count, 1, height, width)).clamp(0, 1)
+    image = (image * draw_stripes(count, pixels, draws).view(count, 1, height, width)).clamp(0, 1)
     layers = torch.cat([image, opacity], 1)
     layers = torch.where(draws.chance(SYMMETRIC, count, 1, 1, 1), torch.maximum(layers, layers.flip(3)), layers)
-    layers = _fitted(layers, draws)
+    layers = fit_to_box(layers, draws)
     image, opacity = layers[:, :-1], layers[:, -1:]
     if channels == 1:
         return image
@@ -83,7 +83,7 @@ def _things(count: int, shape: tuple[int, int, int], draws: Draws) -> Tensor:
     return (image + (1 - opacity) * ground).clamp(0, 1)
 
 
-def _layers(count: int, channels: int, pixels: Tensor, draws: Draws) -> Tensor:
+def draw_layers(count: int, channels: int, pixels: Tensor, draws: Draws) -> Tensor:
     """Draw (n, c + 1, pixels): colours on black, and opacity."""
     tint, number = hue(count, channels, draws), draws.integers(1, MOST, count)
     base = draws.uniform(*(TONE if channels == 1 else COLOUR_TONE), count)
@@ -91,7 +91,7 @@ def _layers(count: int, channels: int, pixels: Tensor, draws: Draws) -> Tensor:
     for index in range(MOST):
         rows = (number > index).nonzero()[:, 0]
         n = len(rows)
-        inside = _inside(n, pixels, draws)[:, None]
+        inside = soft_superellipse(n, pixels, draws)[:, None]
         differs = draws.chance(OTHER_TONE, n)[:, None]
         light = base[rows, None] + SPREAD * draws.normal(n, 1) * differs
         colour = (light + tint[rows] + hue(n, channels, draws) * differs).clamp(DARKEST, 1)
@@ -102,7 +102,7 @@ def _layers(count: int, channels: int, pixels: Tensor, draws: Draws) -> Tensor:
     return layers
 
 
-def _inside(count: int, pixels: Tensor, draws: Draws) -> Tensor:
+def soft_superellipse(count: int, pixels: Tensor, draws: Draws) -> Tensor:
     """Return (n, pixels) in [0, 1]: a soft indicator of a superellipse with a wavy outline."""
     angle = draws.uniform(0, math.pi, count, 1) * draws.chance(TURNED, count, 1)
     centre, half_axes = draws.uniform(-OFF, OFF, count, 1, 2), draws.uniform(*HALF_AXES, count, 2)
@@ -119,7 +119,7 @@ def _inside(count: int, pixels: Tensor, draws: Draws) -> Tensor:
     return torch.sigmoid((outline - radius) * draws.uniform(*EDGE, count, 1) * half_axes.amin(1, keepdim=True))
 
 
-def _stripes(count: int, pixels: Tensor, draws: Draws) -> Tensor:
+def draw_stripes(count: int, pixels: Tensor, draws: Draws) -> Tensor:
     """Draw (n, pixels) brightness factors in [0, 1] for stripes; 1 in images without stripes."""
     angle = draws.uniform(0, math.pi, count, 1) * draws.chance(SLANTING, count, 1)
     along = pixels[:, 0] * angle.cos() + pixels[:, 1] * angle.sin()
@@ -128,10 +128,10 @@ def _stripes(count: int, pixels: Tensor, draws: Draws) -> Tensor:
     return 1 - depth + depth * wave
 
 
-def _fitted(layers: Tensor, draws: Draws) -> Tensor:
+def fit_to_box(layers: Tensor, draws: Draws) -> Tensor:
     """Stretch the layers, the last of which is opacity, so that the solid part fills a random central box."""
     solid = layers[:, -1] > SOLID
-    box = [_ends(solid.any(axis)) for axis in (1, 2)]
+    box = [ends_of_solid(solid.any(axis)) for axis in (1, 2)]
     half = [draws.uniform(*HALF_WIDTH, len(layers)), draws.uniform(*HALF_HEIGHT, len(layers))]
     zero = torch.zeros_like(half[0])
     scale = [((high - low) / 2).clamp_min(0.1) / wanted for (low, high), wanted in zip(box, half, strict=True)]
@@ -141,7 +141,7 @@ def _fitted(layers: Tensor, draws: Draws) -> Tensor:
     return F.grid_sample(layers, grid, align_corners=False)
 
 
-def _ends(solid: Tensor) -> tuple[Tensor, Tensor]:
+def ends_of_solid(solid: Tensor) -> tuple[Tensor, Tensor]:
     """Return (n,) positions in [-1, 1] of the first and last solid row or column of (n, side); both ends if none is."""
     side = solid.shape[1]
     centres = (torch.arange(side, device=solid.device) * 2 + 1 - side) / side

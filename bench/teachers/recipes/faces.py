@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ class Faces(Recipe):
     """The standard recipe with strong augmentation; without it a network memorises about 40 images per person."""
 
     version: ClassVar[int] = 1
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int]]] = {
         "smoke": {"epochs": 1, "max_steps": 4, "batch": 32},
         "quick": {"epochs": 40, "batch": 64},
     }
@@ -34,7 +34,7 @@ class Faces(Recipe):
     label_smoothing: float = 0.1
     """Share of the target spread evenly over all classes."""
     shift: Size[int] = 0
-    """Pixels by which an image is moved besides, black at the border."""
+    """Pixels by which an image is moved in addition, black at the border."""
     flip: bool = True
     """Mirror half of the images left to right."""
     turn: float = 10.0
@@ -42,7 +42,7 @@ class Faces(Recipe):
     scale: float = 0.15
     """Largest relative change of its size."""
     move: float = 0.12
-    """Largest shift, in sides."""
+    """Largest shift, as a share of the image's side."""
     light: float = 0.3
     """Largest relative change of brightness, and of contrast."""
     erase: float = 0.5
@@ -86,12 +86,11 @@ def erased(images: Tensor, drawn: Tensor, chance: float) -> Tensor:
     _, _, height, width = images.shape
     whether, down, across = drawn
     share = 0.1 + 0.25 * (whether / max(chance, 1e-9)).clamp(max=1)
-    inside = _within(height, down, share)[:, :, None] & _within(width, across, share)[:, None, :]
+
+    def within(side: int, centre: Tensor) -> Tensor:
+        positions = (torch.arange(side, device=centre.device) + 0.5) / side
+        return (positions - centre[:, None]).abs() < share[:, None] / 2
+
+    inside = within(height, down)[:, :, None] & within(width, across)[:, None, :]
     inside &= (whether < chance)[:, None, None]
     return torch.where(inside[:, None], images.mean((2, 3), keepdim=True), images)
-
-
-def _within(side: int, centre: Tensor, share: Tensor) -> Tensor:
-    """Return (n, side) bool: positions closer to the centre than half the share."""
-    places = (torch.arange(side, device=centre.device) + 0.5) / side
-    return (places - centre[:, None]).abs() < share[:, None] / 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from bench.teachers.recipes.standard import Recipe
 
@@ -13,7 +13,7 @@ class Objects(Recipe):
     """The standard recipe for images that may be mirrored; at tier `quick` with several complete passes."""
 
     version: ClassVar[int] = 1
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int]]] = {
         "smoke": {"epochs": 1, "max_steps": 8, "batch": 64, "shift": 0},
         "quick": {"epochs": 6, "batch": 64, "shift": 2},
     }

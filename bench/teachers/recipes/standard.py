@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from bench import plugins, validate
 from bench.config import Size, sizes
-from bench.teachers.augmentation import augmented
+from bench.data.affine import augmented
 
 KIND = "teacher recipe"
 
@@ -30,7 +30,7 @@ class Recipe:
     """
 
     version: ClassVar[int] = 1
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int]]] = {
         "smoke": {"epochs": 1, "max_steps": 8, "batch": 64, "shift": 0},
         "quick": {"epochs": 10, "max_steps": 1000, "batch": 64, "shift": 1},
     }
@@ -52,7 +52,7 @@ class Recipe:
     label_smoothing: float = 0.0
     """Share of the target spread evenly over all classes."""
     shift: Size[int] = 2
-    """Random translation by up to so many pixels in each direction, black at the border; 0 = none."""
+    """Random translation by up to this many pixels in each direction, black at the border; 0 = none."""
     flip: bool = False
     """Mirror half of the images left to right; wrong for digits and letters."""
 
@@ -83,26 +83,25 @@ class Recipe:
         return augmented(images, self.shift, self.flip, generator)
 
     def loss(
-        self, ask: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
+        self, forward: Callable[[Tensor], Tensor], images: Tensor, labels: Tensor, generator: torch.Generator
     ) -> Tensor:
         """Return the scalar loss that an optimiser step minimises.
 
         Args:
-            ask: the network's forward function, (n, c, h, w) -> (n, classes) float32 logits.
+            forward: the network's forward function, (n, c, h, w) -> (n, classes) float32 logits.
             images: (n, c, h, w) float32 in [0, 1], augmented.
             labels: (n,) int64.
             generator: as in `augment`.
         """
-        return F.cross_entropy(ask(images), labels, label_smoothing=self.label_smoothing)
+        return F.cross_entropy(forward(images), labels, label_smoothing=self.label_smoothing)
 
     def settings(self) -> dict[str, Any]:
-        """Return the fields as plain data, for the record and the hash.
-
-        With the recipe's name unless it is this one.
-        """
+        """Return the fields as plain data, for the record and the hash; and the recipe's name unless it is this one."""
         if type(self) is Recipe:
             return asdict(self)
-        return {**asdict(self), "recipe": _name(type(self)), "recipe_version": self.version}
+        names = {entry.module.partition(":")[0]: name for name, entry in plugins.entries(KIND).items()}
+        module = type(self).__module__  # a class that is not installed is named after its module
+        return {**asdict(self), "recipe": names.get(module, module), "recipe_version": self.version}
 
     def steps(self, images: int) -> int:
         """Return the number of optimiser steps that `fit` takes on this many training images.
@@ -120,9 +119,3 @@ class Recipe:
         """
         full, rest = divmod(images, self.batch)
         return full + (rest > 1)
-
-
-def _name(cls: type) -> str:
-    """Return a recipe's name on the command line; for a class that is not installed, its module's name."""
-    modules = {entry.module.partition(":")[0]: name for name, entry in plugins.entries(KIND).items()}
-    return modules.get(cls.__module__, cls.__module__)
