@@ -21,7 +21,8 @@ from bench import teachers
 from bench.api import Access, AttackResult, Context, Target
 from bench.errors import RunFailed
 from bench.metrics import face_descriptor
-from bench.metrics.floors import ALPHA, GATED_FROM
+from bench.core.verdict import SIGNIFICANCE
+from bench.metrics.floors import GATED_FROM
 from bench.pipeline import evaluation, face_judge, inversion, stages
 from bench.pipeline.attacks import AttackTarget
 from bench.pipeline.job import Job, run_spec
@@ -220,7 +221,7 @@ def test_many_classes_need_more_than_public_images_show(classes: int, leaked: bo
         assert p == 1.0 and found.status == "inconclusive"
         assert "no better on the undefended teacher than public images" in found.reason
     else:
-        assert p is not None and p < ALPHA and found.status == "ok" and not found.reason
+        assert p is not None and p < SIGNIFICANCE and found.status == "ok" and not found.reason
 
 
 @pytest.mark.usefixtures("brief", "people")

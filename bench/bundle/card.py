@@ -14,24 +14,9 @@ from typing import Any
 from bench.bundle.account import WEAK, alarms, shown
 from bench.bundle.files import GENERATOR, SYNTHETIC, WEIGHTS
 from bench.bundle.schema import MANIFEST, MODEL, PRIVACY, Call, Claimed, Model, Privacy, Proved
+from bench.core.privacy import PROTECTED, describe_change
 from bench.escape import markdown
 from bench.privacy import Unit
-
-PROTECTED = {
-    "example": "one private record",
-    "label": "the label of one private record",
-    "query": "the answer to one synthetic image (no private record)",
-    "client": "all data of one client",
-}
-CHANGED = {
-    "example": {"add-or-remove": "adding or removing one private record", "replace": "replacing one private record"},
-    "label": {"replace": "replacing one private record's label"},
-    "query": dict.fromkeys(("add-or-remove", "replace"), "another answer to one synthetic image"),
-    "client": {
-        "add-or-remove": "adding or removing all data of one client",
-        "replace": "replacing all data of one client",
-    },
-}
 
 
 def card(privacy: Privacy, model: Model, extras: Collection[str]) -> str:
@@ -89,7 +74,7 @@ def _summary(privacy: Privacy) -> str:
 
 def _in_words(found: Proved) -> str:
     unit, relation = found.unit, found.relation
-    change = CHANGED.get(unit, {}).get(relation, f"the change of one {unit} ({relation})")
+    change = describe_change(unit, relation)
     if math.isinf(found.value):
         return f"unit `{unit}`: nothing is proved about {change}."
     failure = f", except with a chance of {found.delta:g}" if found.delta else ""

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bench.core.privacy import Accounted, Claim, Extended, Number, PrivacyReport, Value
+from bench.core.privacy import AccountedRecord, ClaimRecord, Extended, Number, PrivacyReport, Value
 from bench.errors import BenchError
 
 Status = Literal["ok", "skipped", "failed", "inconclusive"]
@@ -237,9 +237,9 @@ class AuditLine(Value):
 class AuditedPrivacy(Value):
     """The account of the audited release, as in its record."""
 
-    claimed: Claim | None
-    accounted: Accounted
-    accounted_units: dict[str, Accounted]
+    claimed: ClaimRecord | None
+    accounted: AccountedRecord
+    accounted_units: dict[str, AccountedRecord]
 
 
 class AuditRecord(Value):

@@ -14,7 +14,7 @@ from bench.core.results import UNPROTECTED
 
 Finding = Literal["leaks", "no-leak-found", "cannot-tell", "not-attacked", "failed"]
 SIGNIFICANCE = 0.05
-"""Level of the test over classes that compares an inversion with the attacker's own images."""
+"""Significance level of every test on attacks: p-values below it count as evidence."""
 GUESSING = 0.5
 """AUC of an attacker who guesses."""
 

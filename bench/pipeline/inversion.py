@@ -14,7 +14,7 @@ from bench import data
 from bench.api import Attack, AttackResult
 from bench.errors import RunFailed
 from bench.metrics import table
-from bench.metrics.floors import ALPHA
+from bench.core.verdict import SIGNIFICANCE
 from bench.metrics.identity import Identified
 from bench.metrics.inversion import nearest_private
 from bench.metrics.levels import LEAST_SHOWN, shown, strong_enough
@@ -151,7 +151,7 @@ def _too_weak(metrics: Metrics) -> str:
     the face judge, if there is one).
     """
     p = metrics.get("teacher_floor_p")
-    if p is not None and p >= ALPHA:
+    if p is not None and p >= SIGNIFICANCE:
         return f"The attack does no better on the undefended teacher than public images that it prefers: p = {p:.3f}."
     if p is None and not strong_enough(metrics):
         reason = "The attack is too weak on the undefended teacher for a failure elsewhere to say anything"

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bench import data, nets, teachers
 from bench.api import Access, Context, Release, ReleasedImages, SamplingMethod, Teacher
-from bench.core.privacy import Account, Accounted, Claim, Information, LedgerEntry
+from bench.core.privacy import Account, AccountedRecord, ClaimRecord, InformationRecord, LedgerEntry
 from bench.data import at_once, to_float
 from bench.data.partition import with_guests
 from bench.errors import BenchError, RunFailed
@@ -41,7 +41,6 @@ from bench.pipeline.trained import (
     test_accuracy,
 )
 from bench.privacy import Budget, Ledger, accountant, information, noise
-from bench.privacy import Claim as MethodClaim
 from bench.seeds import clients_seed, derive, ensemble_seed
 from bench.storage.specs import EnsembleSpec, EvaluatorSpec, ReleaseSpec, TeacherSpec, encodable
 from bench.storage.store import load_tensors
@@ -186,7 +185,7 @@ def _measured(job: Job, made: Release) -> dict[str, Any]:
 
 
 def privacy_account(
-    ledger: Ledger, claim: MethodClaim | None, budget: Budget, classes: int, covers: list[str]
+    ledger: Ledger, claim: Claim | None, budget: Budget, classes: int, covers: list[str]
 ) -> Account:
     """Account for a release: claimed epsilon, accounted epsilon per unit, and the information in its responses.
 
@@ -201,15 +200,15 @@ def privacy_account(
     accounted = {str(unit): accountant.account(ledger, unit, budget.delta).to_json() for unit in units}
     if str(budget.unit) not in accounted:
         raise BenchError(f"--unit {budget.unit}: this method's ledger speaks of {', '.join(accounted)}; name one")
-    proved = {unit: Accounted.model_validate(found) for unit, found in accounted.items()}
+    proved = {unit: AccountedRecord.model_validate(found) for unit, found in accounted.items()}
     return Account(
-        claimed=None if claim is None else Claim.model_validate(claim.to_json()),
+        claimed=None if claim is None else ClaimRecord.model_validate(claim.to_json()),
         accounted=proved[str(budget.unit)],
         accounted_units=proved,
         audited=None,
         events=[LedgerEntry.model_validate(entry) for entry in ledger.to_json()],
         noise_version=noise.VERSION,
-        information=Information.model_validate(information.of_ledger(ledger, classes).to_json()),
+        information=InformationRecord.model_validate(information.of_ledger(ledger, classes).to_json()),
         covers=covers,
     )
 

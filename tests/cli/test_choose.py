@@ -390,7 +390,7 @@ def test_no_claim_however_small_is_ever_taken(claim: float) -> None:
     rows = [
         cells("unproved", dataset="mnist", epsilon_claimed=claim, claim_unit="example", accuracy_mean=0.99),
         cells("other-unit", dataset="mnist", epsilon_claimed=claim, unit="query", epsilon_accounted=0.5),
-        proved("account-mended", 1.0, 0.99, dataset="mnist", epsilon_claimed=claim, flags="account-mended"),
+        proved("account-corrected", 1.0, 0.99, dataset="mnist", epsilon_claimed=claim, flags="account-corrected"),
         proved("float32", 1.0, 0.99, dataset="mnist", flags="float32-noise seeded-noise"),
         proved("proved", 8.0, 0.5, dataset="mnist"),
     ]
@@ -399,7 +399,7 @@ def test_no_claim_however_small_is_ever_taken(claim: float) -> None:
     assert [[each.row.method for each in place] for place in found.taken.values()] == [["proved"]]
     assert (
         "the account of its version was not true"
-        in {each.row.method: selection.objection(each, limits) for each in found.excluded}["account-mended"]
+        in {each.row.method: selection.objection(each, limits) for each in found.excluded}["account-corrected"]
     )
 
 
