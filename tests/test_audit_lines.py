@@ -23,7 +23,9 @@ from bench.pipeline.trained import Trained
 from bench.privacy.one_run import ceiling
 from bench.storage.provenance import Followed
 
-PROVED = AccountedRecord(epsilon=3.0, delta=1e-5, unit="example", relation="add-or-remove", accountant="pld", version="2")
+PROVED = AccountedRecord(
+    epsilon=3.0, delta=1e-5, unit="example", relation="add-or-remove", accountant="pld", version="2"
+)
 ACCOUNT = Account(claimed=None, accounted=PROVED, accounted_units={"example": PROVED}, audited=None, events=[])
 
 

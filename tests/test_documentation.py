@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli import parser, read
+from bench.cli import build_parsers, parse
 from bench.errors import BenchError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,7 +49,7 @@ def headings(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
 def test_commands_and_links_exist(page: Path) -> None:
-    text, (_, commands) = page.read_text(encoding="utf-8"), parser()
+    text, commands = page.read_text(encoding="utf-8"), build_parsers().commands
     for line in re.findall(r"(?:^|`|\$ |    )bench ([a-z]+[^\n`#]*)", text, flags=re.MULTILINE):
         name, *rest = line.split()
         assert name in commands, f"{page.name} names `bench {name}`"
@@ -72,7 +72,7 @@ def test_commands_are_understood_as_they_are_printed(page: Path) -> None:
         if PLACEHOLDERS & {*words} or "--help" in words:
             continue
         try:
-            read(words)
+            parse(words)
         except BenchError as error:
             # Running text names a command without its arguments; with any it is to be typed.
             assert "arguments are required" in str(error) and command not in LINE.findall(text), (

@@ -76,7 +76,7 @@ def test_visible_keeps_line_breaks_on_request() -> None:
 @pytest.mark.parametrize("letter", FORGING)
 def test_terminal_writes_one_visible_line(letter: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"a{letter}[bold]b"
-    for write in (progress.tell, progress.head, progress.say, progress.complain):
+    for write in (progress.print_line, progress.print_heading, progress.notify, progress.print_error):
         write(name)
         said = capsys.readouterr()
         assert f"{said.out}{said.err}".rstrip("\n") == visible(name), write

@@ -19,9 +19,9 @@ from torch.nn.functional import one_hot
 
 from bench import teachers
 from bench.api import Access, AttackResult, Context, Target
+from bench.core.verdict import SIGNIFICANCE
 from bench.errors import RunFailed
 from bench.metrics import face_descriptor
-from bench.core.verdict import SIGNIFICANCE
 from bench.metrics.floors import GATED_FROM
 from bench.pipeline import evaluation, face_judge, inversion, stages
 from bench.pipeline.attacks import AttackTarget

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any, Literal
 
 from bench import data, registry
-from bench.errors import BenchError
 from bench.core.verdict import SIGNIFICANCE
+from bench.errors import BenchError
 from bench.metrics.levels import LEAST_AUC, strong_enough
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import dispute

@@ -4,8 +4,8 @@ An epsilon always comes with its delta, its unit and, where an accountant comput
 Epsilons of different units are never compared. `docs/privacy.md` explains the three numbers.
 
 The classes `...Record` are read strictly, and keep which fields a file had: hashes depend on that. Methods and the
-accountant compute with `bench.privacy.Claim` and `bench.privacy.accountant.Accounted`, which check ranges and have enums
-for unit and relation; their `to_json` gives the fields of these classes.
+accountant compute with `bench.privacy.Claim` and `bench.privacy.accountant.Accounted`, which check ranges and have
+enums for unit and relation; their `to_json` returns the fields of these classes.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from bench import data
 from bench.api import Attack, AttackResult
+from bench.core.verdict import SIGNIFICANCE
 from bench.errors import RunFailed
 from bench.metrics import table
-from bench.core.verdict import SIGNIFICANCE
 from bench.metrics.identity import Identified
 from bench.metrics.inversion import nearest_private
 from bench.metrics.levels import LEAST_SHOWN, shown, strong_enough

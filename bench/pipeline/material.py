@@ -17,7 +17,7 @@ from bench.data.class_counts import class_lines
 from bench.data.duplicates import near_copies, without_copies
 from bench.data.naming import is_by_path
 from bench.data.request import AS_DECLARED, Reading
-from bench.progress import say
+from bench.progress import notify
 from bench.storage.store import Store
 
 SEED = 2020
@@ -88,7 +88,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
     )
     images = load(wanted.dataset, reading=wanted.reading)
     for line in class_lines(images):
-        say(line)
+        notify(line)
     shared = data.split(images, wanted.split, wanted.public, wanted.attacked)
     other = None if shared.aux_dataset is None else data.aux_part(images, shared, load, keep)
     parted = without_copies(images, shared, keep, other)
@@ -105,7 +105,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
 
 def kept_in(out: Path, scratch: Path | None = None) -> Keep:
     """Return where runs that write below `out` keep decoded images; `scratch` is as in a store."""
-    store = Store(out, notify=say, scratch=scratch)
+    store = Store(out, notify=notify, scratch=scratch)
     return lambda kind, spec, make: store.step(kind, spec, make).path
 
 
@@ -139,17 +139,17 @@ def _declared(reading: Reading) -> dict[str, str]:
 def _tell(images: ImageData, counts: dict[str, Any]) -> None:
     """Print a line about omitted images, if there are any."""
     for part, count in counts.get("copies_removed", {}).items():
-        say(f"{images.name}: {count} {part} images removed: the same pixels are in another part")
+        notify(f"{images.name}: {count} {part} images removed: the same pixels are in another part")
     near = {part: count for part, count in counts.get("near_copies", {}).items() if count}
     if near:
         said = " and ".join(f"{count} {part}" for part, count in near.items())
-        say(f"{images.name}: {said} images are nearly the same as a private one; they stay")
+        notify(f"{images.name}: {said} images are nearly the same as a private one; they stay")
     folders = [name for name in images.left_out if name.endswith("/")]
     files = [name for name in images.left_out if not name.endswith("/")]
     for what, names in (("broken image files", files), ("class folders without images", folders)):
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            say(f"{images.name}: {len(names)} {what} left out: {', '.join(names[:NAMED])}{more}")
+            notify(f"{images.name}: {len(names)} {what} left out: {', '.join(names[:NAMED])}{more}")
 
 
 def quantised(images: Tensor) -> Tensor:

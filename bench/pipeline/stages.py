@@ -40,7 +40,7 @@ from bench.pipeline.trained import (
     save_network,
     test_accuracy,
 )
-from bench.privacy import Budget, Ledger, accountant, information, noise
+from bench.privacy import Budget, Claim, Ledger, accountant, information, noise
 from bench.seeds import clients_seed, derive, ensemble_seed
 from bench.storage.specs import EnsembleSpec, EvaluatorSpec, ReleaseSpec, TeacherSpec, encodable
 from bench.storage.store import load_tensors
@@ -184,9 +184,7 @@ def _measured(job: Job, made: Release) -> dict[str, Any]:
     }
 
 
-def privacy_account(
-    ledger: Ledger, claim: Claim | None, budget: Budget, classes: int, covers: list[str]
-) -> Account:
+def privacy_account(ledger: Ledger, claim: Claim | None, budget: Budget, classes: int, covers: list[str]) -> Account:
     """Account for a release: claimed epsilon, accounted epsilon per unit, and the information in its responses.
 
     Args:

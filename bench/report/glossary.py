@@ -28,10 +28,10 @@ FLAGS = {
     "holds for an adversary who does not have the seed. A release that is to protect someone needs --noise os.",
     "older-version": "The method or the attack has changed since this run: the same command would give other numbers "
     "today.",
-    "account-corrected": "The accounted epsilon of this version was wrong: leaving out a record changed the public draws of "
-    "the others. The next version is correct; run it again.",
-    "relation-corrected": "The run's account says that it holds for replacing a record. It charges the responses of one "
-    "client only, but replacing a record can change those of two clients: it holds only for leaving out a record.",
+    "account-corrected": "The accounted epsilon of this version was wrong: leaving out a record changed the public "
+    "draws of the others. The next version is correct; run it again.",
+    "relation-corrected": "The run's account says that it holds for replacing a record. It charges the responses of "
+    "one client only, but replacing a record can change those of two clients: it holds only for leaving out a record.",
     "mixed-versions": "The row's runs were made with different versions of the libraries, so that its mean and its "
     "deviation are not over seeds alone.",
     "public-data": "The method had unlabelled public images of the private data's own distribution. No epsilon charges "

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import bench
-from bench.interface.process import undisturbed
+from bench.interface.process import preserve_process_state
 
 RR: dict[str, Any] = {"method": "rr", "tier": "smoke", "teacher": "datalens"}
 
@@ -86,7 +86,7 @@ def test_settings_of_the_caller_do_not_change_the_result(tmp_path: Path, request
 
 def test_changes_inside_are_undone() -> None:
     before = state()
-    with undisturbed():
+    with preserve_process_state():
         random.seed(1), np.random.seed(1), torch.manual_seed(1)
         torch.set_num_threads(torch.get_num_threads() + 1)
         torch.set_default_dtype(torch.float64)
@@ -98,7 +98,7 @@ def test_changes_inside_are_undone() -> None:
 
 def test_default_device_of_the_caller_is_kept() -> None:
     with torch.device("meta"):
-        with undisturbed():
+        with preserve_process_state():
             assert torch.zeros(1).device.type == "cpu"
         assert torch.zeros(1).device.type == "meta"
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.cli.together import together
 from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent
 from made import record
 
 from bench.bundle import releases
 from bench.cli import main
-from bench.cli.together import together
 from bench.privacy import Ledger, Relation, Unit, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon
 from bench.storage.records import RECORD, Record
