@@ -36,7 +36,7 @@ OF_RELEASE = OF_MECHANISM | {
     *("teacher", "student", "seeds", "noise", "device", "devices", "precision", "compile", "out", "fresh"),
 }
 """Options of `bench run` that an audit of a release has."""
-NAMES = {"student": "released student", "teacher": "unprotected teacher", "null": "teacher without canaries"}
+NAMES = {"student": "released student", "teacher": "unprotected teacher", "null": "teacher, no canaries"}
 """Networks from which the canaries are guessed."""
 
 
@@ -151,7 +151,7 @@ def show_release_audit(outcome: AuditOutcome) -> None:
         f"{game['confidence']:g}"
     )
     table = Table(box=None, header_style="bold")
-    for column in ("network", "epsilon >=", "correct", "accuracy", "memorised: inserted", "left out"):
+    for column in ("network", "epsilon >=", "correct", "accuracy", "memorised: in", "out"):
         table.add_column(column, no_wrap=True)
     for network, label in NAMES.items():
         line = audit.lines[network]

@@ -18,8 +18,8 @@ BROKEN_PIPE = 141
 """Exit status after the reader has closed the pipe: 128 plus the number of SIGPIPE, as shells report it."""
 
 
-class _Lenient(io.FileIO):
-    """A file descriptor that keeps its first write error in `lost`, and discards all later writes."""
+class LenientFile(io.FileIO):
+    """A file that stores its first write error in `lost`, and discards all later writes."""
 
     lost: OSError | None = None
 
@@ -43,15 +43,7 @@ def make_lenient() -> None:
         if stream is None:  # closed by the calling process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
         elif stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
-            stream.flush()
-            lenient = io.TextIOWrapper(
-                io.BufferedWriter(_Lenient(stream.fileno(), "w", closefd=False)),
-                encoding=stream.encoding,
-                errors="replace",
-                line_buffering=stream.line_buffering,
-                write_through=stream.write_through,
-            )
-            setattr(sys, name, lenient)
+            setattr(sys, name, lenient(stream))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
@@ -68,13 +60,25 @@ def open_closed_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # open() uses the lowest free number
 
 
+def lenient(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Return a stream to the same file descriptor that discards all writes after an error."""
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(LenientFile(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors="replace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
 def lost_output() -> OSError | None:
     """Return why standard output could not be written completely; None if it was."""
     if not isinstance(sys.stdout, io.TextIOWrapper):
         return None
     sys.stdout.flush()
     raw = getattr(sys.stdout.buffer, "raw", None)
-    return raw.lost if isinstance(raw, _Lenient) else None
+    return raw.lost if isinstance(raw, LenientFile) else None
 
 
 def status_of_lost(error: OSError) -> int:
