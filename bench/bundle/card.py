@@ -14,7 +14,7 @@ from typing import Any
 from bench.bundle.account import WEAK, alarms, shown
 from bench.bundle.files import GENERATOR, SYNTHETIC, WEIGHTS
 from bench.bundle.schema import MANIFEST, MODEL, PRIVACY, Call, Claimed, Model, Privacy, Proved
-from bench.core.privacy import PROTECTED, describe_change
+from bench.core.epsilon import PROTECTED, describe_change
 from bench.escape import markdown
 from bench.privacy import Unit
 

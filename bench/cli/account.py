@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from bench.cli.parsing import Command, file_path
 from bench.cli.settings import read_number
 from bench.errors import BenchError
-from bench.storage.records import Record
 
 if TYPE_CHECKING:
     from bench.bundle.releases import Composed, Released
+    from bench.storage.records import Record
 
 MOST_NAMES = 10
 """Number of releases that a line names; the others are counted."""
@@ -83,6 +83,7 @@ def describe_joint_guarantee(made: Sequence[Record], folder: Path) -> list[str]:
     if not done or any(record.spec["release"]["noise"] != "os" for record in done):
         return []
     from bench.bundle import releases  # here, as a cached seeded run needs no further imports
+    from bench.storage.records import Record
 
     mine = [release for record in done if (release := releases.of_record(record)) is not None]
     data = {release.data for release in mine}

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from bench.cli.parsing import Command, file_path
-from bench.core.privacy import PROTECTED
+from bench.core.epsilon import PROTECTED
 from bench.interface.boards import UNITS
 from bench.progress import Screen, out, plain_text, print_line
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from bench.boards import flags
 from bench.boards.tables import RELEASES
 from bench.core import records
-from bench.core.privacy import PROTECTED, PrivacyReport
+from bench.core.epsilon import PROTECTED
+from bench.core.privacy import PrivacyReport
 from bench.core.results import Measure, attack_of, measures, utility_of
 from bench.core.verdict import decide
 from bench.pipeline.run import Outcome
@@ -28,9 +29,8 @@ VARIANTS = {
     "own": "an algorithm of this project",
 }
 NOISE = {
-    "os": "noise from the operating system: the accounted epsilons hold against everyone",
-    "seeded": "noise from the recorded seed: the accounted epsilons hold only against those without the seed; for a "
-    "release use --noise os",
+    "os": "noise from the operating system: these epsilons hold against everyone",
+    "seeded": "seeded noise: these epsilons hold only against those without the seed; for a release use --noise os",
 }
 
 
@@ -81,11 +81,11 @@ def _describe_student(record: records.RunRecord) -> str:
     release = record.spec.release
     images = (record.provenance.model_extra or {}).get("images", {})
     student = f"{record.student} network" if record.student else "no network"
-    teacher = f" from a {release.teacher.arch} teacher" if "teacher_accuracy" in record.metrics else ""
+    teacher = f"; teacher {release.teacher.arch}" if "teacher_accuracy" in record.metrics else ""
     count = f"{images['private']:,} private images" if "private" in images else "private images"
     shape = f" of {images['shape']}" if "shape" in images else ""
     variant = VARIANTS.get(release.variant, release.variant).format(release.method)
-    return f"{student}{teacher}, {count}{shape}; variant {release.variant}: {variant}"
+    return f"{student}{teacher}; {count}{shape}; variant {release.variant}: {variant}"
 
 
 def _accuracy(record: records.RunRecord, is_at_chance: bool) -> Iterator[str]:
@@ -98,7 +98,7 @@ def _accuracy(record: records.RunRecord, is_at_chance: bool) -> Iterator[str]:
     if information is not None and information.nats is not None and information.classes >= 2:
         limit = most_accuracy(information.nats, information.classes)
     bound = f"; the information bound allows at most {limit:.1%} on average over classes" if limit < 1 else ""
-    yield f"{_share(found.student)} of the test images are classified correctly (95 % interval){chance}{bound}"
+    yield f"{_share(found.student)} of the test images are correct (95 % interval){chance}{bound}"
     others = {"teacher": found.teacher, "baseline, the same student without the teacher": found.without_teacher}
     known = [f"{name} {_share(measure)}" for name, measure in others.items() if measure is not None]
     if known:

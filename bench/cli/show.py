@@ -10,7 +10,7 @@ import textwrap
 from bench import data, manifest, plugins, registry
 from bench.cli.parsing import Command
 from bench.config import Description
-from bench.core.privacy import PROTECTED
+from bench.core.epsilon import PROTECTED
 from bench.data.naming import BY_PATH, OWN
 from bench.errors import BenchError, unknown
 from bench.progress import out, print_line, print_lines

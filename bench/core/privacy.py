@@ -16,37 +16,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
+from bench.core.epsilon import INFINITE, epsilon_from_json, epsilon_to_json
 
-PROTECTED = {
-    "example": "one private record",
-    "label": "the label of one private record",
-    "query": "the response to one synthetic image (not a private record)",
-    "client": "all data of one client",
-    "none": "nothing",
-}
-"""What an epsilon protects, by unit."""
-CHANGES = {
-    ("example", "add-or-remove"): "adding or removing one private record",
-    ("example", "replace"): "replacing one private record",
-    ("label", "replace"): "replacing one private record's label",
-    ("query", "add-or-remove"): "another response to one synthetic image",
-    ("query", "replace"): "another response to one synthetic image",
-    ("client", "add-or-remove"): "adding or removing all data of one client",
-    ("client", "replace"): "replacing all data of one client",
-}
-"""The difference between neighbouring data sets, by unit and relation."""
-
-
-def describe_change(unit: str, relation: str) -> str:
-    """Return the difference between neighbouring data sets in words.
-
-    >>> describe_change("example", "add-or-remove"), describe_change("site", "replace")
-    ('adding or removing one private record', 'the change of one site (replace)')
-    """
-    return CHANGES.get((unit, relation), f"the change of one {unit} ({relation})")
-
-
+JsonObject = dict[str, Any]
+"""A free-form JSON object, such as the options of a plug-in."""
 Extended = Annotated[
     float,
     Field(ge=0),
@@ -73,7 +46,7 @@ class Value(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> JsonObject:
         """Return plain data as stored in files: fields that were not given are left out."""
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
 
@@ -170,7 +143,7 @@ class LedgerEntry(Value):
         relation: "add-or-remove" or "replace" if the entry covers only that; None = as the accountant reads it.
     """
 
-    event: dict[str, Any]
+    event: JsonObject
     count: int
     unit: str
     why: str

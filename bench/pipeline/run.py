@@ -172,7 +172,7 @@ def make_record(
             artifacts={},
         )
     except ValidationError as error:
-        raise RunFailed(f"the result is not a record: {records.first_fault(error)}") from error
+        raise RunFailed(f"the result is not a record: {records.describe_first_error(error)}") from error
 
 
 def _provenance(job: Job, made: Followed, seconds: dict[str, float]) -> Provenance:

@@ -6,7 +6,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
-from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
+from bench.core.epsilon import INFINITE, epsilon_from_json, epsilon_to_json
 from bench.errors import BudgetError, unknown
 from bench.privacy.units import Unit
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.core.privacy import PROTECTED
+from bench.core.epsilon import PROTECTED
 
 FLAGS = {
     "claim!=accounted": "The paper's epsilon is not what can be proved for the same unit. Read the accounted number.",

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from bench.core.records import AuditRecord, Kept, RunRecord, Status, Verdict, validate
+from bench.core.records import AnyRecord, AuditRecord, RunRecord, Status, Verdict, validate
 from bench.storage.options import Changed, described
 from bench.storage.specs import canonical, digest
 
@@ -110,7 +110,7 @@ class Record:
         return cls(**_decode(RunRecord, text, name, "a record", digest_of))
 
 
-def _decode(kind: type[Kept], text: bytes, name: str, what: str, digest_of: Digest) -> dict[str, Any]:
+def _decode(kind: type[AnyRecord], text: bytes, name: str, what: str, digest_of: Digest) -> dict[str, Any]:
     """Return the plain data of a text after checking its types and the hash of its spec."""
     try:
         plain: dict[str, Any] = orjson.loads(text)

@@ -16,7 +16,7 @@ from bench.boards.flags import UNTRUE
 from bench.boards.selection import Constraints
 from bench.boards.tables import ReleaseRow, read_boards
 from bench.cli import choose, main
-from bench.core.privacy import PROTECTED
+from bench.core.epsilon import PROTECTED
 from bench.errors import BenchError
 
 
