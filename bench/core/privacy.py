@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
+from bench.core import JsonObject
 from bench.core.epsilon import INFINITE, epsilon_from_json, epsilon_to_json
 
-JsonObject = dict[str, Any]
-"""A free-form JSON object, such as the options of a plug-in."""
 Extended = Annotated[
     float,
     Field(ge=0),

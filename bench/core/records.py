@@ -8,7 +8,8 @@ from typing import Any, Literal, Self, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bench.core.privacy import AccountedRecord, ClaimRecord, Extended, JsonObject, Number, PrivacyReport, Value
+from bench.core import JsonObject
+from bench.core.privacy import AccountedRecord, ClaimRecord, Extended, Number, PrivacyReport, Value
 from bench.errors import BenchError
 
 Status = Literal["ok", "skipped", "failed", "inconclusive"]

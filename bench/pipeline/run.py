@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from bench import registry
 from bench.core import records
 from bench.core.records import Provenance, RunRecord, Status
-from bench.errors import BenchError, RunFailed, disk_is_full, place_of
+from bench.errors import BenchError, RunFailed, disk_is_full, location_of
 from bench.pipeline.job import Job, changed_options, run_spec
 from bench.storage import provenance
 from bench.storage.provenance import Followed
@@ -258,7 +258,7 @@ def one_line(error: BaseException) -> str:
     said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
     if isinstance(error, RunFailed | Overspent | RuntimeError | ArithmeticError | ValueError) and str(error):
         return said
-    return f"{said}{place_of(error)}; --debug shows the way there"
+    return f"{said}{location_of(error)}; --debug prints the traceback"
 
 
 @contextmanager
