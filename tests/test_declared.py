@@ -107,12 +107,12 @@ def test_teacher_recipe_is_checked_for_sizes_only(monkeypatch: pytest.MonkeyPatc
         monkeypatch.delattr(Good, variable)
     expect("teacher recipe", "mine", Good)
     monkeypatch.setattr(Good, "tiers", {"quick": {"rate": 1.0}})
-    with pytest.raises(BadPlugin, match="`rate` at tier quick"):
+    with pytest.raises(BadPlugin, match=r"`rate` at tier quick"):
         expect("teacher recipe", "mine", Good)
 
 
 def test_field_of_another_type_is_refused() -> None:
-    with pytest.raises(BadPlugin, match="rates"):
+    with pytest.raises(BadPlugin, match=r"rates"):
         expect("method", "several", Several)
 
 
@@ -142,7 +142,7 @@ def test_any_exception_of_a_plugin_fails_the_run(
     raised: BaseException, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = failing(raised, tmp_path, monkeypatch)
-    with pytest.raises(RunFailed, match="records"):
+    with pytest.raises(RunFailed, match=r"records"):
         run.run(job, 0)
     (path,) = (tmp_path / "runs" / "records").glob(f"*/{RECORD}")
     record = Record.read(path)
@@ -154,7 +154,7 @@ def test_exception_while_drawing_fails_the_run(tmp_path: Path, monkeypatch: pyte
     job = failing(ValueError("no such colour"), tmp_path, monkeypatch)
     pictures = {"synthetic": Plot("synthetic.png", bad(ValueError("no such colour")))}
     monkeypatch.setattr(run, "make_run", lambda *_: run.Finished(cast("Any", None), pictures))
-    with pytest.raises(RunFailed, match="^ValueError: no such colour "):
+    with pytest.raises(RunFailed, match=r"^ValueError: no such colour "):
         run.run(job, 0)
     (path,) = (tmp_path / "runs" / "records").glob(f"*/{RECORD}")
     assert (Record.read(path).status, Record.read(path).reason) == ("failed", "ValueError: no such colour")
@@ -231,7 +231,7 @@ def test_broken_skip_reason_is_bad_input(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(BadPlugin, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+;"):
         load_job(settings)
     monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", lambda *_: True)
-    with pytest.raises(BadPlugin, match="^attack 'gmi': TypeError: .*`skip_reason` .*True"):
+    with pytest.raises(BadPlugin, match=r"^attack 'gmi': TypeError: .*`skip_reason` .*True"):
         load_job(settings)
 
 
@@ -258,7 +258,7 @@ def test_student_of_another_architecture_fails_the_run(tmp_path: Path, monkeypat
         return Release(nets.build("datalens", teacher.shape, teacher.classes + 1), "datalens", ledger, None)
 
     monkeypatch.setattr(type(job.method), "convert", convert)
-    with pytest.raises(RunFailed, match="no-defence .*datalens"):
+    with pytest.raises(RunFailed, match=r"no-defence .*datalens"):
         run.run(job, 0)
     assert not list((tmp_path / "runs" / "steps" / "release").glob("[!.]*"))
 
@@ -310,7 +310,7 @@ def test_old_method_name_is_read_with_a_warning() -> None:
         def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
             return None if aux else "no images"
 
-    with pytest.warns(DeprecationWarning, match="Old.*`applicable`.*`skip_reason`"):
+    with pytest.warns(DeprecationWarning, match=r"Old.*`applicable`.*`skip_reason`"):
         read_old_names("attack", Old)
     assert Old().skip_reason((1, 8, 8), 3, 0) == "no images"  # type: ignore[attr-defined]
     with warnings.catch_warnings():

@@ -94,7 +94,7 @@ def test_read_normalisation_refuses_a_damaged_file(tmp_path: Path, content: Any,
         read_normalisation(write(tmp_path, "config.json", content))
 
 
-def test_network_saved_by_timm_for_a_hub_has_the_same_logits(tmp_path: Path) -> None:
+def test_network_saved_by_timm_has_the_same_logits(tmp_path: Path) -> None:
     torch.manual_seed(0)
     own = timm.create_model("resnet10t", num_classes=4).eval()
     timm.models.save_for_hf(own, tmp_path, safe_serialization=True)
