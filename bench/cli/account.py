@@ -72,7 +72,7 @@ def _list_names(names: Sequence[str]) -> str:
 def describe_joint_guarantee(made: Sequence[Record], folder: Path) -> list[str]:
     """Return a line for each unit with a finite joint epsilon of the releases of a run and of earlier ones in a folder.
 
-    There are no lines for a single release, or if this run's noise is seeded: anyone with the seed can subtract it.
+    The list is empty for a single release, and for seeded noise: anyone with the seed can subtract it.
     Records in the folder that are unreadable or failed, or whose noise is seeded, are left out.
 
     Args:

@@ -30,7 +30,7 @@ class SharedOption:
         help: its explanation.
         metavar: the placeholder of its value; "" = argparse's default.
         default, choices, type: as in argparse.
-        is_switch: whether it takes no value.
+        is_switch: whether it is typed without a value.
     """
 
     flag: str

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from bench.errors import BadOption, BenchError
 
 PREFIXES = ("method", "attack", "teacher", "evaluator")
-"""Plug-ins with options of their own, such as --method.sigma."""
+"""Plug-ins whose options have the prefix of their kind, such as --method.sigma."""
 LONGEST_NAME = 255
 """Largest number of bytes of a file name on common file systems."""
 
@@ -27,7 +27,7 @@ class Command:
 
     Attributes:
         help: its line in `bench --help`; "" = not listed.
-        description: the first paragraph of its own help.
+        description: the first paragraph of `bench COMMAND --help`.
         add_arguments: adds its options to a parser.
         execute: runs it, and returns the exit status.
         add_plugin_arguments: adds the options of the plug-ins that a command line names; None = it has none.

@@ -154,7 +154,7 @@ def show_verified(folder: Path, found: Verified) -> None:
 CANARIES = Command(
     "insert mislabelled records (canaries) into a training set, for `bench assess --canaries`",
     "`bench canaries insert` writes train.npz, the training set in which each canary is kept with probability 1/2, and "
-    "canaries.npz with all canaries and their coins: keep it secret from whoever trains the model.",
+    "canaries.npz with all canaries and their coins: keep it secret while the model is trained.",
     add_canary_arguments,
     insert_canaries,
 )

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from bench.pipeline.memory import Check
     from bench.pipeline.run import Outcome
     from bench.pipeline.settings import Settings
+    from bench.privacy import Budget
 
 ACCOUNTS = ("claimed", "accounted")
 SOLVED = ("sigma", "steps")
@@ -88,8 +89,6 @@ class Arguments:
     def to_settings(self) -> Settings:
         """Check the arguments and convert them into the settings of the pipeline. Raises BenchError."""
         from bench.pipeline.settings import Settings, usual_noise
-        from bench.privacy import Budget
-        from bench.privacy.budget import as_unit
 
         check_seed(self.seed)
         check_choices(
@@ -103,10 +102,6 @@ class Arguments:
         attack = as_plugin("attack", self.attack, self.attack_variant, self.attack_options) if has_attack else None
         images = as_images(self.dataset, out, self.fit, self.pixel_range)
         teacher = as_teacher(self.teacher, self.teacher_weights, self.teacher_normalise, out)
-        is_unlimited = self.epsilon is None or math.isinf(self.epsilon)
-        if is_unlimited and self.account == "accounted":
-            raise BudgetError(f"account='accounted' needs a budget, but epsilon is {self.epsilon}; give a finite one")
-        solve = "none" if is_unlimited else self.solve
         return Settings(
             method=method.name,
             variant=method.variant,
@@ -124,7 +119,7 @@ class Arguments:
             student=self.student,
             evaluator=self.evaluator,
             evaluator_options=as_texts(self.evaluator_options),
-            budget=Budget(self.epsilon, self.delta, self.account, solve, as_unit(self.unit)),
+            budget=self.to_budget(),
             noise=self.noise or usual_noise(images.name, teacher.weights is not None),
             tier=self.tier,
             device=self.device,
@@ -137,6 +132,17 @@ class Arguments:
             out=out,
             fresh=self.fresh,
         )
+
+    def to_budget(self) -> Budget:
+        """Return the privacy budget. Raises BudgetError for values that contradict each other or are out of range."""
+        from bench.privacy import Budget
+        from bench.privacy.budget import as_unit
+
+        is_unlimited = self.epsilon is None or math.isinf(self.epsilon)
+        if is_unlimited and self.account == "accounted":
+            raise BudgetError(f"account='accounted' needs a budget, but epsilon is {self.epsilon}; give a finite one")
+        solve = "none" if is_unlimited else self.solve
+        return Budget(self.epsilon, self.delta, self.account, solve, as_unit(self.unit))
 
 
 def run(

@@ -36,7 +36,7 @@ class CellResult:
     Attributes:
         given: the grid's values of this cell, by argument of `bench.run`.
         result: the finished run; None if there is none.
-        error: the reason why there is no run: bad input, or a step that failed.
+        error: the reason for a missing run: bad input, or a step that failed.
     """
 
     given: Cell
@@ -57,20 +57,24 @@ class CellResult:
 
     def to_row(self) -> dict[str, object]:
         """Return the grid's values, the state, and the numbers or the error, by column of a table."""
-        row: dict[str, object] = {name: _name_of(value) for name, value in self.given.items()}
-        row["state"] = self.state
+        given = {**{name: _name_of(value) for name, value in self.given.items()}, "state": self.state}
         if self.result is None:
-            return row | {"error": str(self.error)}
+            return {**given, "error": str(self.error)}
         privacy, attack = self.result.privacy, self.result.attack
-        row |= {"accuracy": self.result.accuracy, "epsilon_accounted": privacy.accounted.epsilon}
-        row |= {"unit": privacy.accounted.unit}
-        if privacy.claimed is not None:
-            row["epsilon_claimed"] = privacy.claimed.epsilon
+        claimed = {} if privacy.claimed is None else {"epsilon_claimed": privacy.claimed.epsilon}
+        attacked: dict[str, object] = {}
         if attack is not None:
-            row["attack_accuracy"] = attack.accuracy and attack.accuracy.value
-            row["auc"] = attack.auc and attack.auc.value
-            row["has_power"] = attack.has_power
-        return row | {"path": str(self.result.path)}
+            accuracy, auc = attack.accuracy and attack.accuracy.value, attack.auc and attack.auc.value
+            attacked = {"attack_accuracy": accuracy, "auc": auc, "has_power": attack.has_power}
+        return {
+            **given,
+            "accuracy": self.result.accuracy,
+            "epsilon_accounted": privacy.accounted.epsilon,
+            "unit": privacy.accounted.unit,
+            **claimed,
+            **attacked,
+            "path": str(self.result.path),
+        }
 
 
 def _name_of(value: Any) -> str | int | float | None:
