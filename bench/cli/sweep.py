@@ -139,7 +139,7 @@ def read_backend(given: argparse.Namespace) -> Backend:
         slurm[name] = value
     devices = tuple(given.devices.split(",")) if given.devices else ()
     backend = Backend(given.backend, given.jobs, devices, given.cpus, given.gpus, slurm, given.address)
-    backend.check()
+    backend.check("--")
     if devices:
         backend.local_devices()
     return backend
@@ -196,13 +196,13 @@ class Settler:
         """Return the settings, and the game if it is an audit. Raises BenchError."""
         from bench.cli import audit, run
 
-        given = self._parse(arguments)
+        given = self.parse(arguments)
         if given.command == "audit":
             settings, game, _ = audit.read_audit(given)
             return settings, game
         return run.read_run(given)[0], None
 
-    def _parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parse arguments like `bench.cli.parse`."""
         command, *options = split_options(arguments)
         has_evaluator = any(name.startswith("--evaluator.") for name, *_ in options)

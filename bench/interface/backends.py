@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 BACKENDS = ("local", "slurm", "ray")
 RESERVED = {
-    "cpus-per-task": "give the option cpus",
-    "gpus-per-node": "give the option gpus",
+    "cpus-per-task": "give cpus",
+    "gpus-per-node": "give gpus",
     **dict.fromkeys(("output", "error", "job-name", "array"), "leave it out"),
 }
 """Options of sbatch that a sweep sets itself, and the alternative for the user."""
@@ -43,27 +43,31 @@ class Backend:
     slurm: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
 
-    def check(self) -> None:
-        """Check the ranges, and that the backend uses every given option. Raises BadOption."""
+    def check(self, prefix: str = "") -> None:
+        """Check the ranges, and that the backend uses every given option. Raises BadOption.
+
+        Args:
+            prefix: characters before the names of options in messages, such as "--".
+        """
         for name, value, least in (("jobs", self.jobs, 1), ("cpus", self.cpus, 0), ("gpus", self.gpus, 0)):
             if value is not None and not least <= value < math.inf:
-                raise BadOption(f"{name} is {value}; expected a number of at least {least}")
+                raise BadOption(f"{prefix}{name} {value}: expected a number of at least {least}")
+        if self.name != "local" and self.devices:
+            raise BadOption(f"{prefix}devices {','.join(self.devices)} is for this machine; give {prefix}gpus instead")
         used_by = {
-            "devices": (self.devices, ("local",)),
             "address": (self.address, ("ray",)),
             "slurm": (self.slurm, ("slurm",)),
-            "cpus": (self.cpus != 1, ("slurm", "ray")),
-            "gpus": (self.gpus, ("slurm", "ray")),
+            "cpus": (self.cpus != 1, ("ray", "slurm")),
+            "gpus": (self.gpus, ("ray", "slurm")),
         }
-        for option, (is_given, backends) in used_by.items():
+        for name, (is_given, backends) in used_by.items():
             if is_given and self.name not in backends:
-                raise BadOption(
-                    f"the backend {self.name} does not use the option {option}; it is for {' and '.join(backends)}"
-                )
+                wanted = " or ".join(f"{prefix}backend {backend}" for backend in backends)
+                raise BadOption(f"{prefix}{name} is for a cluster; give {wanted}, or leave it out")
         if self.address and self.jobs:
-            raise BadOption(f"jobs is {self.jobs}, but a running Ray cluster limits its tasks itself; leave jobs out")
-        for reserved in set(RESERVED) & set(self.slurm):
-            raise BadOption(f"slurm has {reserved}, which the sweep sets itself; {RESERVED[reserved]}")
+            raise BadOption(f"{prefix}jobs {self.jobs}: a running Ray cluster limits its tasks itself; leave it out")
+        for name in set(RESERVED) & set(self.slurm):
+            raise BadOption(f"{prefix}slurm {name}={self.slurm[name]}: the sweep sets {name}; {RESERVED[name]}")
 
     @property
     def is_on_gpu(self) -> bool:

@@ -37,16 +37,16 @@ def test_options_parsed_one_by_one_say_what_the_command_says() -> None:
     for command in [*COMMANDS, *reversed(COMMANDS)]:
         words = command.split()
         parsers = {"parser": None, "actions": None}
-        assert vars(settler._read(words)) | parsers == vars(cli.read(words)) | parsers
+        assert vars(settler.parse(words)) | parsers == vars(cli.parse(words)) | parsers
 
 
 def test_an_option_that_does_not_exist_is_told_as_ever() -> None:
     settler = Settler()
     for words in ("run --method dpsd --epsilom 1", "run --method dgd --method.sigma 1", "run --method dpsd --tier x"):
         with pytest.raises(BenchError) as alone:
-            cli.read(words.split())
+            cli.parse(words.split())
         with pytest.raises(BenchError) as planned:
-            settler._read(words.split())
+            settler.parse(words.split())
         assert str(planned.value) == str(alone.value)
 
 
@@ -85,7 +85,7 @@ def test_cells_are_looked_up_once_and_named_as_if_each_were_alone(
         return call
 
     monkeypatch.setattr(Components, "material", counting("loads", Components.material))
-    monkeypatch.setattr(cli, "parser_for", counting("parsers", cli.parser_for))
+    monkeypatch.setattr(cli, "parsers_for", counting("parsers", cli.parsers_for))
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
     cells = plan(read(path), common, [], tmp_path / "runs", sweep.Settler())
     assert counted == {"loads": 1, "parsers": 1} and len(cells) == 18
