@@ -57,9 +57,9 @@ from bench.teachers.federated import (
     SMOKE,
     ClientEnsemble,
     Clients,
+    EnsembleMean,
     Federation,
     State,
-    Together,
     require_finite,
     snapshot,
 )
@@ -105,7 +105,7 @@ class FedDf(Federation):
     """Initial learning rate of the server's Adam optimiser; it falls to 0 along a cosine in every round."""
     clip: float = 5.0
     """Largest L2 norm of a distillation step's gradient."""
-    mean: Together = "logits"
+    mean: EnsembleMean = "logits"
     """The student learns the mean of the clients' logits, or of their probabilities, on an image of U."""
 
     def __post_init__(self) -> None:

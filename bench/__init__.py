@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from bench.interface.attacking import attack
     from bench.interface.auditing import AuditResult, audit
     from bench.interface.boards import Chosen, choose, leaderboard, reported
-    from bench.interface.heap import keep_freed_memory
     from bench.interface.listing import DatasetInfo, PluginInfo, attacks, datasets, methods
+    from bench.interface.process import keep_freed_memory
     from bench.interface.result import RunResult, load
     from bench.interface.running import run
     from bench.interface.sweeping import CellResult, SweepResult, sweep
@@ -67,7 +67,7 @@ _MODULES = {
     **dict.fromkeys(("RunResult", "load"), "result"),
     **dict.fromkeys(("CellResult", "SweepResult", "sweep"), "sweeping"),
     "attack": "attacking",
-    "keep_freed_memory": "heap",
+    "keep_freed_memory": "process",
     "run": "running",
 }
 """Name to the module of `bench.interface` that has it, which its first use imports: so `import bench` is quick."""

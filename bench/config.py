@@ -1,7 +1,7 @@
-"""Dataclass fields <-> command-line options <-> plain data. The only file that looks at field types.
+"""Conversion between the dataclass fields of a plug-in, command-line options and plain data.
 
-A plug-in's class has a `Description`; `bench.manifest` stores those of this project, so that commands need not import
-it.
+Each plug-in has a `Description`. `bench.manifest` stores those of this project, so that commands need not import the
+plug-ins.
 
 Fields are flat: int, float, bool, str, or a Literal of strings. The string literal under a field is its help line. A
 field that sets the amount of work (steps, batches, widths, images, teachers, the network that fits them) is
@@ -22,7 +22,7 @@ import inspect
 import math
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
@@ -39,11 +39,13 @@ STUDENT = "datalens"
 EVALUATOR = "evaluator-cnn"
 """The default network of the evaluator, which scores reconstructions."""
 Variant = Literal["printed", "working", "own"]
-"""A paper's algorithm as printed; the same with changes so that it learns; an algorithm of this project."""
+"""A paper's algorithm as published; the same with changes that make it learn; an algorithm of this project."""
 SIZE = "size"
 LARGEST = 2**31
 """Limit of whole numbers: no size is larger, and torch accepts few larger ones."""
 Value = TypeVar("Value")
+Values = dict[str, Any]
+"""Value of each option of a plug-in, by name: an int, float, bool or str."""
 Size = Annotated[Value, SIZE]
 SOLVED = "solved"
 Solved = Annotated[Value, SOLVED]
@@ -52,14 +54,14 @@ _TRUE, _FALSE = {"true", "yes", "1", "on"}, {"false", "no", "0", "off"}
 
 @dataclass(frozen=True)
 class Departure:
-    """One change to a printed algorithm.
+    """One change to a published algorithm.
 
     Attributes:
         what: the change, in one line.
         why: what goes wrong without it.
         sets: the options that make the change, name to value; empty if the variant `working` has separate code.
         worth: measured effect in an ablation, with its settings; "" = use leaderboards/papers/ablations, if available.
-        without: the options that revert it, name to value, if `sets` does not show this; empty = no option reverts it.
+        without: the options that revert it, name to value, if `sets` does not show this; empty = nothing reverts it.
     """
 
     what: str
@@ -77,7 +79,7 @@ class Option:
         name: the field's name.
         kind: int, float, bool or str.
         default: the field's default, which is the paper's setting.
-        choices: the allowed strings, empty if any value of `kind` will do.
+        choices: the allowed strings; empty if every value of `kind` is allowed.
         help: the string under the field.
         size: whether a tier may change it.
         solved: whether the budget decides it, unless --solve steps or --epsilon none.
@@ -102,7 +104,7 @@ class Description:
         doc: its module's docstring.
         options: in the order of its fields.
         tiers: tier to the sizes that it changes.
-        departures: the changes of the variant `working`; () if there is no such variant.
+        departures: the changes of the variant `working`; () without such a variant.
         default_variant: the variant that runs by default.
         facts: its values of `FACTS`, and its `needs` where every option has its default.
         needs: its needs at other values of some options, such as {"teachers": 40}; None for a kind without needs.
@@ -116,7 +118,7 @@ class Description:
     facts: Mapping[str, Any]
     needs: Callable[[Mapping[str, Any]], frozenset[str]] | None = field(default=None, compare=False)
 
-    def values(self, tier: str, variant: Variant | None = None) -> dict[str, Any]:
+    def values(self, tier: str, variant: Variant | None = None) -> Values:
         """Return the default values of options: the class's defaults, the variant's departures, the tier's sizes."""
         usual = {option.name: option.default for option in self.options}
         return usual | _changes(self.departures, self.tiers, tier, variant or self.default_variant)
@@ -151,49 +153,53 @@ def options(cls: type) -> list[Option]:
 @cache
 def _options(cls: type) -> tuple[Option, ...]:
     hints, docs = get_type_hints(cls, include_extras=True), field_docs(cls)
-    conditions = _joined(vars(c)["only_with"] for c in reversed(cls.__mro__) if "only_with" in vars(c))
-    fields = dataclasses.fields(cls)
-    return tuple(_option(f.name, hints[f.name], f.default, docs.get(f.name, ""), conditions) for f in fields)
-
-
-def _joined(conditions: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Merge the `only_with` of a class and its bases; the class itself has precedence."""
-    return {name: told for one in conditions for name, told in one.items()}
-
-
-def _option(name: str, hint: Any, default: Any, doc: str, conditions: Mapping[str, str]) -> Option:
-    if default is dataclasses.MISSING:
-        raise TypeError(f"field {name} needs a default, which is the paper's setting")
-    marks: list[Any] = []
-    if get_origin(hint) is Annotated:
-        hint, *marks = get_args(hint)
-    marked = (SIZE in marks, SOLVED in marks, conditions.get(name, ""))
-    if get_origin(hint) is Literal:
-        return Option(name, str, default, tuple(get_args(hint)), doc, *marked)
-    if hint not in (int, float, bool, str):
-        raise TypeError(f"field {name} must be int, float, bool, str or a Literal of strings, not {hint}")
-    return Option(name, hint, default, (), doc, *marked)
+    conditions: dict[str, str] = {}
+    for base in reversed(cls.__mro__):  # the class itself has precedence over its bases
+        conditions |= vars(base).get("only_with", {})
+    found = []
+    for each in dataclasses.fields(cls):
+        if each.default is dataclasses.MISSING:
+            raise TypeError(f"field {each.name} needs a default, which is the paper's setting")
+        hint, choices = hints[each.name], ()
+        marks: list[Any] = []
+        if get_origin(hint) is Annotated:
+            hint, *marks = get_args(hint)
+        if get_origin(hint) is Literal:
+            hint, choices = str, get_args(hint)
+        if hint not in (int, float, bool, str):
+            raise TypeError(f"field {each.name} must be int, float, bool, str or a Literal of strings, not {hint}")
+        found.append(
+            Option(
+                name=each.name,
+                kind=hint,
+                default=each.default,
+                choices=choices,
+                help=docs.get(each.name, ""),
+                size=SIZE in marks,
+                solved=SOLVED in marks,
+                only_with=conditions.get(each.name, ""),
+            )
+        )
+    return tuple(found)
 
 
 def departures(cls: type) -> tuple[Departure, ...]:
-    """Return the changes of the variant `working` of a plug-in; () if there is no such variant."""
+    """Return the changes of the variant `working` of a plug-in; () without such a variant."""
     return tuple(getattr(cls, "departures", ()))
 
 
 def default_variant(cls: type) -> Variant:
     """Return the variant that runs by default."""
-    return _default_variant(getattr(cls, "own", False), departures(cls))
-
-
-def _default_variant(own: bool, changes: tuple[Departure, ...]) -> Variant:
-    return "own" if own else "working" if changes else "printed"
+    if getattr(cls, "own", False):
+        return "own"
+    return "working" if departures(cls) else "printed"
 
 
 def _changes(
     made: tuple[Departure, ...], tiers: Mapping[str, Mapping[str, Any]], tier: str, variant: Variant
-) -> dict[str, Any]:
-    """Return the values set by a variant and a tier: the departures first, then the sizes."""
-    changes: dict[str, Any] = {}
+) -> Values:
+    """Return the option values that a variant and a tier set: the departures first, then the sizes."""
+    changes: Values = {}
     if variant == "working":
         for departure in made:
             changes |= departure.sets
@@ -244,14 +250,22 @@ def _own_field_docs(cls: type) -> dict[str, str]:
 
 
 def parse(option: Option, text: str, flag: str) -> Any:
-    """Parse the value of `option` written as `text`. Raises BenchError naming `flag`, the given and the expected
-    value."""
+    """Convert the text of a value to the type of its option.
+
+    Args:
+        flag: the option as typed, for messages.
+
+    Raises:
+        BenchError: a text that is not such a value.
+    """
     if option.choices:
         if text not in option.choices:
             raise unknown(f"choice for {flag}", text, option.choices)
         return text
     if option.kind is bool:
-        return _boolean(text, flag)
+        if text.lower() not in _TRUE | _FALSE:
+            raise BadOption(f"{flag} {text}: expected true or false")
+        return text.lower() in _TRUE
     if option.kind is str:
         return text
     try:
@@ -264,14 +278,6 @@ def parse(option: Option, text: str, flag: str) -> Any:
     if not math.isfinite(value):
         raise BadOption(f"{flag} {text}: expected a finite number (default {option.default})")
     return value
-
-
-def _boolean(text: str, flag: str) -> bool:
-    if text.lower() in _TRUE:
-        return True
-    if text.lower() in _FALSE:
-        return False
-    raise BadOption(f"{flag} {text}: expected true or false")
 
 
 def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, variant: Variant | None = None) -> Any:
@@ -301,10 +307,10 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
     except ValueError as error:
         raise BadOption(f"--{prefix}: {error}") from None
     for name in given:
-        if values[name] != usual[name] and (broken := unmet(known[name].only_with, values)):
-            other, sign, wanted = condition(broken)
+        if values[name] != usual[name] and (violated := unmet(known[name].only_with, values)):
+            other, sign, wanted = condition(violated)
             raise BadOption(
-                f"--{prefix}.{name} {given[name]}: not read with {other} {_text(values[other])}; give "
+                f"--{prefix}.{name} {given[name]}: not used with {other} {_text(values[other])}; give "
                 f"--{prefix}.{other} {'above ' if sign == '>' else ''}{wanted} too, or leave it out"
             )
     return instance
@@ -326,7 +332,7 @@ def unmet(only_with: str, values: Mapping[str, Any]) -> str:
 
 
 def condition(word: str) -> tuple[str, str, str]:
-    """Parse a word of an `only_with`: the option, "=" or ">", and the required value or lower bound.
+    """Split a word of an `only_with` into the option, "=" or ">", and the required value or lower bound.
 
     >>> condition("mode=offline|both"), condition("k>0")
     (('mode', '=', 'offline|both'), ('k', '>', '0'))
@@ -340,6 +346,6 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def plain(instance: Any) -> dict[str, Any]:
+def plain(instance: Any) -> Values:
     """Return the fields of a plug-in as plain data, for the record and the hash."""
     return dataclasses.asdict(instance)

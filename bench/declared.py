@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from bench.config import TIERS, departures, options
@@ -18,11 +19,9 @@ VALUES: dict[str, dict[str, frozenset[str]]] = {
         "access": frozenset({"label", "scores", "weights", "samples", "generator"}),
     },
 }
-"""Allowed values of class variables; properties may depend on the settings and are not checked."""
-CALLED = {"method": (("check",), ("convert",)), "attack": (("skip_reason",), ("run", "infer", "compare"))}
-"""A class must have one member of each group."""
-
-
+"""Allowed values of class variables. Properties may depend on the settings and are not checked."""
+METHODS = {"method": (("check",), ("convert",)), "attack": (("skip_reason",), ("run", "infer", "compare"))}
+"""Methods that a class must have, one of each group."""
 OLD_NAMES = {"attack": {"applicable": "skip_reason"}}
 """Renamed methods of plug-ins: old name to new one."""
 
@@ -37,61 +36,53 @@ def read_old_names(kind: str, cls: type[Any]) -> None:
 
 
 def expect(kind: str, name: str, cls: type[Any]) -> None:
-    """Raise BenchError if a class of another package misses a required member, or declares an unknown value."""
-    of_kind = (_variables(kind, cls), _calls(kind, cls)) if kind in VALUES else ()  # a teacher recipe has none
-    for fault in (*of_kind, _tiers(cls) or _departures(cls)):
-        if fault:
-            raise BadPlugin(
-                f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {fault}; fix the plug-in "
-                "(CONTRIBUTING.md)"
-            )
+    """Check the declarations of a class of another package. Raises BadPlugin for the first that is missing or wrong."""
+    of_members = _faults_of_members(kind, cls) if kind in VALUES else ()  # a teacher recipe has none to check
+    faults = [*of_members, *_faults_of_options(cls)]
+    if faults:
+        raise BadPlugin(
+            f"{kind} '{name}' of another package: {cls.__module__}.{cls.__qualname__} {faults[0]}; fix the plug-in "
+            "(CONTRIBUTING.md)"
+        )
 
 
-def _variables(kind: str, cls: type[Any]) -> str:
+def _faults_of_members(kind: str, cls: type[Any]) -> Iterator[str]:
+    """Yield what is wrong with the class variables and the methods of a method or an attack."""
     if type(cls.version) is not int or cls.version < 1:
-        return f"has version {cls.version!r}; expected a whole number from 1 on"
+        yield f"has version {cls.version!r}; expected a whole number of at least 1"
     if not isinstance(getattr(cls, "reference", None), str):
-        return "has no `reference`; expected its source in words"
+        yield "has no `reference`; expected its source in words"
     for variable, known in VALUES[kind].items():
         found = inspect.getattr_static(cls, variable, None)
         if not isinstance(found, property) and found not in known:
-            return f"has {variable} {found!r}; expected one of {', '.join(sorted(known))}"
+            yield f"has {variable} {found!r}; expected one of {', '.join(sorted(known))}"
     if kind == "method":
         needs = inspect.getattr_static(cls, "needs", None)
         if not isinstance(needs, property) and not (isinstance(needs, frozenset) and needs <= NEEDS):
-            return f"has needs {needs!r}; expected a frozenset of {', '.join(sorted(NEEDS))}"
-    return ""
+            yield f"has needs {needs!r}; expected a frozenset of {', '.join(sorted(NEEDS))}"
+    for group in METHODS[kind]:
+        if not any(callable(getattr(cls, method, None)) for method in group):
+            yield f"has no method `{'` or `'.join(group)}`"
 
 
-def _calls(kind: str, cls: type[Any]) -> str:
-    for group in CALLED[kind]:
-        if not any(callable(getattr(cls, called, None)) for called in group):
-            return f"has no method `{'` or `'.join(group)}`"
-    return ""
-
-
-def _tiers(cls: type[Any]) -> str:
+def _faults_of_options(cls: type[Any]) -> Iterator[str]:
+    """Yield what is wrong with the fields of a plug-in, and with the fields that tiers and departures set."""
     try:
         known = {option.name: option for option in options(cls)}
     except TypeError as error:
-        return f"cannot be configured: {error}"
+        yield f"cannot be configured: {error}"
+        return
     for tier, values in cls.tiers.items():
         if tier not in TIERS:
-            return f"has a tier {tier!r}; expected some of {', '.join(TIERS)}"
+            yield f"has a tier {tier!r}; expected some of {', '.join(TIERS)}"
         for field in values:
             if field not in known:
-                return f"has no field `{field}`, which its tier {tier} sets"
-            if not known[field].size:
-                return f"sets `{field}` at tier {tier}, which is no size (`Size[...]`): a tier is a size"
-    return ""
-
-
-def _departures(cls: type[Any]) -> str:
-    known = {option.name: option for option in options(cls)}
+                yield f"has no field `{field}`, which its tier {tier} sets"
+            elif not known[field].size:
+                yield f"sets `{field}` at tier {tier}, but a tier may only set sizes; declare it as `Size[...]`"
     for departure in departures(cls):
         for field, value in {**departure.without, **departure.sets}.items():
             if field not in known:
-                return f"has no field `{field}`, which one of its departures sets"
-            if known[field].choices and value not in known[field].choices:
-                return f"sets `{field}` to {value!r} by a departure; expected one of {', '.join(known[field].choices)}"
-    return ""
+                yield f"has no field `{field}`, which one of its departures sets"
+            elif known[field].choices and value not in known[field].choices:
+                yield f"sets `{field}` to {value!r} by a departure; expected one of {', '.join(known[field].choices)}"

@@ -1,4 +1,4 @@
-"""Errors of the harness: bad input, by kind, and a run that could not be completed. Imports no library.
+"""Errors: bad input, by kind, and a run that could not be completed. Imports no library.
 
 Every class has a stable `code` for scripts; messages may change. docs/errors.md lists them.
 """
@@ -15,7 +15,7 @@ from typing import ClassVar
 
 
 class BenchError(Exception):
-    """Bad input that has no narrower class below.
+    """Bad input that none of the other classes describes.
 
     The message is one line: the given value, the expected one and the remedy. The command exits with status 2.
 
@@ -39,19 +39,19 @@ class BadOption(BenchError):
 
 
 class BadData(BenchError):
-    """Images or labels that are missing, damaged, or of which it is not certain what they mean."""
+    """Images or labels that are missing, damaged or ambiguous."""
 
     code = "bad-data"
 
 
 class BadWeights(BenchError):
-    """A trained network that cannot be used: unreadable, of other names or shapes, or with infinite values."""
+    """Weights that cannot be used: unreadable, with other names or shapes, or with values that are not finite."""
 
     code = "bad-weights"
 
 
 class BadPlugin(BenchError):
-    """Your own method, attack, data set or network that fails or has not all that its kind must have."""
+    """Your own method, attack, data set or network that fails, or that misses a required member."""
 
     code = "bad-plugin"
 
@@ -75,7 +75,7 @@ class OutOfMemory(BenchError):
 
 
 class NotFound(BenchError):
-    """A file or a folder that is not there: a data set, a record, a run, weights or boards."""
+    """A missing file or folder: a data set, a record, a run, weights or boards."""
 
     code = "not-found"
 
@@ -87,19 +87,19 @@ class RunFailed(Exception):
 
 
 def kinds() -> list[type[BenchError] | type[RunFailed]]:
-    """The classes of errors above, the general one first."""
+    """Return the classes of errors above, the general one first."""
     return [BenchError, *(each for each in BenchError.__subclasses__() if each.__module__ == __name__), RunFailed]
 
 
 def disk_is_full(error: BaseException) -> bool:
-    """Whether a write failed because the disk is full; safetensors says so only in words."""
+    """Whether a write failed because the disk is full; an error of safetensors has this only in its message."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return True
     return type(error).__name__ == "SafetensorError" and f"os error {errno.ENOSPC}" in str(error)
 
 
-def place_of(error: BaseException) -> str:
-    """Return where an error was raised, as a prefix: the last line of non-library code, else of a library."""
+def location_of(error: BaseException) -> str:
+    """Return " at FILE:LINE" where an error was raised: the last line outside of libraries, else of a library."""
     frames = extract_tb(error.__traceback__)
     last = [frame for frame in frames if "site-packages" not in frame.filename][-1:] or frames[-1:]
     return "".join(f" at {'/'.join(Path(frame.filename).parts[-2:])}:{frame.lineno}" for frame in last)
@@ -124,7 +124,7 @@ def plugin_errors(source: str, advice: str = "fix the plug-in (CONTRIBUTING.md)"
         if disk_is_full(error):
             raise
         said = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
-        raise BadPlugin(f"{source}: {said}{place_of(error)}; {advice}, --debug shows the way there") from error
+        raise BadPlugin(f"{source}: {said}{location_of(error)}; {advice}, --debug prints the traceback") from error
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

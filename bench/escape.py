@@ -53,7 +53,7 @@ def visible(text: str, keep: str = "") -> str:
     """
     if not has_hidden(text):
         return text
-    return "".join(_escaped(letter) if is_hidden(letter) and letter not in keep else letter for letter in text)
+    return "".join(_escape_letter(letter) if is_hidden(letter) and letter not in keep else letter for letter in text)
 
 
 def visible_data(value: Any) -> Any:
@@ -72,7 +72,8 @@ def markdown(text: str) -> str:
     >>> markdown("a|b <script>")
     'a\\|b &lt;script&gt;'
     """
-    return _MARKUP.sub(_as_text, visible(text))
+    entities = {"<": "&lt;", ">": "&gt;", "&": "&amp;"}
+    return _MARKUP.sub(lambda found: entities.get(found[0]) or f"\\{found[0]}", visible(text))
 
 
 def csv_cell(value: Any) -> Any:
@@ -96,20 +97,16 @@ def csv_value(cell: str) -> str:
     >>> csv_value(csv_cell("=1+1"))
     '=1+1'
     """
-    return _ESCAPE.sub(_unescaped, cell[1:]) if cell.startswith("'") else cell
+    if not cell.startswith("'"):
+        return cell
+    letters = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+    return _ESCAPE.sub(lambda found: letters.get(found[1]) or chr(int(found[1][1:], 16)), cell[1:])
 
 
-def _escaped(letter: str) -> str:
+def _escape_letter(letter: str) -> str:
+    """Return the escape of a character as in a Python string."""
     short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(letter)
     if short is not None:
         return short
     code = ord(letter)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    return {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}.get(found[1]) or chr(int(found[1][1:], 16))
-
-
-def _as_text(found: re.Match[str]) -> str:
-    return {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(found[0]) or f"\\{found[0]}"

@@ -26,9 +26,8 @@ EXTENSIONS: dict[Group, dict[str, str]] = {
 
 def load(group: Group) -> dict[str, Any]:
     """Load all extensions of a group, by name."""
-    return {name: _load_named(target) for name, target in EXTENSIONS[group].items()}
-
-
-def _load_named(target: str) -> Any:
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
+    found = {}
+    for name, target in EXTENSIONS[group].items():
+        module, _, attribute = target.partition(":")
+        found[name] = getattr(importlib.import_module(module), attribute)
+    return found

@@ -21,13 +21,13 @@ from typing import Any
 
 LENGTH = 16
 """Number of hex digits of a hash."""
-_INSTALLED = ("site-packages", "dist-packages")
+_LIBRARIES = ("site-packages", "dist-packages")
 _PROJECT = Path(__file__).resolve().parent.parent
 _PROJECT_FOLDERS = ("bench", "methods", "baselines", "attacks")
 _PLAIN = (int, float, complex, bool, str, bytes, type(None), type(Ellipsis), range, slice)
-_UNREAD = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__"}
-_UNREAD |= {"training", "_is_torch_compile", "_compiled_call_impl"}
-"""Attributes without effect on results: a run sets the training mode itself, and compiles what it compiles."""
+_IGNORED = {"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__"}
+_IGNORED |= {"training", "_is_torch_compile", "_compiled_call_impl"}
+"""Attributes without effect on results: a run sets the training mode and compilation itself."""
 
 
 def fingerprint(value: Any) -> str:
@@ -36,10 +36,10 @@ def fingerprint(value: Any) -> str:
     Args:
         value: a class, a function, a torch module with its weights, a tensor, an array or a plain value.
     """
-    return _Reader().digest(value).hex()[:LENGTH]
+    return _Hasher().digest(value).hex()[:LENGTH]
 
 
-class _Reader:
+class _Hasher:
     """Hashes one value; an object that occurred before is identified by its position in the reading order."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class _Reader:
                 yield self.digest(key)
                 yield self.digest(item)
         elif isinstance(value, set | frozenset):
-            yield from sorted(_Reader().digest(item) for item in value)
+            yield from sorted(_Hasher().digest(item) for item in value)
         elif isinstance(value, list | tuple):
             yield from map(self.digest, value)
         elif isinstance(value, type):
@@ -97,11 +97,11 @@ class _Reader:
 
     def _class(self, cls: type) -> Iterator[bytes]:
         yield f"{cls.__module__}.{cls.__qualname__}".encode()
-        if _is_others(cls.__module__):
+        if _is_installed(cls.__module__):
             return
         yield from map(self.digest, cls.__bases__)
         for name, member in sorted(vars(cls).items()):
-            if name not in _UNREAD and not name.startswith(("_abc_", "__dataclass_")) and not _is_generated(member):
+            if name not in _IGNORED and not name.startswith(("_abc_", "__dataclass_")) and not _is_generated(member):
                 yield name.encode()
                 yield self.digest(member)
         for field in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
@@ -110,13 +110,13 @@ class _Reader:
 
     def _function(self, function: FunctionType) -> Iterator[bytes]:
         yield f"{function.__module__}.{function.__qualname__}".encode()
-        if _is_others(function.__module__):
+        if _is_installed(function.__module__):
             return
         yield self.digest(function.__code__)
         yield self.digest(function.__defaults__)
         yield self.digest(function.__kwdefaults__)
         for cell in function.__closure__ or ():
-            yield self.digest(_held(cell))
+            yield self.digest(_contents_of(cell))
         for name in sorted(_names(function.__code__)):
             if name in function.__globals__:
                 yield name.encode()
@@ -132,7 +132,7 @@ class _Reader:
         fields = getattr(value, "__dict__", None)
         if isinstance(fields, dict) and ("_modules" in fields or hasattr(type(value), "__dataclass_fields__")):
             for name, item in sorted(fields.items()):
-                if name not in _UNREAD:
+                if name not in _IGNORED:
                     yield name.encode()
                     # torch numbers the hooks of all modules in a process: their order matters, the numbers do not
                     yield self.digest(list(item.values()) if "_hooks" in name and isinstance(item, dict) else item)
@@ -160,10 +160,11 @@ def _is_generated(member: Any) -> bool:
     return isinstance(member, FunctionType) and member.__code__.co_filename == "<string>"
 
 
-def _held(cell: Any) -> Any:
+def _contents_of(cell: Any) -> Any:
+    """Return the value of a closure's cell; None for a name that is bound later, such as a class in its own body."""
     try:
         return cell.cell_contents
-    except ValueError:  # a name bound later, such as a class's name in its own body
+    except ValueError:
         return None
 
 
@@ -173,7 +174,7 @@ def _names(code: CodeType) -> set[str]:
     return {*code.co_names}.union(*inner)
 
 
-def _is_others(module: str | None) -> bool:
+def _is_installed(module: str | None) -> bool:
     """Whether code belongs to this project, the standard library or an installed package."""
     top = (module or "").partition(".")[0]
     if not top or top in sys.stdlib_module_names or top in sys.builtin_module_names:
@@ -183,12 +184,12 @@ def _is_others(module: str | None) -> bool:
         return False
     path = Path(file).resolve()
     ours = path.is_relative_to(_PROJECT) and path.relative_to(_PROJECT).parts[0] in _PROJECT_FOLDERS
-    return ours or any(part in _INSTALLED for part in path.parts)
+    return ours or any(part in _LIBRARIES for part in path.parts)
 
 
 def _module(module: ModuleType) -> Iterator[bytes]:
     """Yield the name of a module; for a user's own, also the content of its file."""
     yield module.__name__.encode()
     file = getattr(module, "__file__", None)
-    if file is not None and not _is_others(module.__name__):
+    if file is not None and not _is_installed(module.__name__):
         yield Path(file).read_bytes()

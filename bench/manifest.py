@@ -19,7 +19,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any, cast
 
-from bench.config import Departure, Description, Option, Variant, describe
+from bench.config import Departure, Description, Option, describe
+from bench.core import JsonObject
 from bench.plugins import KINDS, Entry, class_of, entries
 
 PATH = Path(__file__).with_name("manifest.json")
@@ -27,9 +28,9 @@ DESCRIBED = ("method", "attack", "teacher recipe")
 """Kinds of plug-ins with options."""
 KIND_OF = {kind.__name__: kind for kind in (int, float, bool, str)}
 ZERO, POSITIVE, OTHER = "0", ">0", "*"
-"""Notation in a table of needs for a number, and for a text that it does not list."""
+"""Notation in a table of needs: a number that is 0, a number above 0, and a text that the table does not list."""
 Table = list[tuple[list[str], list[str]]]
-"""Values of the options that `needs` reads, and the resulting needs."""
+"""Rows of a table of needs: values of the options that `needs` reads, and the resulting needs."""
 
 
 def read(entry: Entry, load: Callable[[], type]) -> Description | None:
@@ -41,7 +42,19 @@ def read(entry: Entry, load: Callable[[], type]) -> Description | None:
     found = _contents().get(entry.module)
     if entry.file is None or found is None or found["sha256"] != _sha256(entry.file):
         return None
-    return _decoded(found, load)
+    options = tuple(
+        Option(**{**each, "kind": KIND_OF[each["kind"]], "choices": tuple(each.get("choices", ()))})
+        for each in found["options"]
+    )
+    return Description(
+        doc=found["doc"],
+        options=options,
+        tiers=found["tiers"],
+        departures=tuple(Departure(**each) for each in found["departures"]),
+        default_variant=found["default_variant"],
+        facts={name: frozenset(fact) if name == "needs" else fact for name, fact in found["facts"].items()},
+        needs=None if found["needs"] is None else partial(_look_up_needs, found["needs"], options, load),
+    )
 
 
 def summary(entry: Entry) -> str:
@@ -54,20 +67,20 @@ def summary(entry: Entry) -> str:
     return entry.summary
 
 
-def made() -> dict[str, dict[str, Any]]:
+def build() -> dict[str, JsonObject]:
     """Build the manifest's content from the imported plug-ins: module to description."""
     found = {}
     for kind in KINDS:
         for entry in entries(kind).values():
             variants = (entry, entry.at("working")) if entry.working else (entry,)
             for each in variants if entry.file is not None else ():
-                found[each.module] = _encoded(each, kind in DESCRIBED)
+                found[each.module] = _encode(each, kind in DESCRIBED)
     return found
 
 
 def write() -> None:
     """Write the manifest."""
-    PATH.write_text(json.dumps(made(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    PATH.write_text(json.dumps(build(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def is_plugin(cls: type) -> bool:
@@ -76,9 +89,9 @@ def is_plugin(cls: type) -> bool:
 
 
 @cache
-def _contents() -> dict[str, dict[str, Any]]:
+def _contents() -> dict[str, JsonObject]:
     try:
-        found: dict[str, dict[str, Any]] = json.loads(PATH.read_text(encoding="utf-8"))
+        found: dict[str, JsonObject] = json.loads(PATH.read_text(encoding="utf-8"))
     except FileNotFoundError:  # the manifest is being written for the first time
         return {}
     return found
@@ -89,46 +102,35 @@ def _sha256(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _encoded(entry: Entry, has_options: bool) -> dict[str, Any]:
+def _encode(entry: Entry, has_options: bool) -> JsonObject:
+    """Return the description of a plug-in as plain data."""
     file = cast(Path, entry.file)
     if not has_options:
         return {"sha256": _sha256(file), "doc": entry.summary}
     cls = class_of(entry, is_plugin, "one dataclass with `version` and `tiers`")
     described = describe(cls)
     found = {field.name: getattr(described, field.name) for field in dataclasses.fields(Description)}
-    found["options"] = [{**_unusual(option), "kind": option.kind.__name__} for option in described.options]
-    found["departures"] = [_unusual(departure) for departure in described.departures]
+    found["options"] = [{**_non_empty(option), "kind": option.kind.__name__} for option in described.options]
+    found["departures"] = [_non_empty(departure) for departure in described.departures]
     found["facts"] = {name: sorted(v) if isinstance(v, frozenset) else v for name, v in described.facts.items()}
-    found["needs"] = None if described.needs is None else _table(cls, described)
+    found["needs"] = None if described.needs is None else _tabulate_needs(cls, described)
     return {"sha256": _sha256(file), **found}
 
 
-def _decoded(found: Mapping[str, Any], load: Callable[[], type]) -> Description:
-    options = tuple(
-        Option(**{**each, "kind": KIND_OF[each["kind"]], "choices": tuple(each.get("choices", ()))})
-        for each in found["options"]
-    )
-    facts = {name: frozenset(v) if name == "needs" else v for name, v in found["facts"].items()}
-    departures = tuple(Departure(**each) for each in found["departures"])
-    needs = None if found["needs"] is None else partial(_needs, found["needs"], options, load)
-    variant: Variant = found["default_variant"]
-    return Description(found["doc"], options, found["tiers"], departures, variant, facts, needs)
-
-
-def _unusual(value: Option | Departure) -> dict[str, Any]:
+def _non_empty(value: Option | Departure) -> JsonObject:
     """Return the fields that are not empty."""
     plain = dataclasses.asdict(value)
     kept = ("name", "kind", "default", "help", "what", "why")
     return {name: each for name, each in plain.items() if each or name in kept}
 
 
-def _table(cls: type, described: Description) -> dict[str, Any]:
+def _tabulate_needs(cls: type, described: Description) -> JsonObject:
     """Return the needs for every choice of the options that `needs` reads: numbers that are 0 and that are not,
     texts."""
-    constants = _texts_in(cls)
+    constants = _constants_of_needs(cls)
     values: dict[str, list[Any]] = {}
     options = {option.name: option for option in described.options}
-    while unread := _read_by_needs(cls, values) - values.keys():
+    while unread := _options_read_by_needs(cls, values) - values.keys():
         for name in sorted(unread):
             values[name] = _examples(options[name], constants)
     rows: Table = []
@@ -138,23 +140,23 @@ def _table(cls: type, described: Description) -> dict[str, Any]:
             needs = sorted(cls(**given).needs)
         except ValueError:  # an invalid combination of options
             continue
-        rows.append(([_written(options[name], value, constants) for name, value in given.items()], needs))
+        rows.append(([_notation(options[name], value, constants) for name, value in given.items()], needs))
     return {"reads": list(values), "texts": sorted(constants), "rows": rows}
 
 
-def _needs(
+def _look_up_needs(
     table: Mapping[str, Any], options: Iterable[Option], load: Callable[[], type], values: Mapping[str, Any]
 ) -> frozenset[str]:
-    """Return the needs at some values of options, the others at their defaults."""
+    """Return the needs at given values of options and defaults of the others, from a table or else from the class."""
     known = {option.name: option for option in options}
-    wanted = [_written(known[n], values.get(n, known[n].default), set(table["texts"])) for n in table["reads"]]
+    wanted = [_notation(known[n], values.get(n, known[n].default), set(table["texts"])) for n in table["reads"]]
     for row, needs in table["rows"]:
         if row == wanted:
             return frozenset(needs)
     return frozenset(load()(**values).needs)
 
 
-def _read_by_needs(cls: type, values: Mapping[str, list[Any]]) -> set[str]:
+def _options_read_by_needs(cls: type, values: Mapping[str, list[Any]]) -> set[str]:
     """Return the options that the property `needs` reads at any combination of these values."""
     names, read = {field.name for field in dataclasses.fields(cls)}, set[str]()
 
@@ -173,7 +175,7 @@ def _read_by_needs(cls: type, values: Mapping[str, list[Any]]) -> set[str]:
     return read
 
 
-def _texts_in(cls: type) -> set[str]:
+def _constants_of_needs(cls: type) -> set[str]:
     """Return the texts with which the property `needs` may compare an option."""
     found = getattr(cls, "needs", None)
     if not isinstance(found, property) or found.fget is None:
@@ -184,6 +186,7 @@ def _texts_in(cls: type) -> set[str]:
 
 
 def _examples(option: Option, texts: Iterable[str]) -> list[Any]:
+    """Return values of an option that cover all rows of a table of needs."""
     if option.choices:
         return list(option.choices)
     if option.kind is bool:
@@ -193,8 +196,8 @@ def _examples(option: Option, texts: Iterable[str]) -> list[Any]:
     return [option.kind(0), option.default or option.kind(1)]
 
 
-def _written(option: Option, value: Any, texts: Iterable[str]) -> str:
-    """Format a value as in a row of the table."""
+def _notation(option: Option, value: Any, texts: Iterable[str]) -> str:
+    """Return a value in the notation of a table of needs."""
     if option.choices or option.kind is bool:
         return str(value)
     if option.kind is str:
@@ -204,4 +207,4 @@ def _written(option: Option, value: Any, texts: Iterable[str]) -> str:
 
 if __name__ == "__main__":
     write()
-    sys.stdout.write(f"{PATH}: {len(made())} modules\n")
+    sys.stdout.write(f"{PATH}: {len(build())} modules\n")

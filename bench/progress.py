@@ -95,10 +95,10 @@ def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
 
     yield advance
     seconds = time.perf_counter() - start
-    complain(f"{stage}: {done} of {total} in {seconds:.1f} s ({done / max(seconds, 1e-9):,.1f}/s)")
+    print_error(f"{stage}: {done} of {total} in {seconds:.1f} s ({done / max(seconds, 1e-9):,.1f}/s)")
 
 
-def head(text: str, after: str = "") -> None:
+def print_heading(text: str, after: str = "") -> None:
     """Print a heading and the text after it to stdout without markup: names and paths may contain brackets.
 
     Args:
@@ -109,15 +109,15 @@ def head(text: str, after: str = "") -> None:
     out.print(Text.assemble((visible(text.removeprefix("\n")), "bold"), visible(after)), soft_wrap=True)
 
 
-def tell(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line to stdout unchanged: without markup and line breaking."""
     out.print(line, markup=False, soft_wrap=True)
 
 
-def tell_lines(text: str) -> None:
-    """Print text of several lines, as `tell`."""
+def print_lines(text: str) -> None:
+    """Print text of several lines, like `print_line`."""
     for line in text.splitlines():
-        tell(line)
+        print_line(line)
 
 
 def plain_text(*lines: str) -> Text:
@@ -125,7 +125,7 @@ def plain_text(*lines: str) -> Text:
     return Text("\n".join(map(visible, lines)))
 
 
-def say(line: str) -> None:
+def notify(line: str) -> None:
     """Print a line for the user next to the progress bars, on stderr."""
     if (listener := reporter.get()) is not None:
         listener.notice(line)
@@ -133,6 +133,6 @@ def say(line: str) -> None:
     err.print(line, markup=False, soft_wrap=True)
 
 
-def complain(line: str) -> None:
+def print_error(line: str) -> None:
     """Print a line to stderr when no progress bar is active: an error, or the end of a stage."""
     print(visible(line), file=sys.stderr)

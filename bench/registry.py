@@ -1,9 +1,9 @@
 """Methods and attacks: their descriptions, without importing those in the manifest; and their classes.
 
-Variants: the file of a plug-in holds the algorithm as its paper prints it, variant `printed`. The variant `working`
+Variants: the file of a plug-in has the algorithm as its paper publishes it, variant `printed`. The variant `working`
 has the changes that make it learn: either the same class with the options that its `departures` set, or another class
 in the file `working.py` of the plug-in's folder, with `departures` that describe its changes in words. A class
-with `own = True` is this project's own algorithm, which no paper prints. `bench.plugins.discovery` finds plug-ins.
+with `own = True` is an algorithm of this project. `bench.plugins.discovery` finds plug-ins.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def variants(kind: str, name: str) -> tuple[Variant, ...]:
 
 
 def settle(kind: str, name: str, variant: str | None) -> Variant:
-    """Return the named variant, or the default for None. Raises BenchError for an unknown one."""
+    """Return the given variant, or the default one for None. Raises UnknownName for one that does not exist."""
     known = variants(kind, name)
     if variant is None:
         return known[-1]
     for each in known:
         if variant == each:
             return each
-    raise UnknownName(f"{name} has no variant '{variant}': it has {' and '.join(known)}")
+    raise UnknownName(f"{name} has no variant '{variant}': give {' or '.join(known)}")
 
 
 def load(kind: str, name: str, variant: str | None = None) -> type[Any]:

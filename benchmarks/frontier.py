@@ -33,7 +33,7 @@ NAMED_AT, FROM = 0.25, 0.0015
 """Epsilon at the right end of the names, and at the start of the axis, so that the longest name fits."""
 APART = 2.2
 """Vertical distance between two names, in points of accuracy."""
-NOT_TAKEN = {"older-version", "float32-noise", "account-mended", "refuted"}
+NOT_TAKEN = {"older-version", "float32-noise", "account-corrected", "refuted"}
 """Flags of rows that are not drawn."""
 Setting = tuple[str, float, float]
 """Method, epsilon, accuracy in percent."""

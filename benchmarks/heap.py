@@ -1,4 +1,4 @@
-"""Speed-up from keeping freed memory (`bench.interface.heap`): processor time and page faults of training steps.
+"""Speed-up from keeping freed memory (`bench.interface.process`): processor time and page faults of training steps.
 
     python benchmarks/heap.py
 
@@ -20,7 +20,7 @@ from _timing import machine, positive, run, table
 from torch.nn import functional as F
 
 from bench import nets
-from bench.interface.heap import keep_freed_memory
+from bench.interface.process import keep_freed_memory
 
 CASES = (
     ("datalens", (1, 28, 28), 256, False),

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bench import data, plugins, registry
-from bench.cli import parser
+from bench.cli import build_parsers
 from bench.config import Option
 from bench.metrics.table import metrics
 
@@ -25,7 +25,7 @@ def write_reference_pages(folder: Path) -> None:
 def commands_page() -> str:
     """Every command with its options, defaults and allowed values, in Markdown."""
     parts = ["# Options of every command", "`bench COMMAND --help` prints the same in a terminal."]
-    for name, command in parser()[1].items():
+    for name, command in build_parsers().commands.items():
         parts += [f"## bench {name}", _sentence(command.description or "")]
         for group in command._action_groups:
             shown = [each for each in group._group_actions if each.help != argparse.SUPPRESS and each.dest != "help"]

@@ -17,7 +17,7 @@ from conftest import write_toy
 from torch import nn
 
 from bench import data, registry
-from bench.core.privacy import Accounted, Claim
+from bench.core.privacy import AccountedRecord, ClaimRecord
 from bench.errors import BenchError
 from bench.pipeline import canary_audit, canary_game, run, stages
 from bench.pipeline.canary_game import Canaries, CanaryGame, check, draw, scores
@@ -186,8 +186,8 @@ def test_rmia_scores_are_relative_to_a_reference() -> None:
 
 def test_verdict_compares_only_bounds_per_example() -> None:
     def verdict(bound: float, claim: Any = None, proved: Any = None) -> tuple[str, str]:
-        claimed = None if claim is None else Claim.model_validate(claim)
-        accounted = None if proved is None else Accounted.model_validate(proved)
+        claimed = None if claim is None else ClaimRecord.model_validate(claim)
+        accounted = None if proved is None else AccountedRecord.model_validate(proved)
         word, reasons = canary_game.verdict(bound, 1e-5, claimed, accounted)
         return word, " ".join(reasons)
 

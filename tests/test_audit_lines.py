@@ -12,7 +12,7 @@ from conftest import write_toy
 from torch import Tensor, nn
 
 from bench import teachers
-from bench.core.privacy import Account, Accounted
+from bench.core.privacy import Account, AccountedRecord
 from bench.core.records import AuditLine, Provenance
 from bench.pipeline import canary_audit
 from bench.pipeline.canary_game import CanaryGame, draw
@@ -23,7 +23,9 @@ from bench.pipeline.trained import Trained
 from bench.privacy.one_run import ceiling
 from bench.storage.provenance import GitState, Origin, StepLog
 
-PROVED = Accounted(epsilon=3.0, delta=1e-5, unit="example", relation="add-or-remove", accountant="pld", version="2")
+PROVED = AccountedRecord(
+    epsilon=3.0, delta=1e-5, unit="example", relation="add-or-remove", accountant="pld", version="2"
+)
 ACCOUNT = Account(claimed=None, accounted=PROVED, accounted_units={"example": PROVED}, audited=None, events=[])
 
 

@@ -12,7 +12,7 @@ from conftest import write_toy
 from bench import data
 from bench.cli import main
 from bench.data import ImageData
-from bench.errors import BenchError
+from bench.errors import BenchError, Incompatible
 from bench.pipeline.job import Job, run_spec
 from bench.pipeline.resolve import fitting_attack, load_job, refuse_unfit, unfit_reason
 from bench.pipeline.settings import Settings
@@ -36,39 +36,38 @@ def job(folder: Path, method: str = "no-defence", attack: str | None = None, **o
 
 
 @pytest.mark.parametrize("attack", ["gmi", "mi-face", "ami", "pca-mi"])
-def test_an_inversion_of_two_classes_is_refused_with_another_attack(folders: dict[str, Path], attack: str) -> None:
+def test_inversion_of_two_classes_is_refused(folders: dict[str, Path], attack: str) -> None:
     given = job(folders["two classes"], attack=attack)
     other = fitting_attack(given)
     assert given.attack_skip_reason is None and other is not None
-    with pytest.raises(BenchError, match=f"--attack {other}") as caught:
+    with pytest.raises(Incompatible, match=f"2 classes.*--attack {other}"):
         refuse_unfit(given)
-    assert "2 classes" in str(caught.value) and "4 or more" in str(caught.value)
     assert unfit_reason(job(folders["two classes"], attack=other)) is None
 
 
 @pytest.mark.parametrize("attack", ["gmi", "rmia", "random-guess"])
-def test_an_attack_that_fits_is_not_refused(folders: dict[str, Path], attack: str) -> None:
+def test_fitting_attack_is_not_refused(folders: dict[str, Path], attack: str) -> None:
     refuse_unfit(job(folders["four classes"], attack=attack))
 
 
-def test_a_baseline_attack_and_membership_fit_two_classes(folders: dict[str, Path]) -> None:
+def test_baseline_and_membership_fit_two_classes(folders: dict[str, Path]) -> None:
     for attack in ("random-guess", "rmia", "loss-threshold"):
         assert unfit_reason(job(folders["two classes"], attack=attack)) is None
 
 
-def test_an_attack_of_another_size_is_refused_with_one_that_fits(folders: dict[str, Path]) -> None:
+def test_attack_of_another_image_size_is_refused(folders: dict[str, Path]) -> None:
     given = job(folders["100 pixels"], attack="gmi")
     assert given.attack_skip_reason is not None
     with pytest.raises(BenchError, match="--attack mi-face"):
         refuse_unfit(given)
 
 
-def test_an_attack_on_images_that_a_method_does_not_release_is_unplayable(folders: dict[str, Path]) -> None:
-    assert "releases neither" in str(job(folders["four classes"], attack="domias").attack_skip_reason)
+def test_attack_on_unreleased_images_is_skipped(folders: dict[str, Path]) -> None:
+    assert job(folders["four classes"], attack="domias").attack_skip_reason is not None
     assert job(folders["four classes"], "dp-merf", "domias").attack_skip_reason is None
 
 
-def test_run_with_an_unfit_attack_exits_with_2_and_trains_nothing(
+def test_run_with_an_unfit_attack_trains_nothing(
     folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = ["--dataset", f"npz:{folders['two classes']}/toy.npz", "--out", str(tmp_path / "runs")]
@@ -80,7 +79,7 @@ def test_run_with_an_unfit_attack_exits_with_2_and_trains_nothing(
 
 
 @pytest.mark.thorough
-def test_run_records_an_unfit_attack_where_it_is_asked_to(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_run_records_an_unfit_attack_with_the_option(folders: dict[str, Path], tmp_path: Path) -> None:
     where = ["--dataset", f"npz:{folders['two classes']}/toy.npz", "--out", str(tmp_path / "runs")]
     given = ["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens", "--attack", "gmi", *where]
     assert main([*given, "--unfit-attack", "record"]) == 0
@@ -88,15 +87,15 @@ def test_run_records_an_unfit_attack_where_it_is_asked_to(folders: dict[str, Pat
 
 
 @pytest.mark.parametrize("split", data.FROM_ANOTHER_SET)
-def test_split_of_own_data_needs_no_second_set_without_an_attack(folders: dict[str, Path], split: str) -> None:
+def test_split_without_attack_needs_no_second_set(folders: dict[str, Path], split: str) -> None:
     given = job(folders["four classes"], split=split)
     assert len(given.material.private[0]) == 160 and len(given.material.aux) == 0
     assert run_spec(given, 0).release.teacher.data.split == split
-    with pytest.raises(BenchError, match="leave --attack out"):
+    with pytest.raises(BenchError, match="--attack"):
         job(folders["four classes"], split=split, attack="gmi")
 
 
-def test_split_full_gives_an_attacker_the_other_set() -> None:
+def test_split_full_gives_the_other_set_to_an_attacker() -> None:
     import torch
 
     images = torch.arange(12 * 4, dtype=torch.uint8).view(12, 1, 2, 2)
@@ -112,7 +111,7 @@ TOO_LARGE = ["dp-sgd", "dp-teacher", "scatter-cnn", "cluster-rr", "private-featu
 
 
 @pytest.mark.parametrize("method", TOO_LARGE)
-def test_a_network_of_the_methods_own_is_checked_before_training(folders: dict[str, Path], method: str) -> None:
+def test_own_network_of_a_method_is_checked_before_training(folders: dict[str, Path], method: str) -> None:
     colour = folders["100 pixels"] / "colour"
     if not colour.exists():
         colour.mkdir()
@@ -127,7 +126,7 @@ def test_a_network_of_the_methods_own_is_checked_before_training(folders: dict[s
 
 
 @pytest.mark.parametrize("method", ["dense", "feddafl", "feddf", "non-private-kd"])
-def test_a_generator_is_checked_before_training(folders: dict[str, Path], method: str) -> None:
+def test_generator_is_checked_before_training(folders: dict[str, Path], method: str) -> None:
     with pytest.raises(BenchError, match="22x22"):
         job(folders["22 pixels"], method).check()
     job(folders["four classes"], method).check()
@@ -137,8 +136,6 @@ def test_a_generator_is_checked_before_training(folders: dict[str, Path], method
     ("method", "option"),
     [("pate-gan", "teachers"), ("datalens", "teachers"), ("g-pate", "teachers"), ("gs-wgan", "critics")],
 )
-def test_more_teachers_than_records_are_refused_before_training(
-    folders: dict[str, Path], method: str, option: str
-) -> None:
-    with pytest.raises(BenchError, match=r"500 .* for 134 private records"):
+def test_more_teachers_than_records_are_refused(folders: dict[str, Path], method: str, option: str) -> None:
+    with pytest.raises(BenchError, match=r"500.*134"):
         job(folders["four classes"], method, method_options=((option, "500"),)).check()

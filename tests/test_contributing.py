@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def test_every_kind_has_an_example_that_is_found(place: Path) -> None:
+def test_every_kind_has_an_example(place: Path) -> None:
     for kind, where in plugins.KINDS.items():
         for name in POINTS[where.group]:
             assert plugins.find(kind, name).module in FILES
@@ -58,7 +58,7 @@ def test_every_kind_has_an_example_that_is_found(place: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("contract", CONTRACTS)
-def test_the_examples_pass_their_contracts(place: Path, contract: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_pass_their_contracts(place: Path, contract: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     made = getattr(importlib.import_module("test_mine"), contract)()
     checks = [check for name, check in inspect.getmembers(made) if name.startswith("test_")]
@@ -69,17 +69,8 @@ def test_the_examples_pass_their_contracts(place: Path, contract: str, monkeypat
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", RUNS)
-def test_the_examples_run(place: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    usual = [
-        "--dataset",
-        f"npz:{place / 'toy.npz'}",
-        "--teacher",
-        "datalens",
-        "--tier",
-        "smoke",
-        "--out",
-        str(tmp_path),
-    ]
+def test_examples_run(place: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    usual = f"--dataset npz:{place}/toy.npz --teacher datalens --tier smoke --out {tmp_path}".split()
     assert main(["run", *usual, *RUNS[kind]]) == 0, capsys.readouterr().err
     (path,) = (tmp_path / "records").glob("[!.]*/record.json")
     record: dict[str, Any] = json.loads(path.read_text())
@@ -88,7 +79,7 @@ def test_the_examples_run(place: Path, tmp_path: Path, kind: str, capsys: pytest
     assert all(json.dumps(word) in said for word in RUNS[kind] if not word.startswith("--") and word != "0.4")
 
 
-def test_the_examples_are_listed_and_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_are_listed_and_shown(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     listed = capsys.readouterr().out
     assert all(f"  {name} " in listed for kind in plugins.KINDS.values() for name in POINTS[kind.group])

@@ -18,7 +18,7 @@ from bench import nets, registry
 from bench.api import AttackResult, Release, Teacher
 from bench.config import Departure, Size
 from bench.declared import expect, read_old_names
-from bench.errors import BenchError, RunFailed, plugin_errors
+from bench.errors import BadOption, BadPlugin, BenchError, RunFailed, plugin_errors
 from bench.pipeline import attacks, canary_audit, run, stages
 from bench.pipeline.canary_game import CanaryGame
 from bench.pipeline.job import Job
@@ -32,7 +32,7 @@ from bench.storage.records import RECORD, Record
 @dataclass(frozen=True)
 class Good:
     version: ClassVar[int] = 1
-    reference: ClassVar[str] = "nobody"
+    reference: ClassVar[str] = "a paper"
     unit: ClassVar[str] = "example"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"steps": 2}}
@@ -48,7 +48,7 @@ class Good:
 @dataclass(frozen=True)
 class GoodAttack:
     version: ClassVar[int] = 1
-    reference: ClassVar[str] = "nobody"
+    reference: ClassVar[str] = "a paper"
     goal: ClassVar[str] = "membership"
     tiers: ClassVar[dict[str, dict[str, Any]]] = {}
 
@@ -61,7 +61,7 @@ class GoodAttack:
     def compare(self) -> None: ...
 
 
-def test_what_says_all_is_taken_and_so_is_what_depends_on_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_complete_plugins_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     expect("method", "good", Good)
     expect("attack", "good", GoodAttack)
     monkeypatch.setattr(Good, "needs", property(lambda self: frozenset()))
@@ -69,42 +69,32 @@ def test_what_says_all_is_taken_and_so_is_what_depends_on_the_settings(monkeypat
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "said"),
+    ("kind", "cls", "variable", "value", "named"),
     [
-        ("version", 0, "has version 0; expected a whole number from 1 on"),
-        ("version", True, "has version True"),
-        ("reference", None, "has no `reference`"),
-        ("unit", "record", "has unit 'record'; expected one of client, example, label, none, query"),
-        (
-            "needs",
-            frozenset({"teachers"}),
-            r"has needs frozenset\({'teachers'}\); expected a frozenset of private_data",
-        ),
-        ("needs", {"teacher"}, "has needs {'teacher'}; expected a frozenset"),
-        ("convert", None, "has no method `convert`"),
-        ("tiers", {"fast": {}}, "has a tier 'fast'; expected some of smoke, quick"),
-        ("tiers", {"quick": {"stepz": 1}}, "has no field `stepz`, which its tier quick sets"),
-        ("tiers", {"quick": {"rate": 1.0}}, "sets `rate` at tier quick, which is no size"),
+        ("method", Good, "version", 0, "version 0"),
+        ("method", Good, "version", True, "version True"),
+        ("method", Good, "reference", None, "`reference`"),
+        ("method", Good, "unit", "record", "'record'"),
+        ("method", Good, "needs", frozenset({"teachers"}), "frozenset({'teachers'})"),
+        ("method", Good, "needs", {"teacher"}, "{'teacher'}"),
+        ("method", Good, "convert", None, "`convert`"),
+        ("method", Good, "tiers", {"fast": {}}, "'fast'"),
+        ("method", Good, "tiers", {"quick": {"stepz": 1}}, "`stepz`"),
+        ("method", Good, "tiers", {"quick": {"rate": 1.0}}, "`rate` at tier quick"),
+        ("attack", GoodAttack, "access", "all", "access 'all'"),
+        ("attack", GoodAttack, "goal", "both", "goal 'both'"),
+        ("attack", GoodAttack, "compare", None, "`run` or `infer` or `compare`"),
     ],
+    ids=str,
 )
-def test_a_method_that_lacks_something_is_told_in_one_line(
-    variable: str, value: object, said: str, monkeypatch: pytest.MonkeyPatch
+def test_incomplete_plugin_is_refused(
+    kind: str, cls: type, variable: str, value: object, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Good, variable, value)
-    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Good {said}.*; fix the plug-in"):
-        expect("method", "mine", Good)
-
-
-@pytest.mark.parametrize(
-    ("variable", "value", "said"),
-    [("access", "all", "access 'all'"), ("goal", "both", "goal 'both'"), ("compare", None, "no method `run` or `inf")],
-)
-def test_an_attack_that_lacks_something_is_told_in_one_line(
-    variable: str, value: object, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(GoodAttack, variable, value)
-    with pytest.raises(BenchError, match=f"attack 'mine' of another package: .*GoodAttack has {said}"):
-        expect("attack", "mine", GoodAttack)
+    monkeypatch.setattr(cls, variable, value)
+    with pytest.raises(BadPlugin) as caught:
+        expect(kind, "mine", cls)
+    said = str(caught.value)
+    assert f"{kind} 'mine'" in said and cls.__qualname__ in said and named in said and "\n" not in said
 
 
 @dataclass(frozen=True)
@@ -112,17 +102,17 @@ class Several(Good):
     rates: tuple[float, ...] = ()
 
 
-def test_of_a_teacher_recipe_its_sizes_are_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_teacher_recipe_is_checked_for_sizes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("reference", "unit", "needs", "convert"):
         monkeypatch.delattr(Good, variable)
     expect("teacher recipe", "mine", Good)
     monkeypatch.setattr(Good, "tiers", {"quick": {"rate": 1.0}})
-    with pytest.raises(BenchError, match="sets `rate` at tier quick, which is no size"):
+    with pytest.raises(BadPlugin, match=r"`rate` at tier quick"):
         expect("teacher recipe", "mine", Good)
 
 
-def test_a_field_of_another_type_is_told() -> None:
-    with pytest.raises(BenchError, match="cannot be configured: field rates must be int, float, bool, str or a L"):
+def test_field_of_another_type_is_refused() -> None:
+    with pytest.raises(BadPlugin, match=r"rates"):
         expect("method", "several", Several)
 
 
@@ -142,17 +132,17 @@ def failing(raised: BaseException, place: Path, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
-        (KeyError("off"), r"KeyError: 'off' at tests/test_declared\.py:\d+; --debug "),
+        (KeyError("off"), r"KeyError: 'off' at tests/test_declared\.py:\d+; --debug"),
         (SystemExit(0), r"SystemExit: 0 at tests/test_declared\.py:\d+"),
         (RuntimeError(""), r"RuntimeError at tests/test_declared\.py:\d+"),
         (RuntimeError("no such layer"), "RuntimeError: no such layer$"),
     ],
 )
-def test_whatever_a_plug_in_raises_is_a_failed_run_with_a_record(
+def test_any_exception_of_a_plugin_fails_the_run(
     raised: BaseException, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = failing(raised, tmp_path, monkeypatch)
-    with pytest.raises(RunFailed, match="recorded in"):
+    with pytest.raises(RunFailed, match=r"records"):
         run.run(job, 0)
     (path,) = (tmp_path / "runs" / "records").glob(f"*/{RECORD}")
     record = Record.read(path)
@@ -160,28 +150,28 @@ def test_whatever_a_plug_in_raises_is_a_failed_run_with_a_record(
     assert re.match(said, record.reason), record.reason
 
 
-def test_a_picture_that_cannot_be_drawn_is_a_failed_run_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exception_while_drawing_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = failing(ValueError("no such colour"), tmp_path, monkeypatch)
     pictures = {"synthetic": Plot("synthetic.png", bad(ValueError("no such colour")))}
     monkeypatch.setattr(run, "make_run", lambda *_: run.Finished(cast("Any", None), pictures))
-    with pytest.raises(RunFailed, match=r"^ValueError: no such colour \(recorded in "):
+    with pytest.raises(RunFailed, match=r"^ValueError: no such colour "):
         run.run(job, 0)
     (path,) = (tmp_path / "runs" / "records").glob(f"*/{RECORD}")
     assert (Record.read(path).status, Record.read(path).reason) == ("failed", "ValueError: no such colour")
 
 
-def test_a_failure_leaves_a_good_record_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_keeps_an_earlier_good_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_toy(tmp_path, 40)
     settings = Settings("no-defence", None, f"npz:{tmp_path}/toy.npz", teacher="datalens", tier="smoke")
     good = run.run(load_job(replace(settings, out=tmp_path / "runs")), 0)
     job = failing(RuntimeError("no such layer"), tmp_path, monkeypatch, fresh=True)
-    with pytest.raises(RunFailed, match=r"^RuntimeError: no such layer \(not recorded: .* "):
+    with pytest.raises(RunFailed, match=f"^RuntimeError: no such layer .*{good.path}"):
         run.run(job, 0)
     assert run.published(good.path) == good.record
 
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt(), OSError(28, "No space left on device"), BenchError("bad")])
-def test_an_interruption_a_full_disk_and_bad_input_are_no_failed_run(
+def test_interruption_is_not_recorded_as_failed_run(
     raised: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = failing(raised, tmp_path, monkeypatch)
@@ -198,72 +188,68 @@ class Departing(Good):
 
 
 @pytest.mark.parametrize(
-    ("sets", "said"),
-    [
-        ({"los": "l2"}, "has no field `los`, which one of its departures sets"),
-        ({"loss": "l3"}, "sets `loss` to 'l3' by a departure; expected one of l1, l2"),
-    ],
+    ("sets", "named"),
+    [({"los": "l2"}, "Departing .*`los`"), ({"loss": "l3"}, "Departing .*`loss` to 'l3'.* l1, l2")],
 )
-def test_a_departure_that_sets_what_there_is_not_is_told(
-    sets: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+def test_departure_with_an_unknown_field_is_refused(
+    sets: dict[str, Any], named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Departing, "departures", (Departure("It differs.", "It learns.", sets=sets),))
-    with pytest.raises(BenchError, match=f"^method 'mine' of another package: .*Departing {said}; fix the plug-in"):
+    with pytest.raises(BadPlugin, match=named):
         expect("method", "mine", Departing)
 
 
 def bad(raised: BaseException) -> Callable[..., Any]:
-    """Reads all parts of a third-party plug-in."""
+    """Return a method of a plug-in that raises."""
 
-    def asked(*_: object) -> None:
+    def method(*_: object) -> None:
         raise raised
 
-    return asked
+    return method
 
 
 @pytest.mark.parametrize("raised", [ValueError("sigma is bad"), KeyError("sigma"), TypeError("no number")])
-@pytest.mark.parametrize("asked", ["check", "__post_init__", "needs"])
-def test_whatever_a_method_raises_before_anything_is_trained_is_bad_input(
-    asked: str, raised: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("member", ["check", "__post_init__", "needs"])
+def test_exception_of_a_method_before_training_is_bad_input(
+    member: str, raised: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_toy(tmp_path, 40)
-    name, raising = "class-moments" if asked == "__post_init__" else "no-defence", bad(raised)
+    name, raising = "class-moments" if member == "__post_init__" else "no-defence", bad(raised)
     settings = Settings(name, None, f"npz:{tmp_path}/toy.npz", teacher="datalens", out=tmp_path / "runs")
     method = registry.load("method", name)
-    monkeypatch.setattr(method, asked, property(raising) if asked == "needs" else raising, raising=False)
-    usual = asked == "__post_init__" and isinstance(raised, ValueError)  # a value out of its range is the user's
-    said = "--method: sigma is bad$" if usual else rf".*{type(raised).__name__}: .* at tests/test_declared\.py:\d+; fix"
-    with pytest.raises(BenchError, match=f"^{said}"):
+    monkeypatch.setattr(method, member, property(raising) if member == "needs" else raising, raising=False)
+    is_range = member == "__post_init__" and isinstance(raised, ValueError)  # a value out of its range is the user's
+    said = "--method: sigma is bad$" if is_range else rf".*{type(raised).__name__}: .* at tests/test_declared\.py:\d+;"
+    with pytest.raises(BadOption if is_range else BadPlugin, match=f"^{said}"):
         load_job(settings)
 
 
-def test_an_attack_that_cannot_say_whether_it_applies_is_bad_input(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_broken_skip_reason_is_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_toy(tmp_path, 40)
     settings = Settings("no-defence", "gmi", f"npz:{tmp_path}/toy.npz", teacher="datalens", out=tmp_path / "runs")
     monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", bad(KeyError("classes")))
-    with pytest.raises(BenchError, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+; fix"):
+    with pytest.raises(BadPlugin, match=r"^attack 'gmi': KeyError: 'classes' at tests/test_declared\.py:\d+;"):
         load_job(settings)
     monkeypatch.setattr(registry.load("attack", "gmi"), "skip_reason", lambda *_: True)
-    with pytest.raises(BenchError, match=r"^attack 'gmi': TypeError: .*`skip_reason`.* True"):
+    with pytest.raises(BadPlugin, match=r"^attack 'gmi': TypeError: .*`skip_reason` .*True"):
         load_job(settings)
 
 
-def test_a_plug_in_that_ends_the_process_while_it_is_asked_is_told() -> None:
-    with pytest.raises(BenchError, match="method 'mine': SystemExit: 0"), plugin_errors("method 'mine'"):
-        raise SystemExit(0)
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (SystemExit(0), BadPlugin),
+        (KeyboardInterrupt(), KeyboardInterrupt),
+        (OSError(28, "No space left on device"), OSError),
+        (RunFailed("lost"), RunFailed),
+    ],
+)
+def test_plugin_errors_converts_only_faults_of_a_plugin(raised: BaseException, expected: type[BaseException]) -> None:
+    with pytest.raises(expected), plugin_errors("method 'mine'"):
+        raise raised
 
 
-def test_an_interruption_and_a_full_disk_are_nobodys_fault() -> None:
-    for raised in (KeyboardInterrupt(), OSError(28, "No space left on device"), RunFailed("lost")):
-        with pytest.raises(type(raised)), plugin_errors("method 'mine'"):
-            raise raised
-
-
-def test_a_student_that_is_not_the_network_it_is_called_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_student_of_another_architecture_fails_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = failing(AssertionError(), tmp_path, monkeypatch)
 
     def convert(_: object, teacher: Teacher, *__: object) -> Release:
@@ -272,58 +258,59 @@ def test_a_student_that_is_not_the_network_it_is_called_is_not_kept(
         return Release(nets.build("datalens", teacher.shape, teacher.classes + 1), "datalens", ledger, None)
 
     monkeypatch.setattr(type(job.method), "convert", convert)
-    with pytest.raises(RunFailed, match=r"no-defence .*datalens .*10 tensors"):
+    with pytest.raises(RunFailed, match=r"no-defence .*datalens"):
         run.run(job, 0)
     assert not list((tmp_path / "runs" / "steps" / "release").glob("[!.]*"))
 
 
 @pytest.mark.parametrize(
-    ("part", "value", "said"),
+    ("part", "value", "named"),
     [
-        ("images", torch.zeros(4, 1, 8, 16), r".*images .*\(4, 1, 8, 16\).*\(1, 16, 16\)"),
-        ("images", torch.zeros(0, 1, 16, 16), r".*images .*\(0, 1, 16, 16\)"),
-        ("images", torch.full((4, 1, 16, 16), torch.nan), ".*not finite"),
-        ("targets", torch.zeros(3), r".*targets .*\(3,\)"),
-        ("draws", torch.zeros(4, 1), r".*draws .*\(4, 1\)"),
-        ("victims", torch.zeros(5), r".*victims .*\(5,\)"),
-        ("targets", torch.tensor([0, 1, 2, 50]), ".*0 to 50.* 4"),
+        ("images", torch.zeros(4, 1, 8, 16), ["images", "(4, 1, 8, 16)", "1x16x16"]),
+        ("images", torch.zeros(0, 1, 16, 16), ["images"]),
+        ("images", torch.full((4, 1, 16, 16), torch.nan), ["images", "finite"]),
+        ("targets", torch.zeros(3), ["targets", "(3,)", "4 images"]),
+        ("draws", torch.zeros(4, 1), ["draws", "(4, 1)", "4 images"]),
+        ("victims", torch.zeros(5), ["victims", "(5,)", "4 images"]),
+        ("targets", torch.tensor([0, 1, 2, 50]), ["0 to 50", "4"]),
     ],
 )
-def test_what_an_attack_brings_back_is_looked_at_before_it_is_kept(part: str, value: torch.Tensor, said: str) -> None:
+def test_invalid_attack_result_is_found(part: str, value: torch.Tensor, named: list[str]) -> None:
     good = AttackResult(torch.zeros(4, 1, 16, 16), torch.arange(4), torch.zeros(4))
     assert attacks._fault(good, (1, 16, 16), 4, 0) == ""
-    assert re.match(said, attacks._fault(replace(good, **{part: value}), (1, 16, 16), 4, 0))
+    fault = attacks._fault(replace(good, **{part: value}), (1, 16, 16), 4, 0)
+    assert [word for word in named if word not in fault] == []
 
 
 @pytest.mark.parametrize("victims", [None, torch.tensor([0, 1, 2, 3]), torch.tensor([0, 1, 2, -1])])
-def test_an_attack_that_watches_victims_says_which_each_image_shows(victims: torch.Tensor | None) -> None:
+def test_attack_with_victims_names_one_for_each_image(victims: torch.Tensor | None) -> None:
     found = AttackResult(torch.zeros(4, 1, 16, 16), torch.arange(4), torch.zeros(4), victims=victims)
-    assert "victim" in attacks._fault(found, (1, 16, 16), 4, 3)
+    assert attacks._fault(found, (1, 16, 16), 4, 3) != ""
     assert attacks._fault(replace(found, victims=torch.tensor([0, 2, 2, 1])), (1, 16, 16), 4, 3) == ""
 
 
 @pytest.mark.parametrize("audited", [True, False])
-def test_whatever_a_plug_in_raises_in_an_audit_or_before_a_sweep_is_one_line(
+def test_exception_of_a_plugin_in_prepare_has_its_location(
     audited: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = failing(KeyError("off"), tmp_path, monkeypatch)
     monkeypatch.setattr(canary_audit, "check", lambda *_: None)
     monkeypatch.setattr(stages, "train_teacher", bad(KeyError("off")))
     monkeypatch.setattr(canary_audit, "train_teacher", bad(KeyError("off")))
-    with pytest.raises(RunFailed, match=r"^KeyError: 'off' at tests/test_declared\.py:\d+; --debug "):
+    with pytest.raises(RunFailed, match=r"^KeyError: 'off' at tests/test_declared\.py:\d+; --debug"):
         if audited:
             canary_audit.prepare_shared(job, CanaryGame(4, 4), 0)
         else:
             run.prepare_shared(job, 0)
 
 
-def test_attack_with_the_old_name_of_skip_reason_is_read_with_a_warning() -> None:
+def test_old_method_name_is_read_with_a_warning() -> None:
     @dataclass(frozen=True)
     class Old:
         def applicable(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
             return None if aux else "no images"
 
-    with pytest.warns(DeprecationWarning, match=r"Old: rename its method `applicable` to `skip_reason`"):
+    with pytest.warns(DeprecationWarning, match=r"Old.*`applicable`.*`skip_reason`"):
         read_old_names("attack", Old)
     assert Old().skip_reason((1, 8, 8), 3, 0) == "no images"  # type: ignore[attr-defined]
     with warnings.catch_warnings():

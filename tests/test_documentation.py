@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli import parser, read
+from bench.cli import build_parsers, parse
 from bench.errors import BenchError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -31,13 +31,13 @@ PLACEHOLDERS = {"METHOD", "NAME", "N"}
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_doctests_of(name: str) -> None:
+def test_doctests_of_module(name: str) -> None:
     failed, _ = doctest.testmod(importlib.import_module(name), verbose=False)
     assert failed == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_snippets_of(page: Path) -> None:
+def test_snippets_of_page(page: Path) -> None:
     assert doctest.testfile(str(page), module_relative=False).failed == 0
 
 
@@ -48,8 +48,8 @@ def headings(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
-def test_commands_and_links_exist(page: Path) -> None:
-    text, (_, commands) = page.read_text(encoding="utf-8"), parser()
+def test_commands_and_links_of_page_exist(page: Path) -> None:
+    text, commands = page.read_text(encoding="utf-8"), build_parsers().commands
     for line in re.findall(r"(?:^|`|\$ |    )bench ([a-z]+[^\n`#]*)", text, flags=re.MULTILINE):
         name, *rest = line.split()
         assert name in commands, f"{page.name} names `bench {name}`"
@@ -65,14 +65,14 @@ def test_commands_and_links_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
-def test_commands_are_understood_as_they_are_printed(page: Path) -> None:
+def test_commands_of_page_can_be_parsed(page: Path) -> None:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     for command in [*LINE.findall(text), *INLINE.findall(text)]:
         words = shlex.split(command)
         if PLACEHOLDERS & {*words} or "--help" in words:
             continue
         try:
-            read(words)
+            parse(words)
         except BenchError as error:
             # Running text names a command without its arguments; with any it is to be typed.
             assert "arguments are required" in str(error) and command not in LINE.findall(text), (

@@ -40,7 +40,7 @@ FORGING = [
     "\u2028",
     "\xad",
 ]
-"""Letters that act on a terminal or are not seen, each by another mechanism."""
+"""Letters that act on a terminal or are invisible, each by another mechanism."""
 FORMULAS = [
     "=1+1",
     "+1+1",
@@ -58,32 +58,32 @@ FORMULAS = [
 
 
 @pytest.mark.parametrize("letter", FORGING)
-def test_visible_shows_a_hidden_letter_as_an_escape(letter: str) -> None:
+def test_visible_escapes_hidden_letters(letter: str) -> None:
     assert has_hidden(f"a{letter}b")
     shown = visible(f"a{letter}b")
     assert not has_hidden(shown) and "\\" in shown and shown.startswith("a") and shown.endswith("b")
 
 
 @pytest.mark.parametrize("text", ["", "DPSD, Theorem 1", "Müller 5 ± 1 %", "98.4\u00a0%", "名前", "a|b<c>", "😀"])
-def test_visible_leaves_what_can_be_seen(text: str) -> None:
+def test_visible_keeps_visible_text(text: str) -> None:
     assert visible(text) == text
 
 
-def test_visible_keeps_line_breaks_on_request() -> None:
+def test_visible_keeps_the_given_letters() -> None:
     assert visible("a\nb\x1b", keep="\n") == "a\nb\\x1b"
 
 
 @pytest.mark.parametrize("letter", FORGING)
-def test_terminal_writes_one_visible_line(letter: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_escapes_lines(letter: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"a{letter}[bold]b"
-    for write in (progress.tell, progress.head, progress.say, progress.complain):
+    for write in (progress.print_line, progress.print_heading, progress.notify, progress.print_error):
         write(name)
         said = capsys.readouterr()
         assert f"{said.out}{said.err}".rstrip("\n") == visible(name), write
 
 
 @pytest.mark.parametrize("letter", FORGING)
-def test_terminal_writes_visible_cells(letter: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_terminal_escapes_cells_of_tables(letter: str, capsys: pytest.CaptureFixture[str]) -> None:
     name = f"a{letter}b"
     made = Table(name, title=name)
     made.add_row(name)
@@ -94,27 +94,27 @@ def test_terminal_writes_visible_cells(letter: str, capsys: pytest.CaptureFixtur
     assert said.count(visible(name)) == 4
 
 
-def test_stage_of_a_forging_name_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_escapes_the_name_of_a_stage(capsys: pytest.CaptureFixture[str]) -> None:
     with progress.track("a\nb\x1b[2J", 1) as advance:
         advance(1)
     assert capsys.readouterr().err.startswith("a\\nb\\x1b[2J: 1 of 1 in ")
 
 
-def test_error_of_a_forging_argument_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_error_escapes_arguments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     for given_name in ("x\nbench: verified", "x\x1b[2J", "x\u202ey"):
         assert main(["verify", str(tmp_path / given_name)]) == 2
         said = capsys.readouterr().err
         assert said.count("\n") == 1 and not has_hidden(said.rstrip("\n"))
 
 
-def test_traceback_of_a_forging_error_is_visible(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_traceback_is_escaped(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["verify", str(tmp_path / "x\x1b[2J"), "--debug"]) == 2
     said = capsys.readouterr().err
     assert "Traceback" in said and not any(has_hidden(line) for line in said.splitlines())
 
 
 @pytest.mark.parametrize("text", [*FORMULAS, *(f"a{letter}b" for letter in FORGING), "a,b", 'a"b', "\\x41", "'a\\n"])
-def test_csv_cell_is_no_formula_and_reads_back(text: str) -> None:
+def test_csv_cell_is_not_a_formula_and_reads_back(text: str) -> None:
     cell = csv_cell(text)
     assert not re.match(r"[=+\-@\t\r\uff1d]", cell) and not has_hidden(cell)
     assert csv_value(cell) == text
@@ -128,13 +128,13 @@ def test_csv_value_inverts_csv_cell(text: str) -> None:
 
 
 @pytest.mark.parametrize("number", ["-0.5", "+3", "1e-05", "-1e300", "-inf", "inf", "0", ".5", "-7."])
-def test_csv_cell_leaves_numbers(number: str) -> None:
+def test_csv_cell_does_not_change_numbers(number: str) -> None:
     assert csv_cell(number) == number and csv_value(number) == number
     assert csv_cell(float(number)) == float(number) and csv_cell(None) is None
 
 
 @pytest.mark.parametrize("name", ["=HYPERLINK(1)", "@a", "a\x1b[2J", "a\u202eb", "a\nb"])
-def test_board_holds_no_formula_and_reads_back(tmp_path: Path, name: str) -> None:
+def test_board_has_no_formula_and_reads_back(tmp_path: Path, name: str) -> None:
     made = record(0, 0.5)
     made.spec["release"]["method"] = name
     path = tmp_path / "digits.csv"
@@ -153,7 +153,7 @@ def test_csv_cell_changes_no_published_cell() -> None:
         assert {cell for cell in cells if csv_cell(cell) != cell} == set(), path
 
 
-def test_comparison_as_csv_holds_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparison_as_csv_has_no_formula(capsys: pytest.CaptureFixture[str]) -> None:
     from bench.papers import command
 
     command._write([{"dataset": "=1+1", "method": "a\x1b[2J", "difference": -0.5}])
@@ -164,7 +164,7 @@ def test_comparison_as_csv_holds_no_formula(capsys: pytest.CaptureFixture[str]) 
 MARKUP = "a | b\n# c <script>x</script> [d](http://e) `f` *g* _h_ ![i](j) &lt; ~k~ \u202e\u200b\x1b"
 
 
-def test_markdown_shows_markup_as_text() -> None:
+def test_markdown_escapes_markup() -> None:
     text = markdown(MARKUP)
     assert "\n" not in text and not has_hidden(text) and "<" not in text and ">" not in text
     assert not re.search(r"(?<!\\)[|`*_\[\]~#]", text)
@@ -176,7 +176,7 @@ def test_table_of_docs_keeps_its_columns() -> None:
     assert [len(re.findall(r"(?<!\\)\|", line)) for line in lines] == [3, 3]
 
 
-def test_page_data_hold_no_hidden_letter() -> None:
+def test_page_data_have_no_hidden_letter() -> None:
     made = script("names", {"key\u202e": [MARKUP, {"a": f"{MARKUP}\u2028"}], "number": 1.5}).decode()
     assert not has_hidden(made.rstrip("\n"))
     quoted = re.fullmatch(r"REPORT\[\"names\"\] = JSON\.parse\('(.*)'\);\n", made)
@@ -195,7 +195,7 @@ class Elements(HTMLParser):
         self.found |= {tag, *(name for name, _ in attrs if name.startswith("on"))}
 
 
-def test_charts_of_forging_names_have_no_new_element() -> None:
+def test_charts_escape_names() -> None:
     from bench.report.site import _charts
     from bench.report.sources import Sources
 
@@ -209,7 +209,7 @@ def test_charts_of_forging_names_have_no_new_element() -> None:
     assert elements('x"><img src=y onerror=z><script>alert(1)</script>') == elements("plain")
 
 
-def test_bench_error_is_raised_with_the_name_as_given() -> None:
+def test_bench_error_has_the_original_name() -> None:
     """Escapes are for readers only: code gets the original text."""
     with pytest.raises(BenchError, match="a\nb"):
         raise BenchError("a\nb")

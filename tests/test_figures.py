@@ -38,7 +38,7 @@ def test_what_is_proved_is_drawn_once_for_each_setting(frontier: ModuleType) -> 
     assert found == [("dp-sgd", 1.0, 80.0)], "the row of most seeds; nothing printed, nothing without a proof"
 
 
-@pytest.mark.parametrize("flag", ["older-version", "float32-noise", "account-mended", "refuted"])
+@pytest.mark.parametrize("flag", ["older-version", "float32-noise", "account-corrected", "refuted"])
 def test_what_choose_would_not_take_is_not_drawn(frontier: ModuleType, flag: str) -> None:
     rows = board(("dp-sgd", "working", "{}", 1.0, 0.9, "0"), ("pate", "working", "{}", 2.0, 0.8, "0"))
     rows["flags"] = ["seeded-noise " + flag, "public-data seeded-noise"]

@@ -19,9 +19,10 @@ from torch.nn.functional import one_hot
 
 from bench import teachers
 from bench.api import Access, AttackResult, Context, Target
+from bench.core.verdict import SIGNIFICANCE
 from bench.errors import RunFailed
 from bench.metrics import face_descriptor
-from bench.metrics.floors import ALPHA, GATED_FROM
+from bench.metrics.floors import GATED_FROM
 from bench.pipeline import evaluation, face_judge, inversion, stages
 from bench.pipeline.attacks import AttackTarget
 from bench.pipeline.job import Job, run_spec
@@ -221,7 +222,7 @@ def test_inversion_with_many_classes_must_beat_retrieval(classes: int, has_leake
     elif has_leaked:
         assert p == 1.0 and found.status == "inconclusive"
     else:
-        assert p is not None and p < ALPHA and found.status == "ok" and not found.reason
+        assert p is not None and p < SIGNIFICANCE and found.status == "ok" and not found.reason
 
 
 @pytest.mark.usefixtures("brief", "people")

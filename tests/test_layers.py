@@ -77,7 +77,7 @@ def rooms(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "bench").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
-def test_bench_imports_point_one_way(path: Path) -> None:
+def test_bench_imports_only_lower_layers(path: Path) -> None:
     room = path.relative_to(ROOT / "bench").parts[0].removesuffix(".py")
     if room == "__init__":
         return
@@ -86,8 +86,8 @@ def test_bench_imports_point_one_way(path: Path) -> None:
     assert not [name for name in imported(path) if name.split(".")[0] in KINDS]
 
 
-def test_only_the_room_itself_imports_the_papers() -> None:
-    """It is loaded by name (`bench.extensions`), so that nothing else needs it."""
+def test_no_other_package_imports_the_papers() -> None:
+    """`bench.extensions` loads it by name."""
     paths = [p for kind in ("bench", *KINDS) for p in (ROOT / kind).rglob("*.py")]
     paths = [path for path in paths if not path.is_relative_to(ROOT / "bench" / "papers")]
     assert len(paths) > 300 and not [path for path in paths if "papers" in rooms(path)]
@@ -100,47 +100,47 @@ def test_only_the_room_itself_imports_the_papers() -> None:
     sorted(p for kind in KINDS for p in (ROOT / kind).rglob("*.py")),
     ids=lambda p: str(p.relative_to(ROOT)),
 )
-def test_plugins_import_the_toolboxes_and_their_own_folder(path: Path) -> None:
+def test_plugins_import_only_toolboxes_and_their_folder(path: Path) -> None:
     assert rooms(path) <= TOOLBOXES
     own = ".".join(path.relative_to(ROOT).parts[:2])
     others = [n for n in imported(path) if n.split(".")[0] in KINDS and not n.startswith(f"{own}.")]
-    assert not others, "a plug-in imports no other plug-in: what two need is in a room of bench/"
+    assert not others, "a plug-in must not import another plug-in; shared code belongs in a package of bench/"
 
 
 JUDGE = {"face_descriptor", "face_judge", "dlib", "face_recognition_models"}
-"""The judge of faces, and what it is made of."""
-MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/retrieval.py", "pipeline/inversion.py"}
+"""The face judge and its modules."""
+MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion.py"}
 MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/components.py", "cli/doctor.py"}
 """Files of `bench` that use the face judge, or check whether it is installed."""
 
 
-def asks_the_judge(path: Path) -> bool:
-    """Whether a file imports the judge or its modules, or contains the name of such a module as text."""
+def uses_judge(path: Path) -> bool:
+    """Whether a file imports the face judge or its modules, or contains the name of such a module as text."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    held = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    return bool(JUDGE & ({part for name in imported(path) for part in name.split(".")} | held))
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    return bool(JUDGE & ({part for name in imported(path) for part in name.split(".")} | texts))
 
 
-def test_no_attack_method_or_teacher_can_ask_the_judge_of_faces() -> None:
-    """It knows people whom the attacker does not: it scores reconstructions, and nothing else may query it."""
+def test_only_scoring_uses_the_face_judge() -> None:
+    """It knows people whom the attacker does not, so it may only score reconstructions."""
     everywhere = sorted(path for kind in ("bench", *KINDS) for path in (ROOT / kind).rglob("*.py"))
-    found = {path.relative_to(ROOT).as_posix() for path in everywhere if asks_the_judge(path)}
+    found = {path.relative_to(ROOT).as_posix() for path in everywhere if uses_judge(path)}
     assert found == {"bench/metrics/face_descriptor.py", *(f"bench/{name}" for name in MAY_JUDGE)}
     assert "metrics" not in TOOLBOXES and "pipeline" not in TOOLBOXES
 
 
 @pytest.mark.parametrize("line", ["import dlib", "from bench.metrics import face_descriptor", "import_module('dlib')"])
-def test_a_plug_in_that_asks_the_judge_is_noticed(line: str, tmp_path: Path) -> None:
+def test_use_of_the_face_judge_is_found(line: str, tmp_path: Path) -> None:
     (tmp_path / "attack.py").write_text(f"def run():\n    {line}\n")
-    assert asks_the_judge(tmp_path / "attack.py")
+    assert uses_judge(tmp_path / "attack.py")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_plugin_folders_hold_plugins_alone(kind: str) -> None:
+def test_plugin_folders_have_only_plugins(kind: str) -> None:
     for path in (ROOT / kind).iterdir():
         if path.name.startswith("__"):
             continue
-        assert path.suffix == ".py" or (path / f"{path.name}.py").exists(), f"{path} is no plug-in"
+        assert path.suffix == ".py" or (path / f"{path.name}.py").exists(), f"{path} is not a plug-in"
 
 
 @pytest.mark.parametrize(
@@ -176,8 +176,8 @@ def test_light_commands_import_nothing_heavy(arguments: list[str]) -> None:
     assert run.returncode == 0, run.stderr
 
 
-def test_a_run_that_is_there_is_answered_with_torch_alone(tmp_path: Path) -> None:
-    """A record is put where one is looked for; the teacher is one of timm's, whose names are looked up."""
+def test_cached_run_imports_no_slow_library(tmp_path: Path) -> None:
+    """A record is written into the cache; the teacher is a timm network, whose name is looked up."""
     words = f"run --method dpsd --attack gmi --teacher resnet18 --tier smoke --out {tmp_path}"
     settings, _ = Settler()(words.split())
     with closing(load_job(settings)) as job:

@@ -391,8 +391,8 @@ def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended
 
     assert found() == []
     assert found(noise="seeded") == ["seeded-noise"]
-    assert found(method="p3gm", version=1) == ["older-version", "account-mended"]
-    assert "account-mended" not in found(method="p3gm", version=2)
+    assert found(method="p3gm", version=1) == ["older-version", "account-corrected"]
+    assert "account-corrected" not in found(method="p3gm", version=2)
     now = registry.describe("method", "p3gm", "working").facts["version"]
     assert found(method="p3gm", version=now) == []
     old = record(0, 0.5)

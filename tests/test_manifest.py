@@ -15,17 +15,17 @@ from bench.config import Option, describe
 EVERY = [(kind, name) for kind in manifest.DESCRIBED for name in registry.entries(kind)]
 
 
-def test_the_manifest_is_current() -> None:
+def test_manifest_is_current() -> None:
     """As `python -m bench.manifest` writes it."""
     written = json.loads(manifest.PATH.read_text(encoding="utf-8"))
-    made = json.loads(json.dumps(manifest.made()))
+    made = json.loads(json.dumps(manifest.build()))
     assert written.keys() == made.keys(), "run `python -m bench.manifest`"
     stale = [module for module in made if written[module] != made[module]]
     assert not stale, "run `python -m bench.manifest`"
 
 
 @pytest.mark.parametrize(("kind", "name"), EVERY, ids=lambda given: given)
-def test_a_description_from_the_manifest_is_that_of_the_class(kind: str, name: str) -> None:
+def test_description_of_the_manifest_is_that_of_the_class(kind: str, name: str) -> None:
     for variant in registry.variants(kind, name):
         imported = describe(registry.load(kind, name, variant))
         described = manifest.read(registry.find(kind, name).at(variant), pytest.fail)  # type: ignore[arg-type]
@@ -34,7 +34,7 @@ def test_a_description_from_the_manifest_is_that_of_the_class(kind: str, name: s
 
 
 def other_values(option: Option) -> list[Any]:
-    """Values of an option that may change what a method needs, and some in none of the manifest's rows."""
+    """Return values of an option that may change the needs of a method, some of them without a row in the manifest."""
     if option.choices:
         return [value for value in option.choices if value != option.default]
     other: dict[type, list[Any]] = {bool: [not option.default], int: [1, 4, 40], str: ["baseline", "no-such"]}
@@ -58,7 +58,7 @@ def test_needs_at_other_options_are_those_of_the_class() -> None:
     assert known | {("class-moments", "teachers"), ("label-smoothing", "network")} <= varied
 
 
-def test_needs_in_no_row_are_those_of_the_imported_class() -> None:
+def test_needs_without_a_row_are_those_of_the_class() -> None:
     entry = registry.find("method", "dpdfd")
     described = manifest.read(entry, lambda: registry.load("method", "dpdfd"))
     assert described is not None and described.needs is not None
@@ -66,7 +66,7 @@ def test_needs_in_no_row_are_those_of_the_imported_class() -> None:
         described.needs({"teachers": -1})
 
 
-def test_a_changed_or_new_plugin_is_not_read_from_the_manifest(tmp_path: Path) -> None:
+def test_changed_or_new_plugin_is_not_in_the_manifest(tmp_path: Path) -> None:
     entry = registry.find("method", "dpsd")
     text = plugins.ROOT.joinpath("methods/dpsd/dpsd.py").read_text(encoding="utf-8")
     changed = tmp_path / "dpsd.py"
@@ -77,7 +77,7 @@ def test_a_changed_or_new_plugin_is_not_read_from_the_manifest(tmp_path: Path) -
     assert manifest.summary(entry) == entry.summary
 
 
-def test_a_plugin_of_another_distribution_is_imported() -> None:
+def test_plugin_of_another_distribution_is_imported() -> None:
     foreign = plugins.Entry("foreign", "attack", "attacks", "foreign_attack:Foreign", None)
     assert manifest.read(foreign, object) is None and manifest.summary(foreign) == "from foreign_attack:Foreign"
 

@@ -286,7 +286,7 @@ def test_migrate_keeps_every_text_and_done_twice_changes_nothing(
 ) -> None:
     before = {path.stem: path.read_text() for path in (many / "records").glob("*.json")}
     assert main(["records", "migrate", str(many)]) == 0
-    assert "60 records and 0 audits are lines now" in capsys.readouterr().out
+    assert "60 records and 0 audits" in capsys.readouterr().out
     assert {record.hash: record.to_json() for record in boards.read_records(many)} == before
     files = {path: path.read_bytes() for path in (many / "records").rglob("*.json*")}
     assert {path.name for path in files} == {"dpsd.jsonl"} and len(files) == 2

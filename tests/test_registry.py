@@ -8,7 +8,7 @@ from distributions import install
 
 from bench import plugins, registry
 from bench.cli import main
-from bench.errors import BenchError
+from bench.errors import BadPlugin, BenchError
 from bench.plugins import discovery
 
 
@@ -17,7 +17,7 @@ def plugin_file(folder: Path, name: str, doc: str = '"""A line."""\n') -> None:
     (folder / f"{name}.py").write_text(doc, encoding="utf-8")
 
 
-def test_names_come_from_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_are_those_of_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "ROOT", tmp_path)
     plugin_file(tmp_path / "methods", "fed_dpsd", '"""First line.\n\nMore."""\nraise SystemExit\n')
     plugin_file(tmp_path / "methods", "_private")
@@ -32,7 +32,7 @@ def test_names_come_from_files_and_folders(tmp_path: Path, monkeypatch: pytest.M
     assert registry.entries("method")["in-parts"].working == "methods.in_parts.working"
 
 
-def test_a_collision_names_both_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_collision_names_both_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "ROOT", tmp_path)
     plugin_file(tmp_path / "methods", "same")
     plugin_file(tmp_path / "baselines", "same")
@@ -47,7 +47,7 @@ from typing import ClassVar
 @dataclass(frozen=True)
 class Foreign:
     version: ClassVar[int] = 1
-    reference: ClassVar[str] = "nobody"
+    reference: ClassVar[str] = "a paper"
     tiers: ClassVar = {}
     goal: ClassVar[str] = "inversion"
     access: ClassVar[str] = "label"
@@ -60,7 +60,7 @@ class Foreign:
 """
 
 
-def test_entry_points_of_other_distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_points_of_other_distributions_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     points = "[bench.attacks]\nforeign = foreign_attack\nforeign.working = foreign_attack:Foreign\n"
     install(tmp_path, points, foreign_attack=PLUGIN)
     monkeypatch.syspath_prepend(tmp_path)
@@ -69,7 +69,7 @@ def test_entry_points_of_other_distributions(tmp_path: Path, monkeypatch: pytest
     assert registry.variants("attack", "foreign") == ("printed", "working")
     assert registry.load("attack", "foreign").__name__ == "Foreign"
     assert registry.describe("attack", "foreign").facts["goal"] == "inversion"
-    with pytest.raises(BenchError, match="has no variant 'own': it has printed and working"):
+    with pytest.raises(BenchError, match=r"'own'.*printed.*working"):
         registry.settle("attack", "foreign", "own")
 
 
@@ -78,14 +78,14 @@ def test_two_distributions_with_one_name_collide(tmp_path: Path, monkeypatch: py
         (tmp_path / name).mkdir()
         install(tmp_path / name, f"[bench.attacks]\nforeign = foreign_{name}\n")
         monkeypatch.syspath_prepend(tmp_path / name)
-    with pytest.raises(BenchError, match="two attacks are called 'foreign': foreign_one and foreign_two"):
+    with pytest.raises(BenchError, match=r"'foreign'.*foreign_one and foreign_two"):
         registry.entries("attack")
 
 
-def test_a_module_with_no_class_or_several_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_module_without_a_plugin_class_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, "[bench.attacks]\nforeign = foreign_empty\n", foreign_empty="")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(BenchError, match="expected one dataclass with `version` and `tiers`, found 0"):
+    with pytest.raises(BenchError, match=r"`version` and `tiers`.* 0"):
         registry.load("attack", "foreign")
 
 
@@ -98,7 +98,7 @@ def test_a_module_with_no_class_or_several_is_refused(tmp_path: Path, monkeypatc
         ("raise SystemExit(0)", "SystemExit: 0"),
     ],
 )
-def test_a_module_that_cannot_be_imported_is_one_line(
+def test_module_that_cannot_be_imported_is_refused(
     source: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     install(tmp_path, "[bench.attacks]\nforeign = foreign_broken\n", foreign_broken=source)
@@ -106,24 +106,24 @@ def test_a_module_that_cannot_be_imported_is_one_line(
     monkeypatch.delitem(sys.modules, "foreign_broken", raising=False)
     assert main(["show", "foreign"]) == 2
     said = capsys.readouterr().err
-    assert f"attack 'foreign' cannot be imported from foreign_broken ({why}" in said and said.count("\n") == 1
-    with pytest.raises(BenchError) as caught:
+    assert "'foreign'" in said and f"foreign_broken ({why}" in said and said.count("\n") == 1
+    with pytest.raises(BadPlugin) as caught:
         registry.load("attack", "foreign")
-    assert caught.value.__cause__ is not None, "--debug shows where"
+    assert caught.value.__cause__ is not None
 
 
-def test_every_kind_lists_names_without_importing() -> None:
+def test_every_kind_has_summaries() -> None:
     for kind in plugins.KINDS:
         for entry in plugins.entries(kind).values():
             assert entry.summary and "\n" not in entry.summary
 
 
-def test_unknown_names_get_suggestions() -> None:
-    with pytest.raises(BenchError, match=r"no method called 'dpds'\. Did you mean 'dpsd'\?"):
+def test_unknown_name_has_a_suggestion() -> None:
+    with pytest.raises(BenchError, match=r"'dpds'.*'dpsd'"):
         registry.load("method", "dpds")
 
 
-def test_folder_is_only_a_column() -> None:
+def test_entries_can_be_limited_to_a_folder() -> None:
     assert "no-defence" in registry.entries("method", "baselines")
     assert "no-defence" not in registry.entries("method", "methods")
     assert registry.load("method", "no-defence").__name__ == "NoDefence"

@@ -1,6 +1,6 @@
-"""Options of methods that are said to be unread (`only_with`) change nothing that is released, accounted or claimed.
+"""Options that are unused under some settings (`only_with`) then change neither release nor account nor claim.
 
-A thorough test: it makes two releases of the toy teacher for every way in which a condition can be broken.
+The test is thorough: it makes two releases of the toy teacher for every way in which a condition can be violated.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from bench.testing.toys import weights
 
 Values = dict[str, Any]
 BUDGETS = (Budget(10.0), Budget(10.0, unit=Unit.LABEL), Budget(None, solve="none"))
-"""Return the first of them that a method accepts."""
+"""Budgets; the first that a method accepts is used."""
 WORDS = {"prior": "noise", "teacher_nets": "datalens", "network": "relu-cnn"}
-"""Another value of options that are words without being choices."""
+"""Another value of options of type str without choices."""
 
 
 def conditional() -> list[tuple[str, str, str]]:
-    """Method, variant, and one condition of its options in a breakable form: "option=value" words."""
+    """Return method, variant, and a violated condition of its options, as words "option=value"."""
     found: dict[type, tuple[str, str]] = {}
     for name in registry.entries("method"):
         for variant in registry.variants("method", name):
             found.setdefault(registry.load("method", name, variant), (name, variant))
-    return [(*named, how) for cls, named in found.items() for how in sorted({h for h, _ in broken(cls)})]
+    return [(*named, how) for cls, named in found.items() for how in sorted({h for h, _ in violated(cls)})]
 
 
 def usual(cls: Any) -> Values:
     return {option.name: option.default for option in options(cls)} | dict(sizes(cls.tiers, "smoke"))
 
 
-def broken(cls: Any) -> Iterator[tuple[str, str]]:
-    """Every way to break a condition, the other words of it holding, and an option that is unread then."""
+def violated(cls: Any) -> Iterator[tuple[str, str]]:
+    """Yield every way to violate one word of a condition, and an option that is unused then."""
     known, values = {option.name: option for option in options(cls)}, usual(cls)
     for option in known.values():
         words = option.only_with.split()
         for word in words:
-            held = [w for each in words if each != word for w in holding(known, each, values)]
+            others = [w for each in words if each != word for w in holding(known, each, values)]
             for breaking in violations(known, word):
-                yield " ".join(sorted({*held, breaking})), option.name
+                yield " ".join(sorted({*others, breaking})), option.name
 
 
 def violations(known: dict[str, Option], word: str) -> list[str]:
@@ -81,9 +81,9 @@ def released(cls: Any, values: Values, budget: Budget) -> tuple[list[torch.Tenso
         def smoke(self) -> Any:
             return cls(**values)
 
-    taught: Teacher = Contract().teacher()
+    teacher: Teacher = Contract().teacher()
     torch.manual_seed(0)
-    made: Release = cls(**values).convert(taught, "datalens", budget, context(0))
+    made: Release = cls(**values).convert(teacher, "datalens", budget, context(0))
     parts = [
         tensor for net in (made.student, made.generator, made.control) if net is not None for tensor in weights(net)
     ]
@@ -92,17 +92,17 @@ def released(cls: Any, values: Values, budget: Budget) -> tuple[list[torch.Tenso
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("name", "variant", "how"), conditional())
-def test_an_option_that_is_said_to_be_unread_changes_nothing(name: str, variant: str, how: str) -> None:
+def test_unused_option_changes_nothing(name: str, variant: str, how: str) -> None:
     cls = registry.load("method", name, variant)
     known = {option.name: option for option in options(cls)}
     given = dict(word.split("=") for word in how.split())
     values = usual(cls) | {key: parse(known[key], value, key) for key, value in given.items()}
-    unread = {option for each, option in broken(cls) if each == how} - set(given)
-    unread -= {"reading"} if "copies" in unread else set()  # no other reading goes with another number of copies
+    unread = {option for each, option in violated(cls) if each == how} - set(given)
+    unread -= {"reading"} if "copies" in unread else set()  # other readings need one copy
     changed = values | {option: another(known[option], values[option]) for option in unread}
     budget = next(each for each in BUDGETS if takes(cls, values, each))
-    (before, told), (after, told_again) = released(cls, values, budget), released(cls, changed, budget)
-    assert told == told_again
+    (before, account), (after, account_again) = released(cls, values, budget), released(cls, changed, budget)
+    assert account == account_again
     assert len(before) == len(after)
     assert all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(before, after, strict=True))
 

@@ -20,7 +20,7 @@ SHIPPED = ("bench", "methods", "baselines", "attacks", "leaderboards", "recipes"
 SMOKE = ["run", "--method", "dpsd", "--attack", "gmi", "--tier", "smoke", "--teacher", "datalens", "--device", "cpu"]
 
 
-def lines_that_vanish(source: str) -> list[int]:
+def removed_lines(source: str) -> list[int]:
     """Lines of a file with an `assert` or with `__debug__`, both of which `python -O` removes."""
     found = ast.walk(ast.parse(source))
     return [
@@ -33,24 +33,24 @@ def lines_that_vanish(source: str) -> list[int]:
 def test_shipped_code_has_no_assert() -> None:
     files = [path for folder in SHIPPED for path in (ROOT / folder).rglob("*.py")]
     assert len(files) > 400
-    vanishing = [
+    removed = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in files
         if "assert" in (source := path.read_text(encoding="utf-8")) or "__debug__" in source
-        for line in lines_that_vanish(source)
+        for line in removed_lines(source)
     ]
-    assert vanishing == [], "raise BenchError, RuntimeError or TypeError (`bench.validate.present`, `instance`)"
+    assert removed == [], "raise BenchError, RuntimeError or TypeError (`bench.validate.present`, `instance`)"
 
 
-def test_an_assert_is_noticed() -> None:
-    assert lines_that_vanish("x = 1\nassert x\nif __debug__:\n    x = 2\n") == [2, 3]
+def test_assert_is_found() -> None:
+    assert removed_lines("x = 1\nassert x\nif __debug__:\n    x = 2\n") == [2, 3]
 
 
 def test_present_and_instance_return_or_refuse() -> None:
     assert present(0, "number") == 0 and instance(True, int, "number") is True
-    with pytest.raises(RuntimeError, match="no number"):
+    with pytest.raises(RuntimeError, match=r"number"):
         present(None, "number")
-    with pytest.raises(TypeError, match="is a str; expected a int"):
+    with pytest.raises(TypeError, match=r"number.*str.*int"):
         instance("1", int, "number")
 
 
@@ -92,10 +92,10 @@ def results(place: Path) -> tuple[dict[str, object], bytes]:
 
 
 @pytest.mark.thorough
-def test_main_job_is_the_same_without_assertions(tmp_path: Path) -> None:
+def test_run_is_the_same_without_assertions(tmp_path: Path) -> None:
     """Refused settings are refused before training."""
     python(tmp_path / "with", "-m", "bench", *SMOKE)
     said = python(tmp_path / "without", "-O", "-c", TWICE, *SMOKE)
-    assert said.startswith("bench: error: the network 'vgg11'"), said
+    assert said.startswith("bench: error: ") and "'vgg11'" in said, said
     assert not (tmp_path / "without" / "refused" / "steps").exists()
     assert results(tmp_path / "with") == results(tmp_path / "without")

@@ -19,7 +19,7 @@ def nothing() -> None:
     """No preparation."""
 
 
-def test_a_process_stays_until_it_dies_and_the_next_call_has_another() -> None:
+def test_worker_keeps_its_process_and_replaces_a_dead_one() -> None:
     worker = Worker(nothing)
     first = worker.submit(os.getpid).result()
     assert worker.submit(os.getpid).result() == first
@@ -34,11 +34,11 @@ def test_a_process_stays_until_it_dies_and_the_next_call_has_another() -> None:
     worker.close()
 
 
-def test_a_process_in_no_session_of_its_own_is_killed_in_the_middle_of_a_call() -> None:
+def test_kill_ends_a_process_during_a_call() -> None:
     worker, began = Worker(nothing), time.monotonic()
     call = worker.submit(time.sleep, 600)
     process = worker.process
     worker.kill()
     assert process is not None and not process.is_alive() and time.monotonic() - began < 60
-    with pytest.raises((BrokenProcessPool, CancelledError)):  # the latter of a call that had not begun
+    with pytest.raises((BrokenProcessPool, CancelledError)):  # CancelledError if the call had not begun
         call.result()

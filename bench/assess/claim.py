@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bench.assess.epsilon import p_value
-from bench.assess.numbers import ALPHA, Scored
+from bench.assess.numbers import SIGNIFICANCE, Scored
 from bench.assess.schema import Canaries, Claim
 from bench.errors import BenchError
 from bench.escape import visible
@@ -72,7 +72,7 @@ def check_claim(stated: Stated, unit: str, attacks: list[Scored], canaries: Cana
 
 
 def _tested(asserted: dict[str, Any], said: str, p: float, by: str) -> Claim:
-    if p <= ALPHA:
+    if p <= SIGNIFICANCE:
         sentence = f"Claim refuted: {said} is contradicted by {by}, p = {p:.2g}."
         return Claim(**asserted, finding="refuted", p=p, sentence=sentence)
     sentence = f"The claim, {said}, is not refuted (p = {p:.2g}); attacks never verify a claim."

@@ -28,7 +28,7 @@ from bench.assess.scores import check_groups, file_digest
 from bench.assess.training import CONTROL, Trainer
 from bench.errors import BenchError, RunFailed, unknown
 from bench.pipeline.challenge import halves
-from bench.progress import say
+from bench.progress import notify
 
 POPULATION = 1000
 """Records that quantile regression needs."""
@@ -135,7 +135,7 @@ def say_limits(members: Records, others: Records, delta: float) -> None:
     """Print which numbers can be measured with so many records or groups."""
     units = [len(each) if each.groups is None else len(np.unique(each.groups)) for each in (members, others)]
     for line in limit_lines(limits_of(units[0], units[1], delta), "record" if members.groups is None else "group"):
-        say(line)
+        notify(line)
 
 
 def _check_labels(loaded: Loaded, *sets: Records | None) -> None:
@@ -157,7 +157,7 @@ def _measure_accuracy(material: Material, loaded: Loaded, members: Records, othe
     if right is None or theirs is None:
         raise RuntimeError("outputs without predicted classes")
     material.accuracy = accuracies(right, theirs)
-    say(accuracy_line(material.accuracy))
+    notify(accuracy_line(material.accuracy))
     refuse_chance(right, members.labels.numpy(), f"the model ({loaded.kind})")
 
 

@@ -16,7 +16,7 @@ from bench.assess.numbers import Scored
 from bench.assess.schema import Copies, Skipped
 from bench.assess.scores import FEWEST, Side, read_pair
 from bench.errors import BenchError
-from bench.progress import say, track
+from bench.progress import notify, track
 
 LOSS = "Yeom et al., CSF 2018, arXiv 1709.01604"
 ENTROPY = "Song and Mittal, USENIX Security 2021, arXiv 2003.10595"
@@ -43,7 +43,7 @@ def material_of_scores(members: Path, others: Path, delta: float, seed: int, mat
     inside, outside = read_pair(members, others)
     units = [len(each) if each.groups is None else len(np.unique(each.groups)) for each in (inside, outside)]
     for line in limit_lines(limits_of(units[0], units[1], delta), "record" if inside.groups is None else "group"):
-        say(line)
+        notify(line)
     hashes = {"members": inside.digest, "nonmembers": outside.digest}
     material = material_of_sides(inside, outside, seed, match)
     material.hashes = hashes
@@ -56,7 +56,7 @@ def material_of_sides(inside: Side, outside: Side, seed: int, match: bool = Fals
     material = Material("scores", [])
     if inside.correct is not None and outside.correct is not None and inside.labels is not None:
         material.accuracy = accuracies(inside.correct, outside.correct)
-        say(accuracy_line(material.accuracy))
+        notify(accuracy_line(material.accuracy))
         refuse_chance(inside.correct, inside.labels, "the model of these scores")
     material.copies, outside = without_copies(inside, outside)
     if inside.groups is not None and outside.groups is not None:

@@ -10,7 +10,7 @@ from scipy.special import betaincinv, expit, ndtri
 from bench.assess.numbers import RATES, needed_for
 from bench.assess.schema import Limits
 
-ALPHA, POWER = 0.05, 0.8
+SIGNIFICANCE, POWER = 0.05, 0.8
 _HALVINGS = 30
 
 
@@ -22,24 +22,24 @@ def limits_of(members: int, others: int, delta: float = 0.0) -> Limits:
         delta: of the lower bound on epsilon.
     """
     spread = math.sqrt((members + others + 1) / (12 * members * others))
-    hit = float(betaincinv(members, 1, ALPHA / 2))
-    false = float(betaincinv(1, others, 1 - ALPHA / 2))
+    hit = float(betaincinv(members, 1, SIGNIFICANCE / 2))
+    false = float(betaincinv(1, others, 1 - SIGNIFICANCE / 2))
     highest = max(0.0, math.log(max(hit - delta, 1e-300) / false))
     return Limits(
         members=members,
         others=others,
         highest_epsilon=highest,
         smallest_epsilon=_smallest_epsilon(members, others),
-        smallest_auc=min(1.0, 0.5 + (ndtri(1 - ALPHA / 2) + ndtri(POWER)) * spread),
+        smallest_auc=min(1.0, 0.5 + (ndtri(1 - SIGNIFICANCE / 2) + ndtri(POWER)) * spread),
         rates=tuple((fpr, _smallest_rate(members, fpr) if others >= needed_for(fpr) else None) for fpr in RATES),
-        largest_auc_without_leak=min(1.0, 0.5 + float(ndtri(1 - ALPHA / 2)) * spread),
+        largest_auc_without_leak=min(1.0, 0.5 + float(ndtri(1 - SIGNIFICANCE / 2)) * spread),
     )
 
 
 def _smallest_rate(members: int, fpr: float) -> float:
     """The smallest true positive rate whose lower limit is above `fpr` with a probability of 80 %."""
     hits = np.arange(1, members + 1)
-    enough = int(hits[betaincinv(hits, members - hits + 1, ALPHA / 2) > fpr][0])
+    enough = int(hits[betaincinv(hits, members - hits + 1, SIGNIFICANCE / 2) > fpr][0])
     return float(betaincinv(enough, members - enough + 1, POWER))
 
 
@@ -49,8 +49,8 @@ def _smallest_epsilon(members: int, others: int) -> float:
     from scipy.stats import binom  # here: it takes a second to import
 
     hits, false = np.arange(members + 1), np.arange(others + 1)
-    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), members - hits + 1, ALPHA / 2), 0.0)
-    high = np.where(false < others, betaincinv(false + 1, np.maximum(others - false, 0.5), 1 - ALPHA / 2), 1.0)
+    low = np.where(hits > 0, betaincinv(np.maximum(hits, 1), members - hits + 1, SIGNIFICANCE / 2), 0.0)
+    high = np.where(false < others, betaincinv(false + 1, np.maximum(others - false, 0.5), 1 - SIGNIFICANCE / 2), 1.0)
     # For each number of hits, the largest number of false ones whose upper limit is below the lower limit of the hits
     most = np.searchsorted(high, low, side="left") - 1
     least, largest = 0.0, 20.0

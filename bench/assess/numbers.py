@@ -16,7 +16,7 @@ from bench.metrics.proportions import clopper_pearson
 
 Floats = NDArray[np.float64]
 RATES = (0.1, 0.01, 0.001)
-ALPHA = 0.05
+SIGNIFICANCE = 0.05
 POLICY_NUMBERS = 2
 """Numbers that a policy limits: AUC and the true positive rate at 1 %; they share the error probability."""
 RESAMPLES = 1000
@@ -58,12 +58,12 @@ def levels_for(attacks: int) -> Levels:
     the maximum, and the limit of the strongest attack is wrong with at most its own probability. One lower limit above
     the maximum is enough to refuse, so lower limits share their probability (Bonferroni).
     """
-    each = ALPHA / 2 / POLICY_NUMBERS
+    each = SIGNIFICANCE / 2 / POLICY_NUMBERS
     count = max(1, attacks)
     return Levels(
         upper=each,
         lower=each / count,
-        epsilon=ALPHA,
+        epsilon=SIGNIFICANCE,
         correction=f"Bonferroni over {count} attack{'s' * (count != 1)}",
     )
 

@@ -8,8 +8,9 @@ from functools import cache
 from typing import Any, Literal
 
 from bench import data, registry
+from bench.core.verdict import SIGNIFICANCE
 from bench.errors import BenchError
-from bench.metrics.levels import ALPHA, LEAST_AUC, is_strong_enough
+from bench.metrics.levels import LEAST_AUC, is_strong_enough
 from bench.privacy.budget import Relation, epsilon_from_json
 from bench.privacy.claims import dispute
 from bench.storage.records import Record
@@ -20,7 +21,7 @@ LEARNT = 1 / 8
 this share of the way from there to 1, whichever is smaller: for a class of 58 % of all images, 1.5 times are 87 %."""
 UNTRUE = {
     "refuted": "refuted by an audit",
-    "account-mended": "the account of its version was not true",
+    "account-corrected": "the accounted epsilon of its version was wrong",
     "float32-noise": "its noise was drawn in float32, whose tails end: run it again",
 }
 """Flags of an invalid accounted epsilon, and their wording."""
@@ -45,8 +46,8 @@ def flags(record: Record) -> list[str]:
     judged only by an evaluator that is less accurate than the teacher; `membership>accounted`: the scores indicate more
     than the accounted epsilon of one example; this is not a proof; `float32-noise`: the noise of an accounted epsilon
     was drawn in float32, whose tails end, so that it is not exactly true; `seeded-noise`: the recorded seed determines
-    the noise; the epsilon holds only for those without the seed; `account-mended`: the accounted epsilon of this
-    version was wrong, and the next version fixes it; `relation-mended`: the account says `replace` but only covers
+    the noise; the epsilon holds only for those without the seed; `account-corrected`: the accounted epsilon of this
+    version was wrong, and the next version fixes it; `relation-corrected`: the account says `replace` but only covers
     removing a record, as one client was charged for the randomised responses of many; `public-data`: the method had
     unlabelled public images of the private data's own distribution, which no epsilon charges for; `older-version`: the
     method or the attack has changed since, and the command would give other numbers today.
@@ -96,10 +97,10 @@ def _flags_of_noise(record: Record) -> list[str]:
     old = ["float32-noise"] if "noise_version" not in record.privacy else []
     release = record.spec["release"]
     if (release["method"], release["version"]) in UNTRUE_ACCOUNTS:
-        old.append("account-mended")
+        old.append("account-corrected")
     proved = record.privacy["accounted_units"].get("example", {})
     if release["method"] == "fed-dpsd" and proved.get("relation") == Relation.REPLACE_ONE:
-        old.append("relation-mended")
+        old.append("relation-corrected")
     return old + (["seeded-noise"] if record.spec["release"]["noise"] == "seeded" else [])
 
 
@@ -158,7 +159,7 @@ def classes_of(name: str, split: str) -> int:
 def _flags_of_inversion(record: Record) -> list[str]:
     """Return the flags of an inversion; none if there are too few classes for the test against retrieval."""
     p = record.metrics.get("floor_p")
-    shown = p is not None and p < ALPHA and standing(record) == "pass"
+    shown = p is not None and p < SIGNIFICANCE and standing(record) == "pass"
     alone = "judge_accuracy" in record.metrics and record.metrics["judge_accuracy"] is None
     weak = ["weak-judge"] if _is_weakly_judged(record.metrics) else []
     return ([] if p is None or shown else ["retrieval"]) + (["no-judge"] if alone else []) + weak
@@ -213,4 +214,4 @@ def _reconstructed(metrics: dict[str, float | None]) -> bool:
     """Apply the gates of `bench.metrics.power.power`, without a p-value for fewer than four classes, and of
     `inversion_stage`: the test against retrieval, or the least recognised share where there is no test."""
     p, of_classes = metrics.get("teacher_floor_p"), metrics.get("power_p_teacher", 0.0)
-    return of_classes is not None and (is_strong_enough(metrics) if p is None else p < ALPHA)
+    return of_classes is not None and (is_strong_enough(metrics) if p is None else p < SIGNIFICANCE)

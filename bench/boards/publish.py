@@ -60,7 +60,7 @@ def refresh(out: Path, name: str) -> Path:
                 records.append(news or record)
         _write(boards, build(records, audits, noted=True, name=name))
     if unreadable:
-        progress.say(
+        progress.notify(
             f"left out of the board: {len(unreadable)} records or audits that are damaged or of an older version, "
             f"such as {unreadable[0]}; run them again, or remove them"
         )
@@ -104,7 +104,7 @@ def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
         before = {kept.hash: kept for kind in {type(kept) for kept in chosen} for _, kept in readable(kind, boards)}
         for found in chosen:
             if line := _replaced(boards, before.get(found.hash), found):
-                progress.say(line)
+                progress.notify(line)
         add(boards, chosen)
         return _rebuild(boards)
 

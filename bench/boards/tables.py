@@ -285,6 +285,8 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
 
 
 Reader = Callable[[str], Any]
+RENAMED_FLAGS = {"account-mended": "account-corrected", "relation-mended": "relation-corrected"}
+"""Flags in boards of older versions, and their present names."""
 
 
 def _readers(kind: type[Any]) -> tuple[Reader, ...]:
@@ -293,11 +295,17 @@ def _readers(kind: type[Any]) -> tuple[Reader, ...]:
     found = {each.name: by_type[str(each.type)] for each in fields(kind)}
     found |= {name: _epsilon for name in found if name.startswith("epsilon")}
     found |= {"tier": _tier} if "tier" in found else {}
+    found |= {"flags": _flags} if "flags" in found else {}
     return tuple(found[name] for name in columns(kind))
 
 
 def _text(cell: str) -> str:
     return csv_value(cell) if cell[:1] == "'" else cell
+
+
+def _flags(cell: str) -> str:
+    """Read flags; those of older versions by their present names."""
+    return " ".join(RENAMED_FLAGS.get(flag, flag) for flag in _text(cell).split())
 
 
 def _number(cell: str) -> float | None:

@@ -14,24 +14,9 @@ from collections.abc import Collection, Mapping
 from bench.bundle.account import WEAK, alarms, format_epsilon
 from bench.bundle.files import GENERATOR, SYNTHETIC, WEIGHTS
 from bench.bundle.schema import MANIFEST, MODEL, PRIVACY, Guarantee, Model, Privacy
+from bench.core.epsilon import PROTECTED, describe_change
 from bench.escape import markdown
 from bench.privacy import Unit
-
-PROTECTED = {
-    "example": "one private record",
-    "label": "the label of one private record",
-    "query": "the answer to one synthetic image (no private record)",
-    "client": "all data of one client",
-}
-CHANGED = {
-    "example": {"add-or-remove": "adding or removing one private record", "replace": "replacing one private record"},
-    "label": {"replace": "replacing one private record's label"},
-    "query": dict.fromkeys(("add-or-remove", "replace"), "another answer to one synthetic image"),
-    "client": {
-        "add-or-remove": "adding or removing all data of one client",
-        "replace": "replacing all data of one client",
-    },
-}
 
 
 def card(privacy: Privacy, model: Model, extras: Collection[str]) -> str:
@@ -69,7 +54,7 @@ def _privacy(privacy: Privacy) -> str:
         rows.append(f"| claimed | {epsilon} | {claim.delta:g} | {_protects(claim)} | | {source} |")
     words = []
     for unit, found in sorted(privacy.accounted.items()):
-        change = CHANGED.get(unit, {}).get(found.relation, f"the change of one {unit} ({found.relation})")
+        change = describe_change(unit, found.relation)
         if math.isinf(found.value):
             words.append(f"- unit `{unit}`: nothing is proved about {change}.")
             continue

@@ -1,25 +1,22 @@
-"""`bench account`: the joint guarantee of several releases of the same private records."""
+"""`bench account`: the joint epsilon of several releases of the same private records, also printed after a run."""
 
 from __future__ import annotations
 
 import argparse
 from collections import defaultdict
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.cli import paths
-from bench.cli.read_given import read_number
+from bench.cli.parsing import Command, file_path
+from bench.cli.settings import read_number
+from bench.errors import BenchError
 
 if TYPE_CHECKING:
-    from bench.bundle.releases import Composed
+    from bench.bundle.releases import Composed, Released
+    from bench.storage.records import Record
 
-HELP = "the epsilon of all releases of the same private records together"
-DESCRIPTION = (
-    "Reads records and bundles, and composes their ledgers for each private data set and unit. Who sees several "
-    "releases of the same records learns more than from one. Releases without a finite account are named, as are those "
-    "with seeded noise, which may share their draws."
-)
-NAMED = 10
+MOST_NAMES = 10
 """Number of releases that a line names; the others are counted."""
 
 
@@ -28,48 +25,90 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--releases",
         nargs="+",
-        type=paths.named,
+        type=file_path,
         metavar="DIR",
         required=True,
-        help="folders: the --out of runs, runs, bundles, or folders of these",
+        help="folders of releases: the --out of runs, single runs, bundles, or folders of these",
     )
     parser.add_argument(
-        "--delta", metavar="D", help="of the composed epsilons (default the smallest that a release was made for)"
+        "--delta", metavar="D", help="delta of the joint epsilons, in (0, 1) (default: the smallest of the releases)"
     )
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Compose and print. Returns the exit status."""
+    """Compose the releases and print a line for each data set and unit. Returns the exit status."""
     delta = None if given.delta is None else read_number("--delta", given.delta)
     from bench.interface.accounting import compose
-    from bench.progress import out
+    from bench.progress import print_line
 
     for composed in compose(given.releases, delta=delta):
-        for line in lines(composed):
-            out.print(line, markup=False, soft_wrap=True)
+        print_line(describe(composed))
     return 0
 
 
-def lines(composed: Composed) -> list[str]:
-    """Return the printed lines for one data set and unit: the composed epsilon, or releases without a finite
-    account."""
-    where = f"{composed.data}, per {composed.unit}:"
-    if composed.proved is not None:
-        proved = composed.proved
+def describe(composed: Composed) -> str:
+    """Return a line for one data set and unit: the joint epsilon, or the releases without a finite account."""
+    where, proved = f"{composed.data}, per {composed.unit}:", composed.proved
+    if proved is not None:
         epsilon = f"epsilon {proved.epsilon:.4g} at delta {proved.delta:g}" if proved.finite else "no finite epsilon"
         how = f"{proved.relation}, {proved.accountant}"
-        return [f"{where} {_count(composed.of)}, {epsilon} ({how}): {_named(composed.of)}"]
-    of_reason: dict[str, list[str]] = defaultdict(list)
-    for name, why in composed.left_out.items():
-        of_reason[why].append(name)
-    said = [f"{why}: {_named(names)}" for why, names in of_reason.items()]
-    return [f"{where} {_count(composed.left_out)} without a finite account; {'; '.join(said)}"]
+        return f"{where} {_count(composed.of)}, {epsilon} ({how}): {_list_names(composed.of)}"
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for name, reason in composed.left_out.items():
+        by_reason[reason].append(name)
+    reasons = "; ".join(f"{reason}: {_list_names(names)}" for reason, names in by_reason.items())
+    return f"{where} {_count(composed.left_out)} without a finite account; {reasons}"
 
 
 def _count(names: Collection[str]) -> str:
     return f"{len(names)} release{'s' * (len(names) != 1)}"
 
 
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
+def _list_names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return f"{', '.join(names[:MOST_NAMES])}{more}"
+
+
+def describe_joint_guarantee(made: Sequence[Record], folder: Path) -> list[str]:
+    """Return a line for each unit with a finite joint epsilon of the releases of a run and of earlier ones in a folder.
+
+    The list is empty for a single release, and for seeded noise: anyone with the seed can subtract it.
+    Records in the folder that are unreadable or failed, or whose noise is seeded, are left out.
+
+    Args:
+        made: the records of this run.
+        folder: `--out` of the runs.
+    """
+    done = [record for record in made if record.status != "failed"]
+    if not done or any(record.spec["release"]["noise"] != "os" for record in done):
+        return []
+    from bench.bundle import releases  # here, as a cached seeded run needs no further imports
+    from bench.storage.records import Record
+
+    mine = [release for record in done if (release := releases.of_record(record)) is not None]
+    data = {release.data for release in mine}
+    earlier: list[Released] = []
+    for path in releases.record_files(folder):
+        try:
+            release = releases.of_record(Record.read(path))
+        except (BenchError, OSError, ValueError):
+            continue  # being written, or from another version: not an error of this run
+        if release is not None and not release.seeded and release.data in data:
+            earlier.append(release)
+    return [
+        f"joint guarantee: this folder has {len(composed.of)} releases of these private records; together they have an "
+        f"epsilon of {composed.proved.epsilon:.4g} per {composed.unit} at delta {composed.proved.delta:g} "
+        f"({composed.proved.relation}); publish only one, or account for all: `bench account --releases {folder}`"
+        for composed in releases.compose([*mine, *earlier])
+        if composed.proved is not None and composed.proved.finite and len(composed.of) > 1
+    ]
+
+
+ACCOUNT = Command(
+    "compute the joint epsilon of all releases of the same private records",
+    "Reads records and bundles, and composes their ledgers for each private data set and unit: several releases of the "
+    "same records reveal more than one. Releases without a finite account are listed with the reason, and so are those "
+    "with seeded noise, which may share their noise.",
+    add_arguments,
+    execute,
+)

@@ -1,4 +1,4 @@
-"""`bench leaderboard`: show, publish and check boards."""
+"""`bench leaderboard`: show, publish and check boards; and `bench records`, which converts older records."""
 
 from __future__ import annotations
 
@@ -8,22 +8,16 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.cli import paths
+from bench.cli.parsing import Command, file_path
 from bench.errors import BadOption, BenchError, NotFound, disk_is_full
-from bench.progress import Screen, complain, out, plain_text, tell
+from bench.progress import Screen, plain_text, print_error, print_line
 
 if TYPE_CHECKING:
     from bench.boards.attacked import Attacked
     from bench.boards.tables import Board, ReleaseRow
 
-HELP = "show the boards, publish records, check the committed CSV files"
-DESCRIPTION = (
-    "Without options: print the releases on the boards of the runs in --out. With --publish: copy runs to boards of "
-    "your own, apart from the published boards of this project. "
-    "Ranks are only meaningful inside one unit, tier, split and data set."
-)
 WIDTH = 120
-"""Width of a line that a table may use."""
+"""Width of the tables."""
 COLUMNS = {"release": 30, "teacher": 8, "accuracy": 21, "epsilon": 21, "nats ≤": 6, "seeds": 5, "flags": 14}
 """Columns in the terminal and their minimum widths."""
 ATTACKS = {"release": 40, "attack on the student": 60}
@@ -31,47 +25,59 @@ ATTACKS = {"release": 40, "attack on the student": 60}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `bench leaderboard`."""
-    parser.add_argument("--dataset", metavar="NAME", help="one board only")
-    parser.add_argument("--attacks", action="store_true", help="print what attacks on each release achieved, too")
+    parser.add_argument("--dataset", metavar="NAME", help="show only the board of this data set")
+    parser.add_argument("--attacks", action="store_true", help="also print the results of attacks on each release")
     parser.add_argument(
-        "--out", type=paths.named, default=Path("runs"), metavar="DIR", help="where your runs are (default runs)"
+        "--out", type=file_path, default=Path("runs"), metavar="DIR", help="folder of your runs (default runs)"
     )
     parser.add_argument(
         "--boards",
-        type=paths.named,
+        type=file_path,
         metavar="DIR",
-        help="folder of boards to publish to (default boards), or to check (default leaderboards)",
+        help="boards to publish to (default boards), or to check (default leaderboards)",
     )
     parser.add_argument(
         "--publish",
         nargs="*",
-        type=paths.named,
+        type=file_path,
         metavar="RUN",
-        help="copy these runs' records (none: those there already) into --boards and rebuild its tables",
+        help="copy the records of these runs into --boards and rebuild its tables; without RUN only rebuild them",
     )
     parser.add_argument(
-        "--check", action="store_true", help="fail unless every committed CSV is exactly what its records give"
+        "--check", action="store_true", help="fail unless every CSV file is exactly the one computed from the records"
     )
 
 
 def execute(given: argparse.Namespace) -> int:
     """Show, publish or check. Returns the exit status."""
     if given.check and given.publish is not None:
-        raise BadOption("--check changes nothing and --publish rebuilds the boards; give one of them")
+        raise BadOption("--check only compares and --publish rebuilds the boards; give one of them")
     if given.dataset is not None and (given.check or given.publish is not None):
-        raise BadOption(f"--dataset {given.dataset}: --check and --publish look at all boards; leave it out")
+        raise BadOption(f"--dataset {given.dataset}: --check and --publish process all boards; leave it out")
     if given.attacks and (given.check or given.publish is not None):
-        raise BadOption("--attacks is for printing boards; leave it out with --check and --publish")
-    if given.publish is not None or given.check:
-        from bench.boards.board_files import OWN, PUBLISHED
+        raise BadOption("--attacks is only for printing boards; leave it out with --check and --publish")
+    if given.publish is None and not given.check:
+        return show_boards(given.out, given.dataset, given.attacks)
+    from bench.boards.board_files import OWN, PUBLISHED
+    from bench.boards.publish import publish
 
-        if given.check:
-            return _check(given.boards or PUBLISHED)
-        return _publish(given.boards or OWN, given.publish)
-    return _show(given.out, given.dataset, given.attacks)
+    if given.check:
+        return check_boards(given.boards or PUBLISHED)
+    boards = given.boards or OWN
+    if not given.publish:
+        expect_boards(boards)
+    try:
+        written = publish(boards, given.publish)
+    except (ValueError, OSError) as error:
+        if disk_is_full(error):
+            raise
+        raise BenchError(f"--boards {boards}: {error}; repair or remove it, or give another directory") from None
+    for path in written:
+        print_line(f"wrote {path}")
+    return 0
 
 
-def _show(out: Path, dataset: str | None, with_attacks: bool) -> int:
+def show_boards(out: Path, dataset: str | None, with_attacks: bool) -> int:
     """Print the boards of a folder of runs; boards of an older version are rebuilt from the records first."""
     from bench.boards.tables import RELEASES, read_boards
 
@@ -88,23 +94,7 @@ def _show(out: Path, dataset: str | None, with_attacks: bool) -> int:
             f"no board {which}in {folder}; make one with `bench run --method dpsd --attack gmi`, or give --out DIR"
         )
     for board in read_boards(folder, found):
-        _print(board, folder / RELEASES / f"{board.dataset}.csv", with_attacks)
-    return 0
-
-
-def _publish(boards: Path, runs: list[Path]) -> int:
-    from bench.boards.publish import publish
-
-    if not runs:
-        expect_boards(boards)
-    try:
-        written = publish(boards, runs)
-    except (ValueError, OSError) as error:
-        if disk_is_full(error):
-            raise
-        raise BenchError(f"--boards {boards}: {error}; repair or remove it, or name another directory") from None
-    for path in written:
-        out.print(f"wrote {path}", markup=False)
+        _print_board(board, folder / RELEASES / f"{board.dataset}.csv", with_attacks)
     return 0
 
 
@@ -112,45 +102,49 @@ def expect_boards(boards: Path) -> None:
     """Raise BenchError unless a directory of boards exists."""
     if not boards.is_dir():
         raise NotFound(
-            f"--boards {boards}: no such directory; run from the project's directory or give its leaderboards/"
+            f"--boards {boards}: no such directory; run the command in the project's directory, or give its folder "
+            "leaderboards"
         )
 
 
-def _check(boards: Path) -> int:
+def check_boards(boards: Path) -> int:
+    """Compare every table with the records; print the differences. Returns the exit status."""
     from bench.boards.publish import differences
     from bench.boards.records import has_records
 
     expect_boards(boards)
     if not any(boards.glob("*/*.csv")) and not has_records(boards):
-        raise NotFound(f"--boards {boards}: neither boards nor records there to check")
+        raise NotFound(f"--boards {boards}: this folder has neither boards nor records to check")
     try:
         lines = differences(boards)
     except (ValueError, OSError) as error:
         raise BenchError(f"--boards {boards}: {error}; repair or remove it") from None
     for line in lines:
-        complain(line)
-    tell(
-        f"the boards in {boards} are what their records give"
+        print_error(line)
+    print_line(
+        f"the boards in {boards} agree with their records"
         if not lines
         else f"run `bench leaderboard --publish --boards {boards}` to rebuild them"
     )
     return 1 if lines else 0
 
 
-def _print(board: Board, path: Path, with_attacks: bool) -> None:
-    """Print the releases of a board, a table for each tier and split, with their attacks if wanted."""
+def _print_board(board: Board, path: Path, with_attacks: bool) -> None:
+    """Print the releases of a board, a table for each tier and split, with the attacks on them if wanted."""
     from bench.boards.attacked import attacks
 
-    on = attacks(board) if with_attacks else {}
+    by_release = attacks(board) if with_attacks else {}
     for (tier, split), rows in groupby(board.releases, key=lambda row: (row.tier, row.split)):
         shown = list(rows)
-        _table(f"{board.dataset}, tier {tier}, split {split}  ({path})", COLUMNS, map(_cells, shown))
-        lines = [((_name(row),), (_attack(each),)) for row in shown for each in on.get(row.release, ())]
+        _print_table(f"{board.dataset}, tier {tier}, split {split}  ({path})", COLUMNS, map(_cells, shown))
+        lines = [
+            ((_name(row),), (_describe_attack(attack),)) for row in shown for attack in by_release.get(row.release, ())
+        ]
         if lines:
-            _table("attacks on these releases", ATTACKS, lines)
+            _print_table("attacks on these releases", ATTACKS, lines)
 
 
-def _table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[Sequence[str]]]) -> None:
+def _print_table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[Sequence[str]]]) -> None:
     """Print a table whose cells have several lines."""
     from rich.table import Table
 
@@ -163,6 +157,7 @@ def _table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[Sequen
 
 
 def _name(row: ReleaseRow) -> str:
+    """Return method, variant and options of a release."""
     from bench.boards.board_cells import options
     from bench.storage.options import described
 
@@ -191,7 +186,7 @@ def _cells(row: ReleaseRow) -> list[tuple[str, ...]]:
     ]
 
 
-def _attack(attacked: Attacked) -> str:
+def _describe_attack(attacked: Attacked) -> str:
     """Format an attack for the terminal, with its success on an untrained network."""
     metric = "attack_accuracy" if "attack_accuracy" in attacked.rows else "auc"
     row = attacked.rows.get(metric)
@@ -201,3 +196,44 @@ def _attack(attacked: Attacked) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.4g}".replace("inf", "infinite")
+
+
+def add_records_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `bench records`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    migrate = actions.add_parser("migrate", help=RECORDS.help, description=RECORDS.description, allow_abbrev=False)
+    migrate.add_argument("--debug", action="store_true", help="print the traceback of an error")
+    migrate.add_argument("folder", type=file_path, metavar="FOLDER", help="a folder of boards, such as leaderboards")
+    migrate.set_defaults(parser=migrate)
+
+
+def migrate_records(given: argparse.Namespace) -> int:
+    """Convert the records of a folder of boards. Returns the exit status."""
+    from bench.boards.records import migrate
+
+    folder: Path = given.folder
+    try:
+        records, audits = migrate(folder)
+    except (ValueError, OSError) as error:
+        if isinstance(error, BenchError) or disk_is_full(error):
+            raise
+        raise BenchError(f"{folder}: {error}; nothing was changed: repair or remove it") from None
+    print_line(f"{folder}: converted {records} records and {audits} audits into lines")
+    return 0
+
+
+LEADERBOARD = Command(
+    "show the boards, publish records, check the tables",
+    "Without options: print the releases on the boards of the runs in --out. With --publish: copy runs to boards of "
+    "your own, separate from the published boards of this project. Compare releases only within one unit, tier, split "
+    "and data set.",
+    add_arguments,
+    execute,
+)
+RECORDS = Command(
+    "convert published records of an older format into the current one",
+    "Older boards have one file for each record and audit (records/HASH.json); now these are lines of one file for "
+    "each data set and method. This command converts the files; converted folders are left unchanged.",
+    add_records_arguments,
+    migrate_records,
+)

@@ -12,23 +12,23 @@ import importlib.util
 import os
 from pathlib import Path
 
-from bench.cli import paths
+from bench.cli.parsing import Command, file_path
 from bench.errors import BenchError
-from bench.progress import head, out
+from bench.progress import out, print_heading, print_line
 
-HELP = "versions, devices, data found, and what each missing piece blocks"
-DESCRIPTION = HELP
 BLOCKS = {"opacus": "the DP-SGD family of baselines", "torchmetrics": "every inversion attack (PSNR, FID)"}
+"""Packages that only some runs need, and what their absence blocks."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
+"""Folder in which NVIDIA's driver lists its devices."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `bench doctor`."""
     parser.add_argument(
         "--data-root",
-        type=paths.named,
+        type=file_path,
         metavar="DIR",
-        help="where data sets lie (default $BENCH_DATA or ~/.cache/dp-distill-bench)",
+        help="folder of the data sets (default $BENCH_DATA or ~/.cache/dp-distill-bench)",
     )
 
 
@@ -40,31 +40,29 @@ def execute(given: argparse.Namespace) -> int:
     commit = provenance.git_state(Path(__file__).parents[2]).commit
     out.print(f"[bold]dp-distill-bench[/bold] {__version__}, commit {commit}")
     if given.data_root is not None and not given.data_root.is_dir():
-        raise BenchError(f"--data-root {given.data_root}: no such directory; give the one that has the data sets")
-    missing = 0
-    for name, version in provenance.versions().items():
-        blocks = BLOCKS.get(name)
-        missing += version is None
-        _print(name, version or f"missing: blocks {blocks or 'every run'}")
-    _print_extras()
-    out.print("[bold]devices[/bold]  (as the system lists them; torch is not asked)")
+        raise BenchError(f"--data-root {given.data_root}: no such directory; give the folder of the data sets")
+    versions = provenance.versions()
+    for name, version in versions.items():
+        _print(name, version or f"missing: blocks {BLOCKS.get(name, 'every run')}")
+    print_extras()
+    out.print("[bold]devices[/bold]  (as the operating system lists them; torch is not imported)")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     _print("cpu", f"{cores} cores")
     devices = nvidia_devices()
     for number, device in enumerate(devices):
         _print(f"cuda:{number}", device)
     if not devices:
-        out.print("  no NVIDIA device: tier `paper` takes hours to days")
-    _print_data(given.data_root)
-    return 1 if missing else 0
+        print_line("  no NVIDIA device: tier `paper` takes hours to days")
+    print_data(given.data_root)
+    return 1 if None in versions.values() else 0
 
 
 def _print(name: str, text: str) -> None:
-    out.print(f"  {name:<14} {text}", markup=False, soft_wrap=True)
+    print_line(f"  {name:<14} {text}")
 
 
-def _print_extras() -> None:
-    """Print the features of each optional extra, or what its absence blocks; runs do not need them otherwise."""
+def print_extras() -> None:
+    """Print each optional extra with its features, or with what its absence blocks."""
     from bench import data
     from bench.metrics import face_descriptor
 
@@ -76,18 +74,19 @@ def _print_extras() -> None:
     except BenchError as error:
         reason = str(error)
     out.print("[bold]extras[/bold]  (optional)")
-    blocks = f"missing: blocks the judge of reconstructed people on {sets}; {reason}"
-    _print(face_descriptor.EXTRA, blocks if reason else f"found: judges reconstructed people on {sets}")
-    tables = importlib.util.find_spec("pyarrow") is not None
+    blocks = f"missing: blocks the independent recognition of faces in reconstructions on {sets}; {reason}"
+    _print(face_descriptor.EXTRA, blocks if reason else f"found: recognises faces in reconstructions on {sets}")
+    has_tables = importlib.util.find_spec("pyarrow") is not None
     install = "missing: blocks --dataset hf:PATH; pip install 'dp-distill-bench[hf]'"
-    _print("hf", "found: reads folders of the library `datasets`, --dataset hf:PATH" if tables else install)
+    _print("hf", "found: reads folders of the library `datasets`, --dataset hf:PATH" if has_tables else install)
 
 
-def _print_data(given: Path | None) -> None:
+def print_data(given: Path | None) -> None:
+    """Print for each data set whether its files exist, and the expected files if not."""
     from bench import data
 
     root = data.root_folder(given)
-    head("data", f"  (in {root})")
+    print_heading("data", f"  (in {root})")
     for name, line in data.names().items():
         if ":" in name:
             continue
@@ -108,11 +107,11 @@ def nvidia_devices() -> list[str]:
     except OSError:
         listed = []
     lines = [line for text in listed for line in text.splitlines()]
-    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")] or _ask_driver()
+    return [line.partition(":")[2].strip() for line in lines if line.startswith("Model:")] or query_driver()
 
 
-def _ask_driver() -> list[str]:
-    """Query CUDA's driver library, for systems without /proc."""
+def query_driver() -> list[str]:
+    """Return the names of the devices from CUDA's driver library, for systems without /proc."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -122,3 +121,11 @@ def _ask_driver() -> list[str]:
         return []
     named = (driver.cuDeviceGetName(name, len(name), number) == 0 and name.value for number in range(count.value))
     return [value.decode() for value in named if value]
+
+
+DOCTOR = Command(
+    "show versions, devices, available data sets, and what each missing part blocks",
+    "Shows the installed packages, the devices and the available data sets, and what each missing part blocks.",
+    add_arguments,
+    execute,
+)

@@ -6,50 +6,44 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.cli import paths
+from bench.cli.parsing import Command, file_path
 from bench.config import TIERS
 from bench.errors import BadOption
-from bench.progress import out, tell
+from bench.progress import print_line
 
 if TYPE_CHECKING:
     from bench.report import Sources
 
-HELP = "write a static site with the boards, charts, and a page for every method and run"
-DESCRIPTION = (
-    "A site below OUT: open OUT/index.html from the disk, or put the directory on any web server. It shows the "
-    "published records in --boards and, with --runs, the records and pictures of your own runs. Nothing is loaded from "
-    "elsewhere."
-)
 BOARDS = Path("leaderboards")
 SPLIT = "iid"
-"""The split of a picture: the split of the published boards."""
+"""The split of a picture, which is that of the published boards."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `bench report`."""
     parser.add_argument(
-        "--out", type=paths.named, default=Path("site"), metavar="DIR", help="where to write (default site)"
+        "--out", type=file_path, default=Path("site"), metavar="DIR", help="folder to write (default site)"
     )
     parser.add_argument(
         "--boards",
-        type=paths.named,
+        type=file_path,
         metavar="DIR",
-        help=f"published boards (default {BOARDS}, else the installed ones)",
+        help=f"published boards (default: the folder {BOARDS}, else the installed ones)",
     )
     parser.add_argument(
         "--runs",
-        type=paths.named,
+        type=file_path,
         action="append",
         default=[],
         metavar="DIR",
-        help="an --out of `bench run`, with pictures; may be given several times",
+        help="a folder of your runs, the --out of `bench run`; may be repeated",
     )
-    parser.add_argument("--dataset", metavar="NAME", help="this data set only")
+    parser.add_argument("--dataset", metavar="NAME", help="only this data set")
     parser.add_argument(
         "--picture",
-        type=paths.named,
+        type=file_path,
         metavar="FILE",
-        help="instead of the site, a PNG of one data set: accuracy against the proved epsilon and against --attack",
+        help="write only a PNG for one data set: accuracy against the accounted epsilon, and against --attack",
     )
     parser.add_argument("--attack", default="gmi", metavar="NAME", help="attack in the picture (default gmi)")
     parser.add_argument("--tier", choices=TIERS, default="quick", help="tier in the picture (default quick)")
@@ -67,26 +61,28 @@ def execute(given: argparse.Namespace) -> int:
     boards = boards_folder(given.boards)
     sources = gather(boards, given.runs, given.dataset)
     if given.picture:
-        return _picture(given, sources)
+        return draw_picture(given, sources)
     files = render(sources)
     write(given.out, files)
     for remark in sources.remarks:
-        out.print(remark, markup=False, soft_wrap=True)
+        print_line(remark)
     size = sum(map(len, files.values())) / 1e6
     path = given.out / "index.html"
-    told = f"wrote {path}: {len(sources.records)} runs, {len(files)} files, {size:.1f} MB; open it in a browser"
-    out.print(told, markup=False, soft_wrap=True)
-    tell(f"read: published boards {boards}; your runs: {', '.join(map(str, given.runs)) or 'none (--runs DIR)'}")
+    print_line(f"wrote {path}: {len(sources.records)} runs, {len(files)} files, {size:.1f} MB; open it in a browser")
+    print_line(f"read: published boards {boards}; your runs: {', '.join(map(str, given.runs)) or 'none (--runs DIR)'}")
     return 0
 
 
-def _picture(given: argparse.Namespace, sources: Sources) -> int:
+def draw_picture(given: argparse.Namespace, sources: Sources) -> int:
+    """Draw the picture of one data set. Returns the exit status."""
     from bench.boards import dataset
     from bench.report.picture import draw
 
     names = sorted({dataset(record) for record in sources.records})
     if len(names) != 1:
-        raise BadOption(f"--picture {given.picture}: records of {', '.join(names)}; choose one with --dataset")
+        raise BadOption(
+            f"--picture {given.picture}: the records are of {', '.join(names)}; give one of them as --dataset"
+        )
     records = [
         record
         for record in sources.records
@@ -98,5 +94,15 @@ def _picture(given: argparse.Namespace, sources: Sources) -> int:
         draw(given.picture, title, records, given.attack)
     except OSError as error:
         raise BadOption(f"--picture {given.picture}: cannot write it ({error.strerror}); give another file") from None
-    out.print(f"wrote {given.picture}: {len(records)} runs", markup=False, soft_wrap=True)
+    print_line(f"wrote {given.picture}: {len(records)} runs")
     return 0
+
+
+REPORT = Command(
+    "write a static web site with the boards, charts, and a page for every method and run",
+    "Writes a web site: open OUT/index.html in a browser, or put the directory on any web server. It shows the "
+    "published records of --boards and, with --runs, the records and pictures of your own runs. It loads nothing from "
+    "other servers.",
+    add_arguments,
+    execute,
+)

@@ -18,8 +18,8 @@ BROKEN_PIPE = 141
 """Exit status after the reader has closed the pipe: 128 plus the number of SIGPIPE, as shells report it."""
 
 
-class _Lenient(io.FileIO):
-    """A file descriptor that keeps its first write error in `lost`, and discards all later writes."""
+class LenientFile(io.FileIO):
+    """A file that stores its first write error in `lost`, and discards all later writes."""
 
     lost: OSError | None = None
 
@@ -37,18 +37,18 @@ class _Lenient(io.FileIO):
 
 def make_lenient() -> None:
     """Replace the process's own standard output and error; streams set by a caller are kept."""
-    _open_closed_descriptors()
+    open_closed_descriptors()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the calling process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - for as long as the process lives
         elif stream is getattr(sys, f"__{name}__") and isinstance(stream, io.TextIOWrapper):
-            setattr(sys, name, _lenient(stream))
+            setattr(sys, name, lenient(stream))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
-def _open_closed_descriptors() -> None:
+def open_closed_descriptors() -> None:
     """Open /dev/null for those of the descriptors 0, 1 and 2 that are closed.
 
     The next opened file would otherwise get such a number, and receive lines that libraries print.
@@ -60,11 +60,11 @@ def _open_closed_descriptors() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # open() uses the lowest free number
 
 
-def _lenient(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Return the same stream, with a `_Lenient` descriptor."""
+def lenient(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Return a stream to the same file descriptor that discards all writes after an error."""
     stream.flush()
     return io.TextIOWrapper(
-        io.BufferedWriter(_Lenient(stream.fileno(), "w", closefd=False)),
+        io.BufferedWriter(LenientFile(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
         errors="replace",
         line_buffering=stream.line_buffering,
@@ -78,12 +78,15 @@ def lost_output() -> OSError | None:
         return None
     sys.stdout.flush()
     raw = getattr(sys.stdout.buffer, "raw", None)
-    return raw.lost if isinstance(raw, _Lenient) else None
+    return raw.lost if isinstance(raw, LenientFile) else None
 
 
 def status_of_lost(error: OSError) -> int:
     """Return the exit status for a lost standard output; print why, except if the reader has closed it."""
     if error.errno == errno.EPIPE:
         return BROKEN_PIPE
-    print(f"bench: failed: standard output cannot be written: {error.strerror}; all else is done", file=sys.stderr)
+    print(
+        f"bench: failed: standard output cannot be written: {error.strerror}; the rest of the command is done",
+        file=sys.stderr,
+    )
     return 1

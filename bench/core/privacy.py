@@ -1,18 +1,23 @@
-"""Statements about privacy: a paper's claim, the accountant's bound, an audit's measurement, information in responses.
+"""Privacy statements as records and bundles store them: claimed, accounted and measured epsilon, and information.
 
 An epsilon always comes with its delta, its unit and, where an accountant computed it, the relation between neighbours.
 Epsilons of different units are never compared. `docs/privacy.md` explains the three numbers.
+
+The classes `...Record` are read strictly, and keep which fields a file had: hashes depend on that. Methods and the
+accountant compute with `bench.privacy.Claim` and `bench.privacy.accountant.Accounted`, which check ranges and have
+enums for unit and relation; their `to_json` returns the fields of these classes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
-from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
+from bench.core import JsonObject
+from bench.core.epsilon import INFINITE, epsilon_from_json, epsilon_to_json
 
 Extended = Annotated[
     float,
@@ -24,13 +29,14 @@ Extended = Annotated[
 """A number >= 0 that may be `math.inf`; files write infinity as "inf", since JSON has none."""
 
 
-def _as_it_is(value: object) -> int | float:
+def _check_number(value: object) -> int | float:
+    """Return a finite number unchanged in type. Raises ValueError for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"{value!r} is not a number")
     return float(value) if isinstance(value, float) else value  # NumPy's float64 is a float too
 
 
-Number = Annotated[int | float, PlainValidator(_as_it_is), WithJsonSchema({"type": "number"})]
+Number = Annotated[int | float, PlainValidator(_check_number), WithJsonSchema({"type": "number"})]
 """A finite number that stays an int or a float, as the hash of a record's text depends on it."""
 
 
@@ -39,18 +45,18 @@ class Value(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> JsonObject:
         """Return plain data as stored in files: fields that were not given are left out."""
         return self.model_dump(mode="json", exclude_unset=True, by_alias=True)
 
 
-class Claim(Value):
+class ClaimRecord(Value):
     """Epsilon that the method's own paper promises at the settings of a run.
 
     Attributes:
         epsilon: >= 0 or infinite.
         delta: in [0, 1).
-        unit: what the paper's proof covers: "example", "label", "query" or "client".
+        unit: the unit that the paper's proof covers: "example", "label", "query" or "client".
         source: paper and theorem.
         disputed: why the proof does not cover the algorithm, words joined by "-"; "" where nothing is known.
     """
@@ -62,7 +68,7 @@ class Claim(Value):
     disputed: str = ""
 
 
-class Accounted(Value):
+class AccountedRecord(Value):
     """Upper bound on epsilon that the accountant computed from the ledger of a release.
 
     Attributes:
@@ -111,7 +117,7 @@ class LowerBound(Value):
     audits: list[str]
 
 
-class Information(Value):
+class InformationRecord(Value):
     """Upper bound on the information about the private data in all responses of a release.
 
     Attributes:
@@ -132,11 +138,11 @@ class LedgerEntry(Value):
         event: the mechanism as dp-accounting describes it, with its name and parameters.
         count: number of uses.
         unit: the unit of the entry.
-        why: what was released, in words.
+        why: description of the release.
         relation: "add-or-remove" or "replace" if the entry covers only that; None = as the accountant reads it.
     """
 
-    event: dict[str, Any]
+    event: JsonObject
     count: int
     unit: str
     why: str
@@ -152,18 +158,19 @@ class Account(Value):
         accounted_units: the accounted epsilon for every unit of the ledger.
         audited: the empirical lower bound; None where no audit was made.
         events: the ledger.
-        covers: what the account covers, of "student", "generator", "synthetic"; None in records of older versions.
+        covers: the released parts that the account covers, of "student", "generator", "synthetic"; None in records of
+            older versions.
         information: None in records of older versions.
         noise_version: of the noise generator; None in records of older versions.
     """
 
-    claimed: Claim | None
-    accounted: Accounted
-    accounted_units: dict[str, Accounted]
+    claimed: ClaimRecord | None
+    accounted: AccountedRecord
+    accounted_units: dict[str, AccountedRecord]
     audited: LowerBound | None
     events: list[LedgerEntry]
     covers: list[str] | None = None
-    information: Information | None = None
+    information: InformationRecord | None = None
     noise_version: int | None = None
 
     def report(self, noise: str, solved: Mapping[str, int | float]) -> PrivacyReport:

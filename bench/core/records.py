@@ -1,4 +1,4 @@
-"""The record of a run as typed values, and the one place where it becomes JSON and is read back."""
+"""Records of runs and audits as typed values, and their conversion to and from JSON."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any, Literal, Self, TypeVar
 import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from bench.core.privacy import Accounted, Claim, Extended, Number, PrivacyReport, Value
+from bench.core import JsonObject
+from bench.core.privacy import AccountedRecord, ClaimRecord, Extended, Number, PrivacyReport, Value
 from bench.errors import BenchError
 
 Status = Literal["ok", "skipped", "failed", "inconclusive"]
 Verdict = Literal["refuted", "not refuted"]
-Kept = TypeVar("Kept", "RunRecord", "AuditRecord")
+AnyRecord = TypeVar("AnyRecord", "RunRecord", "AuditRecord")
 NETWORKS = ("student", "teacher", "null")
 """Networks from which an audit guesses canaries: the null teacher was trained without canaries."""
 
@@ -32,7 +33,7 @@ class TeacherSpec(Value):
     data: DataSpec
     arch: str
     weights: str | None
-    recipe: dict[str, Any]
+    recipe: JsonObject
     seed: int
     normalise: list[Any] | None
     kind: str
@@ -44,7 +45,7 @@ class EvaluatorSpec(Value):
 
     data: DataSpec
     arch: str
-    recipe: dict[str, Any]
+    recipe: JsonObject
     seed: int
     kind: str
     version: int
@@ -54,7 +55,7 @@ class EnsembleSpec(Value):
     """Teachers on disjoint parts of the private records."""
 
     data: DataSpec
-    shards: dict[str, Any]
+    shards: JsonObject
     seed: int
     canaries: int
     coins: int
@@ -78,7 +79,7 @@ class ReleaseSpec(Value):
     teacher: TeacherSpec
     method: str
     version: int
-    options: dict[str, Any]
+    options: JsonObject
     student: str
     budget: BudgetSpec
     noise: str
@@ -95,7 +96,7 @@ class AttackSpec(Value):
     target: ReleaseSpec
     attack: str
     version: int
-    options: dict[str, Any]
+    options: JsonObject
     access: str
     aux: str
     seed: int
@@ -126,15 +127,15 @@ class Provenance(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="allow")
     device: str = ""
     seconds: dict[str, Number] = {}
-    steps: dict[str, dict[str, Any] | None] = {}
+    steps: dict[str, JsonObject | None] = {}
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return a field by name, or `default` if the record has none."""
         return getattr(self, name, default)
 
 
-def _in_files(schema: dict[str, Any]) -> None:
-    """Allow an empty object as the report of a failed run."""
+def _allow_empty_report(schema: JsonObject) -> None:
+    """Allow an empty object as the privacy report of a failed run in the JSON Schema."""
     schema["properties"]["privacy"]["anyOf"][1] = {"type": "object", "maxProperties": 0}
 
 
@@ -154,12 +155,12 @@ class RunRecord(Value):
         artifacts: name of a picture to its file next to the record.
     """
 
-    model_config = ConfigDict(json_schema_extra=_in_files)
+    model_config = ConfigDict(json_schema_extra=_allow_empty_report)
     hash: str
     status: Status
     reason: str
     spec: RunSpec
-    options: dict[str, dict[str, Any]]
+    options: dict[str, JsonObject]
     student: str
     metrics: dict[str, Number | None]
     missing: dict[str, str]
@@ -170,7 +171,7 @@ class RunRecord(Value):
     @model_validator(mode="before")
     @classmethod
     def _read_empty_report(cls, plain: Any) -> Any:
-        """Read the empty report of a failed run, which released nothing."""
+        """Read the empty privacy report of a failed run."""
         if isinstance(plain, dict) and plain.get("privacy") == {} and plain.get("status") == "failed":
             return plain | {"privacy": None}
         return plain
@@ -181,7 +182,7 @@ class RunRecord(Value):
             raise ValueError(f"a run of status {self.status} has no privacy report")
         return self
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_plain(self) -> JsonObject:
         """Return plain data as stored in the record's file."""
         plain = super().to_plain()
         return plain if self.privacy is not None else plain | {"privacy": {}}
@@ -237,9 +238,9 @@ class AuditLine(Value):
 class AuditedPrivacy(Value):
     """The account of the audited release, as in its record."""
 
-    claimed: Claim | None
-    accounted: Accounted
-    accounted_units: dict[str, Accounted]
+    claimed: ClaimRecord | None
+    accounted: AccountedRecord
+    accounted_units: dict[str, AccountedRecord]
 
 
 class AuditRecord(Value):
@@ -248,11 +249,11 @@ class AuditRecord(Value):
     Attributes:
         hash: the hash of `spec`.
         verdict: refuted, or not refuted; an audit never proves privacy.
-        reasons: a sentence per number of the release: refuted, not exceeded, or why the audit cannot speak of it.
-        ceiling: the bound if all guesses were right.
+        reasons: a sentence for each epsilon of the release: refuted, not refuted, or why the audit does not apply.
+        ceiling: the largest possible bound: if all guesses were correct.
         delta: the delta of the bounds.
         lines: the results by network of `NETWORKS`.
-        powerful: whether the bound of the undefended teacher is above 0; otherwise the audit shows nothing.
+        powerful: whether the bound on the unprotected teacher is above 0; otherwise the audit has no power.
         provenance: versions, device and seconds; never compared.
     """
 
@@ -276,7 +277,7 @@ class AuditRecord(Value):
         return lines
 
 
-def validate(kind: type[Kept], plain: object) -> Kept:
+def validate(kind: type[AnyRecord], plain: object) -> AnyRecord:
     """Build a record from plain data, strictly: no unknown field, no missing field, no field of another type.
 
     Args:
@@ -288,13 +289,13 @@ def validate(kind: type[Kept], plain: object) -> Kept:
     try:
         return kind.model_validate(plain)
     except ValidationError as error:
-        raise ValueError(first_fault(error)) from None
+        raise ValueError(describe_first_error(error)) from None
 
 
-def first_fault(error: ValidationError) -> str:
-    """Return the path of the first wrong field, and its fault."""
+def describe_first_error(error: ValidationError) -> str:
+    """Return the path of the first wrong field, and what is wrong with it."""
     first = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(map(str, first["loc"])) or "the whole"
+    where = ".".join(map(str, first["loc"])) or "the record"
     return f"{where}: {first['msg'].removeprefix('Value error, ')}"
 
 

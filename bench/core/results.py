@@ -10,7 +10,12 @@ from bench.core.records import RunRecord
 UNPROTECTED = "teacher_"
 UNTRAINED = "random_"
 NO_TEACHER = "control_"
-"""Prefixes of a record's metrics that belong to another network than the released student."""
+"""Prefixes of the metrics of the unprotected teacher, of an untrained network and of the student without a teacher."""
+PREFIXES = (
+    *(UNPROTECTED, UNTRAINED, NO_TEACHER, "ensemble_", "member_", "votes_", "evaluator_", "reference_"),
+    *("unaware_", "memorising_"),
+)
+"""Prefixes of metrics that are not of the released student."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +90,11 @@ def measures(metrics: Mapping[str, float | None], prefix: str = "") -> dict[str,
     """
     found = {}
     for key, value in metrics.items():
-        name = key.removeprefix(prefix)
         is_bound = key.endswith((".lo", ".hi"))
-        if value is None or is_bound or not key.startswith(prefix) or (not prefix and _is_of_another(key)):
-            continue
-        found[name] = Measure(value, metrics.get(f"{key}.lo"), metrics.get(f"{key}.hi"))
+        is_of_network = key.startswith(prefix) if prefix else not key.startswith(PREFIXES)
+        if value is not None and not is_bound and is_of_network:
+            found[key.removeprefix(prefix)] = Measure(value, metrics.get(f"{key}.lo"), metrics.get(f"{key}.hi"))
     return found
-
-
-def _is_of_another(key: str) -> bool:
-    others = (UNPROTECTED, UNTRAINED, NO_TEACHER, "ensemble_", "member_", "votes_", "evaluator_", "reference_")
-    return key.startswith((*others, "unaware_", "memorising_"))
 
 
 def utility_of(record: RunRecord) -> Utility | None:

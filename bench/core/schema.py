@@ -1,4 +1,4 @@
-"""JSON Schema of the files that runs and audits leave: `python -m bench.core.schema docs/schema`."""
+"""JSON Schema of the records of runs and audits: `python -m bench.core.schema docs/schema`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line on what an attack showed about a release: it leaks, no leak was found, or the attack cannot tell.
+"""The conclusion from an attack on a release: it leaks, no leak was found, or the attack cannot tell.
 
 No verdict proves privacy. Only the accounted epsilon is a guarantee; a verdict speaks of one attack on one release.
 """
@@ -14,7 +14,7 @@ from bench.core.results import UNPROTECTED
 
 Finding = Literal["leaks", "no-leak-found", "cannot-tell", "not-attacked", "failed"]
 SIGNIFICANCE = 0.05
-"""Level of the test over classes that compares an inversion with the attacker's own images."""
+"""Significance level of every test on attacks: p-values below it count as evidence."""
 GUESSING = 0.5
 """AUC of an attacker who guesses."""
 
@@ -33,6 +33,12 @@ class Verdict:
     sentence: str
 
 
+NOTHING_FOUND = Verdict(
+    "no-leak-found",
+    "No evidence of leakage by this attack, which works on the unprotected teacher. This does not prove privacy.",
+)
+
+
 def decide(record: RunRecord) -> Verdict:
     """Decide the verdict of a record from its numbers only."""
     if record.status == "failed":
@@ -41,12 +47,10 @@ def decide(record: RunRecord) -> Verdict:
         return Verdict("not-attacked", "Not attacked. Name an attack with --attack, see `bench list attacks`.")
     if record.status != "ok":
         return Verdict("cannot-tell", f"This attack cannot tell. {record.reason}")
-    if "auc" in record.metrics:
-        return _of_membership(record.metrics)
-    return _of_inversion(record.metrics)
+    return decide_membership(record.metrics) if "auc" in record.metrics else decide_inversion(record.metrics)
 
 
-def _of_membership(metrics: Mapping[str, float | None]) -> Verdict:
+def decide_membership(metrics: Mapping[str, float | None]) -> Verdict:
     """Decide whether members of the training set were distinguished from other records better than by guessing.
 
     The AUC on a network trained on none of the records (`auc_gain`) is subtracted where it was measured: members and
@@ -59,15 +63,15 @@ def _of_membership(metrics: Mapping[str, float | None]) -> Verdict:
         return Verdict(
             "leaks", "Leaks: from the student, this attack identifies training records better than guessing."
         )
-    return _nothing_found()
+    return NOTHING_FOUND
 
 
-def _of_inversion(metrics: Mapping[str, float | None]) -> Verdict:
+def decide_inversion(metrics: Mapping[str, float | None]) -> Verdict:
     """Decide whether reconstructions show private classes more often than the attacker's own images.
 
-    With few classes there is no p-value, and the 95 % interval of the difference decides.
+    With too few classes for a p-value, the 95 % interval of the difference decides.
     """
-    on_teacher = _exceeds_own_images(metrics, UNPROTECTED)
+    on_teacher, on_student = (_beats_own_images(metrics, prefix) for prefix in (UNPROTECTED, ""))
     if on_teacher is None:
         return Verdict("cannot-tell", "This attack cannot tell: it was not compared with the attacker's own images.")
     if not on_teacher:
@@ -76,21 +80,14 @@ def _of_inversion(metrics: Mapping[str, float | None]) -> Verdict:
             "This attack cannot tell: even from the unprotected teacher it recovers no more than the attacker's own "
             "images show.",
         )
-    if _exceeds_own_images(metrics, ""):
+    if on_student:
         return Verdict("leaks", "Leaks: images made from the student show more than the attacker's own images.")
-    return _nothing_found()
+    return NOTHING_FOUND
 
 
-def _exceeds_own_images(metrics: Mapping[str, float | None], prefix: str) -> bool | None:
-    """Whether an inversion of a network beats the attacker's own images; None where that was not measured."""
+def _beats_own_images(metrics: Mapping[str, float | None], prefix: str) -> bool | None:
+    """Whether an inversion of a network beats the attacker's own images; None if that was not measured."""
     p, low = metrics.get(f"{prefix}floor_p"), metrics.get(f"{prefix}above_floor.lo")
     if p is not None:
         return p < SIGNIFICANCE
     return None if low is None else low > 0
-
-
-def _nothing_found() -> Verdict:
-    return Verdict(
-        "no-leak-found",
-        "No evidence of leakage by this attack, which works on the unprotected teacher. This is no proof of privacy.",
-    )

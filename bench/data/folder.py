@@ -108,7 +108,7 @@ def load_unpacked(tree: Path, name: str, class_names: tuple[str, ...], request: 
                 f"unpack the whole archive again"
             )
         parts.append(list_part(classes, class_names))
-    listed = Listing(name, tree, class_names, *parts, Decoding(_UNPACKED_SIDE, exact=True))
+    listed = Listing(name, tree, class_names, parts[0], parts[1], Decoding(_UNPACKED_SIDE, exact=True))
     return read_listing(listed, replace(request, size=None))
 
 

@@ -1,4 +1,4 @@
-"""The accountant: epsilon of a mechanism, noise for an epsilon, and what several releases cost together."""
+"""The accountant: the epsilon of a mechanism, the noise for an epsilon, and the joint epsilon of several releases."""
 
 from __future__ import annotations
 
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
     from bench.privacy.accountant import Accounted
 
 MOST_STEPS = 10**9
+"""Largest number of steps that the accountant takes."""
 
 
 @dataclass(frozen=True)
 class GaussianAccount:
-    """Gaussian noise, added in several steps on Poisson samples of the records, and what the accountant proves of it.
+    """The privacy of Gaussian noise that is added in several steps, each on a Poisson sample of the records.
 
     Attributes:
-        epsilon: >= 0; infinity where nothing finite can be proved.
+        epsilon: >= 0; infinity if no finite bound is known.
         delta: in (0, 1).
-        sigma: standard deviation of the noise over the L2 sensitivity of one record's contribution.
-        rate: probability by which a record is in a step's sample, in (0, 1].
+        sigma: noise multiplier: standard deviation of the noise over the L2 sensitivity of one record's contribution.
+        rate: probability that a record is in the sample of a step, in (0, 1].
         steps: number of steps.
-        unit: whose change is covered.
-        relation: how neighbours differ.
-        accountant: the bound that was the smallest.
+        unit: the protected unit.
+        relation: the difference between neighbouring data sets, "add-or-remove" or "replace".
+        accountant: the name of the smallest bound, from which epsilon is.
     """
 
     epsilon: float
@@ -52,30 +53,31 @@ def account(
     delta: float = 1e-5,
     unit: str = "example",
 ) -> GaussianAccount:
-    """Compute the epsilon of Gaussian noise, as of DP-SGD; or the least noise for an epsilon.
+    """Compute the epsilon of Gaussian noise, such as that of DP-SGD; or the least noise for an epsilon.
 
-    Give `sigma` or `epsilon`, and get the other one.
+    Give `sigma` or `epsilon`; the result has both.
 
     Args:
-        sigma: > 0, standard deviation of the noise over the L2 sensitivity of one record's contribution.
-        epsilon: > 0 and finite; the returned noise costs at most this and is within 0.1 % of the least.
-        rate: probability by which a record is in a step's sample, in (0, 1].
+        sigma: noise multiplier, > 0: standard deviation of the noise over the L2 sensitivity of one record's
+            contribution.
+        epsilon: > 0 and finite; the returned noise has at most this epsilon and is within 0.1 % of the least.
+        rate: probability that a record is in the sample of a step, in (0, 1].
         steps: 1 to 1,000,000,000.
         delta: in (0, 1).
         unit: "example", "client" (added or removed), "label" or "query" (replaced).
 
     Returns:
-        Noise and epsilon, and the bound by which it is proved.
+        Noise, epsilon, and the accountant's bound.
 
     Raises:
-        BadOption: both or none of `sigma` and `epsilon`, or a value out of range.
-        BudgetError: no noise meets the epsilon.
+        BadOption: both or neither of `sigma` and `epsilon`, or a value out of range.
+        BudgetError: no noise has so small an epsilon.
 
     >>> round(account(sigma=1.0, rate=0.01, steps=1000, delta=1e-5).epsilon, 2)
     1.83
     """
     if (sigma is None) == (epsilon is None):
-        raise BadOption("give sigma, for its epsilon, or epsilon, for the least sigma, and not both")
+        raise BadOption("expected either sigma or epsilon; give one of them, the other is computed")
     for name, value in (("sigma", sigma), ("epsilon", epsilon)):
         if value is not None and not (_is_number(value) and 0 < value < math.inf):
             raise BadOption(f"{name} is {value!r}; expected a finite number above 0")
@@ -86,18 +88,27 @@ def account(
     if epsilon is not None:
         from bench.privacy import calibrate_noise
 
-        sigma = calibrate_noise(lambda noise: _accounted(noise, rate, steps, delta, unit).epsilon, epsilon, 0.5, 8.0)
+        sigma = calibrate_noise(lambda noise: _compute(noise, rate, steps, delta, unit).epsilon, epsilon, 0.5, 8.0)
     noise = float(sigma or 0.0)
-    found = _accounted(noise, rate, steps, delta, unit)
-    proved = (found.unit.value, found.relation.value, found.accountant)
-    return GaussianAccount(found.epsilon, delta, noise, float(rate), steps, *proved)
+    found = _compute(noise, rate, steps, delta, unit)
+    return GaussianAccount(
+        epsilon=found.epsilon,
+        delta=delta,
+        sigma=noise,
+        rate=float(rate),
+        steps=steps,
+        unit=found.unit.value,
+        relation=found.relation.value,
+        accountant=found.accountant,
+    )
 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _accounted(sigma: float, rate: float, steps: int, delta: float, unit: str) -> Accounted:
+def _compute(sigma: float, rate: float, steps: int, delta: float, unit: str) -> Accounted:
+    """Account for `steps` subsampled Gaussian mechanisms."""
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 
     from bench.privacy import Ledger, accountant
@@ -109,15 +120,15 @@ def _accounted(sigma: float, rate: float, steps: int, delta: float, unit: str) -
 
 
 def compose(folders: Sequence[str | os.PathLike[str]], *, delta: float | None = None) -> list[Composed]:
-    """Compute what all releases of the same private records promise together, as `bench account --releases`.
+    """Compute the joint epsilon of all releases of the same private records, as `bench account --releases`.
 
     Args:
         folders: the `out` of runs, runs, bundles, or folders of these.
-        delta: of the composed epsilons, in (0, 1); None = the smallest that a release was made for.
+        delta: delta of the joint epsilons, in (0, 1); None = the smallest delta of the releases.
 
     Returns:
-        For each private data set and unit, the composed epsilon (`proved`) with the names of the releases; or why
-        releases could not be composed.
+        For each private data set and unit, the joint epsilon (`proved`) with the names of the releases; or the reasons
+        why releases could not be composed.
 
     Raises:
         NotFound: a folder without releases.
@@ -130,5 +141,5 @@ def compose(folders: Sequence[str | os.PathLike[str]], *, delta: float | None = 
 
     found = [release for folder in folders for release in releases.read(Path(folder))]
     if not found:
-        raise NotFound("--releases: every run in these folders failed and released nothing; run them again")
+        raise NotFound("--releases: every run in these folders failed and released nothing; repeat the runs")
     return releases.compose(found, delta)

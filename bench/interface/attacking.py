@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 UNCHANGED = "no-defence"
-"""The baseline that releases the teacher as it is."""
+"""The baseline that releases the teacher unchanged."""
 
 
 def attack(
@@ -40,19 +40,19 @@ def attack(
     fresh: bool = False,
     progress: Progress | None = None,
 ) -> RunResult:
-    """Attack a trained network as it is: nothing is converted, and no privacy is accounted.
+    """Attack a trained network: nothing is converted, and no privacy is accounted.
 
-    The attack is also played on an untrained network of the same architecture, by which its power is tested. An
-    attack on membership compares records of the private part with others: it says something about a model that was
-    trained on the private part of `split` (`bench.data.private_part`) and on no other image of the data set.
+    The attack is also run on an untrained network of the same architecture, to test its power. A membership attack
+    compares records of the private part with others, so its result is valid only if the model was trained on the
+    private part of `split` (`bench.data.private_part`) and on no other image of the data set.
 
     Args:
         model: maps (n, c, h, w) images in [0, 1] to (n, classes) logits.
         attack: a name of `bench.attacks()`, a class, or an instance of one.
-        dataset: the data that the model was trained on, as of `bench.run`.
-        normalise: (mean, std) that the model was trained with, if it does not normalise images itself.
-        split, seed, tier, attack_variant, attack_options, evaluator, evaluator_options: as of `bench.run`.
-        unfit_attack, memory_check, device, data_root, out, fresh, progress: as of `bench.run`.
+        dataset: the data that the model was trained on, as for `bench.run`.
+        normalise: (mean, std) that the model was trained with, unless it normalises images itself.
+        split, seed, tier, attack_variant, attack_options, evaluator, evaluator_options: as for `bench.run`.
+        unfit_attack, memory_check, device, data_root, out, fresh, progress: as for `bench.run`.
 
     Returns:
         A run of the baseline `no-defence`, whose student is the model: `result.attack.accuracy`, `result.attack.auc`,
@@ -60,7 +60,7 @@ def attack(
 
     Raises:
         BenchError: bad input, such as a model for other images or classes.
-        Incompatible: an attack that can say nothing about these data.
+        Incompatible: an attack that cannot give a result on these data.
         RunFailed: a step failed; its record says why.
     """
     return run(

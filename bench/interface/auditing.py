@@ -1,4 +1,4 @@
-"""Audits of releases and of mechanisms: lower bounds on epsilon, as of `bench audit`."""
+"""Audits of releases and of mechanisms: empirical lower bounds on epsilon, as `bench audit` computes them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from bench.config import STUDENT
 from bench.data.own import OwnDataset
 from bench.errors import BadOption, plugin_errors
-from bench.interface.process import Progress, undisturbed
+from bench.interface.process import Progress, preserve_process_state
 from bench.interface.result import html_table, text_table
-from bench.interface.running import settings_of
+from bench.interface.running import Arguments
 from bench.interface.values import Options
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AuditLine:
-    """Guesses about one network.
+    """Guesses from one network.
 
     Attributes:
-        epsilon_lower: >= 0; its epsilon per example is at least this, at the confidence of the audit.
-        correct, guesses: right guesses, of how many.
-        accuracy: on the test set, in [0, 1].
-        memorised_inserted, memorised_left_out: share of the canaries in its training data, and of the others, that it
-            classifies as they were mislabelled; None where there is none.
+        epsilon_lower: lower bound on its epsilon per example, >= 0, at the confidence of the audit.
+        correct, guesses: number of correct guesses, and of all guesses.
+        accuracy: accuracy on the test set, in [0, 1].
+        memorised_inserted, memorised_left_out: share of the inserted canaries, and of those left out, that it
+            predicts with their wrong label; None without such canaries.
     """
 
     epsilon_lower: float
@@ -51,13 +51,13 @@ class AuditResult:
     Attributes:
         verdict: "refuted" or "not refuted"; the latter proves nothing.
         reasons: sentences that explain the verdict.
-        student, teacher, null: guesses about the released student, the undefended teacher, and a teacher that was
-            trained without any canary.
-        ceiling: the bound if every guess had been right.
-        delta: of the bounds.
-        has_power: whether the undefended teacher shows anything.
+        student, teacher, null: guesses from the released student, from the unprotected teacher, and from a teacher
+            that was trained without canaries.
+        ceiling: the largest bound that this audit can report: if every guess were correct.
+        delta: the delta of the bounds.
+        has_power: whether the bound on the unprotected teacher is above 0.
         path: the directory of the audit.
-        is_cached: whether the audit had been made before.
+        is_cached: whether the audit was read from the cache.
     """
 
     verdict: str
@@ -72,10 +72,10 @@ class AuditResult:
     is_cached: bool
 
     def rows(self) -> list[tuple[str, str]]:
-        """Name and value of the numbers that a reader looks for first."""
+        """Return name and value of the main numbers."""
         lines = (("student", self.student), ("teacher", self.teacher), ("teacher without canaries", self.null))
         found = [
-            (f"epsilon of the {name}, at least", f"{line.epsilon_lower:.2f} ({line.correct} of {line.guesses} right)")
+            (f"epsilon of the {name}, at least", f"{line.epsilon_lower:.2f} ({line.correct} of {line.guesses} correct)")
             for name, line in lines
         ]
         return [*found, ("largest bound possible", f"{self.ceiling:.2f}"), ("verdict", self.verdict)]
@@ -126,49 +126,60 @@ def audit(
 ) -> AuditResult:
     """Train a teacher with canaries, convert it, and guess from the student which canaries were used.
 
-    As `bench audit release` (Steinke, Nasr and Jagielski, NeurIPS 2023). Finished steps are kept in `out`.
+    The same as `bench audit release` (Steinke, Nasr and Jagielski, NeurIPS 2023). Finished steps are kept in `out`.
 
     Args:
-        canaries: mislabelled images, each inserted by a fair coin; 2 to the images outside of the private part.
-        guesses: coins that are guessed, half of them on the highest scores; None = half the canaries.
-        score: "loss", or "rmia", the likelihood over that of a reference model.
+        canaries: number of mislabelled images, each inserted by a fair coin; at least 2, at most the number of images
+            outside of the private part.
+        guesses: number of canaries that are guessed, half of them those with the highest scores; None = half the
+            canaries.
+        score: "loss", or "rmia" for the likelihood ratio to a reference model.
         overfit: train the teacher longer and without augmentation, so that it memorises.
-        confidence: of the bounds, in (0, 1).
-        teacher: name of a network, which the audit trains.
-        method, dataset, epsilon, delta, account, solve, unit, seed, student, tier, variant: as of `bench.run`.
-        method_options, teacher_options, noise, device, devices, precision, compile: as of `bench.run`.
-        data_root, download, skip_broken, fit, pixel_range, out, fresh, progress: as of `bench.run`.
+        confidence: confidence of the bounds, in (0, 1).
+        teacher: the name of a network, which the audit trains.
+        method, dataset, epsilon, delta, account, solve, unit, seed, student, tier, variant: as for `bench.run`.
+        method_options, teacher_options, noise, device, devices, precision, compile: as for `bench.run`.
+        data_root, download, skip_broken, fit, pixel_range, out, fresh, progress: as for `bench.run`.
 
     Returns:
-        Lower bounds on the epsilon per example of student and teacher, and the verdict on what was promised.
+        Lower bounds on the epsilon per example of student and teacher, and the verdict on the claimed and accounted
+        epsilon.
 
     Raises:
-        BenchError: bad input, or a game that cannot be played.
-        RunFailed: a step failed; nothing is published.
+        BenchError: bad input, or an audit that is impossible with these data.
+        RunFailed: a step failed; no result is stored.
     """
-    # Every argument is a setting, except the game and the callback
-    given = dict(locals())
-    game = [given.pop(name) for name in ("canaries", "guesses", "score", "overfit", "confidence")]
     if not isinstance(teacher, str):
         raise BadOption("teacher is a value; an audit trains its own teacher, with canaries: give the network by name")
-    with undisturbed(given.pop("progress")):
+    arguments = Arguments(
+        method=method, dataset=dataset, epsilon=epsilon, delta=delta, account=account, solve=solve, unit=unit,
+        seed=seed, teacher=teacher, student=student, tier=tier, variant=variant, method_options=method_options,
+        teacher_options=teacher_options, noise=noise, device=device, devices=devices, precision=precision,
+        compile=compile, data_root=data_root, download=download, skip_broken=skip_broken, fit=fit,
+        pixel_range=pixel_range, out=out, fresh=fresh,
+    )  # fmt: skip
+    with preserve_process_state(progress):
         from bench.pipeline.canary_game import CanaryGame
 
-        settings = settings_of(
-            **given,
-            attack=None,
-            attack_variant=None,
-            attack_options=None,
-            evaluator_options=None,
-            teacher_weights=None,
-            teacher_normalise=None,
-        )
-        (outcome,) = audits(settings, CanaryGame(*game), [seed])
-    return _result(outcome)
+        game = CanaryGame(canaries, guesses, score, overfit, confidence)
+        (outcome,) = audit_seeds(arguments.to_settings(), game, [seed])
+    found = outcome.audit
+    return AuditResult(
+        verdict=found.verdict,
+        reasons=tuple(found.reasons),
+        student=AuditLine(**found.lines["student"]),
+        teacher=AuditLine(**found.lines["teacher"]),
+        null=AuditLine(**found.lines["null"]),
+        ceiling=found.ceiling,
+        delta=found.delta,
+        has_power=found.powerful,
+        path=outcome.path,
+        is_cached=outcome.cached,
+    )
 
 
-def audits(settings: Settings, game: CanaryGame, seeds: Sequence[int]) -> Iterator[AuditOutcome]:
-    """The audit of each seed, made unless it is there. Raises BenchError and RunFailed as `audit`."""
+def audit_seeds(settings: Settings, game: CanaryGame, seeds: Sequence[int]) -> Iterator[AuditOutcome]:
+    """Yield the audit of each seed, made unless it is cached. Raises BenchError and RunFailed as `audit`."""
     from bench.pipeline import canary_audit, canary_game
     from bench.pipeline.resolve import load_job
 
@@ -178,29 +189,12 @@ def audits(settings: Settings, game: CanaryGame, seeds: Sequence[int]) -> Iterat
             yield canary_audit.run(job, game, seed)
 
 
-def _result(outcome: AuditOutcome) -> AuditResult:
-    found = outcome.audit
-    student, teacher, null = (AuditLine(**found.lines[name]) for name in ("student", "teacher", "null"))
-    return AuditResult(
-        verdict=found.verdict,
-        reasons=tuple(found.reasons),
-        student=student,
-        teacher=teacher,
-        null=null,
-        ceiling=found.ceiling,
-        delta=found.delta,
-        has_power=found.powerful,
-        path=outcome.path,
-        is_cached=outcome.cached,
-    )
-
-
 def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[DistinguishingGame, MechanismAudit]:
     """Play the distinguishing game on a method's own mechanism, on its worst inputs, as `bench audit mechanism`.
 
     Args:
         settings: method, options, budget and data set.
-        plays: in each of the two worlds; None = as many as the game suggests.
+        plays: number of plays in each of the two worlds; None = the number that the game suggests.
 
     Raises:
         BadOption: a method without such a mechanism.
@@ -215,7 +209,9 @@ def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[D
 
     method, _ = Components().plugin("method", settings.method, settings.variant, settings.tier, settings.method_options)
     if not isinstance(method, AuditableMethod):
-        raise BadOption(f"--method {settings.method} has no mechanism that can be audited; use `bench audit release`")
+        raise BadOption(
+            f"--method {settings.method} defines no mechanism that can be audited; use `bench audit release`"
+        )
     data.check(settings.dataset)
     images = data.load(
         *(settings.dataset, settings.data_root, settings.download, settings.skip_broken), reading=settings.reading

@@ -1,4 +1,4 @@
-"""Published results: leaderboards as tables, and the choice of a release by its proved privacy."""
+"""Published results: leaderboards as tables, and the choice of a release by its accounted epsilon."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bench.errors import BadOption, UnknownName, unknown
+from bench.privacy import Unit
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from bench.boards.selection import Candidate, Choice
 
-UNITS = ("example", "label", "query", "client")
+UNITS = tuple(unit.value for unit in Unit if unit is not Unit.NONE)
+"""Units by which releases can be chosen."""
 WHOSE = "whose"
-"""Column of chosen rows: "published", or "yours"."""
+"""Column of chosen rows: "published" or "yours"."""
 
 Folder = str | os.PathLike[str] | None
 
@@ -77,13 +79,14 @@ def reported() -> pd.DataFrame:
 
 @dataclass(frozen=True, repr=False)
 class Chosen:
-    """Releases of the boards that keep limits, from `choose`.
+    """Releases of the boards that meet given limits, from `choose`.
 
     Attributes:
-        choice: `taken` has, for each (data set, tier, split), the candidates in order, the most accurate first;
-            `excluded` the others (`bench.boards.selection.objection`); `nearest` sentences where nothing qualifies.
-        read: which boards were read, a phrase each.
-        folders: whose boards ("published", "yours") to their folder.
+        choice: `taken` has, for each (data set, tier, split), the candidates, the most accurate first; `excluded` has
+            the other releases (`bench.boards.selection.objection` gives the reason); `nearest` has sentences on the
+            nearest releases if none qualifies.
+        read: descriptions of the boards that were read.
+        folders: the folder of the boards that are "published" and of those that are "yours".
     """
 
     choice: Choice
@@ -91,7 +94,7 @@ class Chosen:
     folders: Mapping[str, Path]
 
     def add_attacks(self, found: Sequence[Candidate]) -> list[Candidate]:
-        """The same candidates of one data set with what attacks and audits showed, where that was not read."""
+        """Add the results of attacks and audits to candidates of one data set, which must not be empty."""
         from bench.boards.selection import candidates
         from bench.boards.tables import read_board
 
@@ -101,7 +104,7 @@ class Chosen:
         return [complete[each.whose, each.row.release] for each in found]
 
     def to_frame(self) -> pd.DataFrame:
-        """The candidates as a table, a row each, the most accurate of a data set, tier and split first."""
+        """Return the candidates as a table; the most accurate of a data set, tier and split comes first."""
         import pandas as pd
 
         columns = ["dataset", "tier", "split", "release", "accuracy", "epsilon", "delta", "unit", "whose"]
@@ -131,22 +134,22 @@ def choose(
     own: Folder = None,
     with_attacks: bool = True,
 ) -> Chosen:
-    """Find the most accurate releases whose accounted epsilon keeps a limit, as `bench choose`.
+    """Find the most accurate releases whose accounted epsilon is within a limit, as `bench choose`.
 
-    Claims of papers play no part.
+    Claimed epsilons are ignored.
 
     Args:
         max_epsilon: largest accounted epsilon, > 0 and finite.
         unit: the protected unit: "example", "label", "query" or "client".
-        min_accuracy: least accuracy, in [0, 1].
-        max_delta: largest delta of the account, in [0, 1).
+        min_accuracy: smallest accuracy, in [0, 1].
+        max_delta: largest delta of the accounted epsilon, in [0, 1).
         dataset: one board only.
-        boards: as of `leaderboard`.
-        own: a folder of your own boards, which are read too; None = `boards` here, if it has any.
-        with_attacks: read what attacks on the releases achieved, too, which takes most of the time.
+        boards: a folder of published boards, as for `leaderboard`.
+        own: a folder of your own boards, which are read too; None = `boards` in the working directory, if it exists.
+        with_attacks: read the results of attacks too, which takes most of the time.
 
     Returns:
-        What qualifies, and why the others do not.
+        The releases that qualify, and the reasons why the others do not.
 
     Raises:
         BadOption: a limit out of range.
@@ -160,21 +163,25 @@ def choose(
     if not 0 <= min_accuracy <= 1:
         raise BadOption(f"--min-accuracy {min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= max_delta < 1:
-        raise BadOption(f"--max-delta {max_delta}: expected a number in [0, 1), below one over the records")
+        raise BadOption(
+            f"--max-delta {max_delta}: expected a number in [0, 1), smaller than 1 / number of private records"
+        )
     from bench.boards.board_files import boards_folder, own_folder
     from bench.boards.selection import Constraints
     from bench.boards.selection import choose as select
     from bench.boards.tables import read_boards
 
-    given = [None if folder is None else Path(folder) for folder in (boards, own)]
-    places = {"published": boards_folder(given[0]), "yours": own_folder(given[1])}
+    places = {
+        "published": boards_folder(None if boards is None else Path(boards)),
+        "yours": own_folder(None if own is None else Path(own)),
+    }
     folders = {whose: folder for whose, folder in places.items() if folder is not None}
     found = [board for whose, folder in folders.items() for board in read_boards(folder, None, whose, with_attacks)]
     count = {whose: sum(len(board.releases) for board in found if board.whose == whose) for whose in folders}
     read = [f"{whose} {folder} ({count[whose]} releases)" for whose, folder in folders.items()]
     known = sorted({board.dataset for board in found})
     if dataset is not None and dataset not in known:
-        raise UnknownName(f"--dataset {dataset}: no such board in {' or '.join(read)}; there is {', '.join(known)}")
+        raise UnknownName(f"--dataset {dataset}: no such board in {' or '.join(read)}; give one of {', '.join(known)}")
     limits = Constraints(unit, max_epsilon, min_accuracy, max_delta)
     choice = select((board for board in found if dataset in (None, board.dataset)), limits)
     return Chosen(choice, tuple(read), folders)

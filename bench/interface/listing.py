@@ -1,4 +1,4 @@
-"""What there is to run: methods, attacks and data sets, described without importing torch."""
+"""Lists of methods, attacks and data sets, without importing torch."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ class PluginInfo:
     """A method or an attack.
 
     Attributes:
-        name: what `bench.run` takes.
-        kind: "method", "baseline" or "attack"; of another package's, "method" or "attack".
+        name: the name that `bench.run` takes.
+        kind: "method", "baseline" or "attack"; "method" or "attack" for a plug-in of another package.
         summary: a line about it.
-        reference: the paper that it is of.
-        variants: what `variant` or `attack_variant` may be; the last one is the default.
-        options: what `method_options` or `attack_options` may hold, with types, defaults and help.
-        unit: of a method, whose privacy its claim covers: "example", "label", "query", "client" or "none"; "" of an
+        reference: its paper.
+        variants: allowed values of `variant` or `attack_variant`; the last one is the default.
+        options: entries of `method_options` or `attack_options`, with types, defaults and help.
+        unit: the unit that a method's claim protects: "example", "label", "query", "client" or "none"; "" for an
             attack.
-        goal: of an attack, "inversion" or "membership"; "" of a method.
-        access: of an attack, "label", "scores", "weights", "samples" or "generator" of the student; "" of a method.
-        needs: of a method at its default options, such as "teacher" or "private_data".
+        goal: "inversion" or "membership" for an attack; "" for a method.
+        access: the part of the student that an attack reads: "label", "scores", "weights", "samples" or "generator";
+            "" for a method.
+        needs: inputs of a method at its default options, such as "teacher" or "private_data".
     """
 
     name: str
@@ -45,14 +46,14 @@ class DatasetInfo:
     """A data set.
 
     Attributes:
-        name: what `bench.run` takes; PATH is the path of your own files.
+        name: the name that `bench.run` takes; PATH is the path of your own files.
         summary: a line about it.
-        shape: (channels, height, width) of an image; None where only reading tells.
-        class_names: in the order of the labels; () where only reading tells.
-        counts: training and test images; None where it is not known.
-        layout: files that are looked for below the data root.
-        licence: what its publisher allows.
-        is_public: whether anyone can have it.
+        shape: (channels, height, width) of an image; None if unknown before reading.
+        class_names: in the order of the labels; () if unknown before reading.
+        counts: numbers of training and test images; None if unknown before reading.
+        layout: the expected files below the data root.
+        licence: its licence.
+        is_public: whether it can be downloaded by anyone.
     """
 
     name: str
@@ -69,12 +70,12 @@ def methods(kind: Literal["method", "baseline"] | None = None) -> tuple[PluginIn
     """List the methods, by name.
 
     Args:
-        kind: "method" for only the papers' methods, "baseline" for only the others; None = both.
+        kind: "method" for the methods of the four papers, "baseline" for the others; None = both.
 
     Returns:
         A description of each.
     """
-    found = (_described(entry) for entry in plugins.entries("method").values())
+    found = (_describe(entry) for entry in plugins.entries("method").values())
     return tuple(each for each in found if kind in (None, each.kind))
 
 
@@ -87,7 +88,7 @@ def attacks(goal: Literal["inversion", "membership"] | None = None) -> tuple[Plu
     Returns:
         A description of each.
     """
-    found = (_described(entry) for entry in plugins.entries("attack").values())
+    found = (_describe(entry) for entry in plugins.entries("attack").values())
     return tuple(each for each in found if goal in (None, each.goal))
 
 
@@ -95,33 +96,41 @@ def datasets() -> tuple[DatasetInfo, ...]:
     """List the data sets, by name, and the kinds of your own files.
 
     Returns:
-        A description of each; whether its files are there is found out when it is read.
+        A description of each. Whether the files exist is checked only when a data set is read.
     """
-    return tuple(_dataset(name, summary) for name, summary in data.names().items())
+    found = []
+    for name, summary in data.names().items():
+        if name not in plugins.entries(KIND):  # a kind of your own files, such as npz:PATH
+            found.append(DatasetInfo(name, summary))
+            continue
+        facts = data.dataset(name).facts
+        found.append(
+            DatasetInfo(
+                name=name,
+                summary=summary,
+                shape=facts.shape,
+                class_names=facts.class_names,
+                counts=facts.counts,
+                layout=facts.layout,
+                licence=facts.licence,
+                is_public=facts.is_public,
+            )
+        )
+    return tuple(found)
 
 
-def _described(entry: plugins.Entry) -> PluginInfo:
+def _describe(entry: plugins.Entry) -> PluginInfo:
     described = registry.describe(entry.kind, entry.name)
     kind: Literal["method", "baseline", "attack"] = "attack" if entry.kind == "attack" else "method"
-    fact = {name: str(described.facts.get(name, "")) for name in ("reference", "unit", "goal", "access")}
     return PluginInfo(
-        entry.name,
-        "baseline" if entry.folder == "baselines" else kind,
-        entry.summary,
-        fact["reference"],
-        registry.variants(entry.kind, entry.name),
-        described.options,
-        fact["unit"],
-        fact["goal"],
-        fact["access"],
-        frozenset(described.facts.get("needs", ())),
-    )
-
-
-def _dataset(name: str, summary: str) -> DatasetInfo:
-    if name not in plugins.entries(KIND):
-        return DatasetInfo(name, summary)
-    facts = data.dataset(name).facts
-    return DatasetInfo(
-        *(name, summary, facts.shape, facts.class_names, facts.counts, facts.layout, facts.licence, facts.is_public)
+        name=entry.name,
+        kind="baseline" if entry.folder == "baselines" else kind,
+        summary=entry.summary,
+        reference=described.facts.get("reference", ""),
+        variants=registry.variants(entry.kind, entry.name),
+        options=described.options,
+        unit=str(described.facts.get("unit", "")),
+        goal=described.facts.get("goal", ""),
+        access=described.facts.get("access", ""),
+        needs=frozenset(described.facts.get("needs", ())),
     )

@@ -27,12 +27,12 @@ RECORD = "record.json"
 
 @dataclass(frozen=True, repr=False)
 class RunResult:
-    """A finished run. In a terminal and in a notebook it shows itself as a table.
+    """A finished run, shown as a table in a terminal and in a notebook.
 
     Attributes:
-        record: everything that its file holds, typed.
+        record: the content of its file as typed values.
         path: the directory of the record and its pictures.
-        is_cached: whether the run had been made before and was read from `out`.
+        is_cached: whether the run was read from `out` instead of being made.
         out: the folder with the runs and their cached steps.
     """
 
@@ -68,16 +68,16 @@ class RunResult:
 
     @property
     def verdict(self) -> Verdict:
-        """What the attack says about the release: it leaks, no leak was found, or the attack cannot tell."""
+        """The conclusion from the attack: the release leaks, no leak was found, or the attack cannot tell."""
         return decide(self.record)
 
     @property
     def student(self) -> nn.Module:
-        """The released network in eval mode on the CPU: (n, c, h, w) images in [0, 1] to (n, classes) logits.
+        """The released network in eval mode on the CPU; it maps (n, c, h, w) images in [0, 1] to (n, classes) logits.
 
         Raises:
-            BenchError: its weights are no longer in `out`; or it is a network of your own code, which this process
-                was not given.
+            BenchError: its weights are no longer in `out`; or it is a network of your own code that this process does
+                not have.
         """
         from bench.bundle.network import rebuild, student_input
 
@@ -87,7 +87,7 @@ class RunResult:
     def export(
         self, folder: str | os.PathLike[str], *, allow_seeded: bool = False, own_names: bool = False
     ) -> Verified:
-        """Write the release without anything that was measured on private data, as `bench export` does.
+        """Write a bundle of the release, without measurements on private data, as `bench export`.
 
         Args:
             folder: new or empty; its parent exists.
@@ -95,7 +95,7 @@ class RunResult:
             own_names: name the classes of your own data set.
 
         Returns:
-            What checking the written bundle found.
+            The result of checking the written bundle.
 
         Raises:
             BenchError: seeded noise that was not allowed, or a folder that cannot be written.
@@ -107,17 +107,16 @@ class RunResult:
     def save(self, folder: str | os.PathLike[str]) -> RunResult:
         """Copy the record, its pictures and the released network into another folder of runs.
 
-        The copy holds what was measured on private data: keep it where the data are kept, and give away bundles
-        (`export`).
+        The copy has measurements on private data: protect it like the data, and publish only bundles (`export`).
 
         Args:
-            folder: made if missing; the run goes to `folder/records/HASH`, its release to `folder/steps`.
+            folder: created if missing; the run is copied to `folder/records/HASH`, its release to `folder/steps`.
 
         Returns:
             The run in its new place, which `bench.load` reads too.
 
         Raises:
-            NotFound: the record or the release is no longer where it was.
+            NotFound: the record or the release has been moved or deleted.
             BadOption: the folder cannot be written.
         """
         target = Path(folder)
@@ -125,7 +124,7 @@ class RunResult:
         try:
             for source in sources:
                 if not source.is_dir():
-                    raise NotFound(f"{source} is no longer there; make the run again with bench.run(..., fresh=True)")
+                    raise NotFound(f"{source} no longer exists; repeat the run with bench.run(..., fresh=True)")
                 where = Path("records") if source == self.path else Path("steps", source.parent.name)
                 shutil.copytree(source, target / where / source.name, dirs_exist_ok=True)
         except OSError as error:
@@ -144,14 +143,14 @@ class RunResult:
         return f"{release.method} on {release.teacher.data.dataset}, tier {tier}, seed {release.seed}"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Name and value of the numbers that a reader looks for first. Raises RunFailed for a run that failed."""
+        """Return name and value of the main numbers. Raises RunFailed for a run that failed."""
         privacy, attack, utility = self.privacy, self.attack, self.utility
-        found = [("accuracy of the released student", _shown(utility.student))]
-        found += [] if utility.teacher is None else [("accuracy of the teacher", _shown(utility.teacher))]
+        found = [("accuracy of the released student", _measure(utility.student))]
+        found += [] if utility.teacher is None else [("accuracy of the teacher", _measure(utility.teacher))]
         claim = privacy.claimed
-        found.append(("epsilon claimed", "none" if claim is None else f"{number(claim.epsilon)} per {claim.unit}"))
+        found.append(("epsilon claimed", "none" if claim is None else f"{_epsilon(claim.epsilon)} per {claim.unit}"))
         found += [
-            ("epsilon accounted", f"{number(each.epsilon)} per {unit}, delta {each.delta:g}")
+            ("epsilon accounted", f"{_epsilon(each.epsilon)} per {unit}, delta {each.delta:g}")
             for unit, each in sorted(privacy.accounted_units.items())
         ]
         if privacy.audited is not None:
@@ -160,7 +159,7 @@ class RunResult:
         found.append(("noise", privacy.noise))
         if attack is not None:
             main = attack.accuracy or attack.auc
-            found += [] if main is None else [(f"{attack.name} on the student", _shown(main))]
+            found += [] if main is None else [(f"{attack.name} on the student", _measure(main))]
             found.append(("verdict", self.verdict.sentence))
         return found
 
@@ -197,7 +196,7 @@ def load(path: str | os.PathLike[str]) -> RunResult:
 
 
 def text_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """A title, and below it names and values in two columns; hidden characters are shown as escapes."""
+    """Format a title, and below it names and values in two columns; hidden characters are shown as escapes."""
     from bench.escape import visible
 
     width = max(len(name) for name, _ in rows)
@@ -205,7 +204,7 @@ def text_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
 
 
 def html_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """The same as HTML, every text escaped."""
+    """Format a title, names and values as an HTML table; every text is escaped."""
     from html import escape
 
     from bench.escape import visible
@@ -218,12 +217,13 @@ def html_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
     return f"<table><caption>{escape(visible(title))}</caption>{cells}</table>"
 
 
-def number(value: float) -> str:
-    """An epsilon for people: four digits, or "infinite"."""
+def _epsilon(value: float) -> str:
+    """Format an epsilon: four digits, or "infinite"."""
     return f"{value:.4g}" if math.isfinite(value) else "infinite"
 
 
-def _shown(measure: Measure) -> str:
+def _measure(measure: Measure) -> str:
+    """Format a number with its interval, if it has one."""
     if measure.low is None or measure.high is None:
         return f"{measure.value:.3f}"
     return f"{measure.value:.3f} [{measure.low:.3f}, {measure.high:.3f}]"

@@ -1,4 +1,4 @@
-"""Runs: `bench.run`, and the steps that it shares with the command `bench run`."""
+"""Runs: `bench.run`, and the arguments and steps that audits and the command line share with it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,7 @@ from bench.config import EVALUATOR, STUDENT
 from bench.core import records
 from bench.data.own import OwnDataset
 from bench.errors import BudgetError
-from bench.interface.process import Progress, undisturbed
+from bench.interface.process import Progress, preserve_process_state
 from bench.interface.result import RECORD, RunResult
 from bench.interface.values import (
     Options,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from bench.pipeline.memory import Check
     from bench.pipeline.run import Outcome
     from bench.pipeline.settings import Settings
+    from bench.privacy import Budget
 
 ACCOUNTS = ("claimed", "accounted")
 SOLVED = ("sigma", "steps")
@@ -40,6 +42,107 @@ NOISE = ("seeded", "os")
 PRECISIONS = ("fp32", "bf16", "auto")
 UNFIT = ("refuse", "record")
 MEMORY = ("refuse", "warn", "off")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The arguments of `run` and of `audit`, as the caller gave them. `run` describes them.
+
+    The fields with defaults belong to `run` only: an audit has no attack and trains its own teacher.
+    """
+
+    method: object
+    dataset: object
+    epsilon: float | None
+    delta: float
+    account: Literal["claimed", "accounted"]
+    solve: Literal["sigma", "steps"]
+    unit: str
+    seed: int
+    teacher: object
+    student: str
+    tier: str
+    variant: str | None
+    method_options: Options | None
+    teacher_options: Options | None
+    noise: Literal["seeded", "os"] | None
+    device: str
+    devices: int
+    precision: Literal["fp32", "bf16", "auto"]
+    compile: bool
+    data_root: str | os.PathLike[str] | None
+    download: bool
+    skip_broken: bool
+    fit: Literal["crop", "pad", "stretch"]
+    pixel_range: tuple[float, float] | None
+    out: str | os.PathLike[str]
+    fresh: bool
+    attack: object | None = None
+    attack_variant: str | None = None
+    attack_options: Options | None = None
+    split: str = "iid"
+    evaluator: str = EVALUATOR
+    evaluator_options: Options | None = None
+    teacher_weights: str | os.PathLike[str] | None = None
+    teacher_normalise: tuple[Scale, Scale] | None = None
+
+    def to_settings(self) -> Settings:
+        """Check the arguments and convert them into the settings of the pipeline. Raises BenchError."""
+        from bench.pipeline.settings import Settings, usual_noise
+
+        check_seed(self.seed)
+        check_choices(
+            account=(self.account, ACCOUNTS),
+            solve=(self.solve, SOLVED),
+            noise=(self.noise or "os", NOISE),
+            precision=(self.precision, PRECISIONS),
+        )
+        out, has_attack = Path(self.out), self.attack not in (None, "none")
+        method = as_plugin("method", self.method, self.variant, self.method_options)
+        attack = as_plugin("attack", self.attack, self.attack_variant, self.attack_options) if has_attack else None
+        images = as_images(self.dataset, out, self.fit, self.pixel_range)
+        teacher = as_teacher(self.teacher, self.teacher_weights, self.teacher_normalise, out)
+        return Settings(
+            method=method.name,
+            variant=method.variant,
+            method_options=method.options,
+            attack=None if attack is None else attack.name,
+            attack_variant=self.attack_variant if attack is None else attack.variant,
+            attack_options=as_texts(self.attack_options) if attack is None else attack.options,
+            dataset=images.name,
+            reading=images.reading,
+            split=self.split,
+            teacher=teacher.network,
+            teacher_weights=teacher.weights,
+            teacher_normalise=teacher.normalise,
+            teacher_options=as_texts(self.teacher_options),
+            student=self.student,
+            evaluator=self.evaluator,
+            evaluator_options=as_texts(self.evaluator_options),
+            budget=self.to_budget(),
+            noise=self.noise or usual_noise(images.name, teacher.weights is not None),
+            tier=self.tier,
+            device=self.device,
+            devices=self.devices,
+            precision=self.precision,
+            compile=self.compile,
+            data_root=None if self.data_root is None else Path(self.data_root),
+            download=self.download,
+            skip_broken=self.skip_broken,
+            out=out,
+            fresh=self.fresh,
+        )
+
+    def to_budget(self) -> Budget:
+        """Return the privacy budget. Raises BudgetError for values that contradict each other or are out of range."""
+        from bench.privacy import Budget
+        from bench.privacy.budget import as_unit
+
+        is_unlimited = self.epsilon is None or math.isinf(self.epsilon)
+        if is_unlimited and self.account == "accounted":
+            raise BudgetError(f"account='accounted' needs a budget, but epsilon is {self.epsilon}; give a finite one")
+        solve = "none" if is_unlimited else self.solve
+        return Budget(self.epsilon, self.delta, self.account, solve, as_unit(self.unit))
 
 
 def run(
@@ -84,51 +187,51 @@ def run(
 ) -> RunResult:
     """Train a teacher, convert it with a method, attack the student and record the result, as `bench run` does.
 
-    Finished steps are kept in `out` and used again. An interrupted run goes on where it was when it is called again.
+    Finished steps are kept in `out` and reused; the same call resumes an interrupted run.
 
     Args:
-        method: a name of `bench.methods()`; or a class that you define, such as in a notebook (CONTRIBUTING.md says
-            what it must have); or an instance of one, whose fields that are not at their defaults are options.
-        attack: the same of `bench.attacks()`; None = no attack.
+        method: a name of `bench.methods()`; or a class that you define, for example in a notebook (CONTRIBUTING.md
+            lists its members); or an instance of one, whose fields that differ from their defaults become options.
+        attack: a name of `bench.attacks()`, a class or an instance, like `method`; None = no attack.
         dataset: a name of `bench.datasets()`; a path as `npz:PATH` or `imagefolder:PATH`; or a value of
             `bench.data.from_arrays`, `from_folder`, `from_torch` or `from_huggingface`.
         epsilon: > 0, `math.inf`, or None to keep the method's own noise.
         delta: in (0, 1).
-        account: whether the paper's theorem or the accountant must meet the budget.
-        solve: whether the budget decides the noise or the number of steps.
+        account: the epsilon that must meet the budget: "claimed" (the paper's theorem) or "accounted" (the accountant).
+        solve: the parameter that the budget determines: "sigma" (the noise) or "steps".
         unit: "example", "label", "query" or "client".
         seed: 0 to `bench.seeds.LARGEST_SEED`.
-        split: how the training images are divided between teacher and attacker, as of `bench run --help`.
+        split: how the training images are divided between teacher and attacker (`bench run --help`).
         teacher: the name of a network, which is trained; or a trained nn.Module that maps (n, c, h, w) images in
             [0, 1] to (n, classes) logits.
         student: the name of a network.
-        evaluator: the name of a network, which judges reconstructions.
+        evaluator: the name of the network that classifies reconstructions.
         tier: "smoke", "quick", "standard" or "paper"; it changes sizes, never the algorithm.
         variant: of the method, "printed", "working" or "own"; None = the default.
-        attack_variant: the same of the attack.
-        method_options: values by name, as of `bench.methods()`.
-        attack_options: values by name, as of `bench.attacks()`.
-        teacher_options: how the teacher is trained, by name, as of `bench show teacher-recipes`.
-        evaluator_options: how the evaluator is trained, by name.
-        noise: "seeded" can be repeated, and its epsilon holds only for someone without the seed; "os" cannot. None =
-            "os" for your own data or teacher, else "seeded".
+        attack_variant: like `variant`, for the attack.
+        method_options: values by name (`bench.methods()` lists them).
+        attack_options: values by name (`bench.attacks()` lists them).
+        teacher_options: options of the teacher's training recipe, by name (`bench list teacher-recipes`).
+        evaluator_options: options of the evaluator's training recipe, by name.
+        noise: "seeded" can be repeated, and its epsilon holds only against someone without the seed; "os" is drawn from
+            the operating system. None = "os" for your own data or teacher, else "seeded".
         device: "auto", "cpu", "cuda" or "cuda:N".
-        devices: number of GPUs, or of processes on a CPU, that training is shared by.
+        devices: number of GPUs, or of processes on a CPU, for data-parallel training.
         precision: "bf16" trains with autocast; "auto" does so where it is faster.
-        compile: compile the networks that a conversion calls most.
+        compile: compile the most used networks of a conversion with torch.compile.
         data_root: where data sets are; None = $BENCH_DATA, else ~/.cache/dp-distill-bench.
         download: fetch a missing data set.
         skip_broken: leave out image files that cannot be read.
         fit: how images of your own files become square: "crop", "pad" or "stretch".
-        pixel_range: values of your own files that mean black and white.
+        pixel_range: the values of black and of white in your own files.
         teacher_weights: a file of trained weights, or a folder of a model hub's cache, for `teacher` by name.
-        teacher_normalise: (mean, std) that your teacher was trained with, on pixels in [0, 1], each a number or one a
-            channel; None = as the weights' folder says, else 0.5 and 0.5; of a module (0, 1).
-        unfit_attack: refuse an attack that can say nothing about these data, or record it as skipped.
-        memory_check: refuse a run that needs more memory than is free, log so, or do not look.
+        teacher_normalise: (mean, std) that your teacher was trained with, for pixels in [0, 1], each one number or one
+            per channel; None = as in the configuration next to the weights, else (0.5, 0.5); for a module (0, 1).
+        unfit_attack: "refuse" an attack that cannot give a result on these data, or "record" it as skipped.
+        memory_check: "refuse" a run whose estimated memory exceeds the free memory, "warn" and run it, or "off".
         out: folder of runs and cached steps.
         fresh: make the run again where it exists.
-        progress: called with (stage, steps done, steps in all). An exception of it ends the run.
+        progress: called with (stage, steps done, steps in all); an exception that it raises ends the run.
 
     Returns:
         The record with accuracies, privacy and the attack's result, and access to the released student.
@@ -138,29 +241,33 @@ def run(
         RunFailed: a step failed; its record says why.
         KeyboardInterrupt: interrupted; finished steps are kept.
     """
-    # Every argument is a setting, except these three
-    settings = {
-        name: given for name, given in locals().items() if name not in ("unfit_attack", "memory_check", "progress")
-    }
+    arguments = Arguments(
+        method=method, attack=attack, dataset=dataset, epsilon=epsilon, delta=delta, account=account, solve=solve,
+        unit=unit, seed=seed, split=split, teacher=teacher, student=student, evaluator=evaluator, tier=tier,
+        variant=variant, attack_variant=attack_variant, method_options=method_options, attack_options=attack_options,
+        teacher_options=teacher_options, evaluator_options=evaluator_options, noise=noise, device=device,
+        devices=devices, precision=precision, compile=compile, data_root=data_root, download=download,
+        skip_broken=skip_broken, fit=fit, pixel_range=pixel_range, teacher_weights=teacher_weights,
+        teacher_normalise=teacher_normalise, out=out, fresh=fresh,
+    )  # fmt: skip
     check_choices(unfit_attack=(unfit_attack, UNFIT), memory_check=(memory_check, MEMORY))
-    with undisturbed(progress):
-        asked = settings_of(**settings)
-        (outcome,) = outcomes(asked, [seed], unfit_attack == "refuse", memory_check)
+    with preserve_process_state(progress):
+        (outcome,) = run_seeds(arguments.to_settings(), [seed], unfit_attack == "refuse", memory_check)
     return RunResult(records.read(outcome.path / RECORD), outcome.path, outcome.cached, Path(out))
 
 
-def outcomes(
+def run_seeds(
     settings: Settings,
     seeds: Sequence[int],
     refuses_unfit: bool = True,
     memory_check: Check = "refuse",
     before: Callable[[Job], None] | None = None,
 ) -> Iterator[Outcome]:
-    """The run of each seed, made unless it is there; what all of them share is checked and loaded once.
+    """Yield the run of each seed, made unless it is cached; common parts are checked and loaded once.
 
     Args:
-        refuses_unfit: refuse an attack that can say nothing about these data, instead of recording it as skipped.
-        memory_check: what to do with a run that needs more memory than is free.
+        refuses_unfit: refuse an attack that cannot give a result on these data, instead of recording it as skipped.
+        memory_check: action for a run whose estimated memory exceeds the free memory.
         before: called before anything is trained.
 
     Raises:
@@ -180,76 +287,3 @@ def outcomes(
             check_memory(job, memory_check)
         for seed in seeds:
             yield pipeline.run(job, seed)
-
-
-def settings_of(
-    *,
-    method: object,
-    attack: object | None,
-    dataset: object,
-    epsilon: float | None,
-    delta: float,
-    account: Any,
-    solve: Any,
-    unit: str,
-    seed: int,
-    teacher: object,
-    variant: str | None,
-    attack_variant: str | None,
-    method_options: Options | None,
-    attack_options: Options | None,
-    teacher_options: Options | None,
-    evaluator_options: Options | None,
-    noise: Any,
-    precision: Any,
-    data_root: str | os.PathLike[str] | None,
-    fit: Any,
-    pixel_range: tuple[float, float] | None,
-    teacher_weights: str | os.PathLike[str] | None,
-    teacher_normalise: tuple[Scale, Scale] | None,
-    out: str | os.PathLike[str],
-    **same: Any,
-) -> Settings:
-    """The settings that the arguments of `run` ask for; those in `same` are settings as they are. Raises BenchError."""
-    from bench.pipeline.settings import Settings, usual_noise
-    from bench.privacy import Budget
-    from bench.privacy.budget import as_unit
-
-    check_seed(seed)
-    check_choices(
-        account=(account, ACCOUNTS),
-        solve=(solve, SOLVED),
-        noise=(noise or "os", NOISE),
-        precision=(precision, PRECISIONS),
-    )
-    folder = Path(out)
-    by_method = as_plugin("method", method, variant, method_options)
-    by_attack = None
-    if attack not in (None, "none"):
-        by_attack = as_plugin("attack", attack, attack_variant, attack_options)
-    images = as_images(dataset, folder, fit, pixel_range)
-    trained = as_teacher(teacher, teacher_weights, teacher_normalise, folder)
-    endless = epsilon is None or math.isinf(epsilon)
-    if endless and account == "accounted":
-        raise BudgetError(f"account='accounted' with epsilon={epsilon}: no budget is given; give a finite epsilon")
-    return Settings(
-        method=by_method.name,
-        variant=by_method.variant,
-        method_options=by_method.options,
-        attack=None if by_attack is None else by_attack.name,
-        attack_variant=attack_variant if by_attack is None else by_attack.variant,
-        attack_options=as_texts(attack_options) if by_attack is None else by_attack.options,
-        dataset=images.name,
-        reading=images.reading,
-        teacher=trained.network,
-        teacher_weights=trained.weights,
-        teacher_normalise=trained.normalise,
-        teacher_options=as_texts(teacher_options),
-        evaluator_options=as_texts(evaluator_options),
-        budget=Budget(epsilon, delta, account, "none" if endless else solve, as_unit(unit)),
-        noise=noise or usual_noise(images.name, trained.weights is not None),
-        precision=precision,
-        data_root=None if data_root is None else Path(data_root),
-        out=folder,
-        **same,
-    )

@@ -1,106 +1,99 @@
-"""A user's own trained teacher: its file, and the normalisation that it was trained with.
+"""A user's own trained teacher: the file of its weights, and the normalisation of its input.
 
-A folder as a model hub's cache keeps it has the weights, `model.safetensors` or `pytorch_model.bin`, and beside them
-`config.json` (of timm, mean and std under "pretrained_cfg") or `preprocessor_config.json` ("image_mean", "image_std").
-What these say is taken unless another normalisation is given.
+A folder in the cache of a model hub has the weights, `model.safetensors` or `pytorch_model.bin`, and next to them
+`config.json` (timm; mean and std are in "pretrained_cfg") or `preprocessor_config.json` ("image_mean", "image_std").
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from bench.errors import BadOption, BadWeights, NotFound
 from bench.storage.specs import Numbers
 
 FILES = ("model.safetensors", "pytorch_model.bin")
-"""What weights are called in a folder, the first that is there."""
+"""Names of the file of weights in a folder; the first that exists is used."""
 CONFIGS = {"config.json": ("mean", "std"), "preprocessor_config.json": ("image_mean", "image_std")}
-"""File beside the weights to what mean and std are called in it."""
+"""Names of configuration files next to the weights, with their keys for mean and std."""
 INNER = "pretrained_cfg"
+"""The part of timm's `config.json` that may hold mean and std."""
 
 Normalisation = tuple[Numbers, Numbers]
-"""(mean, std) on pixels in [0, 1], each one number or one a channel."""
+"""(mean, std) of pixels in [0, 1]: each one number, or one number per channel."""
 
 
-def weights_file(given: Path | None) -> Path | None:
-    """The file of weights: what was given, or in a folder the one called as `FILES`.
-
-    Raises:
-        BenchError: a folder without one.
-    """
-    if given is None or not given.is_dir():
-        return given
-    found = next((given / name for name in FILES if (given / name).is_file()), None)
-    if found is None:
-        raise NotFound(f"--teacher-weights {given}: no {' or '.join(FILES)} in this folder; give the file of weights")
-    return found
+def find_weights(path: Path | None) -> Path | None:
+    """Return the file of weights: the given file, or the one of `FILES` in a folder. Raises NotFound for neither."""
+    if path is None or not path.is_dir():
+        return path
+    for name in FILES:
+        if (path / name).is_file():
+            return path / name
+    raise NotFound(f"--teacher-weights {path}: no {' or '.join(FILES)} in this folder; give the file of weights")
 
 
-def normalisation(text: str | None, weights: Path | None) -> Normalisation | None:
-    """What `--teacher-normalise` says, or a file beside the weights; None where neither says anything.
-
-    Args:
-        text: MEAN,STD, each a number or one a channel with strokes between them.
-        weights: the file of weights.
+def parse_normalisation(flag: str, text: str) -> Normalisation:
+    """Parse the value MEAN,STD of an option; the numbers of several channels are separated by "/".
 
     Raises:
-        BenchError: a text that is no such pair, or without weights; a file that cannot be read, or says something else.
+        BadOption: a text of another form, or a std that is not above 0.
+
+    >>> parse_normalisation("--normalise", "0.5,0.25"), parse_normalisation("--normalise", "0.1/0.2,1/2")
+    ((0.5, 0.25), ((0.1, 0.2), (1.0, 2.0)))
     """
-    if text is not None and weights is None:
-        raise BadOption("--teacher-normalise was given without --teacher-weights; our own teachers need none")
-    if weights is None:
-        return None
-    return _beside(weights) if text is None else _typed(text)
-
-
-def _typed(text: str) -> Normalisation:
     try:
         mean, std = (tuple(float(number) for number in part.split("/")) for part in text.split(","))
     except ValueError:
         raise BadOption(
-            f"--teacher-normalise {text}: expected MEAN,STD, as in 0.1307,0.3081, or one of each a channel, as in "
+            f"{flag} {text}: expected MEAN,STD, as in 0.1307,0.3081, or one number per channel, as in "
             "0.49/0.48/0.45,0.25/0.24/0.26"
         ) from None
-    return checked(f"--teacher-normalise {text}", mean, std)
+    return check_normalisation(f"{flag} {text}", mean, std)
 
 
-def _beside(weights: Path) -> Normalisation | None:
-    for name, (mean, std) in CONFIGS.items():
+def read_normalisation(weights: Path) -> Normalisation | None:
+    """Read mean and std from a configuration file next to the weights; None if no file has them.
+
+    Raises:
+        BadWeights: a configuration file that is not JSON.
+        BadOption: values that are not a normalisation.
+    """
+    for name, keys in CONFIGS.items():
         path = weights.parent / name
         if not path.is_file():
             continue
         try:
-            read = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise BadWeights(f"{path} is no JSON text ({error}); mend it, or give --teacher-normalise") from None
-        if (found := _found(read, mean, std)) is not None:
-            return checked(str(path), *map(_numbers, found))
+            raise BadWeights(f"{path} is not a JSON file ({error}); repair it, or give --teacher-normalise") from None
+        inner = content.get(INNER) if isinstance(content, dict) else None
+        for part in (content, inner):
+            values = [part.get(key) for key in keys] if isinstance(part, dict) else [None]
+            if None not in values:
+                mean, std = map(_as_numbers, values)
+                return check_normalisation(str(path), mean, std)
     return None
 
 
-def _found(read: object, mean: str, std: str) -> tuple[Any, Any] | None:
-    """What the two are in a file's content, itself or one level down."""
-    if not isinstance(read, Mapping):
-        return None
-    for where in (read, read.get(INNER)):
-        if isinstance(where, Mapping) and where.get(mean) is not None and where.get(std) is not None:
-            return where[mean], where[std]
-    return None
-
-
-def _numbers(value: Any) -> tuple[float, ...]:
+def _as_numbers(value: object) -> tuple[float, ...]:
+    """Convert a value of a JSON file to numbers; anything that is not a number becomes NaN."""
     parts = value if isinstance(value, list) else [value]
     return tuple(float(part) if isinstance(part, int | float) else math.nan for part in parts)
 
 
-def checked(where: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Normalisation:
-    """A normalisation of numbers. Raises BadOption for one that is impossible; `where` begins the message."""
-    if len(mean) != len(std):
-        raise BadOption(f"{where}: mean of {len(mean)} channels and std of {len(std)}; expected as many of each")
+def check_normalisation(source: str, mean: tuple[float, ...], std: tuple[float, ...]) -> Normalisation:
+    """Return the numbers as a normalisation.
+
+    Args:
+        source: the option or file of the numbers, for the message.
+
+    Raises:
+        BadOption: no numbers, mean and std of different lengths, an infinite value, or a std not above 0.
+    """
+    if not mean or len(mean) != len(std):
+        raise BadOption(f"{source}: mean has {len(mean)} numbers and std {len(std)}; expected one of each per channel")
     if not all(each > 0 for each in std) or not all(map(math.isfinite, (*mean, *std))):
-        raise BadOption(f"{where}: expected a finite mean and a std above 0")
+        raise BadOption(f"{source}: expected a finite mean and a std above 0")
     return (mean[0], std[0]) if len(mean) == 1 else (mean, std)

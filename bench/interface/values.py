@@ -1,4 +1,4 @@
-"""Values that a user passes to the Python interface, as names, files and texts that settings hold."""
+"""Convert the values that a user passes to the Python interface into the names, files and texts of settings."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from bench.seeds import LARGEST_SEED
 if TYPE_CHECKING:
     from torch import nn
 
-    from bench.storage.specs import Numbers
+    from bench.interface.teacher_weights import Normalisation
 
 Option = str | int | float | bool
 Options = Mapping[str, Option]
 Texts = tuple[tuple[str, str], ...]
 Scale = float | Sequence[float]
-"""One number, or one a channel."""
+"""One number, or one number per channel."""
 TEACHERS = "teachers"
-"""Folder below `out` where networks that were passed as values are kept, each named by its content."""
+"""Folder below `out` for the weights of networks that were passed as values; the file name is a content hash."""
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """A method or an attack: its name, its variant (None = the default one), and options as they are typed."""
+    """A method or an attack: its name, its variant (None = the default one), and its options as texts."""
 
     name: str
     variant: str | None
@@ -39,29 +39,32 @@ class Plugin:
 
 @dataclass(frozen=True)
 class Teacher:
-    """The teacher's network, and the weights and normalisation of one that is trained already."""
+    """The network of the teacher; for a trained one also its weights and its normalisation."""
 
     network: str
     weights: Path | None = None
-    normalise: tuple[Numbers, Numbers] | None = None
+    normalise: Normalisation | None = None
 
 
 @dataclass(frozen=True)
 class Images:
-    """The name of a data set and how its images are read."""
+    """A data set by name, and how its images are read."""
 
     name: str
     reading: Reading
 
 
 def as_plugin(kind: str, given: object, variant: str | None, options: Options | None) -> Plugin:
-    """A method or an attack by name, as a class, or as an instance.
+    """Resolve a method or an attack that is given by name, as a class, or as an instance.
 
-    Of an instance, the fields that are not at their defaults are options; the tier sets the others.
+    Fields of an instance that differ from their defaults become options; the tier sets the others.
+
+    Args:
+        kind: "method" or "attack".
 
     Raises:
-        BadPlugin: a class that is neither a method nor an attack.
-        BadOption: something else, or an option that is given twice.
+        BadPlugin: a class that is not a method or an attack.
+        BadOption: a value of another type, or an option that is given twice.
     """
     texts = as_texts(options)
     if isinstance(given, str):
@@ -74,16 +77,15 @@ def as_plugin(kind: str, given: object, variant: str | None, options: Options | 
     if not dataclasses.is_dataclass(given):
         raise BadOption(f"{kind} is a {type(given).__name__}; expected a name, a class or an instance of one")
     name, implied = add_class(kind, type(given))
-    fields = {f.name: getattr(given, f.name) for f in dataclasses.fields(given) if f.init}
-    usual = {f.name: f.default for f in dataclasses.fields(given)}
-    own = {name: value for name, value in fields.items() if value != usual[name]}
-    if twice := sorted(set(own) & set(options or {})):
+    fields = [field for field in dataclasses.fields(given) if field.init]
+    changed = {field.name: value for field in fields if (value := getattr(given, field.name)) != field.default}
+    if twice := sorted(set(changed) & set(options or {})):
         raise BadOption(f"{kind}_options has {twice[0]}, which {type(given).__name__}(...) has too; give one of them")
-    return Plugin(name, variant or implied, as_texts(own | dict(options or {})))
+    return Plugin(name, variant or implied, as_texts(changed | dict(options or {})))
 
 
 def as_texts(options: Options | None) -> Texts:
-    """Options as the command line has them, sorted by name. Raises BadOption for a value that is none."""
+    """Convert options to texts as on the command line, sorted by name. Raises BadOption for a value of another type."""
     given = sorted((options or {}).items())
     for name, value in given:
         if not isinstance(value, str | int | float | bool):
@@ -92,10 +94,10 @@ def as_texts(options: Options | None) -> Texts:
 
 
 def as_images(given: object, out: Path, fit: Fit, pixel_range: tuple[float, float] | None) -> Images:
-    """A data set by name, or as a value that `bench.data.from_arrays` and its like made.
+    """Resolve a data set that is given by name, or as a value of `bench.data.from_arrays` and similar functions.
 
     Raises:
-        BadOption: something else, or a reading next to a value, which has its own.
+        BadOption: a value of another type; or `fit` or `pixel_range` with a data set that already has them.
     """
     if fit not in get_args(Fit):
         raise unknown("fit", fit, get_args(Fit))
@@ -115,44 +117,45 @@ def as_images(given: object, out: Path, fit: Fit, pixel_range: tuple[float, floa
 def as_teacher(
     given: object, weights: str | os.PathLike[str] | None, normalise: tuple[Scale, Scale] | None, out: Path
 ) -> Teacher:
-    """A network by name, with weights in a file if it is trained already; or a trained module, whose weights are kept.
+    """Resolve a teacher that is given as the name of a network, or as a trained module, whose weights are saved in
+    `out`.
 
     Raises:
         NotFound: no such file of weights.
         BadWeights: a module without weights.
-        BadOption: something else; a normalisation that is none; or weights next to a module.
+        BadOption: a value of another type, an invalid normalisation, or weights in addition to a module.
     """
-    scale = None if normalise is None else _as_scale(normalise)
+    from bench.interface.teacher_weights import find_weights, read_normalisation
+
+    scale = None if normalise is None else _as_normalisation(normalise)
     if isinstance(given, str):
-        return _named_teacher(given, weights, scale)
+        if weights is None and scale is not None:
+            raise BadOption("teacher_normalise is for trained teachers; give teacher_weights, or leave it out")
+        file = find_weights(None if weights is None else Path(weights))
+        if scale is None and file is not None:
+            scale = read_normalisation(file)
+        return Teacher(given, file, scale)
     from torch import nn
 
     if not isinstance(given, nn.Module):
         raise BadOption(f"teacher is a {type(given).__name__}; expected the name of a network or an nn.Module")
     if weights is not None:
         raise BadOption("teacher_weights is for a network by name; load them into the module, or leave them out")
-    return _given_teacher(given, scale, out)
+    return _save_teacher(given, scale, out)
 
 
-def _named_teacher(name: str, weights: str | os.PathLike[str] | None, scale: tuple[Numbers, Numbers] | None) -> Teacher:
-    from bench.interface.teacher_weights import normalisation, weights_file
-
-    if weights is None and scale is not None:
-        raise BadOption("teacher_normalise is for trained teachers; give teacher_weights, or leave it out")
-    file = weights_file(None if weights is None else Path(weights))
-    return Teacher(name, file, scale or normalisation(None, file))
-
-
-def _given_teacher(network: nn.Module, scale: tuple[Numbers, Numbers] | None, out: Path) -> Teacher:
+def _save_teacher(network: nn.Module, scale: Normalisation | None, out: Path) -> Teacher:
+    """Save the weights of a trained module, without wrappers, in a file that is named by their content."""
     from bench import teachers
     from bench.data.own import write_once
     from bench.nets import Classifier, users_network
 
-    network = _unwrapped(network)
+    network = _without_wrappers(network)
     if isinstance(network, Classifier):
         if scale is not None:
             raise BadOption("teacher_normalise: this teacher normalises images itself; leave it out")
-        scale = _numbers(network.mean.flatten().tolist()), _numbers(network.std.flatten().tolist())
+        mean, std = network.mean.flatten().tolist(), network.std.flatten().tolist()
+        scale = (mean[0], std[0]) if len(mean) == 1 else (tuple(mean), tuple(std))
         network = network.body
     if not network.state_dict():
         raise BadWeights(f"the teacher, a {type(network).__name__}, has no weights; give a trained network")
@@ -163,30 +166,27 @@ def _given_teacher(network: nn.Module, scale: tuple[Numbers, Numbers] | None, ou
     return Teacher(name, weights, scale or (0.0, 1.0))
 
 
-def _unwrapped(network: nn.Module) -> nn.Module:
-    """The network inside the wrappers of `torch.compile` and of parallel training."""
+def _without_wrappers(network: nn.Module) -> nn.Module:
+    """Return the network inside the wrappers of `torch.compile` and of data-parallel training."""
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 
     if isinstance(network, DataParallel | DistributedDataParallel):
-        return _unwrapped(network.module)
+        return _without_wrappers(network.module)
     compiled = getattr(network, "_orig_mod", None)
-    return network if compiled is None else _unwrapped(compiled)
+    return network if compiled is None else _without_wrappers(compiled)
 
 
-def _as_scale(given: tuple[Scale, Scale]) -> tuple[Numbers, Numbers]:
-    from bench.interface.teacher_weights import checked
+def _as_normalisation(given: tuple[Scale, Scale]) -> Normalisation:
+    """Convert the argument `teacher_normalise`. Raises BadOption for another form."""
+    from bench.interface.teacher_weights import check_normalisation
 
     try:
         mean, std = (tuple(map(float, [each] if isinstance(each, int | float) else each)) for each in given)
     except (TypeError, ValueError):
         raise BadOption(
-            f"teacher_normalise is {given!r}; expected (mean, std), each a number or one a channel, as in (0.13, 0.31)"
+            f"teacher_normalise is {given!r}; expected (mean, std), each a number or one per channel, as in (0.1, 0.3)"
         ) from None
-    return checked("teacher_normalise", mean, std)
-
-
-def _numbers(values: list[float]) -> Numbers:
-    return values[0] if len(values) == 1 else tuple(values)
+    return check_normalisation("teacher_normalise", mean, std)
 
 
 def check_seed(seed: object) -> None:
@@ -196,7 +196,11 @@ def check_seed(seed: object) -> None:
 
 
 def check_choices(**given: tuple[Any, Sequence[str]]) -> None:
-    """Raise UnknownName for a value that is none of its choices: name to value and choices."""
+    """Raise UnknownName for an argument whose value is not allowed.
+
+    Args:
+        given: by name of the argument, its value and the allowed values.
+    """
     for name, (value, known) in given.items():
         if value not in known:
             raise unknown(name, str(value), known)

@@ -16,12 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.metrics.levels import ALPHA
-
 if TYPE_CHECKING:
     from torch import Tensor
-
-__all__ = ["ALPHA", "AboveFloor", "above_floor", "sign_flip_p"]
 
 FLIPS = 20_000
 GATED_FROM = 50

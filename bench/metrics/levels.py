@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-ALPHA = 0.05
-"""Significance level of the test against retrieval (`bench.metrics.floors`)."""
 LEAST_AUC = 0.6
 """AUC that a membership attack must reach on the undefended teacher for a student's 0.5 to be evidence of
 protection."""

@@ -19,6 +19,8 @@ from itertools import permutations
 import numpy as np
 from torch import Tensor
 
+from bench.core.verdict import SIGNIFICANCE
+
 DRAWS = 20_000
 """Number of random permutations, if there are too many for all."""
 _EXACT_UP_TO = 7
@@ -45,7 +47,7 @@ class Power:
     reason: str
 
 
-def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = 0.05) -> Power:
+def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = SIGNIFICANCE) -> Power:
     """Pass if the attack beats chance on the undefended teacher and does not on a network with random weights.
 
     Args:

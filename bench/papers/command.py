@@ -8,11 +8,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bench.cli import paths
+from bench.cli.parsing import file_path
 from bench.config import TIERS
 from bench.errors import BenchError
 from bench.escape import csv_cell
-from bench.progress import Screen, complain, out
+from bench.progress import Screen, out, print_error
 
 if TYPE_CHECKING:
     from bench.papers.comparison import Line
@@ -70,7 +70,7 @@ class Compare:
 
     @staticmethod
     def execute(given: argparse.Namespace) -> int:
-        complain("bench: `bench compare` is an old name; use `bench papers compare`")
+        print_error("bench: `bench compare` is an old name; use `bench papers compare`")
         return execute(given)
 
 
@@ -82,9 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", metavar="NAME", help="only this data set of the table")
     where = parser.add_mutually_exclusive_group()
     where.add_argument(
-        "--boards", type=paths.named, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
+        "--boards", type=file_path, metavar="DIR", help="the boards (default leaderboards, else the installed ones)"
     )
-    where.add_argument("--out", type=paths.named, metavar="DIR", help="the boards of your own runs in this directory")
+    where.add_argument("--out", type=file_path, metavar="DIR", help="the boards of your own runs in this directory")
     parser.add_argument("--csv", action="store_true", help="write the comparison as CSV to stdout")
 
 

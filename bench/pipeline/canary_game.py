@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bench import data, teachers
-from bench.core.privacy import Accounted, Claim
+from bench.core.privacy import AccountedRecord, ClaimRecord
 from bench.core.records import Verdict
 from bench.errors import BenchError
 from bench.pipeline.job import Job
@@ -133,7 +133,7 @@ def scores(target: NDArray[np.float64], reference: NDArray[np.float64] | None) -
 
 
 def verdict(
-    bound: float, delta: float, claimed: Claim | None, accounted: Accounted | None
+    bound: float, delta: float, claimed: ClaimRecord | None, accounted: AccountedRecord | None
 ) -> tuple[Verdict, list[str]]:
     """Compare a release's numbers with the bound: the verdict, and a sentence for each number.
 
@@ -146,7 +146,7 @@ def verdict(
         claimed: the claim of the release.
         accounted: the accounted epsilon of the release per example; None if its ledger has no such unit.
     """
-    numbers: dict[str, Claim | Accounted | None] = {"claimed": claimed, "accounted": accounted}
+    numbers: dict[str, ClaimRecord | AccountedRecord | None] = {"claimed": claimed, "accounted": accounted}
     reasons, refuted = [], False
     for name, number in numbers.items():
         plain = None if number is None else number.to_plain()

@@ -135,7 +135,7 @@ class Components:
 
     def store(self, out: Path, fresh: bool) -> Store:
         """Return the store of a run's steps."""
-        return Store(out, fresh, progress.say, self._scratch)
+        return Store(out, fresh, progress.notify, self._scratch)
 
     def material(self, wanted: Wanted) -> Material:
         """Load the images of a run."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from bench.data.dataset import AS_DECLARED, Reading
 from bench.data.naming import is_by_path
 from bench.data.own import class_lines
 from bench.data.parts import count_near_duplicates, remove_duplicates
-from bench.progress import say
+from bench.progress import notify
 from bench.storage.specs import Json
 from bench.storage.store import Store
 
@@ -96,7 +97,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
     )
     images = load(wanted.dataset, reading=wanted.reading)
     for line in class_lines(images):
-        say(line)
+        notify(line)
     split = data.split(images, wanted.split, wanted.public, wanted.attacked)
     other = None if split.aux_dataset is None else data.aux_part(images, split, load, keep)
     parted = remove_duplicates(images, split, keep, other)
@@ -116,8 +117,8 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
 
 def kept_in(out: Path, scratch: Path | None = None) -> Keep:
     """Return where runs that write below `out` keep decoded images; `scratch` is as in a store."""
-    store = Store(out, notify=say, scratch=scratch)
-    return lambda kind, spec, make: store.step(kind, spec, make).path
+    store = Store(out, notify=notify, scratch=scratch)
+    return lambda kind, spec, make: store.step(kind, cast("Mapping[str, Json]", spec), make).path
 
 
 def image_counts(
@@ -158,15 +159,15 @@ def image_counts(
 def say_omissions(images: ImageData, removed: Mapping[str, int], near: Mapping[str, int]) -> None:
     """Print a line about removed duplicates, near-duplicates and omitted files, if there are any."""
     for part, count in removed.items():
-        say(f"{images.name}: {count} {part} images removed: the same pixels are in another part")
+        notify(f"{images.name}: {count} {part} images removed: the same pixels are in another part")
     if counted := " and ".join(f"{count} {part}" for part, count in near.items() if count):
-        say(f"{images.name}: {counted} images are nearly the same as a private one; they stay")
+        notify(f"{images.name}: {counted} images are nearly the same as a private one; they stay")
     folders = [name for name in images.left_out if name.endswith("/")]
     files = [name for name in images.left_out if not name.endswith("/")]
     for noun, names in (("broken image files", files), ("class folders without images", folders)):
         if names:
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            say(f"{images.name}: {len(names)} {noun} left out: {', '.join(names[:NAMED])}{more}")
+            notify(f"{images.name}: {len(names)} {noun} left out: {', '.join(names[:NAMED])}{more}")
 
 
 def quantised(images: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ from bench.nets.footprint import FLOAT, Footprint, footprint
 from bench.nets.generators import Critic, DeconvGenerator, UpsampleGenerator
 from bench.pipeline.job import Job
 from bench.pipeline.material import LARGEST_SUSPECTS, MOST_SUSPECTS
-from bench.progress import say
+from bench.progress import notify
 
 Check = Literal["refuse", "warn", "off"]
 LIBRARIES = 350 * 2**20
@@ -109,7 +109,7 @@ def check_memory(job: Job, check: Check) -> None:
     if needed > free and check == "refuse":
         raise OutOfMemory(f"this run needs {text}; lower {stage.lower}, or give --memory-check warn to run it anyway")
     if needed > LARGE * free:
-        say(f"memory: this run needs {text}; to need less, lower {stage.lower}")
+        notify(f"memory: this run needs {text}; to need less, lower {stage.lower}")
 
 
 def gib(size: int) -> str:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from bench import registry
 from bench.core import records
 from bench.core.records import Provenance, RunRecord
-from bench.errors import BenchError, RunFailed, disk_is_full, place_of
+from bench.errors import BenchError, RunFailed, disk_is_full, location_of
 from bench.pipeline.job import Job, changed_options, run_spec
 from bench.storage import provenance
 from bench.storage.provenance import StepLog
@@ -152,7 +152,7 @@ def make_record(
             artifacts={},
         )
     except ValidationError as error:
-        raise RunFailed(f"the result is not a record: {records.first_fault(error)}") from error
+        raise RunFailed(f"the result is not a record: {records.describe_first_error(error)}") from error
 
 
 def publish_run(job: Job, finished: Finished, folder: Path) -> RunRecord:
@@ -248,7 +248,7 @@ def one_line(error: BaseException) -> str:
     line = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
     if isinstance(error, RunFailed | Overspent | RuntimeError | ArithmeticError | ValueError) and str(error):
         return line
-    return f"{line}{place_of(error)}; --debug shows the traceback"
+    return f"{line}{location_of(error)}; --debug shows the traceback"
 
 
 @contextmanager

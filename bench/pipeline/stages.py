@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bench import data, nets, teachers
 from bench.api import Access, Context, Release, ReleasedImages, SamplingMethod, Teacher
-from bench.core.privacy import Account, Accounted, Claim, Information, LedgerEntry
+from bench.core.privacy import Account, AccountedRecord, ClaimRecord, InformationRecord, LedgerEntry
 from bench.data import at_once, to_float
 from bench.data.partition import with_guests
 from bench.errors import BenchError, RunFailed
@@ -40,8 +40,7 @@ from bench.pipeline.trained import (
     save_network,
     test_accuracy,
 )
-from bench.privacy import Budget, Ledger, accountant, information, noise
-from bench.privacy import Claim as MethodClaim
+from bench.privacy import Budget, Claim, Ledger, accountant, information, noise
 from bench.seeds import clients_seed, derive, ensemble_seed
 from bench.storage.specs import EnsembleSpec, EvaluatorSpec, ReleaseSpec, TeacherSpec, encodable
 from bench.storage.store import load_tensors
@@ -216,9 +215,7 @@ def save_release(path: Path, job: Job, release: Release) -> None:
         ) from None
 
 
-def privacy_account(
-    ledger: Ledger, claim: MethodClaim | None, budget: Budget, classes: int, covers: list[str]
-) -> Account:
+def privacy_account(ledger: Ledger, claim: Claim | None, budget: Budget, classes: int, covers: list[str]) -> Account:
     """Account for a release: claimed epsilon, accounted epsilon per unit, and the information in its responses.
 
     Args:
@@ -230,18 +227,19 @@ def privacy_account(
     """
     units = sorted({entry.unit for entry in ledger.entries()})
     accounted = {
-        str(unit): Accounted.model_validate(accountant.account(ledger, unit, budget.delta).to_json()) for unit in units
+        str(unit): AccountedRecord.model_validate(accountant.account(ledger, unit, budget.delta).to_json())
+        for unit in units
     }
     if str(budget.unit) not in accounted:
         raise BenchError(f"--unit {budget.unit}: the method's ledger has the units {', '.join(accounted)}; name one")
     return Account(
-        claimed=None if claim is None else Claim.model_validate(claim.to_json()),
+        claimed=None if claim is None else ClaimRecord.model_validate(claim.to_json()),
         accounted=accounted[str(budget.unit)],
         accounted_units=accounted,
         audited=None,
         events=[LedgerEntry.model_validate(entry) for entry in ledger.to_json()],
         noise_version=noise.VERSION,
-        information=Information.model_validate(information.of_ledger(ledger, classes).to_json()),
+        information=InformationRecord.model_validate(information.of_ledger(ledger, classes).to_json()),
         covers=covers,
     )
 

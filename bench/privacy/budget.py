@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Literal, get_args
 
-from bench.core.infinity import INFINITE, epsilon_from_json, epsilon_to_json
+from bench.core.epsilon import INFINITE, epsilon_from_json, epsilon_to_json
 from bench.errors import BudgetError, unknown
 
 __all__ = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bench.core.epsilon import PROTECTED
+
 FLAGS = {
     "claim!=accounted": "The paper's epsilon is not what can be proved for the same unit. Read the accounted number.",
     "other-unit": "The claim is for another unit than the accounted epsilon of this row; the two cannot be compared.",
@@ -26,10 +28,10 @@ FLAGS = {
     "holds for an adversary who does not have the seed. A release that is to protect someone needs --noise os.",
     "older-version": "The method or the attack has changed since this run: the same command would give other numbers "
     "today.",
-    "account-mended": "The accounted epsilon of this version was not true: a record left out moved the public draws of "
-    "the others. The next version mends it; run it again.",
-    "relation-mended": "The run's account says that it holds for a record replaced. One client's answers were charged, "
-    "and a record that another client's replaces changes those of two: it holds for a record left out.",
+    "account-corrected": "The accounted epsilon of this version was wrong: leaving out a record changed the public "
+    "draws of the others. The next version is correct; run it again.",
+    "relation-corrected": "The run's account says that it holds for replacing a record. It charges the responses of "
+    "one client only, but replacing a record can change those of two clients: it holds only for leaving out a record.",
     "mixed-versions": "The row's runs were made with different versions of the libraries, so that its mean and its "
     "deviation are not over seeds alone.",
     "public-data": "The method had unlabelled public images of the private data's own distribution. No epsilon charges "
@@ -59,13 +61,8 @@ KINDS = {
     "reported": "There is a doubt about the printed number: issue {}, see docs/papers.md.",
 }
 """Flags that end in a reason; `DISPUTES` explains some of the reasons."""
-UNITS = {
-    "example": "one record of the teacher's private training set",
-    "label": "the label of one private record",
-    "query": "the answer to one synthetic image, not a private record",
-    "client": "all data of one federated client",
-    "none": "nothing",
-}
+UNITS = PROTECTED
+"""The protected data, by unit."""
 VARIANTS = {
     "printed": "the algorithm as its paper prints it",
     "working": "a variant that learns: every departure from what is printed is on the method's page",

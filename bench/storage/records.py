@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from bench.core.records import AuditRecord, Kept, RunRecord, Status, Verdict, validate
+from bench.core.records import AnyRecord, AuditRecord, RunRecord, Status, Verdict, validate
 from bench.storage.options import Changed, described
 from bench.storage.specs import Plain, canonical, digest
 
@@ -109,7 +109,7 @@ class Record:
         return cls(**_decode(RunRecord, text, name, "a record", digest_of))
 
 
-def _decode(kind: type[Kept], text: bytes, source: str, noun: str, digest_of: Digest) -> Plain:
+def _decode(kind: type[AnyRecord], text: bytes, source: str, noun: str, digest_of: Digest) -> Plain:
     """Return the plain data of a text after checking its types and the hash of its spec."""
     try:
         plain: Plain = orjson.loads(text)

@@ -12,7 +12,7 @@ from torch import nn
 from bench.errors import BadWeights, BenchError
 from bench.nets import Classifier
 from bench.nets.recognise import Shape, likely_network
-from bench.progress import say
+from bench.progress import notify
 from bench.teachers.weight_files import (
     Checkpoint,
     Fit,
@@ -94,7 +94,7 @@ def load_user(
     if normalise is not None:
         _normalise(module, *normalise)
     elif fit.target is module.body:
-        say(f"{path}: no mean and std are known for it, 0.5 and 0.5 are used; --teacher-normalise sets others")
+        notify(f"{path}: no mean and std are known for it, 0.5 and 0.5 are used; --teacher-normalise sets others")
 
 
 def _misfit(path: Path, fit: Fit, advice: str) -> BenchError:
@@ -118,14 +118,16 @@ def _require_scales(path: Path, state: Weights, shape: Shape | None) -> None:
 def _report(path: Path, found: Checkpoint, fit: Fit) -> None:
     """Report the changes that were made to a file's content so that it fits."""
     if found.others:
-        say(f"{path}: '{found.container}' is used; not used: {first_names(found.others)}")
+        notify(f"{path}: '{found.container}' is used; not used: {first_names(found.others)}")
     if fit.prefix.removesuffix("body."):
-        say(f"{path}: the prefix '{fit.prefix}' was removed from the names")
+        notify(f"{path}: the prefix '{fit.prefix}' was removed from the names")
     if fit.left_out:
         count = len(fit.left_out)
-        say(f"{path}: {count} tensors belong to no layer of the network and are not used: {first_names(fit.left_out)}")
+        notify(
+            f"{path}: {count} tensors belong to no layer of the network and are not used: {first_names(fit.left_out)}"
+        )
     if found.converted:
-        say(f"{path}: numbers of {', '.join(found.converted)} were converted to float32")
+        notify(f"{path}: numbers of {', '.join(found.converted)} were converted to float32")
 
 
 def _normalise(module: Classifier, mean: float | Sequence[float], std: float | Sequence[float]) -> None:

@@ -21,7 +21,7 @@ from bench.storage.records import Record
 
 NETWORKS = ("tier", "teacher", "student")
 """Columns that tell apart releases of the same options."""
-DRAWN = {"float32-noise", "account-mended"}
+DRAWN = {"float32-noise", "account-corrected"}
 """Flags of rows that are not of the same release, even if all else is equal."""
 TEACHERS = {"quick": "resnet18", "standard": "resnet18", "paper": "resnet34"}
 """The usual network of the teacher, by tier."""

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from bench.cli import main
-from bench.cli.read_given import shaped
+from bench.cli.settings import add_shape
 from bench.data.dataset import Reading
-from bench.errors import BenchError
+from bench.errors import BadOption
 from bench.pipeline.material import Wanted, load_material
 from bench.report.command import command
 from bench.storage.records import Record
@@ -34,7 +34,7 @@ def folder(path: Path) -> Path:
 
 
 @pytest.mark.thorough
-def test_a_run_prints_and_records_how_images_were_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_run_records_how_images_were_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     name = f"imagefolder:{folder(tmp_path / 'rooms')}"
     options = ["--size", "16", "--channels", "3", "--fit", "pad", "--pixel-range", "-1,1"]
     assert main([*RUN, "--dataset", name, *options, "--out", str(tmp_path / "out")]) == 0
@@ -52,7 +52,7 @@ def test_a_run_prints_and_records_how_images_were_read(tmp_path: Path, capfd: py
     assert "imagefolder:PATH/rooms@16@rgb --fit pad --pixel-range=-1,1" in written
 
 
-def test_how_images_were_read_is_counted_and_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_material_counts_how_images_were_read(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     wanted = Wanted(f"imagefolder:{folder(tmp_path / 'rooms')}@16@rgb", "iid", reading=Reading("pad", (-1.0, 1.0)))
     counts = load_material(wanted).counts
     assert counts["shape"] == "3x16x16" and counts["reading"] == {"fit": "pad", "pixel_range": "-1,1"}
@@ -62,7 +62,7 @@ def test_how_images_were_read_is_counted_and_said(tmp_path: Path, capfd: pytest.
     assert all(sentence in said for sentence in counts["read_as"]) and "2 classes, 80 training" in said
 
 
-def test_what_is_left_out_is_counted_in_the_record(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_skipped_files_are_counted_and_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = folder(tmp_path / "rooms")
     (path / "Training" / "empty").mkdir()
     (path / "Training" / "dark" / "0.png").write_bytes(b"\x89PNG")
@@ -73,29 +73,26 @@ def test_what_is_left_out_is_counted_in_the_record(tmp_path: Path, capfd: pytest
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "value"),
     [
-        (["--dataset", "digits@rgb", "--channels", "1"], "--channels 1: --dataset digits@rgb names channels already"),
-        (["--dataset", "digits@16@rgb", "--size", "16"], "--size 16: --dataset digits@16@rgb names a size already"),
-        (["--channels", "2"], "--channels"),
-        (["--fit", "squash"], "--fit"),
-        (["--fit", "pad"], "--fit and --pixel-range are for images of your own"),
-        (["--pixel-range", "0,255"], "--fit and --pixel-range are for images of your own"),
-        (["--pixel-range", "255,0"], "--pixel-range 255,0: expected the values of black and white"),
-        (["--pixel-range", "-1"], "--pixel-range -1: expected"),
-        (["--pixel-range", "0,inf"], "--pixel-range 0,inf: expected"),
-        (["--pixel-range", "0,1,2"], "--pixel-range 0,1,2: expected"),
-        (["--dataset", "digits@blue"], "no data set called 'digits@blue'"),
+        ("--dataset digits@rgb --channels 1", "--channels 1: --dataset digits@rgb"),
+        ("--dataset digits@16@rgb --size 16", "--size 16: --dataset digits@16@rgb"),
+        ("--channels 2", "--channels"),
+        ("--fit squash", "--fit"),
+        ("--fit pad", "--fit"),
+        ("--pixel-range 0,255", "--pixel-range"),
+        ("--pixel-range 255,0", "--pixel-range 255,0"),
+        ("--pixel-range -1", "--pixel-range -1"),
+        ("--pixel-range 0,inf", "--pixel-range 0,inf"),
+        ("--pixel-range 0,1,2", "--pixel-range 0,1,2"),
+        ("--dataset digits@blue", "'digits@blue'"),
     ],
 )
-def test_bad_options_are_one_line_and_status_2(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], says: str
+def test_bad_options_of_images_are_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], options: str, value: str
 ) -> None:
-    try:
-        status = main([*RUN, *options, "--out", str(tmp_path / "out")])
-    except SystemExit as stopped:
-        status = int(stopped.code or 0)
-    assert status == 2 and says in capfd.readouterr().err
+    assert main([*RUN, *options.split(), "--out", str(tmp_path / "out")]) == 2
+    assert value in capfd.readouterr().err
     assert not (tmp_path / "out" / "records").exists()
 
 
@@ -110,10 +107,10 @@ def test_bad_options_are_one_line_and_status_2(
         ("npz:/a@b/x.npz", None, 3, "npz:/a@b/x.npz@rgb"),
     ],
 )
-def test_shaped_puts_size_before_channels(name: str, size: int | None, channels: int | None, expected: str) -> None:
-    assert shaped(name, size, channels) == expected
+def test_add_shape_puts_size_before_channels(name: str, size: int | None, channels: int | None, expected: str) -> None:
+    assert add_shape(name, size, channels) == expected
 
 
-def test_shaped_refuses_sizes_out_of_range() -> None:
-    with pytest.raises(BenchError, match="--size 7"):
-        shaped("mnist", 7, None)
+def test_add_shape_refuses_a_size_out_of_range() -> None:
+    with pytest.raises(BadOption, match="--size 7"):
+        add_shape("mnist", 7, None)

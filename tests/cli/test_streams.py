@@ -54,7 +54,7 @@ print("statuses", json.dumps(statuses), file=sys.stderr)
 
 @pytest.fixture
 def closed_pipe() -> Iterator[int]:
-    """The end to write to of a pipe without a reader."""
+    """The writing end of a pipe without a reader."""
     reading, writing = os.pipe()
     os.close(reading)
     yield writing
@@ -70,23 +70,23 @@ def run_with(stdout: int, *words: str, stderr: int | None = None) -> tuple[int, 
 
 
 @pytest.mark.parametrize("words", [["list"], ["--version"]], ids=" ".join)
-def test_closed_pipe_is_status_141_and_no_traceback(words: list[str], closed_pipe: int) -> None:
+def test_closed_pipe_has_status_141(words: list[str], closed_pipe: int) -> None:
     assert run_with(closed_pipe, *words) == (141, "")
 
 
-def test_full_disk_behind_stdout_is_status_1_and_one_line() -> None:
+def test_full_disk_behind_stdout_has_status_1() -> None:
     with open("/dev/full", "w") as full:
         status, said = run_with(full.fileno(), "list")
     assert status == 1 and said.count("\n") == 1 and "standard output" in said
 
 
 @pytest.mark.thorough
-def test_bad_input_stays_status_2_where_nothing_can_be_said(closed_pipe: int) -> None:
+def test_bad_input_has_status_2_without_streams(closed_pipe: int) -> None:
     with open("/dev/full", "w") as full:
         assert run_with(closed_pipe, "show", "nothing-of-this-name", stderr=full.fileno())[0] == 2
 
 
-def test_closed_descriptors_are_no_files() -> None:
+def test_closed_descriptors_are_not_reused_for_files() -> None:
     """A file that the command opens gets no number of a standard stream."""
     code = "import os; from bench.cli import streams; streams.make_lenient(); print(os.open('.', 0), flush=True)"
     reading, writing = os.pipe()
@@ -99,25 +99,23 @@ def test_closed_descriptors_are_no_files() -> None:
         assert int(received.read()) > 2
 
 
-def test_a_lost_stream_takes_everything_and_says_why(closed_pipe: int) -> None:
+def test_lenient_stream_stores_the_first_error(closed_pipe: int) -> None:
     with open(closed_pipe, "w", encoding="latin-1", closefd=False) as before:
-        stream = streams._lenient(before)
+        stream = streams.lenient(before)
     for _ in range(3):
         print("caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{GRINNING FACE}", file=stream, flush=True)
-    assert isinstance(stream.buffer.raw, streams._Lenient)
+    assert isinstance(stream.buffer.raw, streams.LenientFile)
     assert isinstance(stream.buffer.raw.lost, BrokenPipeError)
 
 
-def test_a_lenient_stream_writes_everything_in_its_encoding() -> None:
+def test_lenient_stream_replaces_unknown_characters() -> None:
     reading, writing = os.pipe()
     with open(writing, "w", encoding="latin-1") as before, os.fdopen(reading, "rb") as received:
-        print("caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{GRINNING FACE}", file=streams._lenient(before), flush=True)
+        print("caf\N{LATIN SMALL LETTER E WITH ACUTE} \N{GRINNING FACE}", file=streams.lenient(before), flush=True)
         assert received.read1() == b"caf\xe9 ?\n"
 
 
-def test_progress_on_a_lost_stderr_does_not_fail_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_pipe: int
-) -> None:
+def test_lost_stderr_does_not_fail_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed_pipe: int) -> None:
     """It raised in the middle of training, and the run was recorded as failed."""
     monkeypatch.chdir(tmp_path)
     with open(closed_pipe, "w", encoding="utf-8", closefd=False) as stderr:
@@ -129,19 +127,19 @@ def test_progress_on_a_lost_stderr_does_not_fail_a_run(
     assert status == 0 and json.loads(record.read_text())["status"] == "ok"
 
 
-def test_names_in_any_encoding_have_a_text_and_a_hash() -> None:
+def test_names_in_any_encoding_have_text_and_hash() -> None:
     for name in ODD:
         text = canonical({"classes": [name], name: 1})
         assert json.loads(text.encode())["classes"][0].startswith(name[:1]) and digest({"name": name})
 
 
-def test_summary_of_a_sweep_takes_any_path(tmp_path: Path) -> None:
+def test_summary_of_a_sweep_accepts_any_path(tmp_path: Path) -> None:
     path = tmp_path / ODD_PLACE / "summary.json"
     Summary("recipe", [Outcome(name, "ok", arguments=["--data-root", name]) for name in ODD]).write(path)
     assert [outcome.state for outcome in Summary.read(path).outcomes] == ["ok"] * len(ODD)
 
 
-def test_pictures_take_any_name_of_a_class(tmp_path: Path) -> None:
+def test_pictures_accept_any_class_name(tmp_path: Path) -> None:
     images = torch.zeros(len(ODD), 1, 8, 8)
     plots.grid(tmp_path / "grid.png", " ".join(ODD), ODD, [(name, images) for name in ODD])
     assert (tmp_path / "grid.png").stat().st_size > 0
@@ -201,14 +199,12 @@ def commands(finished: Path, place: Path) -> list[list[str]]:
 
 
 OUTPUTS = {"closed pipe": 141, "full disk": 1, "closed": 0, "latin-1": 0}
-"""How standard output is, to the exit status of a command that is done."""
+"""The exit status of a finished command, by the kind of standard output."""
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("output", OUTPUTS)
-def test_every_command_does_its_work_whatever_stdout_is(
-    output: str, finished: Path, tmp_path: Path, closed_pipe: int
-) -> None:
+def test_every_command_finishes_for_any_stdout(output: str, finished: Path, tmp_path: Path, closed_pipe: int) -> None:
     typed = commands(finished, tmp_path)
     words = [sys.executable, "-c", AS_TYPED, json.dumps(typed)]
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -221,9 +217,7 @@ def test_every_command_does_its_work_whatever_stdout_is(
     said = done.stderr.decode(errors="replace")
     assert "Traceback" not in said and "Exception ignored" not in said, said
     statuses = json.loads(said.split("statuses ")[-1])
-    expected = [OUTPUTS[output]] * len(typed)
-    assert dict(zip(map(" ".join, typed), statuses, strict=True)) == dict(
-        zip(map(" ".join, typed), expected, strict=True)
-    )
+    lines = [" ".join(line) for line in typed]
+    assert dict(zip(lines, statuses, strict=True)) == dict.fromkeys(lines, OUTPUTS[output])
     assert len(list(tmp_path.glob("runs/records/[!.]*/record.json"))) == 2
     assert list(tmp_path.glob("runs/audits/[!.]*/audit.json")) and (tmp_path / "site" / "index.html").is_file()

@@ -19,19 +19,19 @@ def published(name: str) -> list[bytes]:
     return [line for file in files for line in file.read_bytes().splitlines()]
 
 
-def test_schema_in_the_documentation_is_current(tmp_path: Path) -> None:
+def test_schema_of_the_documentation_is_current(tmp_path: Path) -> None:
     assert main([str(tmp_path)]) == 0
     for name, text in schemas().items():
         assert (tmp_path / name).read_text() == text
         assert (ROOT / "docs" / "schema" / name).read_text() == text, "run `python -m bench.core.schema docs/schema`"
 
 
-def test_schema_command_without_a_folder_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_schema_command_without_a_folder_has_status_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2 and "FOLDER" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_published_lines_meet_the_schema(name: str) -> None:
+def test_published_records_meet_the_schema(name: str) -> None:
     check = jsonschema.Draft202012Validator(json.loads(schemas()[name]))
     for line in published(name)[::200]:
         plain = json.loads(line)
@@ -43,7 +43,7 @@ def test_published_lines_meet_the_schema(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_schema_knows_infinity_and_the_record_of_a_failed_run(name: str) -> None:
+def test_schema_allows_infinity_and_failed_runs(name: str) -> None:
     check = jsonschema.Draft202012Validator(json.loads(schemas()[name]))
     plain = json.loads(published(name)[0])
     accounted = plain["privacy"]["accounted"]

@@ -35,8 +35,8 @@ def decoded(plain: dict[str, Any]) -> records.RunRecord:
 
 
 @pytest.mark.thorough
-def test_every_published_record_is_decoded_and_encoded_to_the_same_text(lines: list[bytes]) -> None:
-    """The typed record, the line that holds it and the canonical text of a run's own file say the same."""
+def test_published_records_keep_their_text(lines: list[bytes]) -> None:
+    """A typed record gives the same line and the same canonical text as the plain one."""
     assert len(lines) > 3000
     for line in lines:
         typed, record = records.decode(line, "line"), Record.decode(line, "line")
@@ -44,7 +44,7 @@ def test_every_published_record_is_decoded_and_encoded_to_the_same_text(lines: l
         assert as_line(record).encode() == line, record.hash
 
 
-def test_every_published_audit_is_decoded_and_encoded_to_the_same_text() -> None:
+def test_published_audits_keep_their_text() -> None:
     audits = [line for file in PUBLISHED.glob("audits/*/*.jsonl") for line in file.read_bytes().splitlines()]
     assert len(audits) > 500
     for line in audits:
@@ -52,7 +52,7 @@ def test_every_published_audit_is_decoded_and_encoded_to_the_same_text() -> None
         assert as_line(Audit.of(typed)).encode() == line, typed.hash
 
 
-def test_published_records_are_sorted_and_in_the_file_of_their_data_set_and_method() -> None:
+def test_published_records_are_sorted_in_their_files() -> None:
     for kind in (Record, Audit):
         by_file: dict[Path, list[str]] = {}
         for path, kept in readable(kind, PUBLISHED):
@@ -62,7 +62,7 @@ def test_published_records_are_sorted_and_in_the_file_of_their_data_set_and_meth
         assert max(path.stat().st_size for path in by_file) < 10_000_000
 
 
-def test_infinite_epsilon_is_math_inf_inside_and_a_word_in_files(plain: dict[str, Any]) -> None:
+def test_infinite_epsilon_is_a_word_in_files(plain: dict[str, Any]) -> None:
     changed = plain | {"privacy": plain["privacy"] | {"accounted": plain["privacy"]["accounted"] | {"epsilon": "inf"}}}
     record = decoded(changed)
     assert record.privacy is not None and record.privacy.accounted.epsilon == math.inf
@@ -88,19 +88,19 @@ def test_missing_field_is_refused(plain: dict[str, Any]) -> None:
         decoded({key: value for key, value in plain.items() if key != "status"})
 
 
-def test_record_of_a_failed_run_has_no_privacy_report(plain: dict[str, Any]) -> None:
+def test_failed_run_has_no_privacy_report(plain: dict[str, Any]) -> None:
     record = decoded(plain | {"status": "failed", "privacy": {}, "metrics": {}})
     assert record.privacy is None and utility_of(record) is None
     assert record.to_plain()["privacy"] == {}
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"null", b"{", b"\xff\xfe", b'{"hash": NaN}'])
-def test_text_that_is_no_record_is_refused(text: bytes) -> None:
+def test_text_that_is_not_a_record_is_refused(text: bytes) -> None:
     with pytest.raises(BenchError, match=r"x\.json"):
         records.decode(text, "x.json")
 
 
-def test_results_separate_student_teacher_and_untrained_network(lines: list[bytes]) -> None:
+def test_results_separate_the_networks(lines: list[bytes]) -> None:
     typed = (records.decode(line, "line") for line in lines)
     attacked = next(record for record in typed if "random_attack_accuracy" in record.metrics)
     attack, utility = attack_of(attacked), utility_of(attacked)

@@ -41,7 +41,7 @@ def test_decide_reads_the_metrics(metrics: dict[str, float | None], finding: Fin
 
 
 @pytest.mark.parametrize("status", ["skipped", "inconclusive"])
-def test_decide_gives_the_reason_of_an_attack_without_power(status: str) -> None:
+def test_decide_has_the_reason_of_a_powerless_attack(status: str) -> None:
     verdict = decide(record({"auc": 0.9, "auc.lo": 0.8}, status))
     assert verdict.finding == "cannot-tell" and "the reason" in verdict.sentence
 

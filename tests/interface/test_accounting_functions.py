@@ -39,7 +39,7 @@ def test_account_of_dp_sgd_is_near_the_published_value() -> None:
 
 
 @pytest.mark.parametrize("given", [{"rate": 1.0}, {"rate": 0.01, "steps": 500}, {"unit": "label"}], ids=str)
-def test_noise_for_an_epsilon_is_the_least(given: dict[str, Any]) -> None:
+def test_noise_for_an_epsilon_is_minimal(given: dict[str, Any]) -> None:
     found = bench.account(epsilon=1.5, **given)
     assert found.epsilon <= 1.5 < bench.account(sigma=found.sigma / 1.002, **given).epsilon
 
@@ -70,7 +70,7 @@ def test_account_refuses_bad_input(given: dict[str, Any], kind: type[BenchError]
 
 
 @pytest.mark.thorough
-def test_compose_adds_the_releases_that_the_command_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compose_agrees_with_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for epsilon in (1, 2):
         bench.run("rr", epsilon=epsilon, noise="os", tier="smoke", teacher="datalens", out=tmp_path)
     (composed,) = [each for each in bench.compose([tmp_path]) if each.unit == "label"]

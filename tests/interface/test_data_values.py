@@ -53,7 +53,7 @@ def test_from_arrays_reads_every_form_as_the_same_pixels(form: Callable[[Any], A
     assert found.train_labels.tolist() == Y.tolist() and found.name == "npz-mine"
 
 
-def test_from_arrays_reads_other_ranges_grey_images_and_names(tmp_path: Path) -> None:
+def test_from_arrays_reads_ranges_grey_images_and_names(tmp_path: Path) -> None:
     grey = X[..., 0].astype(np.float32) / 127.5 - 1
     own = data.from_arrays(grey, Y, name="mine", value_range=(-1, 1), class_names=["a", "b", "c"], size=16, channels=3)
     found = read(own, tmp_path)
@@ -203,7 +203,7 @@ def test_from_huggingface_reads_splits_and_class_names(tmp_path: Path) -> None:
     assert torch.equal(found.test_images, torch.tensor(X_TEST).permute(0, 3, 1, 2)) and found.name == "hf-mine-12px"
 
 
-def test_from_huggingface_reads_images_of_several_sizes_and_other_columns(tmp_path: Path) -> None:
+def test_from_huggingface_reads_sizes_and_other_columns(tmp_path: Path) -> None:
     several = [{"img": Image.fromarray(x[: 6 + k % 6]), "y": f"c{k % 2}"} for k, x in enumerate(X)]
     found = read(data.from_huggingface(several, name="mine", image="img", label="y"), tmp_path)
     assert found.shape == (3, 32, 32) and found.class_names == ("c0", "c1") and len(found.test_labels) == 10
@@ -237,7 +237,7 @@ def test_from_huggingface_refuses_bad_input(given: dict[str, Any], kind: type[Be
 
 
 @pytest.mark.thorough
-def test_run_on_arrays_removes_copies_and_draws_noise_from_the_system(tmp_path: Path) -> None:
+def test_run_on_arrays_removes_copies_and_uses_os_noise(tmp_path: Path) -> None:
     images = data.load("digits")
     x, y, x_test = (part.numpy() for part in (images.train_images, images.train_labels, images.test_images))
     x = np.concatenate([x, x_test[:7]])  # seven test images leak into the training part
@@ -255,6 +255,6 @@ def test_run_refuses_a_second_reading_of_a_value(given: dict[str, Any], tmp_path
         bench.run("rr", dataset=data.from_arrays(X, Y, name="mine"), out=tmp_path, **given)
 
 
-def test_run_refuses_what_is_no_data_set(tmp_path: Path) -> None:
+def test_run_refuses_another_value_as_data_set(tmp_path: Path) -> None:
     with pytest.raises(BadOption):
         bench.run("rr", dataset=X, out=tmp_path)  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ def test_bad_input_has_the_code_of_its_kind(code: str, raising: Callable[[Path],
     assert raised.value.code == code and len(str(raised.value).splitlines()) == 1
 
 
-def test_command_says_the_same_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_prints_the_same_error_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(errors.UnknownName) as raised:
         bench.run("dpds", out=tmp_path)
     assert main(["run", "--method", "dpds", "--out", str(tmp_path)]) == 2

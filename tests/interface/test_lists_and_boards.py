@@ -72,7 +72,7 @@ def test_choose_refuses_limits_out_of_range(given: dict[str, float]) -> None:
         bench.choose(**{"max_epsilon": 1.0} | given)  # type: ignore[arg-type]
 
 
-def test_choose_reads_attacks_where_they_are_asked_for() -> None:
+def test_choose_reads_attacks_only_with_the_argument() -> None:
     chosen = bench.choose(10, dataset="digits", boards=BOARDS, with_attacks=False)
     (taken, *_) = chosen.choice.taken.values()
     complete = chosen.add_attacks(taken)

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import bench
-from bench.interface.process import undisturbed
+from bench.interface.process import preserve_process_state
 
 RR: dict[str, Any] = {"method": "rr", "tier": "smoke", "teacher": "datalens"}
 
@@ -77,7 +77,7 @@ def test_refused_run_leaves_the_process_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_settings_of_the_caller_do_not_change_the_result(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_settings_of_the_caller_do_not_change_results(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     usual = bench.run(**RR, out=tmp_path / "usual")
     request.getfixturevalue("unusual")
     again = bench.run(**RR, out=tmp_path / "again")
@@ -86,7 +86,7 @@ def test_settings_of_the_caller_do_not_change_the_result(tmp_path: Path, request
 
 def test_changes_inside_are_undone() -> None:
     before = state()
-    with undisturbed():
+    with preserve_process_state():
         random.seed(1), np.random.seed(1), torch.manual_seed(1)
         torch.set_num_threads(torch.get_num_threads() + 1)
         torch.set_default_dtype(torch.float64)
@@ -98,7 +98,7 @@ def test_changes_inside_are_undone() -> None:
 
 def test_default_device_of_the_caller_is_kept() -> None:
     with torch.device("meta"):
-        with undisturbed():
+        with preserve_process_state():
             assert torch.zeros(1).device.type == "cpu"
         assert torch.zeros(1).device.type == "meta"
 
@@ -132,7 +132,7 @@ def test_interrupted_run_goes_on_to_the_same_result(at: int, error: BaseExceptio
 
 
 @pytest.mark.thorough
-def test_nothing_is_printed_where_no_logging_is_set_up(tmp_path: Path) -> None:
+def test_nothing_is_printed_without_logging(tmp_path: Path) -> None:
     code = f"import bench; bench.run('rr', tier='smoke', teacher='datalens', out={str(tmp_path)!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert (done.stdout, done.stderr) == ("", "")

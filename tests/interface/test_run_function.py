@@ -78,7 +78,7 @@ def test_save_copies_the_run_with_its_student(result: bench.RunResult, tmp_path:
         result.save(tmp_path / "file")
 
 
-def test_shown_result_has_the_three_epsilons_and_escapes_html(result: bench.RunResult) -> None:
+def test_result_is_shown_with_its_epsilons(result: bench.RunResult) -> None:
     for word in ("epsilon claimed", "epsilon accounted", "accuracy of the released student"):
         assert word in str(result) and word in result._repr_html_()
 
@@ -106,6 +106,6 @@ def test_bad_input_is_a_bench_error(given: dict[str, object], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", ["missing", ""])
-def test_load_of_no_run_is_not_found(name: str, tmp_path: Path) -> None:
+def test_load_of_another_folder_is_not_found(name: str, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         bench.load(tmp_path / name)

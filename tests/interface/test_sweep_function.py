@@ -10,7 +10,8 @@ import pytest
 
 import bench
 from baselines.no_defence import NoDefence
-from bench.errors import BadOption, BudgetError, UnknownName
+from bench.errors import BadOption, BudgetError, RunFailed, UnknownName
+from bench.sweeps.executors import Executor, Main, Task, TaskResult
 
 FIXED: dict[str, Any] = {"tier": "smoke", "teacher": "datalens"}
 GRID: dict[str, Any] = {"method": ["rr", NoDefence], "epsilon": [2, -1], "seed": [0, 1]}
@@ -48,7 +49,7 @@ def test_frame_has_the_numbers_of_the_results(swept: bench.SweepResult) -> None:
     assert all(str(cell.given["seed"]) in str(swept) for cell in swept.cells) and "<table>" in swept._repr_html_()
 
 
-def test_sweep_again_is_read_from_the_cache_and_reports_progress(swept: bench.SweepResult, out: Path) -> None:
+def test_second_sweep_is_cached_and_reports_progress(swept: bench.SweepResult, out: Path) -> None:
     seen: list[tuple[str, int, int]] = []
     again = bench.sweep(GRID, out=out, attack="loss-threshold", progress=lambda *given: seen.append(given), **FIXED)
     assert all(result.is_cached for result in again.results) and seen == [("cells", k, 8) for k in range(1, 9)]
@@ -67,6 +68,55 @@ def test_workers_make_the_runs_of_one_process(swept: bench.SweepResult, out: Pat
     assert made.to_frame()["dataset"].tolist() == ["digits"] * 2 + ["digits-again"] * 2
 
 
+class Inline(Executor[int]):
+    """A cluster that runs each task in this process; a task without a place on it is killed."""
+
+    def __init__(self, main: Main, *given: Any, **options: Any) -> None:
+        self.main, self.given, self.results = main, (*given, *options.values()), dict[int, TaskResult]()
+
+    def has_place(self, running: int, until: float | None) -> bool:
+        return running < 1
+
+    def start(self, task: Task) -> int:
+        is_lost = "lost" in self.given
+        status = -9 if is_lost else self.main([*task.arguments, "--device", "cpu"])
+        self.results[task.index] = TaskResult(task.index, status, "first\nout of memory\n" if is_lost else "", 0.0)
+        return task.index
+
+    def wait(self, running: dict[int, Task], seconds: float) -> dict[int, TaskResult]:
+        return {index: self.results[index] for index in running}
+
+    def stop(self, running: dict[int, Task]) -> None:
+        """Nothing runs in the background."""
+
+
+@pytest.fixture
+def clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.sweeps.slurm_cluster.Slurm", Inline)
+    monkeypatch.setattr("bench.sweeps.ray_cluster.Ray", Inline)
+
+
+@pytest.mark.usefixtures("clusters")
+@pytest.mark.parametrize("options", [{"backend": "slurm", "slurm": {"partition": "a"}}, {"backend": "ray"}], ids=str)
+def test_sweep_on_a_cluster_has_the_results_of_one_process(
+    options: dict[str, Any], swept: bench.SweepResult, out: Path
+) -> None:
+    seen: list[int] = []
+    grid = {"method": ["rr"], "epsilon": [2, -1], "seed": [0, 1]}
+    report = lambda stage, done, total: seen.append(done)  # noqa: E731
+    found = bench.sweep(grid, out=out, attack="loss-threshold", gpus=1, progress=report, **options, **FIXED)
+    assert [cell.state for cell in found.cells] == [cell.state for cell in swept.cells[:4]] and seen == [1, 2, 3, 4]
+    assert [result.record for result in found.results] == [result.record for result in swept.results[:2]]
+    assert all(isinstance(cell.error, BudgetError) for cell in found.cells[2:])
+    assert not list((out / "sweeps").glob("cells-*"))
+
+
+@pytest.mark.usefixtures("clusters")
+def test_lost_task_of_a_cluster_is_a_failed_cell(tmp_path: Path) -> None:
+    (cell,) = bench.sweep({"method": ["rr"]}, out=tmp_path, backend="ray", address="lost", **FIXED).cells
+    assert isinstance(cell.error, RunFailed) and str(cell.error) == "out of memory"
+
+
 @pytest.mark.parametrize(
     ("grid", "options", "kind"),
     [
@@ -76,13 +126,19 @@ def test_workers_make_the_runs_of_one_process(swept: bench.SweepResult, out: Pat
         ({"method": "rr"}, {}, BadOption),
         ({"seed": [0]}, {}, BadOption),
         ({"method": ["rr"]}, {"method": "rr"}, BadOption),
+        ({"method": ["rr"], "out": ["a", "b"]}, {}, UnknownName),
         ({"method": ["rr"]}, {"workers": 0}, BadOption),
         ({"method": ["rr"]}, {"workers": 2.0}, BadOption),
         ({"method": ["rr"]}, {"backend": "cloud"}, UnknownName),
         ({"method": [NoDefence]}, {"workers": 2}, BadOption),
-        ({"method": ["rr"], "out": ["a", "b"]}, {}, UnknownName),
+        ({"method": [NoDefence]}, {"backend": "slurm"}, BadOption),
+        ({"method": ["rr"]}, {"gpus": 1}, BadOption),
+        ({"method": ["rr"]}, {"backend": "ray", "slurm": {"partition": "a"}}, BadOption),
+        ({"method": ["rr"]}, {"backend": "slurm", "slurm": {"job-name": "a"}}, BadOption),
+        ({"method": ["rr"]}, {"backend": "slurm", "cpus": -1}, BadOption),
+        ({"method": ["rr"], "device": ["cuda:0"]}, {"backend": "slurm"}, BadOption),
     ],
-    ids=range(11),
+    ids=range(17),
 )
 def test_sweep_refuses_bad_input(grid: Any, options: Any, kind: type[Exception], tmp_path: Path) -> None:
     with pytest.raises(kind):

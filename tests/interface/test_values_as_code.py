@@ -190,7 +190,7 @@ def cell(number: int, power: float) -> type:
     return namespace["InACell"]
 
 
-def test_class_of_a_notebook_is_a_method_and_an_edited_one_is_another(out: Path) -> None:
+def test_edited_class_of_a_notebook_is_another_method(out: Path) -> None:
     net = Net(8)
     one, other = (bench.run(cell(number, number), teacher=net, out=out, **SMOKE) for number in (1, 2))
     assert one.record.hash != other.record.hash
@@ -221,8 +221,8 @@ def test_class_of_a_plugin_is_that_plugin() -> None:
 
 
 @dataclass(frozen=True)
-class Lacking:
-    """A dataclass with the two marks of a method and nothing else."""
+class WithoutMembers:
+    """A dataclass with the two variables of a plug-in and no methods."""
 
     version: ClassVar[int] = 1
     tiers: ClassVar[dict[str, Any]] = {}
@@ -230,7 +230,7 @@ class Lacking:
 
 @pytest.mark.parametrize(
     ("method", "kind"),
-    [(Net, BadPlugin), (Lacking, BadPlugin), (Lacking(), BadPlugin), (3, BadOption), (None, BadOption)],
+    [(Net, BadPlugin), (WithoutMembers, BadPlugin), (WithoutMembers(), BadPlugin), (3, BadOption), (None, BadOption)],
     ids=["no dataclass", "class", "instance", "number", "none"],
 )
 def test_bad_method_is_refused(method: Any, kind: type[BenchError], tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_the_command_draws_one_data_set(tmp_path: Path, capsys: pytest.CaptureFi
         write(tmp_path, made)
     line = ["report", "--boards", str(tmp_path), "--picture", str(tmp_path / "new" / "r.png")]
     assert cli.main(line) == 2
-    assert "records of digits, mnist; choose one with --dataset" in capsys.readouterr().err
+    assert "digits, mnist" in capsys.readouterr().err
     assert cli.main([*line, "--dataset", "digits"]) == 0
     assert (tmp_path / "new" / "r.png").read_bytes().startswith(b"\x89PNG")
     assert f"{len(MADE)} runs" in capsys.readouterr().out

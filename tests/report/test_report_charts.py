@@ -108,7 +108,7 @@ def test_a_chart_has_a_label_a_description_and_a_table_of_its_points() -> None:
     svg, table = page.find("svg"), page.find("details//table")
     assert svg is not None and table is not None
     assert svg.get("aria-label") == "claimed by the paper, per query: accuracy against ε claimed, per query"
-    assert svg[0].tag == "desc" and "the answer to one synthetic image" in str(svg[0].text)
+    assert svg[0].tag == "desc" and "the response to one synthetic image" in str(svg[0].text)
     heads, *rows = [["".join(cell.itertext()) for cell in row] for row in table]
     assert heads == ["name", "accuracy", "ε claimed, per query", "seeds", "notes", "setting"]
     assert rows == [

@@ -37,16 +37,16 @@ def test_settler_parses_like_the_command() -> None:
     for command in [*COMMANDS, *reversed(COMMANDS)]:
         words = command.split()
         parsers = {"parser": None, "actions": None}
-        assert vars(settler._read(words)) | parsers == vars(cli.read(words)) | parsers
+        assert vars(settler.parse(words)) | parsers == vars(cli.parse(words)) | parsers
 
 
 def test_settler_unknown_option_raises_like_the_command() -> None:
     settler = Settler()
     for words in ("run --method dpsd --epsilom 1", "run --method dgd --method.sigma 1", "run --method dpsd --tier x"):
         with pytest.raises(BenchError) as alone:
-            cli.read(words.split())
+            cli.parse(words.split())
         with pytest.raises(BenchError) as planned:
-            settler._read(words.split())
+            settler.parse(words.split())
         assert str(planned.value) == str(alone.value)
 
 
@@ -83,7 +83,7 @@ def test_plan_loads_common_parts_once(tmp_path: Path, monkeypatch: pytest.Monkey
         return call
 
     monkeypatch.setattr(Components, "material", counting("loads", Components.material))
-    monkeypatch.setattr(cli, "parser_for", counting("parsers", cli.parser_for))
+    monkeypatch.setattr(cli, "parsers_for", counting("parsers", cli.parsers_for))
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
     cells = plan(read(path), common, [], tmp_path / "runs", sweep.Settler())
     assert counted == {"loads": 1, "parsers": 1} and len(cells) == 18

@@ -46,6 +46,6 @@ def test_results_are_written_in_full_and_printed_in_part(tmp_path: Path, capsys:
     write_results(path, results)
     with path.open(newline="", encoding="utf-8") as stream:
         assert [row["cell"] for row in csv.DictReader(stream)] == [each.cell for each in results]
-    sweep._show_results(results, path)
+    sweep.show_results(results, path)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= 40 and lines[-1].startswith("70 more cells") and lines[-1].endswith(str(path))

@@ -11,7 +11,7 @@ from made import record
 
 from bench.bundle import releases
 from bench.cli import main
-from bench.cli.together import together
+from bench.cli.account import describe_joint_guarantee
 from bench.privacy import Ledger, Relation, Unit, randomised_response_event
 from bench.privacy._bounds import gaussian_epsilon
 from bench.storage.records import RECORD, Record
@@ -46,39 +46,39 @@ def composed(*records: Record, delta: float | None = None) -> list[releases.Comp
     return releases.compose([found for one in records if (found := releases.of_record(one)) is not None], delta)
 
 
-def test_ledgers_of_all_releases_compose_for_a_record_alone(tmp_path: Path) -> None:
-    """Multipliers of 3 and 4 equal one of 12 / 5; no line is about single responses."""
-    (line,) = together([released(0, 3.0), released(1, 4.0)], tmp_path)
+def test_joint_guarantee_composes_the_releases_of_a_run(tmp_path: Path) -> None:
+    """Noise multipliers of 3 and 4 equal one of 12 / 5; no line is about single responses."""
+    (line,) = describe_joint_guarantee([released(0, 3.0), released(1, 4.0)], tmp_path)
     assert f"epsilon of {gaussian_epsilon(5 / 12, 1e-5):.4g} per example at delta 1e-05" in line
     assert "2 releases" in line
 
 
-def test_earlier_releases_in_the_folder_are_composed(tmp_path: Path) -> None:
+def test_joint_guarantee_includes_earlier_releases(tmp_path: Path) -> None:
     other_data, seeded = released(5, 1.0, dataset="mnist"), released(6, 1.0, noise="seeded")
     kept(tmp_path, released(0, 3.0), other_data, seeded, record(seed=7, status="failed"))
-    (line,) = together([released(1, 4.0)], tmp_path)
+    (line,) = describe_joint_guarantee([released(1, 4.0)], tmp_path)
     assert f"epsilon of {gaussian_epsilon(5 / 12, 1e-5):.4g} per example" in line and "2 releases" in line
     (tmp_path / "records" / "damaged").mkdir()
     (tmp_path / "records" / "damaged" / RECORD).write_text("{", encoding="utf-8")
-    assert together([released(1, 4.0)], tmp_path) == [line]
+    assert describe_joint_guarantee([released(1, 4.0)], tmp_path) == [line]
 
 
-def test_nothing_is_said_of_one_release_or_a_known_seed(tmp_path: Path) -> None:
+def test_joint_guarantee_needs_two_releases_with_os_noise(tmp_path: Path) -> None:
     one = released(0, 3.0)
-    assert together([one], kept(tmp_path, one)) == []
-    assert together([released(0, 3.0), released(1, 4.0, noise="seeded")], tmp_path) == []
-    assert together([released(0, 0.0), released(1, 0.0)], tmp_path / "none") == []
-    assert together([record(seed=2, status="failed")], tmp_path) == []
+    assert describe_joint_guarantee([one], kept(tmp_path, one)) == []
+    assert describe_joint_guarantee([released(0, 3.0), released(1, 4.0, noise="seeded")], tmp_path) == []
+    assert describe_joint_guarantee([released(0, 0.0), released(1, 0.0)], tmp_path / "none") == []
+    assert describe_joint_guarantee([record(seed=2, status="failed")], tmp_path) == []
 
 
-def test_runs_that_share_a_release_count_once() -> None:
+def test_compose_counts_a_shared_release_once() -> None:
     attacked = [released(0, 3.0, attack=name) for name in ("gmi", "mi-face")]
     (found,) = composed(*attacked)
     assert len(found.of) == 1 and found.proved is not None
     assert found.proved.epsilon == pytest.approx(gaussian_epsilon(1 / 3, 1e-5))
 
 
-def test_delta_is_the_smallest_unless_one_is_given() -> None:
+def test_compose_uses_the_smallest_delta_by_default() -> None:
     pair = (released(0, 3.0, delta=1e-5), released(1, 4.0, delta=1e-7))
     for delta, expected in ((None, 1e-7), (1e-3, 1e-3)):
         (found,) = composed(*pair, delta=delta)
@@ -86,15 +86,15 @@ def test_delta_is_the_smallest_unless_one_is_given() -> None:
         assert found.proved.epsilon == pytest.approx(gaussian_epsilon(5 / 12, expected))
 
 
-def test_releases_of_other_neighbours_are_not_composed() -> None:
-    """A Gaussian charged for a record left out does not cover one replaced, as a randomised response does."""
+def test_compose_separates_neighbouring_relations() -> None:
+    """A Gaussian accounted for removing a record does not cover replacing one, but a randomised response does."""
     pair = (released(0, 3.0), released(1, randomised_response_event(1.0, 3)))
     found = {each.proved.relation: each.proved.epsilon for each in composed(*pair) if each.proved is not None}
     assert found.keys() == {Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_ONE}
     assert found[Relation.REPLACE_ONE] <= 1.0 + 1e-9
 
 
-def test_releases_without_finite_account_are_named_with_the_reason() -> None:
+def test_compose_gives_reasons_for_releases_left_out() -> None:
     whole = [released(0, 3.0), released(1, 0.0), released(2, 3.0, noise="seeded"), released(3, 1.0, unit=Unit.LABEL)]
     of_example, rest, of_label, without_label = composed(*whole)
     assert (len(of_example.of), len(rest.left_out)) == (1, 3) and rest.proved is None
@@ -105,7 +105,7 @@ def test_releases_without_finite_account_are_named_with_the_reason() -> None:
     assert of_label.unit == without_label.unit == Unit.LABEL and len(of_label.of) == 1
 
 
-def test_sizes_of_a_data_set_are_the_same_records() -> None:
+def test_compose_joins_image_sizes_of_a_data_set() -> None:
     (found,) = composed(released(0, 3.0, dataset="mnist"), released(1, 4.0, dataset="mnist-32px"))
     assert len(found.of) == 2
 
@@ -141,7 +141,7 @@ def test_account_command_composes_records_and_bundles(tmp_path: Path, capsys: py
 
 
 @pytest.mark.parametrize("given", ["gone", "empty", "damaged", "no-bundle", "failed"])
-def test_account_command_refuses_what_holds_no_release(
+def test_account_command_refuses_a_folder_without_release(
     given: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -155,6 +155,6 @@ def test_account_command_refuses_what_holds_no_release(
 
 
 @pytest.mark.parametrize("delta", ["0", "1", "nan", "much"])
-def test_account_command_refuses_a_delta_that_is_none(delta: str, tmp_path: Path) -> None:
+def test_account_command_refuses_a_delta_out_of_range(delta: str, tmp_path: Path) -> None:
     runs = kept(tmp_path, released(0, 3.0))
     assert main(["account", "--releases", str(runs), "--delta", delta]) == 2
