@@ -9,13 +9,14 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+from wide_boards import results_of
+
 from bench import boards
-from bench.boards.flags import installed_version
-from bench.boards.wide import wide_rows
+from bench.boards.installed import installed_version
+from bench.boards.results import Result, results
 from bench.papers import printed_numbers
 from bench.papers.comparison import Line
 from bench.papers.printed_numbers import PrintedNumber
-from bench.papers.results import Result
 from bench.papers.section import section
 from bench.report import Sources
 from bench.report.site import parts, show
@@ -121,16 +122,15 @@ def built(*records: Record) -> list[boards.Board]:
     return [boards.build(records)]
 
 
-def board(*records: Record) -> list[dict[str, Any]]:
-    """Rows of a board as the report has them, with the data set in each."""
-    name = boards.dataset(records[0])
-    rows = wide_rows(boards.build(records))
-    return [{**{k: "" if v is None or v != v else v for k, v in row.items()}, "dataset": name} for row in rows]
+def board(*records: Record) -> list[Result]:
+    """The results on their board."""
+    return results(boards.build(records))
 
 
 def line(entry: PrintedNumber, accuracy: float, **changes: Any) -> Line:
     """A published number, and a result of ours with this accuracy."""
-    return Line(entry, Result.of(ROW | {"accuracy_mean": accuracy} | changes))
+    (result,) = results_of(ROW | {"accuracy_mean": accuracy} | changes)
+    return Line(entry, result)
 
 
 def printed(paper: str, table: str, method: str, epsilon: float | None, dataset: str = "mnist") -> PrintedNumber:

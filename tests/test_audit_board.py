@@ -10,15 +10,16 @@ from unittest.mock import patch
 
 import pytest
 from audits_made import CLAIM, PROVED, job
-from board_records import rows
+from board_records import results
 from conftest import write_toy
 from records_made import CANARIES, audit_line
 
 from bench import boards, registry
 from bench.boards import differences, publish, read_records
-from bench.boards.needs import needs
+from bench.boards.installed import needs
 from bench.boards.records import file_of
-from bench.boards.tables import ReleaseRow, read_table
+from bench.boards.results import Result
+from bench.boards.tables import LOWER, LOWER_CEILING, LOWER_NULL, ReleaseRow, read_table
 from bench.config import Variant, describe
 from bench.errors import BenchError
 from bench.pipeline import canary_audit, run
@@ -52,39 +53,46 @@ def made_up(record: Record, correct: int, hash_of: str = "a" * 16, teacher: int 
     return Audit(hash_of, "not refuted", [], spec, CANARIES, 3.49, 1e-5, lines, True, numbers)
 
 
-def row(record: Record, *audits: Audit) -> dict[str, str]:
-    (found,) = rows([record], audits)
+def result(record: Record, *audits: Audit) -> Result:
+    (found,) = results([record], audits)
     return found
 
 
+def bound(record: Record, *audits: Audit) -> float | None:
+    """The lower bound on epsilon of a record's result."""
+    return result(record, *audits).value(LOWER)
+
+
+def bounds(record: Record, *audits: Audit) -> list[float | None]:
+    """The bounds on the student, the teacher and the null run, and the largest possible one."""
+    found = result(record, *audits)
+    return [found.value(LOWER), found.on_teacher(LOWER), found.value(LOWER_NULL), found.value(LOWER_CEILING)]
+
+
 def test_the_board_shows_the_bound_and_flags_refuted(record: Record) -> None:
-    assert row(record)["epsilon_audited"] == ""
-    low, high = row(record, made_up(record, 50)), row(record, made_up(record, 95))
-    assert (low["epsilon_audited"], low["flags"]) == ("0.0", "")
-    assert float(high["epsilon_audited"]) == pytest.approx(2.18, abs=0.02) and high["flags"] == "refuted"
-    per_query = made_up(record, 95, claimed=CLAIM | {"unit": "query"})
-    assert row(record, per_query)["flags"] == "" and row(record, per_query)["epsilon_audited"] != ""
+    assert bound(record) is None
+    low, high = result(record, made_up(record, 50)), result(record, made_up(record, 95))
+    assert (low.value(LOWER), low.flags) == (0.0, frozenset())
+    assert high.value(LOWER) == pytest.approx(2.18, abs=0.02) and high.flags == {"refuted"}
+    per_query = result(record, made_up(record, 95, claimed=CLAIM | {"unit": "query"}))
+    assert per_query.flags == frozenset() and per_query.value(LOWER) is not None
 
 
 def test_the_board_pays_for_looking_more_than_once(record: Record) -> None:
-    once = row(record, made_up(record, 95))
-    twice = row(record, made_up(record, 95), made_up(record, 40, "b" * 16))
-    assert 1.8 < float(twice["epsilon_audited"]) < float(once["epsilon_audited"])
-
-
-BESIDE = ("epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling")
+    once = bound(record, made_up(record, 95))
+    twice = bound(record, made_up(record, 95), made_up(record, 40, "b" * 16))
+    assert once is not None and twice is not None and 1.8 < twice < once
 
 
 def test_beside_the_bound_stands_what_the_audit_could_have_shown(record: Record) -> None:
     """100 right guesses of 100 are a ceiling of 3.487 at 95 %, and of 3.274 where two audits must hold together."""
-    assert [row(record)[key] for key in BESIDE] == [""] * 4
-    found = [float(row(record, made_up(record, 50, teacher=94))[key]) for key in BESIDE]
-    assert found == pytest.approx([0, 2.0395, 0, 3.4875], abs=1e-3)
+    assert bounds(record) == [None] * 4
+    assert bounds(record, made_up(record, 50, teacher=94)) == pytest.approx([0, 2.0395, 0, 3.4875], abs=1e-3)
     blind = made_up(record, 50, teacher=50)
-    assert [float(row(record, blind)[key]) for key in BESIDE[:3]] == [0, 0, 0]
-    both = [float(row(record, blind, made_up(record, 50, "b" * 16, teacher=94))[key]) for key in BESIDE]
+    assert bounds(record, blind)[:3] == [0, 0, 0]
+    both = bounds(record, blind, made_up(record, 50, "b" * 16, teacher=94))
     assert both == pytest.approx([0, 1.9346, 0, 3.2738], abs=1e-3), "of equals the one that had power"
-    shows = [float(row(record, made_up(record, 94, teacher=50), made_up(record, 50, "b" * 16))[key]) for key in BESIDE]
+    shows = bounds(record, made_up(record, 94, teacher=50), made_up(record, 50, "b" * 16))
     assert shows == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3), "the numbers of a row are of one audit"
 
 
@@ -102,10 +110,10 @@ def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
         for key in path[:-1]:
             place = place[key]
         place[path[-1]] = value
-        assert row(record, other)["epsilon_audited"] == "", path
+        assert bound(record, other) is None, path
     recipe = made_up(record, 95)
     recipe.spec["release"]["teacher"]["recipe"] = {"epochs": 99}
-    assert row(record, recipe)["epsilon_audited"] != ""
+    assert bound(record, recipe) is not None
 
 
 @pytest.mark.parametrize(
@@ -138,7 +146,7 @@ def test_a_teacher_that_nobody_needs_makes_no_other_release(
     for key, value, another in changes:
         audit = made_up(record, 95)
         audit.spec["release"]["teacher"][key] = value
-        assert (row(record, audit)["epsilon_audited"] == "") == another, key
+        assert (bound(record, audit) is None) == another, key
 
 
 def test_a_teacher_may_matter_to_a_version_that_is_not_here(record: Record) -> None:
@@ -147,9 +155,9 @@ def test_a_teacher_may_matter_to_a_version_that_is_not_here(record: Record) -> N
     release["options"] = described.values("smoke", "working")
     record = replace(record, spec=record.spec | {"release": record.spec["release"] | release})
     audit = made_up(record, 95)
-    assert row(record, audit)["epsilon_audited"] != ""
+    assert bound(record, audit) is not None
     audit.spec["release"]["teacher"]["arch"] = "resnet18"
-    assert row(record, audit)["epsilon_audited"] == ""
+    assert bound(record, audit) is None
 
 
 def test_options_that_a_method_refuses_today_leave_its_needs_unknown() -> None:
@@ -169,13 +177,13 @@ def test_an_audit_stands_in_rows_from_before_an_option_that_it_has_as_it_usually
     record = replace(record, spec=record.spec | {"release": record.spec["release"] | newer})
     audit, older = made_up(record, 95), replace(record, spec=json.loads(json.dumps(record.spec)))
     del older.spec["release"]["options"]["questions"]
-    assert row(older, audit)["epsilon_audited"] != ""
+    assert bound(older, audit) is not None
     audit.spec["release"]["options"]["questions"] = usual + 1
-    assert row(older, audit)["epsilon_audited"] == "", "the audit is of another value"
+    assert bound(older, audit) is None, "the audit is of another value"
     audit.spec["release"]["options"]["questions"] = usual
     for each in (audit.spec["release"], older.spec["release"]):
         each["version"] -= 1
-    assert row(older, audit)["epsilon_audited"] == "", "what the defaults of an older version were is not known"
+    assert bound(older, audit) is None, "what the defaults of an older version were is not known"
 
 
 @pytest.mark.thorough

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from made import record
 
 from bench import boards
 from bench.boards.audit_bounds import by_release, noted
+from bench.boards.tables import LOWER, LOWER_CEILING, LOWER_NULL
 from bench.storage.records import Audit, Record
-
-BESIDE = ["epsilon_audited", "audited_teacher", "audited_null", "audited_ceiling"]
 
 
 def audit(of: Record, student: int, teacher: int = 95, name: str = "a") -> Audit:
@@ -25,15 +22,16 @@ def audit(of: Record, student: int, teacher: int = 95, name: str = "a") -> Audit
 def test_a_row_takes_the_audits_of_all_its_seeds() -> None:
     """94 right of 100 are at least 2.04 at 95 %, and 1.93 at 97.5 %, where two audits must hold together."""
     first, second = record(seed=0), record(seed=1)
-    alone = row([first, second], [audit(second, 94, 50)])
-    assert [alone[key] for key in BESIDE] == pytest.approx([2.0395, 0, 0, 3.4875], abs=1e-3)
-    both = row([first, second], [audit(first, 50, 50), audit(second, 94, 50, "b")])
-    assert [both[key] for key in BESIDE] == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3)
+    alone = bounds([first, second], [audit(second, 94, 50)])
+    assert alone == pytest.approx([2.0395, 0, 0, 3.4875], abs=1e-3)
+    both = bounds([first, second], [audit(first, 50, 50), audit(second, 94, 50, "b")])
+    assert both == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3)
 
 
-def row(records: list[Record], audits: list[Audit]) -> dict[str, Any]:
-    (found,) = boards.wide_rows(boards.build(records, audits))
-    return found
+def bounds(records: list[Record], audits: list[Audit]) -> list[float | None]:
+    """The bounds on the student, the teacher and the null run, and the largest possible one."""
+    (found,) = boards.results(boards.build(records, audits))
+    return [found.value(LOWER), found.on_teacher(LOWER), found.value(LOWER_NULL), found.value(LOWER_CEILING)]
 
 
 def test_the_power_that_a_record_is_given_is_at_the_confidence_of_its_bounds() -> None:

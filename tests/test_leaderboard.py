@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from board_records import board, record, rows, text
+from board_records import board, record, results, text
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench import boards, registry
 from bench.boards.attacked import attacks
+from bench.boards.results import Result, references
 from bench.boards.spec_keys import key_of
 from bench.boards.tables import AttackRow, ReleaseRow, RunRow, columns
 from bench.errors import BenchError
@@ -52,12 +54,10 @@ def test_attack_that_was_skipped_has_a_row_with_the_reason() -> None:
 
 
 def test_seeds_share_a_row_and_everything_else_does_not() -> None:
-    found = rows([record(0, 0.5), record(1, 0.7), record(0, 0.1, sigma=2.0), record(0, 0.1, tier="paper")])
+    found = results([record(0, 0.5), record(1, 0.7), record(0, 0.1, sigma=2.0), record(0, 0.1, tier="paper")])
     assert len(found) == 3
-    (row,) = [r for r in found if r["seeds"] == "0 1"]
-    assert float(row["accuracy_mean"]) == pytest.approx(0.6)
-    assert float(row["accuracy_std"]) == pytest.approx(0.141421)
-    assert len(row["runs"].split()) == 2
+    (row,) = [each for each in found if seeds(each) == [0, 1]]
+    assert row.accuracy == pytest.approx(0.6) and row.deviation == pytest.approx(0.141421) and len(row.runs) == 2
 
 
 LEAVES = st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", '"seed":1,', 'x"seed', '\\"seed":2'])
@@ -101,6 +101,10 @@ def row_key(spec: Any) -> str:
     return key_of(boards.identity(spec))
 
 
+def seeds(result: Result) -> list[int]:
+    return [run.seed for run in result.runs]
+
+
 def reseeded(spec: Any, number: int) -> Any:
     """The same with another seed wherever there is one, and with a seed where there was none."""
     if not isinstance(spec, dict):
@@ -116,63 +120,63 @@ def test_variants_are_never_averaged_and_records_older_than_them_are_printed() -
         part["variant"] = "working"
     other_attack = record(3, 0.5)
     other_attack.spec["attack"]["variant"] = "working"
-    found = rows([old, printed, working, other_attack])
-    assert [(row["variant"], row["attack_variant"], row["seeds"]) for row in found] == [
-        ("printed", "printed", "0 1"),
-        ("printed", "working", "3"),
-        ("working", "printed", "2"),
+    found = results([old, printed, working, other_attack])
+    assert [(each.release.variant, each.attack and each.attack.variant, seeds(each)) for each in found] == [
+        ("printed", "printed", [0, 1]),
+        ("printed", "working", [3]),
+        ("working", "printed", [2]),
     ]
-    heads = list(found[0])
-    assert heads[heads.index("method") + 1] == "variant" and heads[heads.index("attack") + 1] == "attack_variant"
 
 
 def test_rows_of_mixed_library_versions_are_flagged() -> None:
     same, other = [record(seed, 0.5) for seed in (0, 1, 2)], record(3, 0.5)
     for one in [*same, other]:
         one.provenance["versions"] = {"torch": "2.14.0", "numpy": "2.4.6"}
-    assert rows(same)[0]["flags"] == "claim!=accounted"
+    assert results(same)[0].flags == {"claim!=accounted"}
     other.provenance["versions"] = {"torch": "2.15.0", "numpy": "2.4.6"}
-    assert rows([*same, other])[0]["flags"] == "claim!=accounted mixed-versions"
-    assert rows([*same, record(4, 0.0, status="failed")])[0]["flags"] == "claim!=accounted", "failed runs do not count"
+    assert results([*same, other])[0].flags == {"claim!=accounted", "mixed-versions"}
+    with_failure = results([*same, record(4, 0.0, status="failed")])
+    assert with_failure[0].flags == {"claim!=accounted"}, "failed runs do not count"
 
 
 def test_one_seed_has_no_spread_and_neither_has_a_number_that_one_seed_lacks() -> None:
-    assert rows([record(0, 0.5)])[0]["accuracy_std"] == ""
+    assert results([record(0, 0.5)])[0].deviation is None
     found = [record(seed, 0.5) for seed in (0, 1, 2)]
-    assert rows(found)[0]["attack_accuracy_std"] == "0.0"
+    assert results(found)[0].numbers["attack_accuracy"].deviation == 0.0
     found[2].metrics["attack_accuracy"] = None
-    (row,) = rows(found)
-    assert row["attack_accuracy"] == row["attack_accuracy_std"] == "" and row["accuracy_std"] == "0.0"
+    (row,) = results(found)
+    attacked = row.numbers["attack_accuracy"]
+    assert attacked.value is attacked.deviation is None and row.deviation == 0.0
 
 
 def test_noise_that_was_drawn_in_another_way_is_another_row() -> None:
     seeded, system = record(1, 0.9), record(0, 0.5)
     seeded.spec["release"]["noise"] = "seeded"
-    found = {row["seeds"]: row["flags"] for row in rows([seeded, system])}
-    assert found == {"1": "claim!=accounted seeded-noise", "0": "claim!=accounted"}
+    found = {each.runs[0].seed: each.flags for each in results([seeded, system])}
+    assert found == {1: {"claim!=accounted", "seeded-noise"}, 0: {"claim!=accounted"}}
 
 
 def test_failures_are_counted_not_averaged() -> None:
-    (row,) = rows([record(0, 0.5), record(1, 0.0, status="failed")])
-    assert (row["failed"], row["seeds"], float(row["accuracy_mean"])) == ("1", "0 1", 0.5)
-    (row,) = rows([record(1, 0.0, status="failed")])
-    assert (row["failed"], row["accuracy_mean"]) == ("1", "")
+    (row,) = results([record(0, 0.5), record(1, 0.0, status="failed")])
+    assert (len(row.finished), seeds(row), row.accuracy) == (1, [0, 1], 0.5)
+    (row,) = results([record(1, 0.0, status="failed")])
+    assert (row.finished, row.accuracy, row.claimed, row.seconds, row.flags) == ((), None, None, None, frozenset())
 
 
 def test_an_attack_without_power_says_inconclusive() -> None:
-    (row,) = rows([record(0, 0.5), record(1, 0.5, status="inconclusive")])
-    assert row["power"] == "inconclusive"
-    assert rows([record(0, 0.5)])[0]["power"] == "pass"
+    for others, power in (([record(1, 0.5, status="inconclusive")], "inconclusive"), ([], "pass")):
+        (row,) = results([record(0, 0.5), *others])
+        assert row.attack is not None and row.attack.power == power
 
 
-@pytest.mark.parametrize("nats, cell", [(2.56, "2.56"), ("inf", "inf"), (None, "")])
-def test_information_is_a_column_of_its_own(nats: object, cell: str) -> None:
+@pytest.mark.parametrize("nats, value", [(2.56, 2.56), ("inf", math.inf), (None, None)])
+def test_information_is_a_column_of_its_own(nats: object, value: float | None) -> None:
     found = [record(seed, 0.5) for seed in (0, 1)]
     for one in found:
         one.privacy["information"] = {"nats": nats, "why": "gradients", "classes": 10}
-    assert rows(found)[0]["information"] == cell
+    assert results(found)[0].information == value
     found[1].privacy["information"]["nats"] = None
-    assert rows(found)[0]["information"] == "", "a mean of what is known alone would be of another setting"
+    assert results(found)[0].information is None, "a mean of what is known alone would be of another setting"
 
 
 def test_records_without_information_are_read_by_their_ledger_or_left_empty() -> None:
@@ -184,15 +188,14 @@ def test_records_without_information_are_read_by_their_ledger_or_left_empty() ->
          "why": "normalised gradients of a batch, a noise draw per row"},
         {"event": one_row, "count": 1, "unit": "query", "why": "one row's normalised gradient"},
     ]  # fmt: skip
-    assert float(rows([old])[0]["information"]) == pytest.approx(2.559987)
+    assert results([old])[0].information == pytest.approx(2.559987)
     old.privacy["events"][0]["why"] = "something else"
-    assert rows([old])[0]["information"] == rows([silent])[0]["information"] == ""
+    assert results([old])[0].information is results([silent])[0].information is None
 
 
 def test_infinite_epsilon_is_said_and_the_difference_is_flagged() -> None:
-    (row,) = rows([record(0, 0.5, accounted=None)])
-    assert row["epsilon_accounted"] == "inf" and row["epsilon_claimed"] == "10.0"
-    assert row["flags"] == "claim!=accounted"
+    (row,) = results([record(0, 0.5, accounted=None)])
+    assert (row.accounted, row.claimed, row.flags) == (math.inf, 10.0, {"claim!=accounted"})
 
 
 def test_the_same_number_for_another_unit_is_not_the_same() -> None:
@@ -244,8 +247,8 @@ def test_membership_rows_say_what_they_were_compared_with_and_what_exceeds_the_a
     of_labels = member_record(9.0, accounted=None)
     of_labels.privacy["accounted"] = of_labels.privacy["accounted_units"]["label"] = {"epsilon": 1.0, "unit": "label"}
     assert "membership>accounted" not in boards.flags(of_labels), "a promise for labels says nothing of members"
-    (row,) = rows([member_record(9.0, accounted=10.0)])
-    assert (row["auc"], row["tpr_at_1pct"]) == ("0.6", "0.02")
+    (row,) = results([member_record(9.0, accounted=10.0)])
+    assert (row.value("auc"), row.value("tpr_at_1pct")) == (0.6, 0.02)
 
 
 def test_a_student_at_chance_knows_nothing() -> None:
@@ -286,11 +289,10 @@ def test_of_records_older_than_the_number_chance_is_that_of_equal_classes_if_the
 def test_numbers_that_older_records_lack_have_columns_only_where_a_row_has_them() -> None:
     old, new = record(0, 0.5), record(1, 0.5, tier="paper")
     new.metrics |= {"retrieval_accuracy": 0.19, "teacher_retrieval_accuracy": 0.2, "above_floor": 0.27}
-    found = pd.DataFrame(boards.wide_rows(board([old, new]))).set_index("tier")
-    assert found.loc["paper", ["retrieval_accuracy", "teacher_retrieval_accuracy", "above_floor"]].tolist() == [
-        *(0.19, 0.2, 0.27)
-    ]
-    assert found["gap_auc"].isna().all() and pd.isna(found.loc["quick", "above_floor"])
+    paper, quick = results([old, new])
+    retrieval = "retrieval_accuracy"
+    assert (paper.value(retrieval), paper.on_teacher(retrieval), paper.value("above_floor")) == (0.19, 0.2, 0.27)
+    assert quick.value("above_floor") is None
     assert "gap_auc" not in {row.metric for row in board([old, new]).attacks}
 
 
@@ -332,15 +334,14 @@ def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -
     for r in records:
         r.metrics |= {"reference_held_out_attack_accuracy": 0.98, "reference_held_out_knn_distance": 3.0}
         r.metrics |= {"reference_prior_attack_accuracy": 0.1}
-    found = [row for row in rows(records) if row["kind"] == "reference"]
-    assert [(row["tier"], row["setting"], row["attack"]) for row in found] == [
-        ("paper", "random latents", "gmi"),
-        ("paper", "unseen images", ""),
-        ("quick", "random latents", "gmi"),
-        ("quick", "unseen images", ""),
+    score = "attack_accuracy"
+    assert [(each.tier, each.kind, each.attack, each.numbers[score]) for each in references(board(records))] == [
+        ("paper", "held_out", "", 0.98),
+        ("paper", "prior", "gmi", 0.1),
+        ("quick", "held_out", "", 0.98),
+        ("quick", "prior", "gmi", 0.1),
     ]
-    assert [row["attack_accuracy"] for row in found] == ["0.1", "0.98", "0.1", "0.98"]
-    assert found[1]["knn_distance"] == "3.0" and found[0]["knn_distance"] == ""
+    assert [each.numbers.get("knn_distance") for each in references(board(records))] == [3.0, None] * 2
 
 
 def test_same_records_same_bytes_in_any_order() -> None:

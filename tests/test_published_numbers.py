@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from statistics import mean
-from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from conftest import ROOT
+from wide_boards import results_of
 
 from bench import boards as board_files
+from bench.boards.results import Result
 from bench.errors import BenchError
 from docs.tables import __main__ as pages
 from docs.tables import attacked, boards, cells, papers, results
@@ -78,30 +81,38 @@ def test_the_table_of_results_has_every_method_of_a_board() -> None:
     for name in ("digits", "mnist"):
         lines = [line.split("|")[1].strip() for line in pages.table(f"results_{name}").splitlines()[2:]]
         shown = {re.split(r"[,\s]", line)[0] for line in lines}
-        assert shown == {row["method"] for row in boards.board(name)}
+        assert shown == {result.release.method for result in boards.board(name)}
 
 
-def test_a_number_far_behind_print_has_a_reason_and_one_near_it_has_none() -> None:
-    row = {"dataset": "mnist", "method": "dp-merf", "variant": "working", "tier": "quick", "kind": "baselines"}
-    row |= {"options": '{"budget": {}, "teacher": {}, "method": {}}', "accuracy_std": "", "epsilon_claimed": "9.9999"}
-    told = {"reported_accuracy": "0.6870", "reported_source": "dp-dfd Table I", "claim_unit": "example", "flags": ""}
-    assert results.verdict(row | told | {"accuracy_mean": "0.6370"}) == "-5.0"
-    assert results.verdict(row | told | {"accuracy_mean": "0.6369"}) == "-5.0, size"
-    assert results.verdict(row | told | {"accuracy_mean": "0.8120"}) == "+12.5"
-    assert results.verdict(row | told | {"reported_accuracy": ""}) == ""
+def one(**row: Any) -> Result:
+    """The result of a board's row."""
+    (found,) = results_of(row)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "verdict"), [(0.637, "-5.0"), (0.6369, "-5.0, size"), (0.812, "+12.5")], ids=["five", "more", "ahead"]
+)
+def test_verdict_names_a_reason_for_more_than_five_points(accuracy: float, verdict: str) -> None:
+    """Table I of DP-DFD prints 0.687."""
+    row = {"method": "dp-merf", "variant": "working", "tier": "quick", "split": "iid", "claim_unit": "example"}
+    assert results.verdict(one(**row, epsilon_claimed=9.9999, accuracy_mean=accuracy)) == verdict
+    assert results.verdict(one(**row, epsilon_claimed=5.0, accuracy_mean=accuracy)) == ""
 
 
 def test_numbers_of_a_row_come_from_its_cells() -> None:
-    row = {"accuracy_mean": "0.7346", "accuracy_std": "0.0212", "epsilon_claimed": "10.0", "claim_unit": "query"}
-    row |= {"epsilon_accounted": "7639.4", "unit": "example", "flags": "seeded-noise"}
-    assert (cells.accuracy(row), cells.claimed(row), cells.accounted(row)) == (
+    row = {"accuracy_mean": 0.7346, "accuracy_std": 0.0212, "epsilon_claimed": 10.0, "claim_unit": "query"}
+    row |= {"epsilon_accounted": 7639.4, "unit": "example", "flags": "seeded-noise"}
+    found = one(**row)
+    assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == (
         "73.5 ± 2.1 %",
         "10 per answer",
         "7,639",
     )
-    assert cells.accounted(row | {"flags": "float32-noise seeded-noise"}) == "7,639, float32 noise"
-    row |= {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": "inf", "flags": "float32-noise"}
-    assert (cells.accuracy(row), cells.claimed(row), cells.accounted(row)) == ("73.5 %", "none", "infinite")
+    assert cells.accounted(one(**row | {"flags": "float32-noise seeded-noise"})) == "7,639, float32 noise"
+    row |= {"accuracy_std": "", "claim_unit": "", "epsilon_accounted": math.inf, "flags": "float32-noise"}
+    found = one(**row)
+    assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == ("73.5 %", "none", "infinite")
     options = {"method": {"k": 2, "secure": True}, "budget": {"solve": "none", "account": "accounted", "epsilon": 1.0}}
     assert cells.typed(options) == "`--method.k 2 --method.secure true --epsilon 1 --account accounted`"
 
@@ -128,73 +139,57 @@ def test_what_the_results_say_of_gmi_is_on_the_boards() -> None:
     (said,) = re.findall(r"unseen images by (\d+) % \(teacher\) and (\d+) % \(that student\)", text)
     sound = boards.given(teachers=40, epsilon=2.0, account="accounted")
     (bare,), (ours,) = (
-        [row for row in boards.of("digits", *key) if row["attack"] == "gmi"]
+        [each for each in boards.of("digits", *key) if boards.attack_of(each) == "gmi"]
         for key in (("no-defence", {}), ("class-moments", sound))
     )
-    shares = [100 * float(row["knn_gap"]) / float(row["knn_distance"]) for row in (bare, ours)]
+    shares = [100 * (each.value("knn_gap") or 0) / (each.value("knn_distance") or 1) for each in (bare, ours)]
     assert [f"{share:.0f}" for share in shares] == list(said)
 
 
-SAME = {"tier": "quick", "teacher": "resnet18", "student": "datalens", "version": "5", "split": "iid", "delta": "1e-05"}
+USUAL = {"method": "dpsd", "variant": "working", "tier": "quick", "teacher": "resnet18", "student": "datalens"}
+USUAL |= {"split": "iid", "delta": 1e-5, "accuracy_mean": 0.7}
 
 
 def test_seeds_that_were_attacked_join_those_that_were_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    common = {"method": "dpsd", "variant": "working", "options": "{}", "flags": "other-unit", "power": "", **SAME}
-    bare = common | {"seeds": "1 2", "runs": "b c", "attack": "", "accuracy_mean": "0.7", "accuracy_std": "0.1"}
-    attacked = common | {"seeds": "0 1", "runs": "a d", "attack": "gmi", "flags": "other-unit no-judge"}
-    drawn_apart = common | {"seeds": "3", "runs": "e", "attack": "", "flags": "float32-noise"}
-    made = {"a": (0, 0.6), "b": (1, 0.7), "c": (2, 0.8), "d": (1, 0.1), "e": (3, 0.2)}
-    records = {
-        name: SimpleNamespace(hash=name, spec={"release": {"seed": seed}}, metrics={"accuracy": accuracy})
-        for name, (seed, accuracy) in made.items()
-    }
-    monkeypatch.setattr(boards, "records", lambda: records)
+    own = {"seeds": "1 2", "runs": "b c", "accuracy_mean": 0.75, "accuracy_std": 0.0707107}
+    other = {"seeds": "0 1", "runs": "a d", "accuracy_mean": 0.35, "accuracy_std": 0.353553}
+    bare, attacked = one(**USUAL | own), one(**USUAL | other, attack="gmi")
+    drawn_apart = one(**USUAL, seeds="3", runs="e", flags="float32-noise")
     monkeypatch.setattr(boards, "board", lambda name: [bare, drawn_apart])
     assert boards.release("digits", "dpsd", {}) is bare
     monkeypatch.setattr(boards, "board", lambda name: [bare, attacked, drawn_apart])
-    for attack, runs, accuracy in (("", "a b c", (0.7, 0.1)), ("gmi", "a d c", (0.5, 0.360555))):
+    # Seed 0 has an accuracy of 0.6 and seed 1 one of 0.1 or 0.8; bare has 0.8 and 0.7
+    for attack, runs, accuracy in (("", "a b c", (0.7, 0.1)), ("gmi", "a d c", (0.466667, 0.321455))):
         found = boards.release("digits", "dpsd", {}, attack=attack)
-        assert found is not None and (found["seeds"], found["runs"], found["attack"]) == ("0 1 2", runs, attack)
-        assert (float(found["accuracy_mean"]), float(found["accuracy_std"])) == pytest.approx(accuracy)
+        assert found is not None and boards.attack_of(found) == attack
+        assert ([run.seed for run in found.runs], [run.run for run in found.runs]) == ([0, 1, 2], runs.split())
+        assert (found.accuracy, found.deviation) == pytest.approx(accuracy, abs=1e-5)
 
 
 def test_rows_of_an_older_version_stand_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    common = {
-        "dataset": "digits",
-        "method": "dpsd",
-        "variant": "working",
-        "options": "{}",
-        "power": "",
-        "tier": "quick",
-        **SAME,
-    }
-    old = common | {
-        "version": "4",
-        "seeds": "0 1 2",
-        "flags": "other-unit older-version",
-        "attack": "gmi",
-        "attack_accuracy": "0.9",
-    }
-    new = common | {"seeds": "0", "flags": "other-unit", "attack": "", "attack_accuracy": ""}
+    old = one(**USUAL, version=0, seeds="0 1 2", attack="gmi", attack_accuracy=0.9)
+    new = one(**USUAL, seeds="0")
     monkeypatch.setattr(boards, "board", lambda name: [old, new])
     assert boards.release("digits", "dpsd", {}) is new and results.attacked("digits", "dpsd", {}) == ["", "", ""]
     monkeypatch.setattr(boards, "board", lambda name: [old])
     assert boards.release("digits", "dpsd", {}) is old and results.attacked("digits", "dpsd", {}) == ["90", "", ""]
 
 
-def test_of_several_tiers_quick_is_told_unless_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    common = {"method": "dpsd", "variant": "working", "options": "{}", "flags": "", "seeds": "0", "attack": ""}
-    common |= SAME
-    large, small = common | {"tier": "paper"}, common | {"tier": "quick"}
-    monkeypatch.setattr(boards, "board", lambda name: [large, small])
-    assert boards.release("mnist", "dpsd", {}) is small
-    assert boards.release("mnist", "dpsd", {}, tier="paper") is large
-    assert boards.release("mnist", "dpsd", {}, tier="standard") is None
-
-
-def test_of_several_students_the_usual_one_is_told_unless_another_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    common = {"method": "fedavg", "variant": "printed", "options": "{}", "flags": "", "attack": "", **SAME}
-    usual, other = common | {"student": "datalens", "seeds": "0"}, common | {"student": "dense-cnn", "seeds": "0 1 2"}
-    monkeypatch.setattr(boards, "board", lambda name: [other, usual])
-    assert boards.release("mnist", "fedavg", {}) is usual
-    assert boards.release("mnist", "fedavg", {}, student="dense-cnn") is other
+@pytest.mark.parametrize(
+    ("method", "usual", "other"),
+    [
+        ("dpsd", {"tier": "quick"}, {"tier": "paper"}),
+        ("fedavg", {"student": "datalens", "variant": "printed"}, {"student": "dense-cnn", "variant": "printed"}),
+    ],
+    ids=["tier", "student"],
+)
+def test_release_prefers_the_usual_network_and_tier(
+    method: str, usual: dict[str, str], other: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = one(**USUAL | {"method": method, "seeds": "0"} | usual)
+    second = one(**USUAL | {"method": method, "seeds": "0" if method == "dpsd" else "0 1 2"} | other)
+    monkeypatch.setattr(boards, "board", lambda name: [second, first])
+    (key, value) = next(iter(other.items()))
+    assert boards.release("mnist", method, {}) is first
+    assert boards.release("mnist", method, {}, **{key: value}) is second
+    assert boards.release("mnist", method, {}, **{key: "standard"}) is None

@@ -13,13 +13,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from board_records import record, rows
+from board_records import record, results
 from dp_accounting import GaussianDpEvent
 
 from bench import boards
-from bench.boards import board_files
 from bench.boards.publish import expected
-from bench.boards.records import migrate
+from bench.boards.records import INSTALLED, boards_folder, migrate, own_folder
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Ledger, Unit
@@ -45,9 +44,9 @@ def test_what_is_read_by_path_is_told_apart_by_its_content() -> None:
         one.spec["release"]["teacher"]["data"] |= {"dataset": name, "fingerprint": content * 16}
         one.spec["release"]["teacher"]["weights"] = weights
         one.hash = digest(one.spec)
-        found += rows([one])
-    assert [row["split"] for row in found] == ["iid-11111111", "iid-22222222", "iid"]
-    assert [row["teacher"] for row in found] == ["resnet18", "resnet18", "resnet18+weights-33333333"]
+        found += [result.release for result in results([one])]
+    assert [row.split for row in found] == ["iid-11111111", "iid-22222222", "iid"]
+    assert [row.teacher for row in found] == ["resnet18", "resnet18", "resnet18+weights-33333333"]
 
 
 def test_publish_then_check_then_edit(tmp_path: Path) -> None:
@@ -407,10 +406,10 @@ def test_a_folder_leaderboards_outside_a_checkout_is_not_the_published_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaderboards").mkdir()
-    assert board_files.boards_folder(None) == board_files.INSTALLED and board_files.own_folder(None) is None
+    assert boards_folder(None) == INSTALLED and own_folder(None) is None
     (tmp_path / "bench" / "boards").mkdir(parents=True)
-    assert board_files.boards_folder(None) == Path("leaderboards")
+    assert boards_folder(None) == Path("leaderboards")
     (tmp_path / "boards" / "releases").mkdir(parents=True)
-    assert board_files.own_folder(None) is None and board_files.own_folder(Path("mine")) == Path("mine")
+    assert own_folder(None) is None and own_folder(Path("mine")) == Path("mine")
     (tmp_path / "boards" / "releases" / "digits.csv").write_text("")
-    assert board_files.own_folder(None) == Path("boards")
+    assert own_folder(None) == Path("boards")

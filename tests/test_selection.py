@@ -7,7 +7,7 @@ from typing import Any
 
 from wide_boards import boards_of
 
-from bench.boards.selection import Candidate, Constraints, candidates, choose, lacking, objection
+from bench.boards.selection import Candidate, Constraints, candidates, choose, missing_measurements, objection
 
 
 def row(epsilon: float | str = 2.0, accuracy: float = 0.9, **more: Any) -> dict[str, Any]:
@@ -64,8 +64,8 @@ def test_an_audit_in_any_of_its_rows_is_the_release_s() -> None:
     most, few = row(seeds="1 2"), {"attack": "gmi", "seeds": "0"}
     blind = row(epsilon_audited=0.0, audited_teacher=0.0, **few)
     shows = row(epsilon_audited=0.4, audited_teacher=2.3, **few)
-    assert one(most).row.epsilon_lower is None and "no audit" in lacking(one(most))
-    assert "no audit that finds anything where nothing defends" in lacking(one(most, blind))
+    assert one(most).row.epsilon_lower is None and "no audit" in missing_measurements(one(most))
+    assert "no audit that finds anything where nothing defends" in missing_measurements(one(most, blind))
     found = one(most, blind, shows)
     assert found.row.seeds == "1 2" and found.row.epsilon_lower == 0.4
-    assert not any("audit" in each for each in lacking(found))
+    assert not any("audit" in each for each in missing_measurements(found))

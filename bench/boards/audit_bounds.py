@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from bench import plugins, registry
-from bench.boards.needs import needs, teacher_matters
+from bench.boards.installed import needs, teacher_matters
 from bench.config import Variant
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.storage.records import Audit, Record

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import cache
 from typing import Any, Literal
 
-from bench import data, registry
-from bench.errors import BenchError
+from bench.boards.installed import classes_of, installed_version
 from bench.metrics.levels import ALPHA, LEAST_AUC, strong_enough
 from bench.privacy.budget import epsilon_from_json
 from bench.privacy.claims import dispute
@@ -68,15 +66,6 @@ def _is_older(record: Record) -> bool:
     parts = [("method", release["method"], release)]
     parts += [("attack", attack["attack"], attack)] if attack else []
     return any(part["version"] < installed_version(kind, name, part.get("variant")) for kind, name, part in parts)
-
-
-@cache
-def installed_version(kind: str, name: str, variant: str | None) -> int:
-    """Return the version of a plug-in; 0 if it or its variant is not installed."""
-    try:
-        return int(registry.describe(kind, name, variant).facts["version"])
-    except BenchError:
-        return 0
 
 
 def flags_of_row(versions: Iterable[str]) -> list[str]:
@@ -148,12 +137,6 @@ def share_of_commonest(record: Record) -> float | None:
     where = record.spec["release"]["teacher"]["data"]
     classes = classes_of(where["dataset"], where["split"])
     return 1 / classes if classes else None  # for some data sets the number is known only after reading
-
-
-@cache
-def classes_of(name: str, split: str) -> int:
-    """Return the number of classes of a split of a data set; 0 if unknown. Cached, as thousands of records need it."""
-    return len(data.facts(name).classes_of(split))
 
 
 def _flags_of_inversion(record: Record) -> list[str]:

@@ -7,20 +7,17 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from typing import cast
+from functools import cached_property
 
-from bench import data, registry
-from bench.boards.attacked import Attacked, Inversion, attacked, group_rows, inversion
-from bench.boards.board_cells import options
+from bench import data
+from bench.boards.attacked import Attacked, Inversion, attacked, inversion
 from bench.boards.build import deviation, mean
-from bench.boards.flags import OLDER, UNTRUE, installed_version
-from bench.boards.needs import needs, teacher_matters
-from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow
-from bench.config import Variant
+from bench.boards.flags import OLDER, UNTRUE
+from bench.boards.installed import installed_version, needs, teacher_matters, tuned_on_test_sets
+from bench.boards.results import group_rows
+from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow, read_options
 from bench.data.canaries import SPLIT as CANARIES
-from bench.errors import BenchError
-from bench.storage.options import Changed, described
+from bench.storage.options import described
 
 EXACT = 1e-9
 ALIKE = 1e-3
@@ -201,12 +198,12 @@ def _alike(board: Board) -> list[list[ReleaseRow]]:
             # A run with today's noise is another release
             is_coarse = "float32-noise" in row.flags.split()
             same = (row.tier, row.split, row.method, row.variant, row.version, row.student, row.delta, row.unit)
-            groups[(*same, is_coarse, described(_options(row) | {"teacher": {}}))].append(row)
+            groups[(*same, is_coarse, described(read_options(row.options) | {"teacher": {}}))].append(row)
     found = []
     for rows in groups.values():
         by_teacher: dict[tuple[str, str], list[ReleaseRow]] = defaultdict(list)
         for row in rows:
-            by_teacher[row.teacher, described({"teacher": _options(row)["teacher"]})].append(row)
+            by_teacher[row.teacher, described({"teacher": read_options(row.options)["teacher"]})].append(row)
         is_one = len(by_teacher) == 1 or not any(map(queries_teachers, rows))
         found += [rows] if is_one else list(by_teacher.values())
     order = {row.release: number for number, row in enumerate(board.releases)}
@@ -236,18 +233,14 @@ def _candidate(
     return Candidate(best, counted[best.release], numbers, tuple(found), flags, whose)
 
 
-def _options(row: ReleaseRow) -> Changed:
-    return options(row.options)
-
-
 def released(row: ReleaseRow) -> str:
     """Format the options of a release in a line, without those of a teacher that the method does not query."""
-    return described(_options(row) | ({} if queries_teachers(row) else {"teacher": {}}))
+    return described(read_options(row.options) | ({} if queries_teachers(row) else {"teacher": {}}))
 
 
 def queries_teachers(row: ReleaseRow) -> bool:
     """Whether the release depends on the teacher's network or recipe; True for a method that is not installed."""
-    return teacher_matters(needs(row.method, cast(Variant, row.variant), row.tier, _options(row)["method"]))
+    return teacher_matters(needs(row.method, row.variant, row.tier, read_options(row.options)["method"]))
 
 
 def objection(candidate: Candidate, constraints: Constraints) -> str:
@@ -278,7 +271,7 @@ def _broken_limit(candidate: Candidate, constraints: Constraints) -> str:
     return ""
 
 
-def lacking(candidate: Candidate) -> list[str]:
+def missing_measurements(candidate: Candidate) -> list[str]:
     """Return phrases for everything that was not measured of a release, so that its row may look better than it is."""
     row, found = candidate.row, []
     for name, score in (("reconstructs records", "attack_accuracy"), ("guesses members", "auc")):
@@ -297,18 +290,8 @@ def lacking(candidate: Candidate) -> list[str]:
         found.append(f"nothing at the papers' size (this is tier {row.tier})")
     if candidate.device and all(device.startswith("cpu") for device in candidate.device.split(" | ")):
         found.append("nothing on a GPU")
-    seen = _seen_test_sets(row.method, row.variant).get(data.base_name(row.dataset))
+    seen = tuned_on_test_sets(row.method, row.variant).get(data.base_name(row.dataset))
     return [*found, f"no test set that nobody had looked at: by looking at this one {seen}"] if seen else found
-
-
-@cache
-def _seen_test_sets(method: str, variant: str) -> Mapping[str, str]:
-    """Return what was tuned on a test set, by data set; {} for a method that is not installed."""
-    try:
-        facts = registry.describe("method", method, variant).facts
-    except BenchError:
-        return {}
-    return dict(facts.get("seen_test_sets", {}))
 
 
 def _infinite(epsilon: float) -> str:

@@ -7,10 +7,11 @@ number) and runs (one row per run). `docs/boards.md` describes every column.
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bench.config import TIERS
 from bench.errors import BenchError, NotFound
 from bench.escape import csv_cell, csv_value
+from bench.storage.options import GROUPS, Changed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -350,3 +352,23 @@ def _is_number(cell: str) -> bool:
 def joined(words: Iterable[str]) -> str:
     """Join words in one cell: sorted, without duplicates."""
     return " ".join(sorted(set(words)))
+
+
+@lru_cache
+def read_options(cell: str) -> Changed:
+    """Parse a cell of the column `options`: group to option to value. Raises BenchError for a damaged cell.
+
+    >>> read_options('{"attack": {"steps": 3}, "method": {"mode": "label"}}')["method"]
+    {'mode': 'label'}
+    """
+    none: Changed = {group: {} for group in GROUPS}
+    try:
+        found = none | (json.loads(cell) if cell else {})
+    except (ValueError, TypeError):
+        found = {"": None}
+    if all(isinstance(group, dict) for group in found.values()):
+        return found
+    raise BenchError(
+        f"a board's cell of options is damaged: {cell[:60]!r}; expected a JSON object: rebuild the board with "
+        "`bench leaderboard --publish --boards DIR`"
+    )

@@ -63,7 +63,7 @@ def execute(given: argparse.Namespace) -> int:
     if given.attacks and (given.check or given.publish is not None):
         raise BadOption("--attacks is for printing boards; leave it out with --check and --publish")
     if given.publish is not None or given.check:
-        from bench.boards.board_files import OWN, PUBLISHED
+        from bench.boards.records import OWN, PUBLISHED
 
         if given.check:
             return _check(given.boards or PUBLISHED)
@@ -163,10 +163,10 @@ def _table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[Sequen
 
 
 def _name(row: ReleaseRow) -> str:
-    from bench.boards.board_cells import options
+    from bench.boards.tables import read_options
     from bench.storage.options import described
 
-    return f"{row.method} ({row.variant}) {described(options(row.options))}".strip()
+    return f"{row.method} ({row.variant}) {described(read_options(row.options))}".strip()
 
 
 def _cells(row: ReleaseRow) -> list[tuple[str, ...]]:

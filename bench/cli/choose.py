@@ -144,7 +144,7 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
     Args:
         most_lines: limit for each of these parts; None = all.
     """
-    from bench.boards.selection import lacking, least_epsilon
+    from bench.boards.selection import least_epsilon, missing_measurements
     from bench.report.glossary import UNITS as PROTECTED
 
     best, row, lower = found[0], found[0].row, found[0].row.epsilon_lower
@@ -161,7 +161,7 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
         "attacks": best.attacks or ["none was run"],
         "audited": ["no" if lower is None else f"at least {lower:.2g} per example"],
         "risks": [_risk(name) for name in sorted(best.flags)] or ["no flag"],
-        "not measured": lacking(best) or ["nothing is missing"],
+        "not measured": missing_measurements(best) or ["nothing is missing"],
     }
     _print(f"take {best.name}{_yours(best)}: {most}")
     least = least_epsilon(found)
@@ -179,16 +179,13 @@ def _answer(found: list[Candidate], limits: Constraints, most_lines: int | None 
 
 def _command(row: ReleaseRow) -> str:
     """Return the command that makes the release again, with one seed and with noise from the system's generator."""
-    from bench.boards.board_cells import options
-    from bench.boards.release_command import command
+    from bench.boards.results import release_command
+    from bench.boards.tables import read_options
     from bench.config import STUDENT
     from bench.data import typed
 
-    given = options(row.options)
-    words = command(
-        method=row.method, variant=row.variant, tier=row.tier, teacher=row.teacher,
-        options=given, dataset=typed(row.dataset), budget={"epsilon": 10, **given["budget"]},
-    )  # fmt: skip
+    budget = {"epsilon": 10, **read_options(row.options)["budget"]}
+    words = release_command(row, typed(row.dataset), budget)
     words += f" --student {row.student}" * (row.student != STUDENT) + f" --split {row.split}" * (row.split != "iid")
     return f"{words} --noise os"
 

@@ -38,7 +38,7 @@ def leaderboard(name: str | None = None, *, boards: Folder = None) -> pd.DataFra
         NotFound: no board in the folder.
         UnknownName: no board of that name.
     """
-    from bench.boards.board_files import boards_folder
+    from bench.boards.records import boards_folder
     from bench.boards.tables import read_releases
 
     table = read_releases(boards_folder(None if boards is None else Path(boards)))
@@ -155,7 +155,7 @@ def choose(
         raise BadOption(f"--min-accuracy {min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= max_delta < 1:
         raise BadOption(f"--max-delta {max_delta}: expected a number in [0, 1), below one over the records")
-    from bench.boards.board_files import boards_folder, own_folder
+    from bench.boards.records import boards_folder, own_folder
     from bench.boards.selection import Constraints
     from bench.boards.selection import choose as select
     from bench.boards.tables import read_boards

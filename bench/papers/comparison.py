@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench import data, registry
+from bench.boards.results import Result
 from bench.papers.matching import difference, find_for, flags_of, names_noise, possible_epsilons
 from bench.papers.printed_numbers import UNNAMED, PrintedNumber
-from bench.papers.results import Result
+from bench.papers.results import preference
 
 Exists = Callable[[str, str], bool]
 """Whether the bench has (method, data set)."""
@@ -50,8 +51,8 @@ def compare(entries: Iterable[PrintedNumber], results: Iterable[Result], exists:
     lines = []
     for entry in entries:
         found: dict[tuple[str | float, ...], Result] = {}
-        for result in sorted((each for each, numbers in done if entry in numbers), key=lambda each: each.preference):
-            found.setdefault((result.variant, *possible_epsilons(entry, result.claimed)), result)
+        for result in sorted((each for each, numbers in done if entry in numbers), key=preference):
+            found.setdefault((result.release.variant, *possible_epsilons(entry, result.claimed)), result)
         lines += [Line(entry, found[key]) for key in sorted(found, key=str)]
         if not found:
             lines.append(Line(entry, None, _explain_absence(entry, exists)))

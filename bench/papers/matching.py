@@ -6,13 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from typing import Any
 
 from bench import data
-from bench.boards.board_cells import Row
+from bench.boards.results import Result
 from bench.data.canaries import SPLIT as CANARIES
 from bench.papers.printed_numbers import PrintedNumber, ablation, epsilons_of_table, load
-from bench.papers.results import Result
 from bench.storage.options import Changed
 
 OWN_PAPER = {"dgd": "dgd", "dp-dfd": "dp-dfd", "dpdfd": "dpdfd", "dpsd": "dpsd", "fed-dpsd": "dpsd"}
@@ -59,9 +57,8 @@ def find(
 
 def find_for(result: Result, unsure: bool = False) -> tuple[PrintedNumber, ...]:
     """`find`, for a result."""
-    return find(
-        result.dataset, result.method, result.claimed, result.options, result.teacher, result.split or "iid", unsure
-    )
+    release = result.release
+    return find(release.dataset, release.method, result.claimed, result.options, release.teacher, release.split, unsure)
 
 
 @cache
@@ -120,29 +117,6 @@ def are_close(epsilon: float, claimed: float | None) -> bool:
     if claimed is None:
         return False
     return math.isclose(epsilon, claimed, rel_tol=CLOSE) and claimed <= epsilon * (1 + EXACT)
-
-
-def join(row: Row, dataset: str = "") -> dict[str, Any]:
-    """The published accuracy as columns for a board's row.
-
-    Args:
-        row: with a board's columns; empty cells are None, NaN or "".
-        dataset: the board's name; default: the row's own "dataset".
-
-    Returns:
-        reported_accuracy, reported_source and reported_difference (ours minus theirs), None where nothing matches, and
-        flags: the row's own with `reported:ISSUE` for every doubt about the number, and `reported-differs` where
-        sources of the same rank disagree.
-    """
-    result = Result.of(row, dataset)
-    found = find_for(result)
-    first = found[0] if found else None
-    return {
-        "reported_accuracy": None if first is None else first.value,
-        "reported_source": None if first is None else first.source,
-        "reported_difference": None if first is None else difference(result.accuracy, first),
-        "flags": " ".join(sorted(result.flags | flags_of(found))),
-    }
 
 
 @lru_cache

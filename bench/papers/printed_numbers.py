@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from bench import registry
-from bench.boards.board_cells import number
 from bench.errors import BenchError
 from bench.storage.options import Changed
 
@@ -155,8 +154,8 @@ def read_row(row: Mapping[str, str]) -> PrintedNumber:
         named=row["method"],
         kind=row["kind"],
         unit=row["unit_claimed"],
-        epsilon=number(row["epsilon"]),
-        delta=number(row["delta"]),
+        epsilon=float(row["epsilon"]) if row["epsilon"] else None,
+        delta=float(row["delta"]) if row["delta"] else None,
         metric=row["metric"],
         value=float(row["value"]),
         printed=row["value"],

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench import boards
-from bench.boards.flags import UNTRUE, installed_version, share_of_commonest, standing
+from bench.boards.flags import UNTRUE, share_of_commonest, standing
+from bench.boards.installed import installed_version
 from bench.privacy.budget import epsilon_from_json
 from bench.report.glossary import UNITS
 from bench.storage.records import Record

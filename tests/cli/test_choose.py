@@ -41,9 +41,11 @@ def test_a_teacher_that_is_not_asked_makes_no_other_release() -> None:
 def test_seeds_that_failed_are_no_seeds() -> None:
     rows = [proved("dp-sgd", 8.0, 0.95, dataset="mnist", seeds="0 1 2 3 4", failed=3, accuracy_std=0.001)]
     (found,) = selection.candidates(boards_of(rows))
-    assert found.spread == "sd 0.001, 2 seeds, 3 failed" and "no second seed" not in selection.lacking(found)
+    assert found.spread == "sd 0.001, 2 seeds, 3 failed" and "no second seed" not in selection.missing_measurements(
+        found
+    )
     (found,) = selection.candidates(boards_of([rows[0] | {"failed": 4, "accuracy_std": ""}]))
-    assert found.spread == "one seed, 4 failed" and "no second seed" in selection.lacking(found)
+    assert found.spread == "one seed, 4 failed" and "no second seed" in selection.missing_measurements(found)
 
 
 def test_a_large_delta_is_no_promise() -> None:
@@ -359,7 +361,7 @@ def test_the_strongest_inversion_is_the_one_that_gains_most_on_public_images_by_
 
 def lacks(method: str = "pate", **more: Any) -> list[str]:
     (found,) = selection.candidates(boards_of([proved(method, 2.0, 0.93, dataset="mnist", **more)]))
-    return selection.lacking(found)
+    return selection.missing_measurements(found)
 
 
 def test_what_is_lacking_is_what_nobody_measured() -> None:

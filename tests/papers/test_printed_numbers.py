@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 from conftest import ROOT
+from wide_boards import results_of
 
 from bench import registry
+from bench.boards.results import Result
 from bench.errors import BenchError
 from bench.papers import comparison, matching, printed_numbers
 from bench.papers.printed_numbers import COLUMNS, FILE, NAMES, PrintedNumber, epsilons_of_table, load, table
-from bench.papers.results import read_results
-
-EMPTY = {"reported_accuracy": None, "reported_source": None, "reported_difference": None}
 
 
 def row(method: str, epsilon: object = "", options: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -36,6 +35,12 @@ def row(method: str, epsilon: object = "", options: dict[str, Any] | None = None
         "options": json.dumps(given, sort_keys=True) if given else "",
         **more,
     }
+
+
+def result(method: str, epsilon: object = "", options: dict[str, Any] | None = None, **more: Any) -> Result:
+    """The result of such a row."""
+    (found,) = results_of(row(method, epsilon, options, **more))
+    return found
 
 
 def raw() -> list[dict[str, str]]:
@@ -99,12 +104,10 @@ def test_a_number_of_one_of_two_epsilons_stands_beside_rows_of_both() -> None:
         | {"dataset": "celeba-h-subset", "accuracy_mean": accuracy, "variant": "working", "tier": "quick"}
         for claimed, accuracy in ((1.0, 0.7), (2.0, 0.8), (3.0, 0.9), (None, 0.95))
     ]
-    lines = comparison.compare([entry], read_results(ours), lambda *_: True)
+    lines = comparison.compare([entry], results_of(*ours), lambda *_: True)
     assert [line.result.accuracy for line in lines if line.result is not None] == [0.7, 0.8] and len(lines) == 2
     assert all("reported:eps-uncertain" in line.flags for line in lines)
-    assert matching.join(ours[0])["reported_accuracy"] is None, (
-        "a board's row does not take a number that may be another's"
-    )
+    assert not matching.find_for(results_of(ours[0])[0]), "a number that may be another's is not of one result"
 
 
 @pytest.mark.parametrize(
@@ -133,9 +136,10 @@ def test_a_number_of_one_of_two_epsilons_stands_beside_rows_of_both() -> None:
     ids=lambda value: f"{value['method']} {value['options']}" if isinstance(value, dict) else None,
 )
 def test_a_row_gets_the_number_of_its_own_cell(ours: dict[str, Any], accuracy: float, source: str) -> None:
-    joined = matching.join(ours)
-    assert (joined["reported_accuracy"], joined["reported_source"]) == (accuracy, source)
-    assert joined["reported_difference"] == pytest.approx(0.9 - accuracy)
+    (mine,) = results_of(ours)
+    first = matching.find_for(mine)[0]
+    assert (first.value, first.source) == (accuracy, source)
+    assert comparison.Line(first, mine).difference == pytest.approx(0.9 - accuracy)
 
 
 @pytest.mark.parametrize(
@@ -163,29 +167,28 @@ def test_a_row_gets_the_number_of_its_own_cell(ours: dict[str, Any], accuracy: f
     ids=lambda ours: f"{ours['method']} {ours['epsilon_claimed']} {ours['options']}",
 )
 def test_no_number_where_the_papers_print_none(ours: dict[str, Any]) -> None:
-    assert matching.join(ours | {"flags": "other-unit"}) == EMPTY | {"flags": "other-unit"}
+    found = matching.find_for(results_of(ours)[0])
+    assert found == () and matching.flags_of(found) == frozenset()
 
 
-def test_flags_name_issues_and_disagreeing_sources() -> None:
-    assert matching.join(row("dp-gan", 10.0, flags="other-unit"))["flags"].split()[0] == "other-unit"
-    data = matching.join(row("dpsd", 10.0, flags="other-unit"))
-    assert data["flags"] == "other-unit reported:exceeds-information"
-    label = matching.join(row("dpsd", 1.0, {"mode": "label"}, flags="other-unit"))
-    assert label["flags"] == "other-unit reported:same-numbers-other-method"
-    assert "reported-differs" in matching.join(row("g-pate", 1.0))["flags"].split()
-    assert "reported-differs" not in matching.join(row("pate-gan", 1.0))["flags"].split()
-    assert "reported-differs" not in matching.join(row("dgd", 1.0))["flags"].split(), "its own paper is of one mind"
-    assert "reported:quoted-differently" in matching.join(row("dgd", 1.0))["flags"].split()
+@pytest.mark.parametrize(
+    ("method", "options", "flags", "others"),
+    [
+        ("dpsd", {}, {"reported:exceeds-information"}, set()),
+        ("dpsd", {"mode": "label"}, {"reported:same-numbers-other-method"}, set()),
+        ("g-pate", {}, {"reported-differs"}, set()),
+        ("pate-gan", {}, set(), {"reported-differs"}),
+        ("dgd", {}, {"reported:quoted-differently"}, {"reported-differs"}),  # its own paper does not contradict itself
+    ],
+)
+def test_flags_of_numbers_name_issues(method: str, options: dict[str, Any], flags: set[str], others: set[str]) -> None:
+    found = matching.flags_of(matching.find_for(result(method, 1.0, options)))
+    assert flags <= found and not others & found
 
 
-def test_missing_cells_of_a_frame_are_no_text() -> None:
-    nan = float("nan")
-    ours = row("dpdfd", 10.0, accuracy_mean=nan, flags=None)
-    assert matching.join(ours)["reported_difference"] is None
-    assert matching.join(ours)["flags"] == ""
-    assert matching.join(row("no-defence", nan))["reported_accuracy"] == 0.9921
-    without = {key: value for key, value in row("dpsd", 10.0).items() if key != "dataset"}
-    assert matching.join(without, "fmnist")["reported_accuracy"] == 0.9008
+def test_result_without_an_accuracy_has_no_difference() -> None:
+    mine = result("dpdfd", 10.0, accuracy_mean=None)
+    assert comparison.Line(matching.find_for(mine)[0], mine).difference is None
 
 
 def test_numbers_cut_and_rounded_agree() -> None:
@@ -233,10 +236,10 @@ def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
         row("dpsd", 10.0, {}, accuracy_mean="", seeds="0 1 2 3", runs="failed"),
     ]
     entries = [e for e in table("dpsd", "Table I") if e.dataset == "mnist"]
-    lines = comparison.compare(entries, read_results(rows), lambda method, dataset: method != "datalens")
+    lines = comparison.compare(entries, results_of(*rows), lambda method, dataset: method != "datalens")
     states = {(line.entry.method, line.entry.epsilon): line.state for line in lines}
     ours = next(line for line in lines if line.result is not None)
-    assert (ours.entry.method, ours.entry.epsilon, ours.result and ours.result.runs) == ("dpsd", 10.0, "c")
+    assert (ours.entry.method, ours.entry.epsilon, ours.result and ours.result.runs[0].run) == ("dpsd", 10.0, "c")
     assert ours.difference == pytest.approx(0.40 - 0.9785)
     assert states["datalens", 1.0] == "planned" and states["dpsd", 1.0] == "not run" and states["dpsd", 10.0] == ""
     assert sum(line.result is not None for line in lines) == 1
@@ -262,14 +265,14 @@ def test_where_the_paper_leaves_out_what_a_run_needs_that_is_said(paper: str, ta
 @pytest.mark.parametrize(
     ("method", "epsilon", "worse", "better"),
     [
-        ("dpsd", 10.0, {"flags": "older-version seeded-noise"}, {"flags": "seeded-noise"}),
+        ("dpsd", 10.0, {"version": 0}, {"flags": "seeded-noise"}),
         ("dpsd", 10.0, {"flags": "float32-noise"}, {"flags": "seeded-noise"}),
         ("fedavg", None, {"student": "dense-cnn"}, {"student": "datalens"}),
     ],
     ids=["older version", "account that does not hold", "other student"],
 )
 def test_preferred_result_is_compared_with_fewer_seeds(
-    method: str, epsilon: float | None, worse: dict[str, str], better: dict[str, str]
+    method: str, epsilon: float | None, worse: dict[str, Any], better: dict[str, Any]
 ) -> None:
     rows = [
         row(method, epsilon, accuracy_mean="0.70", seeds="0 1 2", runs="worse", **worse),
@@ -280,8 +283,8 @@ def test_preferred_result_is_compared_with_fewer_seeds(
         e for e in table("dpsd", tables[method]) if (e.dataset, e.method, e.epsilon) == ("mnist", method, epsilon)
     ]
     for ordered in (rows, rows[::-1]):
-        lines = comparison.compare(entries, read_results(ordered), lambda *_: True)
-        assert [line.result.runs for line in lines if line.result is not None] == ["better"]
+        lines = comparison.compare(entries, results_of(*ordered), lambda *_: True)
+        assert [line.result.runs[0].run for line in lines if line.result is not None] == ["better"]
 
 
 def test_a_number_without_a_promise_stands_beside_a_claim_of_infinity_and_beside_none() -> None:

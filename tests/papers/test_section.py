@@ -31,7 +31,7 @@ def test_flags_of_compared_rows_are_explained() -> None:
 def test_a_report_without_the_section_has_no_trace_of_it() -> None:
     shown, _ = show(Sources([record("dpsd", dataset="mnist")]))
     found = parts(shown, {})
-    assert "papers" not in found["index"] and "papers" not in found["method-dpsd"]
+    assert "papers" not in found["index"] and not found["method-dpsd"]["sections"]
     assert not [name for name in found if name.startswith(("table-", "figure-", "reported"))]
     assert not [key for key in found["board-mnist"]["columns"] if key.startswith("reported")]
     assert not [flag for flag in found["index"]["flags"] if flag.startswith("reported")]

@@ -5,18 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made import png, record, value_of
 
 from bench import boards as board_files
 from bench import cli, registry
-from bench.boards import board_files as folders
-from bench.boards.columns import ALL, WIDE
 from bench.boards.flags import flags_of_row
 from bench.cli import report as report_command
 from bench.errors import BenchError
@@ -29,15 +25,12 @@ from bench.report import (
     render,
     runs,
 )
+from bench.report.columns import ALL
 from bench.report.files import script
 from bench.report.site import parts, show
 from bench.storage.records import Audit, Record
 
 SCORED = ("student", "teacher", "null")
-
-
-def wide(records: list[Record], audits: Sequence[Audit] = ()) -> list[dict[str, Any]]:
-    return board_files.wide_rows(board_files.build(records, audits))
 
 
 def test_every_flag_has_a_sentence() -> None:
@@ -73,15 +66,15 @@ def test_tiers_are_named_from_the_largest_to_the_smallest() -> None:
 
 
 def test_every_column_of_the_boards_has_a_name_and_sorts_within_columns_that_there_are() -> None:
-    assert all(column.label for column in ALL) and set(WIDE) <= {column.key for column in ALL}
-    assert {key for column in ALL for key in column.within} <= set(WIDE)
-    shown = boards.columns(boards.rows(wide([record(attack="gmi")])))
+    assert all(column.label for column in ALL)
+    assert {key for column in ALL for key in column.within} <= {column.key for column in ALL}
+    shown = boards.columns(boards.rows(board_files.build([record(attack="gmi")])))
     assert shown[:2] == ["method", "variant"] and "attack_variant" in shown and "claim_unit" not in shown
 
 
 def test_an_infinite_epsilon_is_not_an_empty_cell() -> None:
     records = [record(accounted=None), record("failing", status="failed"), record("none", claim="none")]
-    found = boards.rows(wide(records))
+    found = boards.rows(board_files.build(records))
     rows = {row["method"]: row for row in found}
     assert rows["dpsd"]["epsilon_accounted"] == "inf" and rows["dpsd"]["epsilon_claimed"] == 10.0
     assert "epsilon_accounted" not in rows["failing"] and "epsilon_claimed" not in rows["none"]
@@ -115,11 +108,11 @@ def test_the_front_page_recommends_by_what_is_proved_and_shows_the_strongest_att
     ]
 
 
-def test_flags_of_rows_are_explained_as_those_of_runs_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = board_files.wide_rows
-    flags = {"flags": "other-unit reported-differs reported:x-1"}
-    monkeypatch.setattr(board_files, "wide_rows", lambda board: [row | flags for row in made(board)])
-    found = parts(show(Sources([record()]))[0], {})["index"]
+def test_flags_of_results_are_explained_like_flags_of_runs() -> None:
+    shown, _ = show(Sources([record()]))
+    (run,) = shown.boards[0].runs
+    flagged = replace(shown.boards[0], runs=[replace(run, flags="other-unit reported-differs reported:x-1")])
+    found = parts(replace(shown, boards=[flagged], results=board_files.results(flagged)), {})["index"]
     assert {"reported-differs", "reported:x-1", "other-unit"} <= set(found["flags"])
 
 
@@ -131,37 +124,34 @@ def test_the_page_of_a_run_has_all_numbers_somewhere() -> None:
         "teacher_brand_new_metric": 2,
     }
     page = runs.page(found, [])
-    assert [line[0] for line in page["utility"]] == [
+    assert [line[0] for line in page.utility] == [
         *("teacher", "student, released", "evaluator, which judges reconstructions")
     ]
-    assert page["measures"]["targets"] == ["student", "teacher", "random net", "unseen images"]
-    rows = {label: cells for label, _, _, cells in page["measures"]["rows"]}
-    tips = {label: tip for label, _, tip, _ in page["measures"]["rows"]}
+    assert page.measures.targets == ["student", "teacher", "random net", "unseen images"]
+    rows = {label: cells for label, _, _, cells in page.measures.rows}
+    tips = {label: tip for label, _, tip, _ in page.measures.rows}
     assert tips["attack accuracy"].endswith("aimed at.") and tips["brand_new_metric"] == ""
-    assert ["queries", 1000] in page["alone"] and (page["variant"], page["attack_variant"]) == ("printed", "printed")
+    assert ("queries", 1000) in page.alone and (page.variant, page.attack_variant) == ("printed", "printed")
     assert [cell and cell[0] for cell in rows["attack accuracy"]] == [0.8, 0.9, 0.1, 0.95]
     assert [cell and cell[0] for cell in rows["brand_new_metric"]] == [1.5, 2, None, None]
-    assert [(line["what"], line["epsilon"], line["unit"]) for line in page["epsilons"]] == [
+    assert [(line.what, line.epsilon, line.unit) for line in page.epsilons] == [
         *(("claimed", 10.0, "query"), ("accounted", 7639.0, "example"), ("accounted", 35.7, "query"))
     ]
-    assert page["ledger"] == [["query", "votes", "Gaussian(noise_multiplier 2)", 7]]
-    assert page["flags"] == ["claim!=accounted", "disputed:below-an-exact-account", "other-unit"]
-    assert page["information"]["nats"] is None and page["information"]["why"], "the made-up ledger is of queries alone"
+    assert page.ledger == [("query", "votes", "Gaussian(noise_multiplier 2)", 7)]
+    assert page.flags == ["claim!=accounted", "disputed:below-an-exact-account", "other-unit"]
+    assert page.information.nats is None and page.information.why, "the made-up ledger is of queries alone"
     found.privacy["information"] = {"nats": 2.56, "why": "gradients", "classes": 10}
-    assert runs.page(found, [])["information"] == {
-        "nats": 2.56,
-        "why": "gradients",
-        "most": pytest.approx(0.5965, abs=1e-4),
-    }
-    assert page["spec"]["attack"]["target"] == "release"
-    assert runs.page(record(status="failed"), [])["epsilons"] == []
+    bound = runs.page(found, []).information
+    assert (bound.nats, bound.why, bound.most) == (2.56, "gradients", pytest.approx(0.5965, abs=1e-4))
+    assert page.spec["attack"]["target"] == "release"
+    assert runs.page(record(status="failed"), []).epsilons == []
 
 
 def test_nested_events_are_written_out() -> None:
     inner = {"name": "SelfComposedDpEvent", "event": {"name": "GaussianDpEvent", "noise_multiplier": 1.5}, "count": 3}
-    assert runs.event(inner) == "SelfComposed(Gaussian(noise_multiplier 1.5), count 3)"
+    assert runs.format_event(inner) == "SelfComposed(Gaussian(noise_multiplier 1.5), count 3)"
     many = {"name": "ComposedDpEvent", "events": [inner["event"], {"name": "NonPrivateDpEvent"}]}
-    assert runs.event(many) == "Composed([Gaussian(noise_multiplier 1.5), NonPrivate])"
+    assert runs.format_event(many) == "Composed([Gaussian(noise_multiplier 1.5), NonPrivate])"
 
 
 def write(folder: Path, found: Record, **files: bytes) -> None:
@@ -270,7 +260,7 @@ def test_the_installed_boards_are_shown_where_there_are_none(
     (installed / "records").mkdir(parents=True)
     found = record()
     (installed / "records" / f"{found.hash}.json").write_text(json.dumps(asdict(found)))
-    monkeypatch.setattr(folders, "INSTALLED", installed)
+    monkeypatch.setattr("bench.boards.records.INSTALLED", installed)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert cli.main(["report"]) == 0
@@ -286,15 +276,15 @@ def test_the_page_of_a_run_has_the_audits_of_its_row_and_none_of_a_game_that_was
     new = replace(old, hash="b" * 16, spec=spec | {"version": 2}, lines=right)
     for audits, flags in (([old], ["refuted"]), ([old, new], [])):
         page = value_of(render(Sources([run], audits))[f"data/runs-{run.hash[:2]}.js"])[run.hash]
-        (row,) = wide([run], audits)
-        assert (page["flags"], len(page["audits"])) == (row["flags"].split(), 1) == (flags, 1)
+        (result,) = board_files.results(board_files.build([run], audits))
+        assert (page["flags"], len(page["audits"])) == (sorted(result.flags), 1) == (flags, 1)
 
 
 def test_what_was_not_measured_is_told_by_its_label_once_for_all_whom_it_concerns() -> None:
     few = "359 non-members are too few"
     missing = {"tpr_at_01pct": few, "teacher_tpr_at_01pct": few, "judge_accuracy": "no judge", "of_a_plugin": "no"}
-    assert runs._missing(missing) == [
-        ["judge accuracy of student", "no judge"],
-        ["of_a_plugin", "no"],
-        ["TPR at FPR 0.1 % of teacher, student", few],
+    assert runs.missing_measures(missing) == [
+        ("judge accuracy of student", "no judge"),
+        ("of_a_plugin", "no"),
+        ("TPR at FPR 0.1 % of teacher, student", few),
     ]

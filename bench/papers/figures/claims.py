@@ -59,10 +59,6 @@ class Answer:
     numbers: str
     line: str
 
-    def to_json(self) -> dict[str, Any]:
-        """For the report."""
-        return {"text": self.says.text, "verdict": self.verdict, "numbers": self.numbers, "line": self.line}
-
 
 def answers(says: Iterable[Says], points: Sequence[Point], chance: float | None) -> list[Answer]:
     """Check the sentences that our lines can be compared with.

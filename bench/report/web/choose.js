@@ -121,7 +121,7 @@ function place(dataset, tier, split, found) {
         ["attacks", best.attacks.length ? element("ul", { class: "bare" }, best.attacks.map(([told, run]) => element("li", {}, runLink(run, told)))) : "not attacked"],
         ["audited", best.audited === null ? "no" : `at least ${number(best.audited)} per example`],
         ["risks", best.flags.length ? element("ul", { class: "bare" }, best.flags.map((flag) => element("li", {}, flagChip(flag), " ", sentence(DATA.flags[flag])))) : "no flag"],
-        ["not measured", best.lacking.join("; ") || "nothing is missing"]])),
+        ["not measured", best.missing.join("; ") || "nothing is missing"]])),
     others.length ? [element("h3", {}, "The others that qualify"), grid(`others on ${dataset}`, ["release", "accuracy", "ε proved", "strongest attack", "time", "flags"], others, [1, 2])] : null);
 }
 /* A release's name, and what tells it from others of that name. */

@@ -41,8 +41,8 @@ function about(hash, found) {
     ["seeds of this row", seeds], ["board", element("a", { href: address("board", found.dataset) }, found.dataset)], ["compare", element("a", { href: `#compare-${hash}` }, "with another run")], ["hash", hash]]);
 }
 function epsilonTable(found) {
-  const rows = found.epsilons.map((line) => [line.what, line.epsilon === undefined ? "none" : `${line.what === "audited" ? "≥ " : ""}${number(line.epsilon)}`,
-    line.delta === undefined ? "" : number(line.delta), line.unit ? `${line.unit}: ${DATA.units[line.unit]}` : "", element("span", { class: "words" }, line.by)]);
+  const rows = found.epsilons.map((line) => [line.what, line.epsilon === null ? "none" : `${line.what === "audited" ? "≥ " : ""}${number(line.epsilon)}`,
+    line.delta === null ? "" : number(line.delta), line.unit ? `${line.unit}: ${DATA.units[line.unit]}` : "", element("span", { class: "words" }, line.by)]);
   if (!rows.length) return null;
   return section("Epsilon", grid("epsilon", ["", "ε", "δ", "protects one", "by"], rows, [1, 2], "fit stack", [3, 4]), note("Numbers of different units cannot be compared. ∞: nothing can be proved."));
 }
@@ -177,7 +177,7 @@ function numbersBeside(heads, first, second) {
     same.length ? element("details", {}, element("summary", {}, `${same.length} ${same.length === 1 ? "number is" : "numbers are"} the same`), table("numbers that are the same", same)) : null];
 }
 function epsilonsBeside(heads, first, second) {
-  const all = (found) => new Map(found.epsilons.map((line) => [`${line.what}${line.unit ? ` per ${line.unit}` : ""}`, line.epsilon === undefined ? "none" : number(line.epsilon)]));
+  const all = (found) => new Map(found.epsilons.map((line) => [`${line.what}${line.unit ? ` per ${line.unit}` : ""}`, line.epsilon === null ? "none" : number(line.epsilon)]));
   const [left, right] = [all(first), all(second)];
   const rows = [...new Set([...left.keys(), ...right.keys()])].map((label) => [label, left.get(label) || "", right.get(label) || ""]);
   return rows.length ? grid("epsilons of two runs", heads(), rows, [1, 2]) : null;
