@@ -65,7 +65,7 @@ def test_an_audit_in_any_of_its_rows_is_the_release_s() -> None:
     blind = row(epsilon_audited=0.0, audited_teacher=0.0, **few)
     shows = row(epsilon_audited=0.4, audited_teacher=2.3, **few)
     assert one(most).row.epsilon_lower is None and "no audit" in missing_measurements(one(most))
-    assert "no audit that finds anything where nothing defends" in missing_measurements(one(most, blind))
+    assert "no audit that finds anything on the unprotected teacher" in missing_measurements(one(most, blind))
     found = one(most, blind, shows)
     assert found.row.seeds == "1 2" and found.row.epsilon_lower == 0.4
     assert not any("audit" in each for each in missing_measurements(found))

@@ -103,8 +103,8 @@ class Inversion:
 
     def __str__(self) -> str:
         by = "" if self.judge == "evaluator" else f" by the {self.judge}"
-        beside = "" if self.floor is None else f" (public images {percent(self.floor)})"
-        return f"{self.attack} {percent(self.success)}{by}{beside}"
+        floor = "" if self.floor is None else f" (public images {percent(self.floor)})"
+        return f"{self.attack} {percent(self.success)}{by}{floor}"
 
 
 def inversion(attacked: Attacked) -> Inversion | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, cast
 
-from bench import data, registry
+from bench import data, plugins, registry
 from bench.config import Variant
 from bench.errors import BenchError
 from bench.storage.specs import canonical
@@ -21,6 +22,23 @@ def installed_version(kind: str, name: str, variant: str | None) -> int:
         return int(registry.describe(kind, name, variant).facts["version"])
     except BenchError:
         return 0
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """The version of an installed method's variant, and the default values of its options at a tier."""
+
+    version: int
+    options: Mapping[str, Any]
+
+
+@cache
+def defaults(method: str, variant: str, tier: str) -> Defaults | None:
+    """Return version and default options of a method's variant; None if it is not installed."""
+    if method not in plugins.entries("method") or variant not in registry.variants("method", method):
+        return None
+    described = registry.describe("method", method, variant)
+    return Defaults(described.facts["version"], described.values(tier, cast(Variant, variant)))
 
 
 def needs(method: str, variant: str, tier: str, options: Mapping[str, Any]) -> frozenset[str] | None:

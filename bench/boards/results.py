@@ -103,8 +103,9 @@ class Result:
         release, attack = self.release, self.attack
         if release.version < installed_version("method", release.method, release.variant):
             return True
-        is_known = attack is not None and attack.version is not None
-        return is_known and attack.version < installed_version("attack", attack.attack, attack.variant)
+        if attack is None or attack.version is None:
+            return False
+        return attack.version < installed_version("attack", attack.attack, attack.variant)
 
     @cached_property
     def flags(self) -> frozenset[str]:
@@ -118,8 +119,8 @@ class Result:
         """The options of the release in a line, without those of a teacher that the method does not use."""
         release = self.release
         found = needs(release.method, release.variant, release.tier, self.options["method"])
-        unused: Changed = {"attack": {}, "evaluator": {}} | ({} if teacher_matters(found) else {"teacher": {}})
-        return described(self.options | unused)
+        unused = ("attack", "evaluator") if teacher_matters(found) else ("attack", "evaluator", "teacher")
+        return described({group: given for group, given in self.options.items() if group not in unused})
 
 
 @dataclass(frozen=True)

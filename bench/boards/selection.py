@@ -137,7 +137,7 @@ class Candidate:
 
     @property
     def spread(self) -> str:
-        """Standard deviation over seeds, or that there is one seed; and how many runs failed."""
+        """Standard deviation and number of seeds, and how many runs failed."""
         std = deviation([run.accuracy for run in self.counted if run.status != "failed"])
         failed = len(self.counted) - self.finished
         spread = "one seed" if std is None else f"sd {std:.3f}, {self.finished} seeds"
@@ -182,15 +182,14 @@ def candidates(boards: Iterable[Board]) -> list[Candidate]:
     Irrelevant are the teacher of a method that does not query it, and parts of the spec that the row does not show.
     Students of split canaries are left out: they learned wrong labels for audits and are not meant for release.
     """
-    return [found for board in boards for found in _of_board(board)]
+    found = []
+    for board in boards:
+        runs, measured = group_rows(board)
+        found += [_candidate(rows, runs, measured, board.whose) for rows in _same_releases(board)]
+    return found
 
 
-def _of_board(board: Board) -> list[Candidate]:
-    runs, measured = group_rows(board)
-    return [_candidate(rows, runs, measured, board.whose) for rows in _alike(board)]
-
-
-def _alike(board: Board) -> list[list[ReleaseRow]]:
+def _same_releases(board: Board) -> list[list[ReleaseRow]]:
     """Group the rows of a board by release."""
     groups: dict[tuple[object, ...], list[ReleaseRow]] = defaultdict(list)
     for row in board.releases:
@@ -283,7 +282,7 @@ def missing_measurements(candidate: Candidate) -> list[str]:
     if row.epsilon_lower is None:
         found.append("no audit")
     elif LOWER not in candidate.measured or not candidate.measured[LOWER].teacher:
-        found.append("no audit that finds anything where nothing defends")
+        found.append("no audit that finds anything on the unprotected teacher")
     if candidate.finished < 2:
         found.append("no second seed")
     if row.tier != "paper":
@@ -291,7 +290,7 @@ def missing_measurements(candidate: Candidate) -> list[str]:
     if candidate.device and all(device.startswith("cpu") for device in candidate.device.split(" | ")):
         found.append("nothing on a GPU")
     seen = tuned_on_test_sets(row.method, row.variant).get(data.base_name(row.dataset))
-    return [*found, f"no test set that nobody had looked at: by looking at this one {seen}"] if seen else found
+    return [*found, f"no unseen test set: on this one {seen}"] if seen else found
 
 
 def _infinite(epsilon: float) -> str:
@@ -302,7 +301,7 @@ def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
     """Return the nearest misses: all but the delta; or best accuracy within epsilon and least epsilon with that
     accuracy.
 
-    Without any such release, return the one with the least epsilon of all, or say that there is none.
+    Without any such release it is the one with the least epsilon of all, or a sentence.
     """
     loose = [c for c in found if not objection(c, replace(constraints, delta=1.0))]
     if loose:
@@ -320,8 +319,8 @@ def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
         best = min(good, key=lambda c: c.epsilon or 0.0)
         lines.append(f"nearest: least epsilon with accuracy {constraints.accuracy:g}: {_line(best)}")
     if not sound:
-        told = f"no row is accounted per {constraints.unit} with a finite epsilon that stands"
-        return [told if constraints.unit in HEADLINES else f"{told}; a row has one unit, and its record holds others"]
+        line = f"no row is accounted per {constraints.unit} with a finite and valid epsilon"
+        return [line if constraints.unit in HEADLINES else f"{line}; a row has one unit, and its record holds others"]
     if not lines:
         best = min(sound, key=lambda c: c.epsilon or 0.0)
         lines.append(f"neither limit is met by any; least epsilon of all: {_line(best)}")

@@ -83,7 +83,7 @@ class TableLine:
         entry: position of the number in its table.
         either: the two epsilons to which the number may belong; () for the others.
         allows: the largest accuracy that the published settings allow; None if it is not known.
-        state: why there is no result of ours; "" if there is one.
+        state: why we have no result; "" if we have one.
         counts: whether the line counts for its number.
         shown, label: whether the number's cell shows the line, and its small print.
     """

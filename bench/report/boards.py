@@ -17,13 +17,14 @@ Cell = str | float | list[str]
 Row = dict[str, Cell]
 """Key of a column to cell; empty cells are left out, and infinity is "inf"."""
 SORT = ("tier", "split", "method", "variant", "setting", "teacher", "student", "attack", "attack_variant", "delta")
+SORT += ("runs",)
 
 
 def rows(board: Board) -> list[Row]:
-    """Return the rows of a board's page, sorted by `SORT` and by their runs; an empty cell comes first."""
+    """Return the rows of a board's page, sorted by `SORT`; an empty cell comes first."""
     found = [*map(_result_row, results(board)), *map(_reference_row, references(board))]
     filled = [{key: cell for key, cell in row.items() if cell is not None and cell != ""} for row in found]
-    filled.sort(key=lambda row: [*((key in row, row.get(key)) for key in SORT), row["runs"]])
+    filled.sort(key=lambda row: [(key in row, row.get(key)) for key in SORT])
     return [{key: INFINITE if cell == math.inf else cell for key, cell in row.items()} for row in filled]
 
 

@@ -172,7 +172,9 @@ def highlights(board: Board) -> list[Highlight]:
                     success=None if strongest is None else strongest.success,
                     floor=None if strongest is None else strongest.floor,
                     on_teacher=None if strongest is None else strongest.on_teacher,
-                    membership=member and (member.any.attack, member.value("auc"), member.on_teacher("auc")),
+                    membership=None
+                    if member is None
+                    else (member.any.attack, member.value("auc"), member.on_teacher("auc")),
                     attacks=len({one.any.attack for one in each.attacked if one.value("queries") != 0}),
                 ))  # fmt: skip
     return found

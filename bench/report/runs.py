@@ -253,7 +253,7 @@ def audit_lines(audits: Sequence[Audit]) -> list[AuditLine]:
     for audit in audits:
         release = audit.spec["release"]
         method = f"{release['method']} ({release.get('variant', 'printed')})"
-        names.append((method, differences(audit.spec), boards.dataset(audit)))
+        names.append((method, differences(audit), boards.dataset(audit)))
         omitted.append({
             "teacher": f"teacher={release['teacher']['arch']}",
             "student": f"student={release['student']}",

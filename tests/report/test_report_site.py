@@ -273,9 +273,9 @@ def test_a_method_page_has_all_its_parts(page: Browser) -> None:
     page.wait("current === '#method-dp-merf'")
     text = words(page)
     for told in (
-        "What it promises",
+        "Its claims",
         "Theorem 1",
-        "What was measured",
+        "Measurements",
         "Attacks on it",
         "gmi (printed) 80.0 %",
         "Run it",

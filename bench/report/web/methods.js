@@ -29,12 +29,12 @@ async function method(name) {
 }
 function promise(found, usual) {
   const claims = found.claims.map((one) => element("li", {}, `${one.source}, per ${one.unit} (${DATA.units[one.unit]}): ${one.by.join(", ")}; ${counted(one.runs, "run", "runs")}.`, one.dispute ? [" ", element("span", { class: "chip alarm" }, "disputed"), ` Its proof does not cover what the algorithm does: ${one.explanation}.`] : ""));
-  return section("What it promises", usual ? element("p", {}, usual.unit === "none" ? "It claims nothing." : `Its claim protects ${DATA.units[usual.unit]}. The account, of what can be proved, is of every unit in its ledger.`) : null,
+  return section("Its claims", usual ? element("p", {}, usual.unit === "none" ? "It claims nothing." : `Its claim protects ${DATA.units[usual.unit]}. The account covers every unit in its ledger.`) : null,
     claims.length ? element("ul", { class: "plain" }, claims) : note("No run here claims anything."));
 }
 function ranking(found) {
   const rows = found.rankings.map((one) => [one.dataset, `${one.tier}, split ${one.split}`, one.unit, percent(one.accuracy), `${one.rank} of ${one.of}`]);
-  return rows.length ? section(`Its rank with a proved epsilon of at most ${DATA.proved}`, grid("ranks", ["data set", "tier", "protects one", "accuracy", "rank among methods"], rows, [3, 4]), note("Each method by its most accurate release; what a paper claims plays no part.")) : null;
+  return rows.length ? section(`Its rank with a proved epsilon of at most ${DATA.proved}`, grid("ranks", ["data set", "tier", "protects one", "accuracy", "rank among methods"], rows, [3, 4]), note("Each method by its most accurate release; claimed epsilons are ignored.")) : null;
 }
 const settingOf = (line) => [line.variant, line.setting, line.apart].filter(Boolean).join(", ");
 function measuredTable(found) {
@@ -49,7 +49,7 @@ function measuredTable(found) {
     return seen.has(place) ? [row] : (seen.add(place), [element("span", {}, place), row]);
   });
   const flags = [...new Set(found.releases.flatMap((line) => line.flags))].sort();
-  return [section("What was measured", fullGrid("releases", ["setting", "accuracy", "ε claimed", "ε accounted", "ε audited", "information, nats ≤", "strongest inversion", "time", "flags"], rows, [1, 2, 3, 4, 5, 7])), flagList("What the flags mean", flags)];
+  return [section("Measurements", fullGrid("releases", ["setting", "accuracy", "ε claimed", "ε accounted", "ε audited", "information, nats ≤", "strongest inversion", "time", "flags"], rows, [1, 2, 3, 4, 5, 7])), flagList("Meaning of the flags", flags)];
 }
 function attacksTable(found) {
   const lines = found.releases.flatMap((line) => line.attacks.map(([words, run]) => [element("span", { class: "list" }, settingOf(line)), line.dataset, element("span", { class: "list" }, runLink(run, words))]));

@@ -83,9 +83,9 @@ function copied(code, button) {
 function ledgerTable(found) {
   if (!found.ledger.length) return null;
   const rows = found.ledger.map(([who, why, event, count]) => [who, why, event, count.toLocaleString("en")]);
-  return section("Ledger: every use of the private data", grid("ledger", ["unit", "what was taken", "event", "times"], rows, [3]),
+  return section("Ledger: every use of the private data", grid("ledger", ["unit", "use", "event", "times"], rows, [3]),
     found.noise === "os" ? note("The noise came from the system's entropy.")
-      : note("The noise came from the recorded seed: whoever reads it can subtract it. A deployment uses ", element("code", { class: "option" }, "--noise os"), "."),
+      : note("The noise came from the recorded seed: a reader of the seed can subtract the noise. A deployment uses ", element("code", { class: "option" }, "--noise os"), "."),
     found.solved.length ? note("Solved for the budget: ", found.solved.map(([key, value]) => `${key} ${value === null ? "none" : number(value)}`).join(", ")) : null);
 }
 function pictures(found) {
@@ -173,7 +173,7 @@ function numbersBeside(heads, first, second) {
   const [told, same, one] = [rows.filter((row) => !row.equal && !lone(row)), rows.filter((row) => row.equal), rows.filter(lone)];
   const table = (name, lines) => grid(name, [...heads(), "second less first", ""], lines, [1, 2, 3]);
   return [told.length ? table("numbers of two runs", told) : note(one.length ? "What both have is the same." : "All numbers are the same."),
-    one.length ? element("details", {}, element("summary", {}, `${one.length} ${one.length === 1 ? "number is" : "numbers are"} of one of them alone`), table("numbers of one run", one)) : null,
+    one.length ? element("details", {}, element("summary", {}, `${one.length} ${one.length === 1 ? "number is" : "numbers are"} of only one of them`), table("numbers of one run", one)) : null,
     same.length ? element("details", {}, element("summary", {}, `${same.length} ${same.length === 1 ? "number is" : "numbers are"} the same`), table("numbers that are the same", same)) : null];
 }
 function epsilonsBeside(heads, first, second) {
