@@ -151,14 +151,10 @@ def _evaluations(records: Iterable[Record], audits: Mapping[str, Audit]) -> list
         each.done = done = [run for run in each.runs if run.status != "failed"]
         each.known = {name for run in done for name in run.metrics}
         each.bounds = audit_bounds.join_audits(done, audits)
-        flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(map(_versions, done))}
+        versions = [sorted(run.provenance.get("versions", {}).items()) for run in done]
+        flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(map(str, versions))}
         each.flags = joined(flags | ({"refuted"} if each.bounds is not None and each.bounds.is_refuted else set()))
     return list(found.values())
-
-
-def _versions(record: Record) -> str:
-    """Return the library versions of a record, as text."""
-    return " ".join(f"{name}={version}" for name, version in sorted(record.provenance.get("versions", {}).items()))
 
 
 def _release_key(evaluation: Evaluation) -> str:

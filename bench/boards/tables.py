@@ -275,7 +275,11 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
         missing = next((name for name in wanted if name not in heads), "")
         why = f"it has no column {missing}" if missing else f"expected the columns {', '.join(wanted)}"
         raise BenchError(f"{path}: not a board of this version: {why}")
-    readers = _readers(kind)
+    by_type: dict[str, Reader] = {"str": _text, "int": int, "float | None": _number, "int | None": _whole}
+    by_column = {each.name: by_type[str(each.type)] for each in fields(kind)}
+    by_column |= {name: _epsilon for name in by_column if name.startswith("epsilon")}
+    by_column |= {"tier": _tier} if "tier" in by_column else {}
+    readers = tuple(by_column[name] for name in wanted)
     found = []
     for number, line in enumerate(lines, 2):
         try:
@@ -287,15 +291,7 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
 
 
 Reader = Callable[[str], Any]
-
-
-def _readers(kind: type[Any]) -> tuple[Reader, ...]:
-    """Return the parser of each column's cells; it raises ValueError for a damaged cell."""
-    by_type: dict[str, Reader] = {"str": _text, "int": int, "float | None": _number, "int | None": _whole}
-    found = {each.name: by_type[str(each.type)] for each in fields(kind)}
-    found |= {name: _epsilon for name in found if name.startswith("epsilon")}
-    found |= {"tier": _tier} if "tier" in found else {}
-    return tuple(found[name] for name in columns(kind))
+"""The parser of a cell; it raises ValueError for a damaged cell."""
 
 
 def _text(cell: str) -> str:

@@ -44,6 +44,10 @@ def section(shown: Shown, numbers: Sequence[PrintedNumber] | None = None) -> Sec
     parts: dict[str, object] = {f"table-{page.slug}": replace(page, chart=agreement(page.lines)) for page in pages}
     parts |= {f"figure-{figure.slug}": figure for figure in drawn}
     flags = {flag for page in pages for line in page.lines if line.ours for flag in line.ours.flags}
+    explained = {}
+    for flag in flags:
+        kind, _, issue = flag.partition(":")
+        explained[flag] = ISSUES[issue] if kind == "reported" else glossary.flag(flag)
     index = {
         "tables": [shorten(TableSummary, page) for page in pages],
         "figures": [shorten(FigureSummary, figure) for figure in drawn],
@@ -57,16 +61,10 @@ def section(shown: Shown, numbers: Sequence[PrintedNumber] | None = None) -> Sec
         script=files("bench.papers").joinpath("web", "papers.js").read_bytes(),
         index=index,
         parts=parts | {"reported": [each.to_row() for each in numbers]},
-        flags={flag: _explain(flag) for flag in flags},
+        flags=explained,
         methods=count_by_method(pages),
         curves=partial(curves, numbers),
     )
-
-
-def _explain(flag: str) -> str:
-    """Explain a flag of a table's line in a sentence: a doubt about the printed number, or a flag of our result."""
-    kind, _, issue = flag.partition(":")
-    return ISSUES[issue] if kind == "reported" else glossary.flag(flag)
 
 
 def count_by_method(pages: Iterable[TablePage]) -> dict[str, list[MethodTable]]:

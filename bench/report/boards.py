@@ -16,8 +16,9 @@ from bench.report.command import installed
 Cell = str | float | list[str]
 Row = dict[str, Cell]
 """Key of a column to cell; empty cells are left out, and infinity is "inf"."""
-SORT = ("tier", "split", "method", "variant", "setting", "teacher", "student", "attack", "attack_variant", "delta")
-SORT += ("runs",)
+SORT = (
+    "tier", "split", "method", "variant", "setting", "teacher", "student", "attack", "attack_variant", "delta", "runs",
+)  # fmt: skip
 
 
 def rows(board: Board) -> list[Row]:

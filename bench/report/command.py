@@ -35,7 +35,11 @@ def command(record: Record) -> str:
     if attack is not None:
         parts += ["--attack", attack.attack]
         parts += _variant("--attack-variant", "attack", attack.attack, attack.variant)
-    parts += ["--dataset", _typed(dataset), *_reading(record)]
+    parts += ["--dataset", _typed(dataset)]
+    # The declared reading of a user's own images, which older records do not have
+    reading = record.provenance.get("images", {}).get("reading", {})
+    parts += _unless("--fit", reading.get("fit", AS_DECLARED.fit), AS_DECLARED.fit)
+    parts += [f"--pixel-range={reading['pixel_range']}"] if "pixel_range" in reading else []
     parts += _unless("--split", teacher.data.split, "iid")
     parts += ["--teacher", teacher.arch]
     if teacher.weights:
@@ -56,8 +60,8 @@ def command(record: Record) -> str:
         recipe = {name: value for name, value in teacher.recipe.items() if name != "recipe_version"}
         parts += _options("teacher", recipe.get("recipe", "standard"), tier, recipe, "printed")
     # Only attacks that make images have an evaluator
-    is_installed = attack is not None and attack.attack in installed("attack")
-    if is_installed and _describe("attack", attack.attack).facts.get("goal") == "inversion":
+    goal = "" if attack is None or attack.attack not in installed("attack") else _goal(attack.attack)
+    if goal == "inversion":
         parts += _unless("--evaluator", spec.evaluator.arch, EVALUATOR)
         parts += _evaluator(dataset, tier, spec.evaluator.recipe)
     return shlex.join(parts)
@@ -102,13 +106,6 @@ def notes(record: Record) -> list[str]:
         found.append("The noise came from the system's entropy: another run has other numbers.")
     found.append("Digits of the result may differ on another device or with other versions; see the provenance.")
     return found
-
-
-def _reading(record: Record) -> list[str]:
-    """Return the declared reading of a user's own images, if any; older records do not have it."""
-    read = record.provenance.get("images", {}).get("reading", {})
-    parts = _unless("--fit", read.get("fit", AS_DECLARED.fit), AS_DECLARED.fit)
-    return parts + ([f"--pixel-range={read['pixel_range']}"] if "pixel_range" in read else [])
 
 
 def _unless(flag: str, value: str, usual: str) -> list[str]:
@@ -172,7 +169,12 @@ def variants_of(kind: str, name: str) -> tuple[Variant, ...]:
     return registry.variants(kind, name)
 
 
-_typed, _describe = cache(data.typed), cache(registry.describe)
+_typed = cache(data.typed)
+
+
+@cache
+def _goal(attack: str) -> str:
+    return str(registry.describe("attack", attack).facts.get("goal"))
 
 
 @cache

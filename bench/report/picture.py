@@ -70,7 +70,13 @@ def compose(title: str, records: Sequence[Record], attack: str, unit: str = "exa
     one, other = (figure.add_axes((left, below / height, 0.43, PANEL / height)) for left in (0.06, 0.55))
     _epsilons(one, left[0].points, look, unit)
     _attacked(other, right[0], look)
-    _legend(figure, look)
+    handles = [
+        Line2D([], [], linestyle="none", marker=MARKERS[shape], color=COLOURS[colour], markersize=6.5, label=name)
+        for name, (colour, shape) in look.items()
+    ]
+    figure.legend(
+        handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, fontsize=8.5, frameon=False, bbox_to_anchor=(0.5, 0)
+    )
     return figure
 
 
@@ -113,13 +119,3 @@ def _scatter(axes: Axes, found: Iterable[Point], places: Iterable[float], look: 
     axes.set_ylim(0, 1.02)
     axes.grid(alpha=0.25)
     axes.tick_params(labelsize=8)
-
-
-def _legend(figure: Figure, look: Styles) -> None:
-    handles = [
-        Line2D([], [], linestyle="none", marker=MARKERS[shape], color=COLOURS[colour], markersize=6.5, label=name)
-        for name, (colour, shape) in look.items()
-    ]
-    figure.legend(
-        handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, fontsize=8.5, frameon=False, bbox_to_anchor=(0.5, 0)
-    )

@@ -14,7 +14,6 @@ from pydantic_core import to_jsonable_python
 
 from bench import __version__, extensions
 from bench import boards as board_files
-from bench.boards import Board
 from bench.boards.results import Result, results
 from bench.report import boards, figures, glossary, method_pages, points, releases, runs
 from bench.report.boards import Row
@@ -117,13 +116,19 @@ def parts(shown: Shown, sections: Mapping[str, Section]) -> dict[str, Any]:
     added = {name: section.methods for name, section in sections.items()}
     methods = method_pages.pages(sources.records, sources.audits, lines, added)
     pages = _run_pages(shown)
-    board_pages = {board.dataset: _board_page(board, sources) for board in shown.boards}
+    board_pages = {}
+    for board in shown.boards:
+        name, rows = board.dataset, boards.rows(board)
+        mine = [audit for audit in sources.audits if board_files.dataset(audit) == name]
+        audits = runs.audit_lines(mine)
+        page = BoardPage(name, rows, boards.columns(rows), highlights(board), len(board.runs), audits)
+        board_pages[name] = page
     found: dict[str, object] = {}
     for name, page in board_pages.items():
         found[f"board-{slug(name)}"] = page
         found[f"charts-{slug(name)}"] = {"markup": _charts(name, sources, sections.values())}
-        mine = [picture for picture in shown.pictures if board_files.dataset(picture.record) == name]
-        found[f"images-{slug(name)}"] = gallery(mine, lambda picture: picture.kind)
+        pictures = [picture for picture in shown.pictures if board_files.dataset(picture.record) == name]
+        found[f"images-{slug(name)}"] = gallery(pictures, lambda picture: picture.kind)
     found |= {f"method-{slug(page.name)}": page for page in methods}
     shards: dict[str, dict[str, RunPage]] = defaultdict(dict)
     for name, run_page in pages.items():
@@ -174,13 +179,6 @@ def _index(shown: Shown, board_pages: Mapping[str, BoardPage], methods: Sequence
         "tiers": glossary.TIERS,
         "order": {"tiers": list(glossary.TIERS), "units": list(glossary.UNITS)},
     }
-
-
-def _board_page(board: Board, sources: Sources) -> BoardPage:
-    name, rows = board.dataset, boards.rows(board)
-    audits = [audit for audit in sources.audits if board_files.dataset(audit) == name]
-    count = sum(board_files.dataset(record) == name for record in sources.records)
-    return BoardPage(name, rows, boards.columns(rows), highlights(board), count, runs.audit_lines(audits))
 
 
 def _run_pages(shown: Shown) -> dict[str, RunPage]:

@@ -115,11 +115,11 @@ def _draw_figure(
         title=name if recipe is None else recipe.title,
         recipe=None if recipe is None else recipe.file,
         note=figure.note,
-        single=_panels([picture for picture in found if not picture.shows], look),
+        single=_panels([picture for picture in found if not picture.is_comparable], look),
         answers=check_sentences(figure, found, numbers),
-        ours=sum(picture.ours for picture in found if picture.shows),
+        ours=sum(picture.ours for picture in found if picture.is_comparable),
         printed=len({number for picture in found for number in picture.numbers}),
-        markup=_panels([picture for picture in found if picture.shows], look),
+        markup=_panels([picture for picture in found if picture.is_comparable], look),
         gallery=gallery(of_runs, lambda each: f"{boards.dataset(each.record)}: {each.kind}"),
     )
 
@@ -127,20 +127,19 @@ def _draw_figure(
 def check_sentences(figure: Figure, drawn: Iterable[Picture], numbers: Numbers) -> list[Sentence]:
     """Check the sentences of the paper's text about its figure on our runs on its data sets."""
     theirs = {each.dataset for each in numbers if each.paper == figure.paper}
-    return [
-        Sentence(picture.dataset, picture.sweep.title, each.says.text, each.verdict, each.numbers, each.line)
-        for picture in drawn
-        if picture.dataset in theirs
-        for each in answers(picture.sweep.says, picture.points, _chance(picture))
-    ]
-
-
-def _chance(picture: Picture) -> float | None:
-    """Return the accuracy of always predicting the largest class, or one of equal classes; None for other numbers."""
-    if picture.sweep.y in SIDES or not picture.ours:
-        return None
-    known = points.largest(point.commonest for point in picture.points) if picture.sweep.y == "accuracy" else None
-    return known or 1 / len(data.facts(picture.dataset).class_names)
+    found = []
+    for picture in drawn:
+        if picture.dataset not in theirs:
+            continue
+        chance = None  # accuracy of always predicting the largest class, or one of equal classes
+        if picture.sweep.y not in SIDES and picture.ours:
+            is_accuracy = picture.sweep.y == "accuracy"
+            largest = points.largest(point.commonest for point in picture.points) if is_accuracy else None
+            chance = largest or 1 / len(data.facts(picture.dataset).class_names)
+        for each in answers(picture.sweep.says, picture.points, chance):
+            text, title = each.says.text, picture.sweep.title
+            found.append(Sentence(picture.dataset, title, text, each.verdict, each.numbers, each.line))
+    return found
 
 
 def _panels(drawn: Sequence[Picture], look: Styles) -> str:

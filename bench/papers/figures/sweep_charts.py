@@ -29,7 +29,7 @@ def sweep_figure(picture: Picture, look: Styles | None = None) -> str:
     upwards = [*reach(points), *picture.levels.values(), *([] if commonest is None else [commonest])]
     if not names and not across:
         names = ("nothing was run",)
-    kind: Kind = "names" if names else "log" if picture.axis == "log" else "number"
+    kind: Kind = "names" if names else "log" if sweep.axis == "log" else "number"
     x = Scale(sweep.label, across, kind, names, sweep.beyond)
     y = Scale(SIDES.get(sweep.y, "accuracy"), upwards or [0.0, 1.0], "log" if sweep.y in SIDES else "share")
     chart = Chart(x, y, points, look)
