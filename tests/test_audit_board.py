@@ -69,7 +69,7 @@ def bounds(record: Record, *audits: Audit) -> list[float | None]:
     return [found.value(LOWER), found.on_teacher(LOWER), found.value(LOWER_NULL), found.value(LOWER_CEILING)]
 
 
-def test_the_board_shows_the_bound_and_flags_refuted(record: Record) -> None:
+def test_board_shows_audit_bound_and_refuted_flag(record: Record) -> None:
     assert bound(record) is None
     low, high = result(record, made_up(record, 50)), result(record, made_up(record, 95))
     assert (low.value(LOWER), low.flags) == (0.0, frozenset())
@@ -78,13 +78,13 @@ def test_the_board_shows_the_bound_and_flags_refuted(record: Record) -> None:
     assert per_query.flags == frozenset() and per_query.value(LOWER) is not None
 
 
-def test_the_board_pays_for_looking_more_than_once(record: Record) -> None:
+def test_bound_is_corrected_for_several_audits(record: Record) -> None:
     once = bound(record, made_up(record, 95))
     twice = bound(record, made_up(record, 95), made_up(record, 40, "b" * 16))
     assert once is not None and twice is not None and 1.8 < twice < once
 
 
-def test_beside_the_bound_stands_what_the_audit_could_have_shown(record: Record) -> None:
+def test_board_shows_all_bounds_of_the_best_audit(record: Record) -> None:
     """100 right guesses of 100 are a ceiling of 3.487 at 95 %, and of 3.274 where two audits must hold together."""
     assert bounds(record) == [None] * 4
     assert bounds(record, made_up(record, 50, teacher=94)) == pytest.approx([0, 2.0395, 0, 3.4875], abs=1e-3)
@@ -96,7 +96,7 @@ def test_beside_the_bound_stands_what_the_audit_could_have_shown(record: Record)
     assert shows == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3), "the numbers of a row are of one audit"
 
 
-def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
+def test_audit_applies_only_to_its_release(record: Record) -> None:
     for path, value in (
         (("tier",), "paper"),
         (("release", "seed"), 1),
@@ -127,7 +127,7 @@ def test_an_audit_stands_in_the_row_of_its_release_only(record: Record) -> None:
         ("pate-gnmax", "working", {}, True),
     ],
 )
-def test_a_teacher_that_nobody_needs_makes_no_other_release(
+def test_audit_ignores_an_unused_teacher(
     method: str, variant: Variant, options: dict[str, Any], depends: bool, record: Record
 ) -> None:
     """A release may depend on the teacher's network without queries: `label-smoothing` by default."""
@@ -149,7 +149,7 @@ def test_a_teacher_that_nobody_needs_makes_no_other_release(
         assert (bound(record, audit) is None) == another, key
 
 
-def test_a_teacher_may_matter_to_a_version_that_is_not_here(record: Record) -> None:
+def test_audit_of_other_version_depends_on_teacher(record: Record) -> None:
     described = registry.describe("method", "rr", "working")
     release: dict[str, Any] = {"method": "rr", "variant": "working", "version": described.facts["version"] - 1}
     release["options"] = described.values("smoke", "working")
@@ -160,7 +160,7 @@ def test_a_teacher_may_matter_to_a_version_that_is_not_here(record: Record) -> N
     assert bound(record, audit) is None
 
 
-def test_options_that_a_method_refuses_today_leave_its_needs_unknown() -> None:
+def test_needs_of_refused_options_are_unknown() -> None:
     assert needs("label-smoothing", "printed", "quick", {"network": "student"}) == {"private_data"}
     assert needs("nobody", "printed", "quick", {}) is None
     by_class = describe(registry.load("method", "label-smoothing", "printed"))
@@ -168,7 +168,7 @@ def test_options_that_a_method_refuses_today_leave_its_needs_unknown() -> None:
         assert needs("label-smoothing", "printed", "smoke", {"epochs": 0}) is None
 
 
-def test_an_audit_stands_in_rows_from_before_an_option_that_it_has_as_it_usually_is(record: Record) -> None:
+def test_audit_applies_to_records_before_a_new_option(record: Record) -> None:
     """An option that leaves an algorithm as it was needs no new version; records that are older do not have it."""
     described = registry.describe("method", "dpsd", "working")
     usual = described.values("smoke", "working")["questions"]  # of the tier: the class has another default
@@ -187,7 +187,7 @@ def test_an_audit_stands_in_rows_from_before_an_option_that_it_has_as_it_usually
 
 
 @pytest.mark.thorough
-def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> None:
+def test_audit_reaches_board_in_either_order(place: Path) -> None:
     out = place / "order"
     given = job(place, out=out)
 
@@ -209,7 +209,7 @@ def test_the_audit_of_a_run_reaches_its_board_in_either_order(place: Path) -> No
         assert noted["ceiling"] > 0.5
 
 
-def test_an_audit_of_a_mended_game_takes_the_place_of_an_older_one(record: Record) -> None:
+def test_audit_of_newer_game_replaces_older(record: Record) -> None:
     old, new = made_up(record, 95), made_up(record, 60)
     new.spec = old.spec | {"version": 2}
     new.hash = digest(new.spec)
@@ -217,7 +217,7 @@ def test_an_audit_of_a_mended_game_takes_the_place_of_an_older_one(record: Recor
     assert found == [new] and [*boards.by_release([old]).values()] == [[old]]
 
 
-def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path) -> None:
+def test_audits_are_published_with_records(record: Record, tmp_path: Path) -> None:
     quick, folder = json.loads(json.dumps(record.spec)), tmp_path / "leaderboards"
     quick["tier"] = "quick"
     clean = {"git": {"clean": True}}
@@ -237,5 +237,5 @@ def test_audits_are_published_beside_the_records(record: Record, tmp_path: Path)
     assert differences(folder)
     found.provenance = {}
     (tmp_path / "a" / AUDIT).write_text(found.to_json())
-    with pytest.raises(BenchError, match="commit"):
+    with pytest.raises(BenchError, match=AUDIT):
         publish(folder, [tmp_path / "a" / AUDIT])

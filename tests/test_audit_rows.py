@@ -19,7 +19,7 @@ def audit(of: Record, student: int, teacher: int = 95, name: str = "a") -> Audit
     return Audit(name * 16, "not refuted", [], spec, {"number": 200}, 3.49, 1e-5, lines, True, privacy)
 
 
-def test_a_row_takes_the_audits_of_all_its_seeds() -> None:
+def test_result_joins_audits_of_all_seeds() -> None:
     """94 right of 100 are at least 2.04 at 95 %, and 1.93 at 97.5 %, where two audits must hold together."""
     first, second = record(seed=0), record(seed=1)
     alone = bounds([first, second], [audit(second, 94, 50)])
@@ -34,7 +34,7 @@ def bounds(records: list[Record], audits: list[Audit]) -> list[float | None]:
     return [found.value(LOWER), found.on_teacher(LOWER), found.value(LOWER_NULL), found.value(LOWER_CEILING)]
 
 
-def test_the_power_that_a_record_is_given_is_at_the_confidence_of_its_bounds() -> None:
+def test_noted_power_uses_joint_confidence() -> None:
     """59 heads or more of 100 are 4.4 % by chance: below 5 %, and above the 2.5 % of each of two audits."""
     for names, powerful in (("a", True), ("ab", False)):
         found = record()

@@ -20,12 +20,10 @@ from bench.boards.spec_keys import key_of
 from bench.boards.tables import AttackRow, ReleaseRow, RunRow, columns
 from bench.errors import BenchError
 from bench.storage.records import Record
-from bench.storage.specs import (
-    canonical,
-)
+from bench.storage.specs import canonical
 
 
-def test_board_has_three_tables_and_at_most_22_columns_of_releases() -> None:
+def test_board_has_three_tables_joined_by_release() -> None:
     found = board([record(0, 0.5), record(1, 0.6)])
     heads = [text.partition("\n")[0].split(",") for text in found.texts().values()]
     assert [tuple(head) for head in heads] == [columns(kind) for kind in (ReleaseRow, AttackRow, RunRow)]
@@ -35,7 +33,7 @@ def test_board_has_three_tables_and_at_most_22_columns_of_releases() -> None:
     assert {row.release for row in found.attacks} == {row.release for row in found.runs} == {release.release}
 
 
-def test_attacks_are_one_row_a_number_with_baselines() -> None:
+def test_attack_row_has_number_with_baselines() -> None:
     one = record(0, 0.5)
     one.metrics |= {"attack_accuracy.lo": 0.4, "attack_accuracy.hi": 0.6, "teacher_attack_accuracy": 0.9}
     one.metrics |= {"random_attack_accuracy": 0.1, "retrieval_accuracy": 0.3}
@@ -45,7 +43,7 @@ def test_attacks_are_one_row_a_number_with_baselines() -> None:
     assert (row.teacher, row.untrained, row.public_images) == (0.9, 0.1, 0.3)
 
 
-def test_attack_that_was_skipped_has_a_row_with_the_reason() -> None:
+def test_skipped_attack_has_row_with_reason() -> None:
     one = record(0, 0.5, status="skipped")
     one.reason = "the attack needs four classes"
     one.metrics = {"accuracy": 0.5}
@@ -53,7 +51,7 @@ def test_attack_that_was_skipped_has_a_row_with_the_reason() -> None:
     assert (row.metric, row.value, row.reason) == ("", None, "the attack needs four classes")
 
 
-def test_seeds_share_a_row_and_everything_else_does_not() -> None:
+def test_only_seeds_share_a_row() -> None:
     found = results([record(0, 0.5), record(1, 0.7), record(0, 0.1, sigma=2.0), record(0, 0.1, tier="paper")])
     assert len(found) == 3
     (row,) = [each for each in found if seeds(each) == [0, 1]]
@@ -77,13 +75,13 @@ SPECS = st.dictionaries(NAMES, JSON, max_size=3)
 @example({"a": {'x"seed': 1}}, {"a": {'x"seed': 2}})
 @example({"a": '"seed":1,'}, {"a": ""})
 @example({"seed": 1, "a": 2}, {"a": 2, "seed": {"a": 1}})
-def test_two_specs_share_a_row_if_and_only_if_they_differ_in_seeds_alone(one: Any, other: Any) -> None:
+def test_row_key_equal_iff_specs_differ_only_in_seeds(one: Any, other: Any) -> None:
     same = canonical(boards.identity(one)) == canonical(boards.identity(other))
     assert (row_key(one) == row_key(other)) == same
 
 
 @given(SPECS, st.integers(0, 99))
-def test_any_other_seed_leaves_the_row_and_any_other_value_does_not(spec: Any, number: int) -> None:
+def test_row_key_ignores_seeds_only(spec: Any, number: int) -> None:
     assert row_key(reseeded(spec, number)) == row_key(spec)
     assert row_key(spec | {"new": number}) != row_key(spec)
     assert row_key(spec | {"new": number}) != row_key(spec | {"new": number + 1})
@@ -93,7 +91,7 @@ def test_any_other_seed_leaves_the_row_and_any_other_value_does_not(spec: Any, n
 @example({"seed": 1, "a": {"seed": 2, "b": 3}})
 @example({"a": {"seed": 1}, 'x"seed': 2})
 @example({"seed": {"a": 1}, "b": [{"seed": 1, "c": 2}]})
-def test_key_from_the_text_is_that_of_the_identity(spec: Any) -> None:
+def test_key_of_text_equals_key_of_identity(spec: Any) -> None:
     assert key_of(spec, named=True) == key_of(boards.identity(spec)) == key_of(spec)
 
 
@@ -112,7 +110,7 @@ def reseeded(spec: Any, number: int) -> Any:
     return {key: reseeded(value, number) for key, value in spec.items()} | {"seed": number}
 
 
-def test_variants_are_never_averaged_and_records_older_than_them_are_printed() -> None:
+def test_variants_have_separate_rows() -> None:
     old, printed, working = record(0, 0.5), record(1, 0.6), record(2, 0.9)
     for part in (old.spec["release"], old.spec["attack"], old.spec["attack"]["target"]):
         del part["variant"]
@@ -128,7 +126,7 @@ def test_variants_are_never_averaged_and_records_older_than_them_are_printed() -
     ]
 
 
-def test_rows_of_mixed_library_versions_are_flagged() -> None:
+def test_mixed_library_versions_are_flagged() -> None:
     same, other = [record(seed, 0.5) for seed in (0, 1, 2)], record(3, 0.5)
     for one in [*same, other]:
         one.provenance["versions"] = {"torch": "2.14.0", "numpy": "2.4.6"}
@@ -139,7 +137,7 @@ def test_rows_of_mixed_library_versions_are_flagged() -> None:
     assert with_failure[0].flags == {"claim!=accounted"}, "failed runs do not count"
 
 
-def test_one_seed_has_no_spread_and_neither_has_a_number_that_one_seed_lacks() -> None:
+def test_deviation_needs_all_of_several_seeds() -> None:
     assert results([record(0, 0.5)])[0].deviation is None
     found = [record(seed, 0.5) for seed in (0, 1, 2)]
     assert results(found)[0].numbers["attack_accuracy"].deviation == 0.0
@@ -149,28 +147,28 @@ def test_one_seed_has_no_spread_and_neither_has_a_number_that_one_seed_lacks() -
     assert attacked.value is attacked.deviation is None and row.deviation == 0.0
 
 
-def test_noise_that_was_drawn_in_another_way_is_another_row() -> None:
+def test_seeded_noise_has_a_separate_row() -> None:
     seeded, system = record(1, 0.9), record(0, 0.5)
     seeded.spec["release"]["noise"] = "seeded"
     found = {each.runs[0].seed: each.flags for each in results([seeded, system])}
     assert found == {1: {"claim!=accounted", "seeded-noise"}, 0: {"claim!=accounted"}}
 
 
-def test_failures_are_counted_not_averaged() -> None:
+def test_failed_runs_are_not_averaged() -> None:
     (row,) = results([record(0, 0.5), record(1, 0.0, status="failed")])
     assert (len(row.finished), seeds(row), row.accuracy) == (1, [0, 1], 0.5)
     (row,) = results([record(1, 0.0, status="failed")])
     assert (row.finished, row.accuracy, row.claimed, row.seconds, row.flags) == ((), None, None, None, frozenset())
 
 
-def test_an_attack_without_power_says_inconclusive() -> None:
+def test_attack_without_power_is_inconclusive() -> None:
     for others, power in (([record(1, 0.5, status="inconclusive")], "inconclusive"), ([], "pass")):
         (row,) = results([record(0, 0.5), *others])
         assert row.attack is not None and row.attack.power == power
 
 
 @pytest.mark.parametrize("nats, value", [(2.56, 2.56), ("inf", math.inf), (None, None)])
-def test_information_is_a_column_of_its_own(nats: object, value: float | None) -> None:
+def test_information_is_mean_over_known_seeds(nats: object, value: float | None) -> None:
     found = [record(seed, 0.5) for seed in (0, 1)]
     for one in found:
         one.privacy["information"] = {"nats": nats, "why": "gradients", "classes": 10}
@@ -179,7 +177,7 @@ def test_information_is_a_column_of_its_own(nats: object, value: float | None) -
     assert results(found)[0].information is None, "a mean of what is known alone would be of another setting"
 
 
-def test_records_without_information_are_read_by_their_ledger_or_left_empty() -> None:
+def test_information_of_older_records_is_from_ledger() -> None:
     old, silent = record(0, 0.5), record(0, 0.5)
     rows_of_a_batch = {"name": "GaussianDpEvent", "noise_multiplier": 100 / (2 * 16)}
     one_row = {"name": "GaussianDpEvent", "noise_multiplier": 100 / 2}
@@ -193,12 +191,12 @@ def test_records_without_information_are_read_by_their_ledger_or_left_empty() ->
     assert results([old])[0].information is results([silent])[0].information is None
 
 
-def test_infinite_epsilon_is_said_and_the_difference_is_flagged() -> None:
+def test_infinite_account_is_flagged() -> None:
     (row,) = results([record(0, 0.5, accounted=None)])
     assert (row.accounted, row.claimed, row.flags) == (math.inf, 10.0, {"claim!=accounted"})
 
 
-def test_the_same_number_for_another_unit_is_not_the_same() -> None:
+def test_flags_claim_of_another_unit() -> None:
     same = record(0, 0.5, accounted=10.0)
     assert boards.flags(same) == []
     same.privacy["claimed"]["disputed"] = "noise-too-small"
@@ -211,7 +209,7 @@ def test_the_same_number_for_another_unit_is_not_the_same() -> None:
     assert boards.flags(other) == ["other-unit"]
 
 
-def test_the_same_number_at_a_larger_delta_is_not_the_same() -> None:
+def test_flags_claim_at_a_smaller_delta() -> None:
     pure = record(0, 0.5, accounted=10.0)
     pure.privacy["claimed"]["delta"] = 0.0
     pure.privacy["accounted_units"]["example"]["delta"] = 1e-5
@@ -223,7 +221,7 @@ def test_the_same_number_at_a_larger_delta_is_not_the_same() -> None:
     assert boards.flags(pure) == []
 
 
-def test_rows_of_methods_with_public_images_say_so() -> None:
+def test_flags_public_data() -> None:
     with_it = record(0, 0.5, accounted=10.0)
     with_it.spec["release"]["public"] = "0123456789abcdef"
     assert boards.flags(with_it) == ["public-data"]
@@ -239,7 +237,7 @@ def member_record(seen: float, **changes: Any) -> Record:
     return found
 
 
-def test_membership_rows_say_what_they_were_compared_with_and_what_exceeds_the_account() -> None:
+def test_flags_of_membership_attacks() -> None:
     assert boards.flags(member_record(9.0, accounted=10.0)) == []
     assert boards.flags(member_record(11.0, accounted=10.0)) == ["membership>accounted"]
     assert boards.flags(member_record(11.0, accounted=None)) == ["claim!=accounted"]
@@ -251,7 +249,7 @@ def test_membership_rows_say_what_they_were_compared_with_and_what_exceeds_the_a
     assert (row.value("auc"), row.value("tpr_at_1pct")) == (0.6, 0.02)
 
 
-def test_a_student_at_chance_knows_nothing() -> None:
+def test_flags_student_at_chance() -> None:
     for times, flags in ((1.4, ["knows-nothing"]), (1.6, [])):
         found = member_record(9.0, accounted=10.0)
         found.metrics |= {"accuracy": times / 10, "times_chance": times}
@@ -262,16 +260,14 @@ def test_a_student_at_chance_knows_nothing() -> None:
     ("accuracy", "commonest", "nothing"),
     [(0.63, 0.581, True), (0.64, 0.581, False), (0.70, 0.581, False), (0.299, 0.2, True), (0.301, 0.2, False)],
 )
-def test_of_few_classes_the_way_to_perfect_counts_and_not_the_ratio(
-    accuracy: float, commonest: float, nothing: bool
-) -> None:
+def test_flags_student_at_chance_with_few_classes(accuracy: float, commonest: float, nothing: bool) -> None:
     """0.581 + (1 - 0.581) / 8 = 0.633; of five equal classes both limits are 0.3."""
     for found in (member_record(9.0, accounted=10.0), record(0, accuracy, accounted=10.0)):
         found.metrics |= {"accuracy": accuracy, "times_chance": accuracy / commonest}
         assert ("knows-nothing" in boards.flags(found)) == nothing
 
 
-def test_of_records_older_than_the_number_chance_is_that_of_equal_classes_if_these_are_known() -> None:
+def test_chance_of_older_records_assumes_equal_classes() -> None:
     for name, split, accuracy, flags in (
         ("mnist", "iid", 0.149, ["knows-nothing"]),
         ("mnist", "iid", 0.151, []),
@@ -286,7 +282,7 @@ def test_of_records_older_than_the_number_chance_is_that_of_equal_classes_if_the
         assert boards.flags(found) == flags, (name, split, accuracy)
 
 
-def test_numbers_that_older_records_lack_have_columns_only_where_a_row_has_them() -> None:
+def test_newer_metrics_appear_only_where_measured() -> None:
     old, new = record(0, 0.5), record(1, 0.5, tier="paper")
     new.metrics |= {"retrieval_accuracy": 0.19, "teacher_retrieval_accuracy": 0.2, "above_floor": 0.27}
     paper, quick = results([old, new])
@@ -296,7 +292,7 @@ def test_numbers_that_older_records_lack_have_columns_only_where_a_row_has_them(
     assert "gap_auc" not in {row.metric for row in board([old, new]).attacks}
 
 
-def test_rows_of_people_say_whether_an_independent_judge_saw_them() -> None:
+def test_flags_missing_judge_of_faces() -> None:
     for seen, flags in (({}, []), ({"judge_accuracy": None}, ["no-judge"]), ({"judge_accuracy": 0.4}, [])):
         found = record(0, 0.5, accounted=10.0)
         found.metrics |= seen
@@ -314,7 +310,7 @@ def test_rows_of_people_say_whether_an_independent_judge_saw_them() -> None:
     assert "judge" not in str(found_attack)
 
 
-def test_an_evaluator_below_the_teacher_s_interval_is_a_weak_judge_unless_another_one_saw_the_images() -> None:
+def test_flags_weak_evaluator() -> None:
     for seen, flags in (
         ({"evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8}, ["weak-judge"]),
         ({"evaluator_accuracy": 0.81, "teacher_accuracy.lo": 0.8}, []),
@@ -329,7 +325,7 @@ def test_an_evaluator_below_the_teacher_s_interval_is_a_weak_judge_unless_anothe
     assert boards.flags(found) == [], "nothing was judged"
 
 
-def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -> None:
+def test_references_by_tier_split_kind_and_attack() -> None:
     records = [record(0, 0.5), record(1, 0.5), record(0, 0.5, tier="paper")]
     for r in records:
         r.metrics |= {"reference_held_out_attack_accuracy": 0.98, "reference_held_out_knn_distance": 3.0}
@@ -344,7 +340,7 @@ def test_reference_images_have_rows_of_their_own_one_for_each_tier_and_split() -
     assert [each.numbers.get("knn_distance") for each in references(board(records))] == [3.0, None] * 2
 
 
-def test_same_records_same_bytes_in_any_order() -> None:
+def test_board_bytes_do_not_depend_on_order() -> None:
     records = [record(s, s / 10, sigma=v) for s in range(5) for v in (1.0, 2.0, 3.0)]
     before = text(records)
     for seed in range(5):
@@ -352,7 +348,7 @@ def test_same_records_same_bytes_in_any_order() -> None:
         assert text(records) == before
 
 
-def test_tables_are_read_back_as_they_were_written(tmp_path: Path) -> None:
+def test_tables_round_trip(tmp_path: Path) -> None:
     made = [record(s, s / 7, sigma=v, tier=t) for s in range(3) for v in (1.0, 1e-7) for t in ("quick", "paper")]
     made += [record(4, 0.3, accounted=None), record(0, 0.1, "failed", sigma=3.0)]
     for number, one in enumerate(made):
@@ -366,7 +362,7 @@ def test_tables_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     assert boards.read_boards(tmp_path) == [found]
 
 
-def test_pandas_reads_both_tables_and_joins_them_by_one_key(tmp_path: Path) -> None:
+def test_pandas_reads_and_joins_tables(tmp_path: Path) -> None:
     for folder, content in board([record(0, 0.5), record(1, 0.7)]).texts().items():
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "digits.csv").write_text(content, encoding="utf-8")
@@ -377,11 +373,11 @@ def test_pandas_reads_both_tables_and_joins_them_by_one_key(tmp_path: Path) -> N
     found = joined.set_index("metric").loc["attack_accuracy"]
     assert (found["method"], found["value"], found["accuracy"]) == ("dpsd", 0.5, 0.6)
     assert releases["dataset"].tolist() == ["digits"] and len(joined) == len(attacks)
-    with pytest.raises(BenchError, match="no board"):
+    with pytest.raises(BenchError, match="releases"):
         boards.read_releases(tmp_path / "releases")
 
 
-def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended() -> None:
+def test_flags_of_noise_and_wrong_accounts() -> None:
     def found(**release: Any) -> list[str]:
         made = record(0, 0.5)
         made.privacy["accounted_units"]["example"] = {"epsilon": 7639.0}
@@ -405,7 +401,7 @@ def test_rows_say_how_their_noise_was_drawn_and_whether_their_account_was_mended
     assert found(noise="seeded", privacy={"accounted_units": units}) == ["seeded-noise"]
 
 
-def test_rows_of_plug_ins_that_have_changed_since_say_so() -> None:
+def test_flags_older_versions_of_plugins() -> None:
     def found(release: dict[str, Any], attack: dict[str, Any]) -> bool:
         made = record(0, 0.5)
         made.spec["release"] |= release

@@ -19,7 +19,7 @@ from docs.tables import __main__ as pages
 from docs.tables import attacked, boards, cells, papers, results
 
 
-def test_the_tables_are_what_the_boards_say() -> None:
+def test_docs_tables_match_boards() -> None:
     assert [page.name for page in pages.PAGES if pages.rewritten(page) != page.read_text(encoding="utf-8")] == []
     found = [name for page in pages.PAGES for _, name, _ in pages.PLACE.findall(page.read_text(encoding="utf-8"))]
     assert {name.partition("_")[0] for name in found} == set(pages.TABLES), "every table is on a page"
@@ -30,17 +30,17 @@ def test_the_tables_are_what_the_boards_say() -> None:
     assert shown == {name for name in found if name.startswith("found_")} | {"results", "shown", "headlines"}
 
 
-def test_a_table_of_an_unknown_name_is_refused(
+def test_unknown_docs_table_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- table nosuch_digits -->\n\n<!-- end -->\n")
     monkeypatch.setattr(pages, "PAGES", (page,))
     assert pages.main([]) == 2
-    assert "table nosuch_digits: no such table; expected a name that begins with" in capsys.readouterr().err
+    assert "nosuch_digits" in capsys.readouterr().err
 
 
-def test_options_of_rows_csv_are_those_of_records() -> None:
+def test_rows_csv_options_are_parsed() -> None:
     assert boards.parsed("teachers=40 epsilon=8 account=accounted") == {
         "method": {"teachers": 40},
         "budget": {"epsilon": 8.0, "account": "accounted"},
@@ -50,7 +50,7 @@ def test_options_of_rows_csv_are_those_of_records() -> None:
     assert boards.parsed("") == {}
 
 
-def test_a_changed_number_is_noticed_and_mended(
+def test_changed_number_is_reported_and_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page, text = tmp_path / "results.md", (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
@@ -62,22 +62,22 @@ def test_a_changed_number_is_noticed_and_mended(
     assert pages.main(["--check"]) == 0
 
 
-def test_a_finding_that_is_on_no_board_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finding_without_result_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(boards, "board", lambda name: [])
     monkeypatch.setattr(attacked, "board", lambda name: [])
     for make in (lambda: papers.found("answers"), attacked.shown, results.votes):
-        with pytest.raises(BenchError, match="is not on the board of"):
+        with pytest.raises(BenchError, match=r"rows\.csv"):
             make()
 
 
-def test_an_empty_place_is_filled_and_nothing_after_it_is_lost(tmp_path: Path) -> None:
+def test_empty_table_is_filled(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- table issues -->\n\n<!-- end -->\n\nkept\n\n<!-- table issues -->\n\nold\n\n<!-- end -->\n")
     filled = f"<!-- table issues -->\n\n{pages.table('issues')}\n\n<!-- end -->\n"
     assert pages.rewritten(page) == f"{filled}\nkept\n\n{filled}"
 
 
-def test_the_table_of_results_has_every_method_of_a_board() -> None:
+def test_results_table_has_every_method() -> None:
     for name in ("digits", "mnist"):
         lines = [line.split("|")[1].strip() for line in pages.table(f"results_{name}").splitlines()[2:]]
         shown = {re.split(r"[,\s]", line)[0] for line in lines}
@@ -100,7 +100,7 @@ def test_verdict_names_a_reason_for_more_than_five_points(accuracy: float, verdi
     assert results.verdict(one(**row, epsilon_claimed=5.0, accuracy_mean=accuracy)) == ""
 
 
-def test_numbers_of_a_row_come_from_its_cells() -> None:
+def test_cells_format_numbers_of_a_result() -> None:
     row = {"accuracy_mean": 0.7346, "accuracy_std": 0.0212, "epsilon_claimed": 10.0, "claim_unit": "query"}
     row |= {"epsilon_accounted": 7639.4, "unit": "example", "flags": "seeded-noise"}
     found = one(**row)
@@ -118,7 +118,7 @@ def test_numbers_of_a_row_come_from_its_cells() -> None:
 
 
 @pytest.mark.parametrize(("where", "name", "teachers"), [("on digits", "digits", 40), ("at 8", "mnist", 50)])
-def test_controls_that_the_results_name_are_in_the_records(where: str, name: str, teachers: int) -> None:
+def test_baselines_in_results_match_records(where: str, name: str, teachers: int) -> None:
     text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     (said,) = re.findall(rf"(\d+\.\d) %(?: on MNIST)? {where}", text)
     controls = {
@@ -131,7 +131,7 @@ def test_controls_that_the_results_name_are_in_the_records(where: str, name: str
     assert f"{100 * mean(controls.values()):.1f}" == said
 
 
-def test_what_the_results_say_of_gmi_is_on_the_boards() -> None:
+def test_gmi_numbers_in_results_match_boards() -> None:
     text = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
     (said,) = re.findall(r"finds (\d+) % \(digits\) and (\d+) % \(MNIST\) .* `dp-sgd` (\d+) % and (\d+) %", text)
     pairs = [(name, method) for method in ("dp-teacher", "dp-sgd") for name in ("digits", "mnist")]
@@ -150,7 +150,7 @@ USUAL = {"method": "dpsd", "variant": "working", "tier": "quick", "teacher": "re
 USUAL |= {"split": "iid", "delta": 1e-5, "accuracy_mean": 0.7}
 
 
-def test_seeds_that_were_attacked_join_those_that_were_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_joins_seeds_of_attacked_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     own = {"seeds": "1 2", "runs": "b c", "accuracy_mean": 0.75, "accuracy_std": 0.0707107}
     other = {"seeds": "0 1", "runs": "a d", "accuracy_mean": 0.35, "accuracy_std": 0.353553}
     bare, attacked = one(**USUAL | own), one(**USUAL | other, attack="gmi")
@@ -166,7 +166,7 @@ def test_seeds_that_were_attacked_join_those_that_were_not(monkeypatch: pytest.M
         assert (found.accuracy, found.deviation) == pytest.approx(accuracy, abs=1e-5)
 
 
-def test_rows_of_an_older_version_stand_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_prefers_present_version(monkeypatch: pytest.MonkeyPatch) -> None:
     old = one(**USUAL, version=0, seeds="0 1 2", attack="gmi", attack_accuracy=0.9)
     new = one(**USUAL, seeds="0")
     monkeypatch.setattr(boards, "board", lambda name: [old, new])

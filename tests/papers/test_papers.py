@@ -28,7 +28,7 @@ def tables(found: list[Result], recipes: Recipes | None = None, dataset: str | N
     return [each.to_page() for each in read_tables(found, recipes or {}, dataset)]
 
 
-def test_a_table_has_every_printed_number_and_ours_of_each_variant() -> None:
+def test_table_has_every_number_and_variant() -> None:
     found = {page.slug: page for page in tables(some_results(), read_recipes())}
     one = found["dpsd-table-i"]
     assert one.cells == len(table("dpsd", "Table I")) and one.recipe == "recipes/dpsd-table1.toml"
@@ -44,7 +44,7 @@ def test_a_table_has_every_printed_number_and_ours_of_each_variant() -> None:
     assert {each.state for each in empty} <= {"not run", "planned"} and empty
 
 
-def test_one_line_counts_for_a_number_the_furthest_behind_where_its_epsilon_is_not_known() -> None:
+def test_counting_line_is_furthest_behind_if_unsure() -> None:
     (entry,) = (e for e in load() if (e.paper, e.dataset, e.method) == ("dp-dfd", "celeba-g", "dp-merf"))
     of_merf = {"method": "dp-merf", "variant": "printed"}
     near, far = line(entry, entry.value + 0.01, **of_merf), line(entry, entry.value - 0.05, **of_merf)
@@ -66,7 +66,7 @@ def shown(*lines: Line) -> list[tuple[bool, str]]:
     return [(made.is_shown(each), made.label(each)) for each in lines]
 
 
-def test_a_cell_of_a_number_of_one_of_two_epsilons_shows_ours_of_both_with_their_epsilons() -> None:
+def test_cell_of_unsure_epsilon_shows_both() -> None:
     unsure, other = replace(number(), issues=("eps-uncertain",)), number(table="another")
     assert shown(
         line(unsure, 0.5, epsilon_claimed=10.0),
@@ -77,7 +77,7 @@ def test_a_cell_of_a_number_of_one_of_two_epsilons_shows_ours_of_both_with_their
     ) == [(True, "ε 10"), (True, "ε 1"), (False, ""), (True, ""), (False, "")]
 
 
-def test_the_number_that_ablations_are_compared_with_is_shown_in_their_variant_with_variant_and_tier() -> None:
+def test_cell_next_to_ablations_shows_variant_and_tier() -> None:
     full, ablated = number(), number(ablation="loss=CE+IE")
     assert shown(
         line(full, 0.5, tier="paper"),
@@ -90,7 +90,7 @@ def test_the_number_that_ablations_are_compared_with_is_shown_in_their_variant_w
     assert [label for _, label in alike] == ["", ""]
 
 
-def test_a_number_of_one_of_two_epsilons_has_both_and_one_of_no_data_set_says_so() -> None:
+def test_line_names_both_epsilons_or_missing_data_set() -> None:
     found = {one.slug: one for one in tables(some_results())}
     (merf,) = (e for e in found["dp-dfd-table-i"].lines if (e.method, e.dataset) == ("dp-merf", "celeba-g"))
     assert (merf.epsilon, merf.either, merf.shown) == (None, (1.0, 10.0), True)
@@ -124,14 +124,14 @@ def dpsd_table() -> TablePage:
     return next(page for page in tables(some_results()) if page.slug == "dpsd-table-i")
 
 
-def test_ours_against_print_marks_every_number_of_ours() -> None:
+def test_agreement_chart_marks_every_number_of_ours() -> None:
     lines = dpsd_table().lines
     markup = sweep_charts.agreement(lines)
     assert markup.count('class="point') == sum(each.ours is not None for each in lines) == 3
     assert sweep_charts.agreement([each for each in lines if not each.ours]) == ""
 
 
-def test_the_band_of_two_points_is_two_points_everywhere() -> None:
+def test_agreement_band_is_two_points_wide() -> None:
     markup = sweep_charts.agreement(dpsd_table().lines)
     (band,) = re.findall(r'<path d="M([^"]+)z" class="near"', markup)
     corners = [tuple(map(float, each.split())) for each in band.split("L")]
@@ -145,7 +145,7 @@ def test_the_band_of_two_points_is_two_points_everywhere() -> None:
     assert (charts.BOTTOM - b) / tall == pytest.approx((c - x0) / wide, abs=1e-3)
 
 
-def test_equality_is_drawn_where_print_and_ours_are_far_apart() -> None:
+def test_agreement_chart_draws_equality() -> None:
     lines = [
         replace(each, printed=0.95, ours=replace(each.ours, accuracy=0.1)) for each in dpsd_table().lines if each.ours
     ]

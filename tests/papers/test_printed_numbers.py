@@ -75,7 +75,7 @@ def test_issues_follow_from_the_notes() -> None:
         assert each["note"].startswith("EPS-UNCERTAIN") == ("eps-uncertain" in each["issue"])
 
 
-def test_quoted_differently_is_what_the_numbers_say() -> None:
+def test_issue_quoted_differently_follows_from_numbers() -> None:
     """Derived here again: papers that print the same cell differently, and nothing else but two cells named below."""
     cells: dict[tuple[Any, ...], list[PrintedNumber]] = {}
     for entry in load():
@@ -96,7 +96,7 @@ def test_quoted_differently_is_what_the_numbers_say() -> None:
     assert wanted <= marked
 
 
-def test_a_number_of_one_of_two_epsilons_stands_beside_rows_of_both() -> None:
+def test_number_of_two_epsilons_is_compared_with_both() -> None:
     (entry,) = (e for e in table("dpsd", "Table IV") if (e.dataset, e.method) == ("celeba-h", "alibi"))
     assert entry.epsilon is None and epsilons_of_table(entry) == (1.0, 2.0)
     ours = [
@@ -135,7 +135,7 @@ def test_a_number_of_one_of_two_epsilons_stands_beside_rows_of_both() -> None:
     ],
     ids=lambda value: f"{value['method']} {value['options']}" if isinstance(value, dict) else None,
 )
-def test_a_row_gets_the_number_of_its_own_cell(ours: dict[str, Any], accuracy: float, source: str) -> None:
+def test_result_finds_its_published_number(ours: dict[str, Any], accuracy: float, source: str) -> None:
     (mine,) = results_of(ours)
     first = matching.find_for(mine)[0]
     assert (first.value, first.source) == (accuracy, source)
@@ -166,7 +166,7 @@ def test_a_row_gets_the_number_of_its_own_cell(ours: dict[str, Any], accuracy: f
     ],
     ids=lambda ours: f"{ours['method']} {ours['epsilon_claimed']} {ours['options']}",
 )
-def test_no_number_where_the_papers_print_none(ours: dict[str, Any]) -> None:
+def test_result_without_published_number(ours: dict[str, Any]) -> None:
     found = matching.find_for(results_of(ours)[0])
     assert found == () and matching.flags_of(found) == frozenset()
 
@@ -197,7 +197,7 @@ def test_numbers_cut_and_rounded_agree() -> None:
     assert matching.disagree([by["dgd", "dp-gan", "mnist", 10.0], by["dpdfd", "dp-gan", "mnist", 10.0]])
 
 
-def test_names_of_ours_are_names_of_the_bench() -> None:
+def test_method_names_are_installed_methods() -> None:
     assert set(NAMES.values()) | set(matching.OWN_PAPER) <= set(registry.entries("method"))
 
 
@@ -208,27 +208,26 @@ def test_names_of_ours_are_names_of_the_bench() -> None:
         ("dpsd", "Table IX", ["Table IX", "Table I, Table II"]),
     ],
 )
-def test_an_unknown_paper_or_table_names_the_known(paper: str, table: str, words: list[str]) -> None:
+def test_unknown_paper_or_table_is_refused(paper: str, table: str, words: list[str]) -> None:
     with pytest.raises(BenchError) as caught:
         printed_numbers.table(paper, table)
     assert all(word in str(caught.value) for word in words)
-    assert "\n" not in str(caught.value)
 
 
-def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+def test_load_refuses_other_files(tmp_path: Path) -> None:
     other = tmp_path / "reported.csv"
-    with pytest.raises(BenchError, match="No such file"):
+    with pytest.raises(BenchError, match=r"reported\.csv"):
         load(other)
     other.write_text("a,b\n1,2\n")
-    with pytest.raises(BenchError, match="its columns are a, b"):
+    with pytest.raises(BenchError, match="a, b"):
         load(other)
     damaged = tmp_path / "damaged.csv"
     damaged.write_bytes(b"paper,value\n\xe9,1\n")
-    with pytest.raises(BenchError, match=r"damaged\.csv: not a CSV file"):
+    with pytest.raises(BenchError, match=r"damaged\.csv"):
         load(damaged)
 
 
-def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
+def test_compare_takes_fewest_options_not_best_accuracy() -> None:
     rows = [
         row("dpsd", 10.0, {"choose": 9}, accuracy_mean="0.99", seeds="0 1 2", runs="a"),
         row("dpsd", 10.0, {}, accuracy_mean="0.50", seeds="0", runs="b"),
@@ -255,7 +254,7 @@ def test_a_comparison_takes_the_plainest_row_not_the_best() -> None:
         ("dpsd", "text IV-B", "not run"),  # a teacher, which needs none
     ],
 )
-def test_where_the_paper_leaves_out_what_a_run_needs_that_is_said(paper: str, table: str, state: str) -> None:
+def test_state_names_what_the_paper_omits(paper: str, table: str, state: str) -> None:
     lines = comparison.compare(printed_numbers.table(paper, table), [], lambda method, dataset: True)
     assert state in {line.state for line in lines}
     absent = comparison.compare(printed_numbers.table(paper, table), [], lambda method, dataset: False)
@@ -287,12 +286,12 @@ def test_preferred_result_is_compared_with_fewer_seeds(
         assert [line.result.runs[0].run for line in lines if line.result is not None] == ["better"]
 
 
-def test_a_number_without_a_promise_stands_beside_a_claim_of_infinity_and_beside_none() -> None:
+def test_number_without_claim_matches_infinite_claim() -> None:
     found = {claimed: matching.find("mnist", "no-defence", claimed) for claimed in (None, float("inf"), 10.0)}
     assert found[None] and found[None] == found[float("inf")] and not found[10.0]
 
 
-def test_a_budget_met_from_below_is_the_printed_one_and_the_nearest_two_stay_apart() -> None:
+def test_claim_matches_epsilon_from_below() -> None:
     at = {claimed: matching.find("mnist", "p3gm", claimed) for claimed in (10.0, 9.966, 9.95, 10.001, 10 + 1e-12)}
     assert at[10.0] and at[9.966] == at[10.0] == at[10 + 1e-12] and not at[9.95] and not at[10.001]
     between = {claimed: matching.find("cifar10", "ts-adp", claimed) for claimed in (7.5, 7.4999, 7.517817, 7.53)}

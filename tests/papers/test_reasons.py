@@ -16,7 +16,7 @@ from bench.papers.reasons import CODES, reason, without_noise
 from bench.storage.records import Record
 
 
-def test_a_reason_is_given_for_more_than_two_points_and_for_no_less() -> None:
+def test_reason_needs_more_than_two_points() -> None:
     entry = printed("dpsd", "Table I", "dpdfd", 10.0)
     assert reason(line(entry, entry.value - 0.0199, method="dpdfd")) is None
     assert reason(line(entry, entry.value + 0.2, method="dpdfd")) is None
@@ -26,7 +26,7 @@ def test_a_reason_is_given_for_more_than_two_points_and_for_no_less() -> None:
     assert found.experiment == "bench run --method dpdfd --variant working --dataset mnist --tier paper"
 
 
-def test_the_surest_reason_comes_first() -> None:
+def test_surest_reason_comes_first() -> None:
     dpsd, dgd = printed("dpsd", "Table I", "dpsd", 10.0), printed("dgd", "Table I", "dgd", 10.0)
     codes = [
         reason(line(dpsd, 0.5)),
@@ -42,7 +42,7 @@ def test_the_surest_reason_comes_first() -> None:
     assert {found.code for found in codes if found} | {"noise", "teacher", "learns-less"} == set(CODES)
 
 
-def test_a_teacher_that_is_behind_print_explains_a_student_that_learns_from_nothing_else() -> None:
+def test_weak_teacher_is_a_reason_for_its_students() -> None:
     jpeg = {"dataset": "cifar10-jpeg", "teacher_accuracy": 0.3}
     entry = printed("dpdfd", "Table 2", "dpdfd", 2.0, "cifar10")
     rows = [line(entry, 0.1, method="dpdfd", **jpeg | {"teacher_accuracy": teacher}) for teacher in (0.3, 0.6, 0.9, "")]
@@ -54,7 +54,7 @@ def test_a_teacher_that_is_behind_print_explains_a_student_that_learns_from_noth
     assert found is not None and found.code == "data-subset"
 
 
-def test_the_command_of_a_reason_is_that_of_the_row() -> None:
+def test_reason_has_command_of_the_release() -> None:
     entry = printed("dpsd", "Table I", "dpdfd", 10.0)
     options = json.dumps({"method": {"teachers": 50.0}, "budget": {"epsilon": 10.0, "unit": "label", "solve": "none"}})
     why = [
@@ -68,7 +68,7 @@ def test_the_command_of_a_reason_is_that_of_the_row() -> None:
     ]
 
 
-def test_the_same_run_without_noise_says_what_noise_costs() -> None:
+def test_run_without_noise_explains_the_difference() -> None:
     def boards(method: str, without: float, **other: Any) -> list[Record]:
         made = {"dataset": "mnist", "claim_unit": "example", "variant": "working"}
         noisy = record(method, 0, 0.4, accounted=10.0, **made)
@@ -107,7 +107,7 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
     assert found("datalens", 0.90, version=0).startswith("size: ")
 
 
-def test_a_noise_that_was_given_has_the_same_control_as_one_that_was_solved() -> None:
+def test_given_and_solved_noise_share_the_control() -> None:
     def options(**method: float) -> str:
         return json.dumps({"method": method, "budget": {"epsilon": None, "solve": "none"}})
 
@@ -121,7 +121,7 @@ def test_a_noise_that_was_given_has_the_same_control_as_one_that_was_solved() ->
         assert why is not None and why.code == code
 
 
-def test_the_command_of_a_control_names_what_is_not_usual() -> None:
+def test_command_of_control_names_unusual_options() -> None:
     entry = next(e for e in table("dpsd", "Table IV") if (e.method, e.dataset) == ("lp-2st", "mnist"))
     same = {"method": "lp-2st", "variant": "working", "dataset": "mnist", "tier": "quick", "split": "iid"}
     same |= {"teacher": "resnet34", "student": "datalens", "flags": "", "accuracy_mean": "0.5"}

@@ -15,7 +15,7 @@ from bench.report import (
 )
 
 
-def test_what_was_not_measured_is_said() -> None:
+def test_release_line_lists_missing_measurements() -> None:
     (bare,) = releases.lines(built(record("a", accounted=3.0)))
     assert bare.missing == [
         "no attack that reconstructs records",
@@ -34,7 +34,7 @@ def test_what_was_not_measured_is_said() -> None:
     assert releases.lines(built(*weak))[0].missing[0] == "no attack with proved power that reconstructs records"
 
 
-def test_releases_are_those_of_the_command_and_infinity_is_said() -> None:
+def test_release_lines_match_choose_and_show_infinity() -> None:
     records = [record("a", 0, accounted=3.0, attack=name) for name in ("gmi", "ami")] + [record("b", accounted=None)]
     boards = built(*records)
     lines = releases.lines(boards)
@@ -45,7 +45,7 @@ def test_releases_are_those_of_the_command_and_infinity_is_said() -> None:
     assert [bool(objection(c, limits)) for c in candidates(boards)] == [False, True]
 
 
-def test_methods_are_ranked_by_what_is_proved_in_one_place_and_unit() -> None:
+def test_rankings_use_accounted_epsilon_per_unit() -> None:
     made = [("a", 0.9, 3.0), ("a", 0.7, 1.0), ("b", 0.8, 10.0), ("c", 0.99, 10.1), ("d", 0.95, None)]
     records = [
         record(name, accuracy=accuracy, accounted=epsilon, claim=0.1, options={"method": {"n": index}})
@@ -65,7 +65,7 @@ def test_methods_are_ranked_by_what_is_proved_in_one_place_and_unit() -> None:
         assert method_pages.rankings("a", [replace(line, **without) for line in lines]) == []
 
 
-def test_a_method_page_says_what_the_source_says_and_what_was_measured() -> None:
+def test_method_page_shows_source_and_measurements() -> None:
     run = record("dpsd", attack="gmi", claim_unit="query")
     run.privacy["claimed"]["disputed"] = "for-a-reason"
     sources = Sources([run, record("from-elsewhere")])
@@ -83,7 +83,7 @@ def test_a_method_page_says_what_the_source_says_and_what_was_measured() -> None
     assert (page["runs"], pages["from-elsewhere"]["runs"], pages["dp-merf"]["runs"]) == (1, 1, 0)
 
 
-def test_a_claim_says_which_variants_and_choices_it_is_of() -> None:
+def test_claims_name_variants_and_options() -> None:
     runs = [record("dpsd", seed, variant=variant) for seed, variant in ((0, "printed"), (1, "working"), (2, "working"))]
     for run, mode in zip(runs, ("data", "data", "label"), strict=True):
         run.spec["release"]["options"] = {"mode": mode, "sigma": 2.0, "augment": True}
@@ -94,12 +94,12 @@ def test_a_claim_says_which_variants_and_choices_it_is_of() -> None:
     ]
 
 
-def test_a_summary_says_as_printed_where_that_is_run_by_default_alone() -> None:
+def test_summary_says_as_printed_only_for_default_variant() -> None:
     assert method_pages.AS_PRINTED in registry.entries("method")["dpsd"].summary
     assert method_pages.summary("dpsd").endswith("of one teacher into a student.")
 
 
-def test_releases_of_one_name_are_told_apart_by_what_differs() -> None:
+def test_releases_of_one_name_show_their_differences() -> None:
     runs = [record("dpsd", accounted=3.0) for _ in range(4)]
     runs[1].spec["release"]["teacher"]["arch"] = "resnet34"
     runs[2].spec["release"]["version"], runs[2].student = 0, "resnet10t"
