@@ -12,10 +12,12 @@ import pytest
 from audits_made import CLAIM, PROVED, job
 from board_records import results
 from conftest import write_toy
+from made import record as made_record
 from records_made import CANARIES, audit_line
 
 from bench import boards, registry
 from bench.boards import differences, publish, read_records
+from bench.boards.audit_bounds import by_release, noted
 from bench.boards.installed import needs
 from bench.boards.records import file_of
 from bench.boards.results import Result
@@ -239,3 +241,28 @@ def test_audits_are_published_with_records(record: Record, tmp_path: Path) -> No
     (tmp_path / "a" / AUDIT).write_text(found.to_json())
     with pytest.raises(BenchError, match=AUDIT):
         publish(folder, [tmp_path / "a" / AUDIT])
+
+
+def test_result_joins_audits_of_all_seeds() -> None:
+    """94 right of 100 are at least 2.04 at 95 %, and 1.93 at 97.5 %, where two audits must hold together."""
+
+    def joint(*audits: Audit) -> list[float | None]:
+        (found,) = results([first, second], audits)
+        return [found.value(LOWER), found.on_teacher(LOWER), found.value(LOWER_NULL), found.value(LOWER_CEILING)]
+
+    first, second = made_record(seed=0), made_record(seed=1)
+    assert joint(made_up(second, 94, teacher=50)) == pytest.approx([2.0395, 0, 0, 3.4875], abs=1e-3)
+    both = joint(made_up(first, 50, teacher=50), made_up(second, 94, "b" * 16, teacher=50))
+    assert both == pytest.approx([1.9346, 0, 0, 3.2738], abs=1e-3)
+
+
+@pytest.mark.parametrize(("names", "powerful"), [("a", True), ("ab", False)])
+def test_noted_power_uses_joint_confidence(names: str, powerful: bool) -> None:
+    """59 right or more of 100 are 4.4 % by chance: below 5 %, and above the 2.5 % of each of two audits."""
+    found = made_record()
+    audits = by_release([made_up(found, 50, name * 16, teacher=59) for name in names])
+    news = noted(found, audits)
+    assert news is not None and noted(news, audits) is None
+    audited = news.privacy["audited"]
+    assert audited["powerful"] == (audited["teacher"] > 0) == powerful
+    assert audited["audits"] == [name * 16 for name in names]

@@ -196,44 +196,44 @@ def test_infinite_account_is_flagged() -> None:
     assert (row.accounted, row.claimed, row.flags) == (math.inf, 10.0, {"claim!=accounted"})
 
 
-def test_flags_claim_of_another_unit() -> None:
-    same = record(0, 0.5, accounted=10.0)
-    assert boards.flags(same) == []
-    same.privacy["claimed"]["disputed"] = "noise-too-small"
-    assert boards.flags(same) == ["disputed:noise-too-small"]
-    same.privacy["claimed"] |= {"disputed": "", "source": "DPDFD, Theorem 3"}
-    assert boards.flags(same) == ["disputed:noise-taken-without-its-bound"]
-    other = record(0, 0.5, accounted=None, claim_unit="label")
-    assert boards.flags(other) == ["other-unit", "claim!=accounted"]
-    other.privacy["accounted_units"]["label"] = {"epsilon": 10.0, "delta": 1e-5}
-    assert boards.flags(other) == ["other-unit"]
-
-
-def test_flags_claim_at_a_smaller_delta() -> None:
-    pure = record(0, 0.5, accounted=10.0)
-    pure.privacy["claimed"]["delta"] = 0.0
-    pure.privacy["accounted_units"]["example"]["delta"] = 1e-5
-    assert boards.flags(pure) == ["claim!=accounted"]
-    pure.privacy["claimed"]["epsilon"] = pure.privacy["accounted_units"]["example"]["epsilon"] = "inf"
-    assert boards.flags(pure) == [], "of infinity delta says nothing"
-    pure.privacy["claimed"]["epsilon"] = pure.privacy["accounted_units"]["example"]["epsilon"] = 10.0
-    pure.privacy["accounted_units"]["example"]["delta"] = 0.0
-    assert boards.flags(pure) == []
+@pytest.mark.parametrize(
+    ("claim", "accounted", "flags"),
+    [
+        ({}, {"example": (10.0, 1e-5)}, []),
+        ({"disputed": "noise-too-small"}, {"example": (10.0, 1e-5)}, ["disputed:noise-too-small"]),
+        (
+            {"source": "DPDFD, Theorem 3"},
+            {"example": (10.0, 1e-5)},
+            ["disputed:noise-taken-without-its-bound"],
+        ),
+        ({"unit": "label"}, {"example": ("inf", 1e-5)}, ["other-unit", "claim!=accounted"]),
+        ({"unit": "label"}, {"example": ("inf", 1e-5), "label": (10.0, 1e-5)}, ["other-unit"]),
+        ({"delta": 0.0}, {"example": (10.0, 1e-5)}, ["claim!=accounted"]),
+        ({"delta": 0.0}, {"example": (10.0, 0.0)}, []),
+        ({"delta": 0.0, "epsilon": "inf"}, {"example": ("inf", 1e-5)}, []),  # delta does not matter at infinity
+    ],
+)
+def test_flags_of_claims(claim: dict[str, Any], accounted: dict[str, tuple[Any, float]], flags: list[str]) -> None:
+    found = record(0, 0.5, accounted=10.0)
+    found.privacy["claimed"] |= claim
+    for unit, (epsilon, delta) in accounted.items():
+        known = found.privacy["accounted_units"].get(unit, {})
+        found.privacy["accounted_units"][unit] = known | {"epsilon": epsilon, "delta": delta}
+    assert boards.flags(found) == flags
 
 
 def test_flags_public_data() -> None:
-    with_it = record(0, 0.5, accounted=10.0)
-    with_it.spec["release"]["public"] = "0123456789abcdef"
-    assert boards.flags(with_it) == ["public-data"]
-    with_it.spec["release"]["public"] = None
-    assert boards.flags(with_it) == []
+    for public, flags in (("0123456789abcdef", ["public-data"]), (None, [])):
+        found = record(0, 0.5, accounted=10.0)
+        found.spec["release"]["public"] = public
+        assert boards.flags(found) == flags
 
 
-def member_record(seen: float, **changes: Any) -> Record:
+def member_record(lower: float, **changes: Any) -> Record:
     """A membership attack's record."""
     found = record(0, 0.5, **changes)
     found.spec["attack"]["options"] = {"reference_kind": changes.get("reference", "student")}
-    found.metrics |= {"auc": 0.6, "tpr_at_1pct": 0.02, "membership_epsilon_lower": seen}
+    found.metrics |= {"auc": 0.6, "tpr_at_1pct": 0.02, "membership_epsilon_lower": lower}
     return found
 
 
@@ -244,42 +244,69 @@ def test_flags_of_membership_attacks() -> None:
     assert boards.flags(member_record(9.0, accounted=10.0, reference="teacher")) == ["teacher-reference"]
     of_labels = member_record(9.0, accounted=None)
     of_labels.privacy["accounted"] = of_labels.privacy["accounted_units"]["label"] = {"epsilon": 1.0, "unit": "label"}
-    assert "membership>accounted" not in boards.flags(of_labels), "a promise for labels says nothing of members"
+    assert "membership>accounted" not in boards.flags(of_labels), "an epsilon for labels does not cover members"
     (row,) = results([member_record(9.0, accounted=10.0)])
     assert (row.value("auc"), row.value("tpr_at_1pct")) == (0.6, 0.02)
 
 
-def test_flags_student_at_chance() -> None:
-    for times, flags in ((1.4, ["knows-nothing"]), (1.6, [])):
-        found = member_record(9.0, accounted=10.0)
-        found.metrics |= {"accuracy": times / 10, "times_chance": times}
-        assert boards.flags(found) == flags
-
-
 @pytest.mark.parametrize(
-    ("accuracy", "commonest", "nothing"),
-    [(0.63, 0.581, True), (0.64, 0.581, False), (0.70, 0.581, False), (0.299, 0.2, True), (0.301, 0.2, False)],
+    ("accuracy", "commonest", "is_at_chance"),
+    [
+        (0.14, 0.1, True),
+        (0.16, 0.1, False),
+        (0.63, 0.581, True),
+        (0.64, 0.581, False),
+        (0.70, 0.581, False),
+        (0.299, 0.2, True),
+        (0.301, 0.2, False),
+    ],
 )
-def test_flags_student_at_chance_with_few_classes(accuracy: float, commonest: float, nothing: bool) -> None:
+def test_flags_student_at_chance(accuracy: float, commonest: float, is_at_chance: bool) -> None:
     """0.581 + (1 - 0.581) / 8 = 0.633; of five equal classes both limits are 0.3."""
     for found in (member_record(9.0, accounted=10.0), record(0, accuracy, accounted=10.0)):
         found.metrics |= {"accuracy": accuracy, "times_chance": accuracy / commonest}
-        assert ("knows-nothing" in boards.flags(found)) == nothing
+        assert boards.flags(found) == ["knows-nothing"] * is_at_chance
 
 
-def test_chance_of_older_records_assumes_equal_classes() -> None:
-    for name, split, accuracy, flags in (
-        ("mnist", "iid", 0.149, ["knows-nothing"]),
-        ("mnist", "iid", 0.151, []),
-        ("mnist", "iid", 0.0, ["knows-nothing"]),
-        ("mnist", "disjoint-low", 0.29, ["knows-nothing"]),
-        ("mnist", "disjoint-low", 0.31, []),
-        ("npz-own", "iid", 0.1, []),
-    ):
-        found = member_record(9.0, accounted=10.0)
-        found.metrics["accuracy"] = accuracy
-        found.spec["release"]["teacher"]["data"] |= {"dataset": name, "split": split}
-        assert boards.flags(found) == flags, (name, split, accuracy)
+@pytest.mark.parametrize(
+    ("name", "split", "accuracy", "is_at_chance"),
+    [
+        ("mnist", "iid", 0.149, True),
+        ("mnist", "iid", 0.151, False),
+        ("mnist", "iid", 0.0, True),
+        ("mnist", "disjoint-low", 0.29, True),
+        ("mnist", "disjoint-low", 0.31, False),
+        ("npz-own", "iid", 0.1, False),
+    ],
+)
+def test_chance_of_older_records_assumes_equal_classes(
+    name: str, split: str, accuracy: float, is_at_chance: bool
+) -> None:
+    found = member_record(9.0, accounted=10.0)
+    found.metrics["accuracy"] = accuracy
+    found.spec["release"]["teacher"]["data"] |= {"dataset": name, "split": split}
+    assert boards.flags(found) == ["knows-nothing"] * is_at_chance
+
+
+@pytest.mark.parametrize(
+    ("metrics", "flags"),
+    [
+        ({}, []),
+        ({"judge_accuracy": None}, ["no-judge"]),
+        ({"judge_accuracy": 0.4}, []),
+        ({"evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8}, ["weak-judge"]),
+        ({"evaluator_accuracy": 0.81, "teacher_accuracy.lo": 0.8}, []),
+        ({"evaluator_accuracy": None, "teacher_accuracy.lo": 0.8}, []),
+        ({"evaluator_accuracy": 0.79}, []),
+        ({"evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8, "judge_accuracy": 0.5}, []),
+    ],
+)
+def test_flags_of_judges(metrics: dict[str, float | None], flags: list[str]) -> None:
+    found = record(0, 0.5, accounted=10.0)
+    found.metrics |= metrics
+    assert boards.flags(found) == flags
+    del found.metrics["attack_accuracy"]
+    assert "weak-judge" not in boards.flags(found), "nothing was judged"
 
 
 def test_newer_metrics_appear_only_where_measured() -> None:
@@ -292,37 +319,17 @@ def test_newer_metrics_appear_only_where_measured() -> None:
     assert "gap_auc" not in {row.metric for row in board([old, new]).attacks}
 
 
-def test_flags_missing_judge_of_faces() -> None:
-    for seen, flags in (({}, []), ({"judge_accuracy": None}, ["no-judge"]), ({"judge_accuracy": 0.4}, [])):
-        found = record(0, 0.5, accounted=10.0)
-        found.metrics |= seen
-        assert boards.flags(found) == flags
-    found.metrics |= {"retrieval_judge_accuracy": 0.19, "reference_held_out_judge_accuracy": 0.98}
-    found.metrics |= {"reference_held_out_attack_accuracy": 0.9}
-    made = board([found])
-    judged = {row.release.partition("/")[0]: row.value for row in made.attacks if row.metric == "judge_accuracy"}
+def test_inversion_is_shown_by_the_judge_of_faces() -> None:
+    found = record(0, 0.5, accounted=10.0)
+    found.metrics |= {"judge_accuracy": 0.4, "retrieval_judge_accuracy": 0.19}
+    found.metrics |= {"reference_held_out_judge_accuracy": 0.98, "reference_held_out_attack_accuracy": 0.9}
+    judged = {
+        row.release.partition("/")[0]: row.value for row in board([found]).attacks if row.metric == "judge_accuracy"
+    }
     assert sorted(judged.values()) == [0.4, 0.98] and judged["reference"] == 0.98
-    ((found_attack,),) = attacks(made).values()
-    said = str(found_attack)
-    assert said.startswith("gmi (printed) 50.0 %") and "; by the judge of faces 40.0 %, public images 19.0 %" in said
-    del found.metrics["judge_accuracy"]
-    ((found_attack,),) = attacks(board([found])).values()
-    assert "judge" not in str(found_attack)
-
-
-def test_flags_weak_evaluator() -> None:
-    for seen, flags in (
-        ({"evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8}, ["weak-judge"]),
-        ({"evaluator_accuracy": 0.81, "teacher_accuracy.lo": 0.8}, []),
-        ({"evaluator_accuracy": None, "teacher_accuracy.lo": 0.8}, []),
-        ({"evaluator_accuracy": 0.79}, []),
-        ({"evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8, "judge_accuracy": 0.5}, []),
-    ):
-        found = record(0, 0.5, accounted=10.0)
-        found.metrics |= seen
-        assert boards.flags(found) == flags
-    found.metrics = {"accuracy": 0.5, "evaluator_accuracy": 0.79, "teacher_accuracy.lo": 0.8}
-    assert boards.flags(found) == [], "nothing was judged"
+    ((attacked,),) = attacks(board([found])).values()
+    assert (attacked.value("attack_accuracy"), attacked.public("judge_accuracy")) == (0.5, 0.19)
+    assert all(number in str(attacked) for number in ("50.0 %", "40.0 %", "19.0 %"))
 
 
 def test_references_by_tier_split_kind_and_attack() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bench.boards import Board
@@ -161,3 +163,22 @@ def _number(row: dict[str, Any], key: str) -> float | None:
 def heads(kind: type[Any]) -> str:
     """The first line of a table's file."""
     return ",".join(columns(kind)) + "\n"
+
+
+def cells(method: str, **more: Any) -> dict[str, Any]:
+    """A row of a board; fields that are not given are empty, as in a real one."""
+    usual = {
+        "tier": "quick", "split": "iid", "variant": "printed", "kind": "methods", "teacher": "resnet18",
+        "student": "datalens",
+        "accuracy_mean": 0.95, "epsilon_claimed": 10.0, "claim_unit": "query", "unit": "example",
+        "epsilon_accounted": "inf", "relation": "add-or-remove", "delta": 1e-5, "seeds": "0 1", "failed": 0,
+        "seconds": 12.3, "device": "cpu",
+    }  # fmt: skip
+    return usual | {"method": method} | more
+
+
+def execute(module: ModuleType, *arguments: object) -> int:
+    """Run a command of a module with arguments."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    module.add_arguments(parser)
+    return int(module.execute(parser.parse_args([str(a) for a in arguments])))

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from boards_made import cells, execute, write
-from wide_boards import boards_of, heads, spoil
+from wide_boards import boards_of, cells, execute, heads, spoil
+from wide_boards import write_boards as write
 
 from bench.boards import selection
 from bench.boards.attacked import Inversion
@@ -320,7 +320,7 @@ def test_the_answer_as_typed_says_cost_risks_and_what_was_not_measured(
         "attacks": ["gmi (working) 40.0 % (teacher 90.0 %)", "lira (printed) AUC 0.520 (teacher 0.610), inconclusive"],
         "audited": ["no"],
         "risks": ["public-data: The method had unlabelled public images of the private data's own distribution. No "
-                  "epsilon charges for them, and a row without them had a harder task."],
+                  "epsilon charges for them, and a method without them has a harder task."],
         "not measured": [
             "no attack with proved power that guesses members", "no audit",
             "nothing at the papers' size (this is tier quick)", "nothing on a GPU",

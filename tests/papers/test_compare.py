@@ -7,8 +7,8 @@ import io
 from pathlib import Path
 
 import pytest
-from boards_made import cells, execute, write
-from wide_boards import results_of
+from wide_boards import cells, execute, results_of
+from wide_boards import write_boards as write
 
 from bench.boards.results import of_tier
 from bench.boards.tables import read_options

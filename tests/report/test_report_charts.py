@@ -223,7 +223,7 @@ def test_attack_panels_keep_units_and_power() -> None:
     ]
     outgrown = record("dgd", attack="gmi", claim="none")  # the gate of its time was weaker than today's
     outgrown.metrics |= {"teacher_floor_p": 0.4}
-    assert runs.page(outgrown, [])["status"] == "inconclusive" and runs.page(records[0], [])["status"] == "ok"
+    assert runs.page(outgrown, []).status == "inconclusive" and runs.page(records[0], []).status == "ok"
     gmi, mirror = points.attacks([*records, outgrown])
     assert (gmi.attack, mirror.attack, len(mirror.points)) == ("gmi", "mirror", 1)
     found = {p.method: (p.unit, p.proven) for p in gmi.points}
