@@ -19,6 +19,7 @@ from bench.papers.comparison import Line
 from bench.papers.printed_numbers import PrintedNumber
 from bench.papers.section import section
 from bench.report import Sources
+from bench.report.charts import SHIFTS
 from bench.report.site import parts, show
 from bench.storage.records import Record
 from bench.storage.specs import digest
@@ -143,3 +144,21 @@ def parts_of(sources: Sources, numbers: Sequence[PrintedNumber] | None = ()) -> 
     """The parts of a report with the papers' section, of these printed numbers; None reads the published ones."""
     shown, _ = show(sources)
     return parts(shown, {"papers": section(shown, numbers)})
+
+
+Box = tuple[float, float, float, float]
+NAME = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="(?:quiet )?name">([^<]+)</text>')
+
+
+def name_boxes(markup: str) -> dict[str, Box]:
+    """Return the box of each name in a chart, by its text."""
+    found = {}
+    for across, down, anchor, text in NAME.findall(markup):
+        left = float(across) - SHIFTS[anchor] * 6.0 * len(text)
+        found[text] = (left, float(down) - 10, left + 6.0 * len(text), float(down))
+    return found
+
+
+def overlap(a: Box, b: Box) -> bool:
+    """Whether two boxes overlap."""
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import parts_of, record
+from made import name_boxes, overlap, parts_of, record
 
 from bench import registry
 from bench.papers.figures import FIGURES, sweep_charts, sweep_points
@@ -17,7 +17,7 @@ from bench.papers.figures.kinds import Printed, Sweep, read_figures
 from bench.papers.printed_numbers import PrintedNumber, load, read_row
 from bench.papers.tables import read_recipes
 from bench.report import Sources
-from bench.report.charts import LEFT, SHIFTS, WIDTH
+from bench.report.charts import LEFT, WIDTH
 from bench.report.points import Point, grouped
 from bench.storage.records import Record
 
@@ -215,9 +215,6 @@ def test_printed_number_is_point_level_or_upright() -> None:
     assert picture.levels == {"dpsd, text 1 and more": 0.9} and picture.uprights == {"dpsd, text 2": 50.0}
 
 
-TEXT = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="(?:quiet )?name">([^<]+)</text>')
-
-
 def test_number_without_data_set_is_drawn_on_own_data_sets() -> None:
     sweep = Sweep("over epsilon", ("dpsd",), "epsilon", "", "log", printed=(Printed("Table I"), Printed("text 1")))
     rows = [row(), row(dataset="fmnist"), row(table="text 1", dataset="unspecified")]
@@ -225,22 +222,6 @@ def test_number_without_data_set_is_drawn_on_own_data_sets() -> None:
     found = {each.dataset: each for each in drawn(sweep, *runs, rows=rows)}
     assert {name: each.printed for name, each in found.items()} == {"fmnist": 2, "mnist": 2, "digits": 0}
     assert len(frozenset().union(*(each.numbers for each in found.values()))) == 3
-
-
-Box = tuple[float, float, float, float]
-
-
-def names(markup: str) -> dict[str, Box]:
-    """The box of each name in a chart, by its text."""
-    found = {}
-    for across, at, anchor, text in TEXT.findall(markup):
-        start = float(across) - SHIFTS[anchor] * 6.0 * len(text)
-        found[text] = (start, float(at) - 10, start + 6.0 * len(text), float(at))
-    return found
-
-
-def overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def test_names_of_printed_places_avoid_points() -> None:
@@ -251,7 +232,7 @@ def test_names_of_printed_places_avoid_points() -> None:
     for level in (0.2, 0.26, 0.5, 0.89):
         picture = sweep_points.Picture(sweep, "fmnist", points, uprights=uprights, levels={"Table I": level})
         drawn = sweep_charts.sweep_figure(picture)
-        boxes = names(drawn)
+        boxes = name_boxes(drawn)
         assert len(boxes) == 3 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
         marks = [
             (float(x), float(y)) for x, y in re.findall(r'<use href="#mark-\w+" x="([\d.]+)" y="([\d.]+)"', drawn)
@@ -268,7 +249,7 @@ def test_names_of_close_levels_do_not_overlap() -> None:
     picture = sweep_points.Picture(
         sweep, "svhn", points, levels=levels, uprights={long: 8.0, "dp-dfd, text III-C": 4.0}
     )
-    boxes = names(sweep_charts.sweep_figure(picture))
+    boxes = name_boxes(sweep_charts.sweep_figure(picture))
     assert len(boxes) == 4 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
     assert all(box[0] >= LEFT and box[2] <= WIDTH for box in boxes.values())
 

@@ -19,7 +19,7 @@ def test_every_issue_is_explained() -> None:
     issues = {issue for entry in load() for issue in entry.issues}
     page = (registry.ROOT / "docs" / "papers.md").read_text(encoding="utf-8").partition("## Issues")[2]
     named = set(re.findall(r"^\| `([a-z-]+)` \|", page.partition("\n## ")[0], re.MULTILINE))
-    assert issues <= named == set(ISSUES) and all(text.endswith(".") for text in ISSUES.values())
+    assert issues == named == set(ISSUES) and all(text.endswith(".") for text in ISSUES.values())
 
 
 def test_flags_of_compared_results_are_explained() -> None:

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
-from made import record
+from made import name_boxes, overlap, record
 
 from bench import registry
 from bench.papers.figures import sweep_charts
@@ -56,12 +56,6 @@ def test_curves_join_points_that_differ_only_in_budget() -> None:
 
 def point(x: float, y: float, unit: str = "query", proven: bool = True) -> Point:
     return Point("m", "", x, y, None, "", proven=proven, unit=unit)
-
-
-def test_fronts_match_hand_computed_example() -> None:
-    a, b, c, d = point(0.1, 0.3), point(0.2, 0.3), point(0.5, 0.9), point(0.4, 0.5)
-    found = points.fronts([d, c, b, a, point(0.0, 1.0, proven=False), point(0.0, 0.1, "example")])
-    assert found == {"example": [point(0.0, 0.1, "example")], "query": [a, d, c]}
 
 
 def test_auc_below_half_counts_as_half() -> None:
@@ -154,22 +148,6 @@ def test_infinite_values_are_spread_over_a_strip() -> None:
     assert ">∞</text>" in chart.markup("", "", "")
 
 
-TEXT = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="(?:quiet )?name">([^<]+)</text>')
-
-
-def boxes(markup: str) -> dict[str, tuple[float, float, float, float]]:
-    """The box of each name in a chart, by its text."""
-    found = {}
-    for across, down, anchor, text in TEXT.findall(markup):
-        left = float(across) - charts.SHIFTS[anchor] * 6.0 * len(text)
-        found[text] = (left, float(down) - 10, left + 6.0 * len(text), float(down))
-    return found
-
-
-def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
 def test_names_avoid_lines() -> None:
     lines = [
         replace(point(x, y), method=name, series=name) for name, y in (("a", 0.6), ("b", 0.62)) for x in (1.0, 10.0)
@@ -178,7 +156,7 @@ def test_names_avoid_lines() -> None:
     chart.join()
     chart.level(0.7)
     chart.name_methods(above=True)
-    names = boxes(chart.markup("", "", ""))
+    names = name_boxes(chart.markup("", "", ""))
     assert set(names) == {"a", "b"}
     curves = [(*chart.at(1.0, y), *chart.at(10.0, y)) for y in (0.6, 0.62)]
     level = (charts.LEFT, chart.at(1.0, 0.7)[1], chart.edge, chart.at(1.0, 0.7)[1])
@@ -194,7 +172,7 @@ def test_names_avoid_marks_and_each_other() -> None:
             chart.level(value, f"at {value}")
         chart.level(30.0, "upright", upright=True)
         chart.name_methods()
-        names = boxes(chart.markup("", "", ""))
+        names = name_boxes(chart.markup("", "", ""))
         assert {"at 0.3", "at 0.32", "upright"} <= set(names), "names of levels are needed"
         assert not any(overlap(a, b) for a, b in combinations(names.values(), 2))
         marks = [(x - 4, y - 4, x + 4, y + 4) for x, y in chart.places]
@@ -206,11 +184,12 @@ def test_fronts_match_the_definition() -> None:
     rng = random.Random(1)
     for _ in range(200):
         drawn = [point(rng.randrange(6), rng.randrange(6), rng.choice(["query", "none"])) for _ in range(12)]
-        found = points.fronts(drawn)
+        found = points.fronts([*drawn, point(0.0, 9.0, proven=False)])
         for unit in ("query", "none"):
             mine = {(p.x, p.y) for p in drawn if p.unit == unit}
             best = {(x, y) for x, y in mine if not any(u <= x and v >= y and (u, v) != (x, y) for u, v in mine)}
             assert {(p.x, p.y) for p in found.get(unit, [])} == best
+            assert found.get(unit, []) == sorted(found.get(unit, []), key=lambda p: p.x)
 
 
 def test_attack_panels_keep_units_and_power() -> None:
