@@ -19,8 +19,8 @@ matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.boards.results import Result, results
 from bench.boards.tables import read_board
-from bench.boards.wide import wide_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 PAPERS = {"dgd": "o", "dp-dfd": "s", "dpdfd": "^", "dpsd": "D", "fed-dpsd": "v"}
@@ -39,14 +39,21 @@ Setting = tuple[str, float, float]
 """Method, epsilon, accuracy in percent."""
 
 
-def measured(board: pd.DataFrame) -> list[Setting]:
+def measured(board: Iterable[Result]) -> list[Setting]:
     """Return one entry per setting with a finite accounted epsilon for one record, except printed variants; only those
     that `bench choose` would accept: of present versions, with a valid account."""
-    board = board[~board["flags"].fillna("").map(lambda flags: bool(NOT_TAKEN & set(flags.split())))]
-    rows = board[(board["variant"] != "printed") & (board["unit"] == "example") & (board["split"] == "iid")]
-    rows = rows[rows["epsilon_accounted"].map(math.isfinite)]
-    rows = rows.iloc[rows["seeds"].astype(str).str.len().argsort()[::-1]].drop_duplicates(["method", "options"])
-    return [(r.method, r.epsilon_accounted, 100 * r.accuracy_mean) for r in rows.itertuples()]
+    best: dict[tuple[str, str], Result] = {}
+    for result in board:
+        row, key = result.release, (result.release.method, result.setting)
+        is_meant = row.variant != "printed" and row.unit == "example" and row.split == "iid"
+        is_finite = result.accounted is not None and math.isfinite(result.accounted)
+        if is_meant and is_finite and not NOT_TAKEN & result.flags:
+            best[key] = max(best.get(key, result), result, key=lambda each: len(each.runs))
+    return [
+        (method, result.accounted, 100 * result.accuracy)
+        for (method, _), result in best.items()
+        if result.accounted is not None and result.accuracy is not None
+    ]
 
 
 def printed(reported: pd.DataFrame, dataset: str) -> list[Setting]:
@@ -99,7 +106,7 @@ def name(axes: Axes, best: list[Setting]) -> None:
         )  # fmt: skip
 
 
-def compose(boards: dict[str, pd.DataFrame], reported: pd.DataFrame) -> Figure:
+def compose(boards: dict[str, list[Result]], reported: pd.DataFrame) -> Figure:
     """Draw a panel for each data set."""
     figure = Figure(figsize=(9.6, 4.2), layout="constrained")
     panels = figure.subplots(1, len(boards), squeeze=False)[0]
@@ -117,7 +124,7 @@ def compose(boards: dict[str, pd.DataFrame], reported: pd.DataFrame) -> Figure:
 def main() -> None:
     """Draw the picture."""
     folder = ROOT / "leaderboards"
-    boards = {name: pd.DataFrame(wide_rows(read_board(folder, name))) for name in ("mnist", "fmnist")}
+    boards = {name: results(read_board(folder, name)) for name in ("mnist", "fmnist")}
     reported = pd.read_csv(folder / "papers" / "reported.csv")
     compose(boards, reported).savefig(ROOT / "docs" / "frontier.png", dpi=120, metadata={"Software": None})
     for name, board in boards.items():

@@ -11,7 +11,7 @@ from records_made import BUDGET, accounted, privacy
 
 from bench import boards
 from bench.boards import Board
-from bench.boards.wide import wide_rows
+from bench.boards.results import Result
 from bench.storage.records import Audit, Record
 from bench.storage.specs import (
     AttackSpec,
@@ -51,12 +51,9 @@ def board(records: Iterable[Record], audits: Iterable[Audit] = ()) -> Board:
     return boards.build(records, audits)
 
 
-def rows(records: Iterable[Record], audits: Iterable[Audit] = ()) -> list[dict[str, str]]:
-    """The wide rows of their board as text, "" for an empty cell."""
-    return [
-        {name: "" if value is None else str(value) for name, value in row.items()}
-        for row in wide_rows(board(records, audits))
-    ]
+def results(records: Iterable[Record], audits: Iterable[Audit] = ()) -> list[Result]:
+    """The results on their board."""
+    return boards.results(board(records, audits))
 
 
 def text(records: Iterable[Record]) -> str:

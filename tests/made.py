@@ -9,15 +9,17 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+from wide_boards import results_of
+
 from bench import boards
-from bench.boards.flags import installed_version
-from bench.boards.wide import wide_rows
+from bench.boards.installed import installed_version
+from bench.boards.results import Result, results
 from bench.papers import printed_numbers
 from bench.papers.comparison import Line
 from bench.papers.printed_numbers import PrintedNumber
-from bench.papers.results import Result
 from bench.papers.section import section
 from bench.report import Sources
+from bench.report.charts import SHIFTS
 from bench.report.site import parts, show
 from bench.storage.records import Record
 from bench.storage.specs import digest
@@ -121,16 +123,15 @@ def built(*records: Record) -> list[boards.Board]:
     return [boards.build(records)]
 
 
-def board(*records: Record) -> list[dict[str, Any]]:
-    """Rows of a board as the report has them, with the data set in each."""
-    name = boards.dataset(records[0])
-    rows = wide_rows(boards.build(records))
-    return [{**{k: "" if v is None or v != v else v for k, v in row.items()}, "dataset": name} for row in rows]
+def board(*records: Record) -> list[Result]:
+    """The results on their board."""
+    return results(boards.build(records))
 
 
 def line(entry: PrintedNumber, accuracy: float, **changes: Any) -> Line:
     """A published number, and a result of ours with this accuracy."""
-    return Line(entry, Result.of(ROW | {"accuracy_mean": accuracy} | changes))
+    (result,) = results_of(ROW | {"accuracy_mean": accuracy} | changes)
+    return Line(entry, result)
 
 
 def printed(paper: str, table: str, method: str, epsilon: float | None, dataset: str = "mnist") -> PrintedNumber:
@@ -143,3 +144,21 @@ def parts_of(sources: Sources, numbers: Sequence[PrintedNumber] | None = ()) -> 
     """The parts of a report with the papers' section, of these printed numbers; None reads the published ones."""
     shown, _ = show(sources)
     return parts(shown, {"papers": section(shown, numbers)})
+
+
+Box = tuple[float, float, float, float]
+NAME = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="(?:quiet )?name">([^<]+)</text>')
+
+
+def name_boxes(markup: str) -> dict[str, Box]:
+    """Return the box of each name in a chart, by its text."""
+    found = {}
+    for across, down, anchor, text in NAME.findall(markup):
+        left = float(across) - SHIFTS[anchor] * 6.0 * len(text)
+        found[text] = (left, float(down) - 10, left + 6.0 * len(text), float(down))
+    return found
+
+
+def overlap(a: Box, b: Box) -> bool:
+    """Whether two boxes overlap."""
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

@@ -42,16 +42,14 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
 
 
 @pytest.mark.parametrize(("student", "teacher", "powerful"), [(0.0, 0.5, True), (0.5, 0.0, False), (0.0, 0.0, False)])
-def test_power_is_what_the_undefended_teacher_shows(job: Job, student: float, teacher: float, powerful: bool) -> None:
+def test_audit_power_is_bound_on_teacher(job: Job, student: float, teacher: float, powerful: bool) -> None:
     game = CanaryGame(40)
     lines = {name: line_of(bound) for name, bound in (("student", student), ("teacher", teacher), ("null", 0.0))}
     spec = canary_audit.audit_spec(job, game, 0)
     assert canary_audit.make_audit(job, spec, draw(job, game, 0), lines, ACCOUNT, Provenance()).powerful == powerful
 
 
-def test_a_network_that_answers_the_inserted_canaries_alone_as_taught_shows_all_that_can_be_shown(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memorised_canaries_reach_the_ceiling(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     game = CanaryGame(40, 20)
     canaries = draw(job, game, 0)
 
@@ -67,9 +65,7 @@ def test_a_network_that_answers_the_inserted_canaries_alone_as_taught_shows_all_
 
 
 @pytest.mark.parametrize("fell", [False, True])
-def test_where_all_coins_fell_alike_one_of_the_shares_is_not_known(
-    job: Job, monkeypatch: pytest.MonkeyPatch, fell: bool
-) -> None:
+def test_equal_coins_leave_one_share_unknown(job: Job, monkeypatch: pytest.MonkeyPatch, fell: bool) -> None:
     game = CanaryGame(6, 6)
     canaries = replace(draw(job, game, 0), coins=torch.full((6,), fell))
     monkeypatch.setattr(teachers, "predict", lambda *_: nn.functional.one_hot(canaries.labels, 4).float())
@@ -78,9 +74,7 @@ def test_where_all_coins_fell_alike_one_of_the_shares_is_not_known(
     assert (line.memorised_inserted, line.memorised_left_out) == ((1.0, None) if fell else (None, 1.0))
 
 
-def test_a_student_is_compared_with_a_student_and_a_teacher_with_a_teacher(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reference_network_is_of_the_same_kind(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """Networks are their names here; the reference teacher saw no canary, and was converted as the audited one."""
 
     class Named:

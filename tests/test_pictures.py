@@ -18,7 +18,7 @@ def drawn(path: Path) -> np.ndarray:
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-def test_each_image_stands_in_its_row_and_column(tmp_path: Path, channels: int) -> None:
+def test_grid_places_images_by_row_and_column(tmp_path: Path, channels: int) -> None:
     shades = torch.tensor([[0.0, 0.2, 0.4], [0.6, 0.8, 1.0]])
     rows = [("", shade.view(3, 1, 1, 1).expand(3, channels, 8, 8)) for shade in shades]
     grid(tmp_path / "grid.png", "", ["", "", ""], rows)
@@ -29,7 +29,7 @@ def test_each_image_stands_in_its_row_and_column(tmp_path: Path, channels: int) 
             assert found[y, x].tolist() == [round(255 * float(shades[row, column]))] * 3
 
 
-def test_pixels_are_blocks_and_long_images_keep_their_shape(tmp_path: Path) -> None:
+def test_grid_draws_pixels_as_blocks(tmp_path: Path) -> None:
     image = torch.zeros(1, 3, 2, 4)
     image[0, 0, 0, 0] = image[0, 1, 1, 3] = 1.0
     grid(tmp_path / "grid.png", "", [""], [("", image)])
@@ -44,7 +44,7 @@ def test_pixels_are_blocks_and_long_images_keep_their_shape(tmp_path: Path) -> N
     assert np.argwhere(red).max(0).tolist() < np.argwhere(green).min(0).tolist()
 
 
-def test_the_same_bytes_for_the_same_images(tmp_path: Path) -> None:
+def test_grid_bytes_are_deterministic(tmp_path: Path) -> None:
     images = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     for name in ("a.png", "b.png"):
         grid(tmp_path / name, "title", ["x", "y"], [("row", images)])
@@ -52,7 +52,7 @@ def test_the_same_bytes_for_the_same_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("channels", "mode"), [(1, "L"), (3, "RGB")])
-def test_grey_pictures_are_kept_as_grey_ones(tmp_path: Path, channels: int, mode: str) -> None:
+def test_grid_keeps_grey_images_grey(tmp_path: Path, channels: int, mode: str) -> None:
     image = torch.rand(1, channels, 8, 8, generator=torch.Generator().manual_seed(0))
     grid(tmp_path / "grid.png", "title", [""], [("", image)])
     with Image.open(tmp_path / "grid.png") as found:

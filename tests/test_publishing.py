@@ -13,21 +13,18 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from board_records import record, rows
+from board_records import record, results
 from dp_accounting import GaussianDpEvent
 
 from bench import boards
-from bench.boards import board_files
 from bench.boards.publish import expected
-from bench.boards.records import migrate
+from bench.boards.records import INSTALLED, boards_folder, migrate, own_folder
 from bench.cli import main
 from bench.errors import BenchError
 from bench.privacy import Ledger, Unit
 from bench.privacy.accountant import account
 from bench.storage.records import Record
-from bench.storage.specs import (
-    digest,
-)
+from bench.storage.specs import digest
 
 
 def save(item: Record, folder: Path) -> Path:
@@ -37,7 +34,7 @@ def save(item: Record, folder: Path) -> Path:
     return path.parent
 
 
-def test_what_is_read_by_path_is_told_apart_by_its_content() -> None:
+def test_data_and_weights_of_users_are_named_by_hash() -> None:
     """Two archives of one file name, and two files of weights."""
     found = []
     for name, content, weights in (("npz-my", "1", None), ("npz-my", "2", None), ("digits", "1", "3" * 64)):
@@ -45,12 +42,12 @@ def test_what_is_read_by_path_is_told_apart_by_its_content() -> None:
         one.spec["release"]["teacher"]["data"] |= {"dataset": name, "fingerprint": content * 16}
         one.spec["release"]["teacher"]["weights"] = weights
         one.hash = digest(one.spec)
-        found += rows([one])
-    assert [row["split"] for row in found] == ["iid-11111111", "iid-22222222", "iid"]
-    assert [row["teacher"] for row in found] == ["resnet18", "resnet18", "resnet18+weights-33333333"]
+        found += [result.release for result in results([one])]
+    assert [row.split for row in found] == ["iid-11111111", "iid-22222222", "iid"]
+    assert [row.teacher for row in found] == ["resnet18", "resnet18", "resnet18+weights-33333333"]
 
 
-def test_publish_then_check_then_edit(tmp_path: Path) -> None:
+def test_differences_name_edited_and_missing_tables(tmp_path: Path) -> None:
     folder = tmp_path / "leaderboards"
     boards.publish(folder, [save(record(s, 0.5), tmp_path / "runs") for s in (0, 1)])
     assert boards.differences(folder) == []
@@ -65,7 +62,7 @@ def test_publish_then_check_then_edit(tmp_path: Path) -> None:
     assert boards.differences(folder) == [f"{folder / 'releases' / 'mnist.csv'} has no records"]
 
 
-def test_publish_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_publish_names_replaced_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, first = tmp_path / "leaderboards", record(0, 0.5)
     first.metrics |= {"accuracy.lo": 0.4, "accuracy.hi": 0.6}
     boards.publish(folder, [save(first, tmp_path / "one")])
@@ -75,28 +72,32 @@ def test_publish_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFix
     other.metrics |= {"accuracy.lo": 0.7, "accuracy.hi": 0.8}
     boards.publish(folder, [save(other, tmp_path / "two")])
     place = folder / "records" / "digits" / "dpsd.jsonl"
-    told = f"{first.hash} in {place} is replaced by another run of the same settings: accuracy 0.5 is now 0.75\n"
-    assert capsys.readouterr().err == told
+    line = capsys.readouterr().err
+    assert all(value in line for value in (first.hash, str(place), "accuracy 0.5 ", "0.75")) and line.count("\n") == 1
     (published,) = boards.read_records(folder)
     assert published.metrics["accuracy"] == 0.75
     place.write_text(place.read_text() + "{\n")
-    with pytest.raises(ValueError, match=r"dpsd\.jsonl, line 2, is not a record"):
+    with pytest.raises(ValueError, match=r"dpsd\.jsonl, line 2"):
         boards.publish(folder, [tmp_path / "one" / first.hash])
     assert len(place.read_text().splitlines()) == 2, "nothing was lost"
 
 
-def test_publish_refuses_smoke_failed_and_uncommitted(tmp_path: Path) -> None:
-    unclean, unsaid = record(3, 0.5), record(4, 0.5)
-    unclean.provenance["git"] = {"clean": False, "commit": None}
-    del unsaid.provenance["git"]
-    for item, word in (
-        (record(1, 0.5, tier="smoke"), "smoke"),
-        (record(2, 0.5, "failed"), "failed"),
-        (unclean, "commit"),
-        (unsaid, "commit"),
-    ):
-        with pytest.raises(BenchError, match=word):
-            boards.publish(tmp_path / "leaderboards", [save(item, tmp_path / "runs")])
+@pytest.mark.parametrize(
+    ("tier", "status", "git"),
+    [
+        ("smoke", "ok", {"clean": True}),
+        ("quick", "failed", {"clean": True}),
+        ("quick", "ok", {"clean": False, "commit": None}),
+        ("quick", "ok", {}),
+    ],
+    ids=["smoke", "failed", "uncommitted", "unknown code"],
+)
+def test_publish_refuses_unusable_runs(tmp_path: Path, tier: str, status: str, git: dict[str, object]) -> None:
+    """One bad run of several leaves the boards as they are."""
+    good, bad = record(0, 0.5), record(1, 0.5, status, tier=tier)
+    bad.provenance["git"] = git
+    with pytest.raises(BenchError, match=bad.hash):
+        boards.publish(tmp_path / "leaderboards", [save(each, tmp_path / "runs") for each in (good, bad)])
     assert not (tmp_path / "leaderboards").exists()
 
 
@@ -107,11 +108,11 @@ def test_publish_refuses_a_step_of_uncommitted_code(tmp_path: Path) -> None:
     one.provenance |= {"steps": steps}
     boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
     one.provenance |= {"steps": steps | {"teacher 0123": known | {"git": {"clean": False, "commit": "1" * 40}}}}
-    with pytest.raises(BenchError, match="its step teacher 0123 was made by uncommitted code"):
+    with pytest.raises(BenchError, match="teacher 0123"):
         boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "more")])
 
 
-def test_the_device_column_names_those_of_steps_from_elsewhere(tmp_path: Path) -> None:
+def test_device_column_names_devices_of_all_steps(tmp_path: Path) -> None:
     one = record(0, 0.5)
     one.provenance |= {"steps": {"teacher 0123": {"device": "NVIDIA H200"}, "evaluator 4567": None}}
     boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
@@ -119,7 +120,7 @@ def test_the_device_column_names_those_of_steps_from_elsewhere(tmp_path: Path) -
     assert row["device"] == "cpu (2 threads), NVIDIA H200"
 
 
-def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
+def test_publish_refuses_contradicting_numbers(tmp_path: Path) -> None:
     ledger = Ledger()
     ledger.spend(GaussianDpEvent(1.0))
     proved = account(ledger, Unit.EXAMPLE, 1e-5).to_json()
@@ -139,13 +140,13 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
     larger.privacy["accounted"] = proved | {"epsilon": 9.0}
     for number, (bad, words) in enumerate(
         (
-            (made(accuracy=0.7), "accuracy of 0.7 is no share, or outside its interval"),
-            (made(accuracy=0.0), "accuracy of 0 is no share, or outside its interval"),
-            (made(teacher_accuracy=7.5), "teacher_accuracy of 7.5 is no share"),
-            (smaller, r"epsilon per example is 0\.5, where its ledger gives 4\.3"),
-            (larger, r"epsilon per example is 9\.0, where its ledger gives 4\.3"),
-            (without, "epsilon per example does not come of its ledger"),
-            (another, "epsilon per query does not come of its ledger"),
+            (made(accuracy=0.7), r"accuracy of 0\.7"),
+            (made(accuracy=0.0), "accuracy of 0 "),
+            (made(teacher_accuracy=7.5), r"teacher_accuracy of 7\.5"),
+            (smaller, r"example .*0\.5.* 4\.3"),
+            (larger, r"example .*9\.0.* 4\.3"),
+            (without, "per example"),
+            (another, "per query"),
         )
     ):
         with pytest.raises(BenchError, match=words):
@@ -159,30 +160,27 @@ def test_publish_refuses_what_contradicts_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda r: r.metrics.update(accuracy="0.9"), r"metrics\.accuracy: '0.9' is not a number"),
-        (lambda r: r.metrics.update(accuracy=True), r"metrics\.accuracy: True is not a number"),
+        (lambda r: r.metrics.update(accuracy="0.9"), r"metrics\.accuracy: "),
+        (lambda r: r.metrics.update(accuracy=True), r"metrics\.accuracy: "),
         (lambda r: r.options.update(method=3), r"options\.method: "),
         (lambda r: r.privacy.update(accounted="x"), r"privacy\.accounted: "),
         (lambda r: r.privacy["accounted"].update(epsilon=None), r"privacy\.accounted\.epsilon: "),
-        (
-            lambda r: r.privacy["accounted"].update(epsilon=-1.0),
-            r"accounted\.epsilon: .* greater than or equal",
-        ),
+        (lambda r: r.privacy["accounted"].update(epsilon=-1.0), r"privacy\.accounted\.epsilon: "),
         (lambda r: r.privacy.update(accounted_units=[1]), "accounted_units"),
-        (lambda r: r.privacy.pop("accounted"), r"privacy\.accounted: Field required"),
-        (lambda r: r.privacy.pop("accounted_units"), r"privacy\.accounted_units: Field required"),
-        (lambda r: r.privacy["claimed"].pop("unit"), r"privacy\.claimed\.unit: Field required"),
+        (lambda r: r.privacy.pop("accounted"), r"privacy\.accounted: "),
+        (lambda r: r.privacy.pop("accounted_units"), r"privacy\.accounted_units: "),
+        (lambda r: r.privacy["claimed"].pop("unit"), r"privacy\.claimed\.unit: "),
         (lambda r: r.privacy["claimed"].update(unit=[]), r"privacy\.claimed\.unit: "),
         (lambda r: r.privacy["accounted"].update(delta="0"), r"privacy\.accounted\.delta: "),
         (lambda r: r.privacy.update(solved=[1]), r"privacy\.solved: "),
-        (lambda r: r.privacy.update(events=[{"unit": "example"}]), r"privacy\.events\.0\.event: Field required"),
+        (lambda r: r.privacy.update(events=[{"unit": "example"}]), r"privacy\.events\.0\.event: "),
         (lambda r: r.privacy.update(events="none"), r"privacy\.events: "),
         (lambda r: r.artifacts.update(plot=3), r"artifacts\.plot: "),
         (lambda r: r.missing.update(fid=3), r"missing\.fid: "),
         (lambda r: r.provenance.update(steps=[]), r"provenance\.steps: "),
     ],
 )
-def test_a_record_with_words_for_numbers_is_damaged_and_left_out(
+def test_damaged_record_is_left_out_of_the_board(
     tmp_path: Path, change: Callable[[Record], None], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     good, bad = record(0, 0.5), record(1, 0.6)
@@ -191,31 +189,22 @@ def test_a_record_with_words_for_numbers_is_damaged_and_left_out(
     with pytest.raises(ValueError, match=words):
         Record.read(save(bad, tmp_path / "records") / "record.json")
     board = boards.refresh(tmp_path, "digits").read_text()
-    assert "1 records or audits that are damaged" in capsys.readouterr().err and len(board.splitlines()) == 2
-    with pytest.raises(BenchError, match="--publish"):
+    assert ": 1 " in capsys.readouterr().err and len(board.splitlines()) == 2
+    with pytest.raises(BenchError, match=bad.hash):
         boards.publish(tmp_path / "boards", [tmp_path / "records" / bad.hash])
 
 
-def test_publish_is_all_or_nothing(tmp_path: Path) -> None:
-    good, bad = save(record(0, 0.5), tmp_path / "runs"), save(record(1, 0.5, tier="smoke"), tmp_path / "runs")
-    with pytest.raises(BenchError):
-        boards.publish(tmp_path / "leaderboards", [good, bad])
-    assert not (tmp_path / "leaderboards").exists()
-
-
-def test_publishing_nothing_rebuilds_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_publish_without_runs_rebuilds_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "leaderboards"
     assert main(["leaderboard", "--publish", "--boards", str(folder)]) == 2
-    assert "no such directory" in capsys.readouterr().err
+    assert str(folder) in capsys.readouterr().err
     boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
     (folder / "releases" / "digits.csv").write_text("spoiled")
     assert main(["leaderboard", "--publish", "--boards", str(folder)]) == 0
     assert boards.differences(folder) == []
 
 
-def test_the_terminal_says_infinite_whatever_else_the_board_has(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_leaderboard_prints_infinite_epsilon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     endless = record(0, 0.5, accounted=None)
     endless.metrics["reference_held_out_attack_accuracy"] = 0.95
     save(endless, tmp_path / "records")
@@ -232,14 +221,14 @@ def test_refresh_reads_only_its_data_set(tmp_path: Path) -> None:
     save(record(0, 0.5), tmp_path / "records")
     other = record(1, 0.5)
     other.spec["release"]["teacher"]["data"]["dataset"] = "mnist"
-    other = replace(other, hash=leaderboard_hash(other))
+    other = replace(other, hash=digest(other.spec))
     save(other, tmp_path / "records")
     path = boards.refresh(tmp_path, "digits")
     with path.open(newline="") as stream:
         assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
 
 
-def test_refresh_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_refresh_leaves_out_unreadable_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save(record(0, 0.5), tmp_path / "records")
     old = tmp_path / "records" / "0123456789abcdef" / "record.json"
     old.parent.mkdir()
@@ -249,13 +238,7 @@ def test_refresh_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path, caps
     with path.open(newline="") as stream:
         assert [r["seeds"] for r in csv.DictReader(stream)] == ["0"]
     said = capsys.readouterr().err
-    assert "2 records or audits" in said and (str(old) in said or "123456789abcdef0" in said)
-
-
-def leaderboard_hash(item: Record) -> str:
-    from bench.storage.specs import digest
-
-    return digest(item.spec)
+    assert ": 2 " in said and (str(old) in said or "123456789abcdef0" in said)
 
 
 @pytest.fixture
@@ -273,7 +256,7 @@ def many(tmp_path: Path) -> Path:
     return folder.parent
 
 
-def test_boards_of_older_records_are_those_of_migrated_ones(many: Path) -> None:
+def test_migrated_records_give_the_same_boards(many: Path) -> None:
     before = {board.dataset: board for board in expected(many)}
     assert {name: len(board.runs) for name, board in before.items()} == {"digits": 32, "mnist": 28}
     assert all("above_floor" in {row.metric for row in board.attacks} for board in before.values())
@@ -281,9 +264,7 @@ def test_boards_of_older_records_are_those_of_migrated_ones(many: Path) -> None:
     assert {board.dataset: board for board in expected(many)} == before
 
 
-def test_migrate_keeps_every_text_and_done_twice_changes_nothing(
-    many: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_migrate_is_lossless_and_idempotent(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path.stem: path.read_text() for path in (many / "records").glob("*.json")}
     assert main(["records", "migrate", str(many)]) == 0
     assert "60 records and 0 audits" in capsys.readouterr().out
@@ -297,9 +278,7 @@ def test_migrate_keeps_every_text_and_done_twice_changes_nothing(
     assert {path: path.read_bytes() for path in (many / "records").rglob("*.json*")} == files
 
 
-def test_migrate_with_a_damaged_file_is_one_line_and_changes_nothing(
-    many: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_migrate_with_damaged_file_changes_nothing(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken = sorted((many / "records").glob("*.json"))[30]
     broken.write_text(broken.read_text()[:-20])
     with pytest.raises(ValueError, match=broken.name):
@@ -311,7 +290,7 @@ def test_migrate_with_a_damaged_file_is_one_line_and_changes_nothing(
     assert main(["records", "migrate", str(many / "nowhere")]) == 2
 
 
-def test_migrate_that_was_killed_is_completed_by_another(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_migration_is_completed_by_another(many: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {record.hash: record.to_json() for record in boards.read_records(many)}
     removed: list[Path] = []
 
@@ -330,7 +309,7 @@ def test_migrate_that_was_killed_is_completed_by_another(many: Path, monkeypatch
     assert {record.hash: record.to_json() for record in boards.read_records(many)} == before
 
 
-def test_publish_into_older_boards_migrates_them(many: Path, tmp_path: Path) -> None:
+def test_publish_migrates_older_boards(many: Path, tmp_path: Path) -> None:
     boards.publish(many, [save(record(7, 0.5), tmp_path / "runs")])
     assert not list((many / "records").glob("*.json")) and len(boards.read_records(many)) == 61
     assert boards.differences(many) == []
@@ -344,7 +323,7 @@ boards.publish(Path(sys.argv[1]), [Path(each) for each in sys.argv[2:]])
 """
 
 
-def test_publishers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
+def test_concurrent_publishers_lose_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "leaderboards"
     shares = [[save(record(4 * i + j, 0.5), tmp_path / "runs") for j in range(4)] for i in range(3)]
     started = [subprocess.Popen([sys.executable, "-c", PUBLISHER, folder, *share]) for share in shares]
@@ -353,7 +332,7 @@ def test_publishers_at_the_same_time_lose_nothing(tmp_path: Path) -> None:
     assert boards.differences(folder) == []
 
 
-def test_publisher_that_is_killed_while_it_writes_loses_nothing(tmp_path: Path) -> None:
+def test_killed_publisher_loses_nothing(tmp_path: Path) -> None:
     """The first process ends silently at its first new file; the published records are kept, and the lock is free."""
     folder = tmp_path / "leaderboards"
     boards.publish(folder, [save(record(0, 0.5), tmp_path / "runs")])
@@ -379,15 +358,15 @@ def test_check_names_a_damaged_line(
     assert "dpsd.jsonl, line 1," in said and said.count("\n") == 1
 
 
-def test_name_that_cannot_name_a_file_is_refused(tmp_path: Path) -> None:
+def test_publish_refuses_unsafe_file_names(tmp_path: Path) -> None:
     one = record(0, 0.5)
     one.spec["release"]["method"] = "../outside"
     one.hash = digest(one.spec)
-    with pytest.raises(BenchError, match="cannot name a file"):
+    with pytest.raises(BenchError, match=r"\.\./outside"):
         boards.publish(tmp_path / "leaderboards", [save(one, tmp_path / "runs")])
 
 
-def test_publish_writes_own_boards_apart_from_the_published(
+def test_publish_writes_to_own_boards_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -402,15 +381,13 @@ def test_publish_writes_own_boards_apart_from_the_published(
     assert "--publish --boards boards" in capsys.readouterr().out
 
 
-def test_a_folder_leaderboards_outside_a_checkout_is_not_the_published_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_boards_folder_needs_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "leaderboards").mkdir()
-    assert board_files.boards_folder(None) == board_files.INSTALLED and board_files.own_folder(None) is None
+    assert boards_folder(None) == INSTALLED and own_folder(None) is None
     (tmp_path / "bench" / "boards").mkdir(parents=True)
-    assert board_files.boards_folder(None) == Path("leaderboards")
+    assert boards_folder(None) == Path("leaderboards")
     (tmp_path / "boards" / "releases").mkdir(parents=True)
-    assert board_files.own_folder(None) is None and board_files.own_folder(Path("mine")) == Path("mine")
+    assert own_folder(None) is None and own_folder(Path("mine")) == Path("mine")
     (tmp_path / "boards" / "releases" / "digits.csv").write_text("")
-    assert board_files.own_folder(None) == Path("boards")
+    assert own_folder(None) == Path("boards")

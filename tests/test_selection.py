@@ -7,7 +7,7 @@ from typing import Any
 
 from wide_boards import boards_of
 
-from bench.boards.selection import Candidate, Constraints, candidates, choose, lacking, objection
+from bench.boards.selection import Candidate, Constraints, candidates, choose, missing_measurements, objection
 
 
 def row(epsilon: float | str = 2.0, accuracy: float = 0.9, **more: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def one(*rows: dict[str, Any]) -> Candidate:
     return found
 
 
-def test_a_claim_never_stands_for_an_account_that_is_empty_or_zero() -> None:
+def test_claim_never_replaces_account() -> None:
     claimed = {"epsilon_claimed": 1.0, "claim_unit": "example"}
     assert one(row("", **claimed)).epsilon is None and one(row(0.0, **claimed)).epsilon == 0.0
     limits = Constraints("example", 8.0, 0.0)
@@ -33,7 +33,7 @@ def test_a_claim_never_stands_for_an_account_that_is_empty_or_zero() -> None:
     assert objection(excluded, limits) == "no run of it was finished"
 
 
-def test_what_two_tiers_made_is_two_releases() -> None:
+def test_tiers_are_separate_releases() -> None:
     quick, paper = row(accuracy=0.8), row(accuracy=0.9, tier="paper", seeds="0")
     assert [(each.place[1], each.accuracy) for each in candidates(boards_of([quick, paper]))] == [
         ("quick", 0.8),
@@ -41,7 +41,7 @@ def test_what_two_tiers_made_is_two_releases() -> None:
     ]
 
 
-def test_the_membership_attack_that_is_shown_has_the_largest_area_of_those_with_power() -> None:
+def test_best_membership_has_largest_auc_with_power() -> None:
     def guessed(attack: str, auc: float | str, power: str = "pass") -> dict[str, Any]:
         return row(attack=attack, auc=auc, teacher_auc=0.7, power=power)
 
@@ -51,7 +51,7 @@ def test_the_membership_attack_that_is_shown_has_the_largest_area_of_those_with_
     assert one(rows[2]).best_membership is None and one(row()).best_membership is None
 
 
-def test_an_attack_of_an_older_version_says_so_and_its_release_is_todays() -> None:
+def test_older_attack_is_marked_but_not_its_release() -> None:
     new = row(attack="gmi", attack_variant="printed", attack_accuracy=0.4, power="pass")
     (attacked,) = one(new).attacked
     old = replace(attacked, rows={name: replace(each, version=0) for name, each in attacked.rows.items()})
@@ -59,13 +59,13 @@ def test_an_attack_of_an_older_version_says_so_and_its_release_is_todays() -> No
     assert one(new).flags == frozenset() and one(new | {"version": "0"}).flags == {"older-version"}
 
 
-def test_an_audit_in_any_of_its_rows_is_the_release_s() -> None:
+def test_audit_of_any_row_applies_to_release() -> None:
     """The representing row has more seeds, and the audit was of another row."""
     most, few = row(seeds="1 2"), {"attack": "gmi", "seeds": "0"}
     blind = row(epsilon_audited=0.0, audited_teacher=0.0, **few)
     shows = row(epsilon_audited=0.4, audited_teacher=2.3, **few)
-    assert one(most).row.epsilon_lower is None and "no audit" in lacking(one(most))
-    assert "no audit that finds anything where nothing defends" in lacking(one(most, blind))
+    assert one(most).row.epsilon_lower is None and "no audit" in missing_measurements(one(most))
+    assert "no audit that finds anything on the unprotected teacher" in missing_measurements(one(most, blind))
     found = one(most, blind, shows)
     assert found.row.seeds == "1 2" and found.row.epsilon_lower == 0.4
-    assert not any("audit" in each for each in lacking(found))
+    assert not any("audit" in each for each in missing_measurements(found))

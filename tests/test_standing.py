@@ -39,13 +39,13 @@ def told_apart(**numbers: float) -> Record:
         ({"memorising_auc": 0.55, "memorising_auc_lo": 0.51}, "inconclusive"),
     ],
 )
-def test_a_membership_attack_needs_strength_where_nothing_defends(numbers: dict[str, float], wanted: str) -> None:
+def test_membership_power_needs_strength_on_teacher(numbers: dict[str, float], wanted: str) -> None:
     found = told_apart(**numbers)
     assert standing(found) == wanted
     assert {row.power for row in boards.build([found]).attacks if row.attack} == {wanted}
 
 
-def test_the_verdict_of_a_record_is_that_of_the_gate_at_the_same_numbers() -> None:
+def test_standing_equals_membership_power() -> None:
     """The gate returns reasons and imports libraries; its conditions are duplicated, and this test compares both."""
     made, seen = membership(torch.arange(8.0), torch.arange(8) > 3), set()
     for auc, low, random, gain in product((0.55, LEAST_AUC, 0.65), (0.5, 0.51), (0.49, 0.51), (-0.01, 0.0, 0.01)):
@@ -72,9 +72,7 @@ def test_the_verdict_of_a_record_is_that_of_the_gate_at_the_same_numbers() -> No
         ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.9, "teacher_judge_accuracy": 0.0}, "inconclusive"),
     ],
 )
-def test_an_inversion_needs_four_classes_and_strength_and_on_people_more_than_public_images(
-    numbers: dict[str, Any], wanted: str
-) -> None:
+def test_inversion_power_needs_classes_and_strength(numbers: dict[str, Any], wanted: str) -> None:
     found = record(attack="gmi")
     found.metrics |= numbers
     assert standing(found) == wanted
@@ -82,12 +80,12 @@ def test_an_inversion_needs_four_classes_and_strength_and_on_people_more_than_pu
     assert ("retrieval" in flags(found)) == (wanted != "pass")
 
 
-def test_a_verdict_of_its_day_is_never_bettered_and_no_attack_has_none() -> None:
+def test_standing_never_improves_a_verdict() -> None:
     assert standing(record()) == "" and standing(record(attack="gmi", status="inconclusive")) == "inconclusive"
     assert standing(record(attack="gmi", status="failed")) == ""
 
 
-def test_no_published_row_passes_whose_record_would_not_today() -> None:
+def test_published_records_pass_todays_test() -> None:
     seen: Counter[str] = Counter()
     for found in boards.read_records(ROOT / "leaderboards"):
         metrics = found.metrics
@@ -98,7 +96,7 @@ def test_no_published_row_passes_whose_record_would_not_today() -> None:
     assert min(seen["pass"], seen["inconclusive"]) > 200
 
 
-def test_releases_of_two_versions_are_two_and_the_older_one_is_not_recommended() -> None:
+def test_older_version_is_not_recommended() -> None:
     """The older one is better, has more seeds, and a flag that is not the newer one's."""
     accounts = {"accounted": 1.0, "claim_unit": "example", "variant": "working"}
     old = [record("gs-wgan", seed, 0.9, version=2, **accounts) for seed in (0, 1)]
@@ -112,6 +110,6 @@ def test_releases_of_two_versions_are_two_and_the_older_one_is_not_recommended()
     assert objection(older, limits) == "made by version 2 of gs-wgan, which has changed since: run it again"
 
 
-def test_the_epsilon_of_a_row_is_its_largest() -> None:
+def test_release_epsilon_is_largest_of_seeds() -> None:
     found = boards.build([record("dp-merf", seed, 0.5, accounted=value) for seed, value in enumerate((1.0, 3.0, 2.0))])
     assert [row.epsilon_accounted for row in found.releases] == [3.0]

@@ -13,7 +13,8 @@ from conftest import ROOT
 
 from bench.boards import read_boards, read_records
 from bench.boards.records import as_line, dataset
-from bench.boards.wide import wide_rows
+from bench.report.boards import rows
+from bench.report.columns import ALL
 
 FROZEN = Path(__file__).with_name("boards_of_72_columns.csv.xz")
 """The last boards of that form, without the papers' columns; `content` is a digest of the records behind a row."""
@@ -28,8 +29,9 @@ def test_tables_hold_every_cell_of_the_older_boards() -> None:
         of[dataset(record)].append(record.hash)
     found = {}
     for board in read_boards(PUBLISHED):
-        for row in wide_rows(board):
-            cells = {name: "" if value is None else str(value) for name, value in row.items()}
+        for row in rows(board):
+            texts = {name: " ".join(cell) if isinstance(cell, list) else str(cell) for name, cell in row.items()}
+            cells = {column.key: texts.get(column.key, "") for column in ALL} | {"dataset": board.dataset}
             found[key_of(cells)] = cells
     seen: Counter[str] = Counter()
     for old in csv.DictReader(io.StringIO(lzma.decompress(FROZEN.read_bytes()).decode())):

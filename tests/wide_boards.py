@@ -1,18 +1,21 @@
-"""Builds boards from one wide row per evaluation; cells that are not given are empty."""
+"""Boards and results from one wide row per evaluation, a mapping of columns; missing cells are empty."""
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bench.boards import Board
-from bench.boards.columns import MEASURED
 from bench.boards.publish import _write
+from bench.boards.results import Result, results
 from bench.boards.tables import AttackRow, ReleaseRow, RunRow, columns
+from bench.report.columns import ALL
 
 NEWER = 99
 """A version that no installed plug-in has reached."""
@@ -30,6 +33,12 @@ def boards_of(rows: Iterable[dict[str, Any]], dataset: str = "mnist", whose: str
         plain = {key: None if value == "" or value != value else value for key, value in row.items()}
         named[str(row.get("dataset") or dataset)].append(plain)
     return [_board(name, of, whose) for name, of in named.items()]
+
+
+def results_of(*rows: dict[str, Any], dataset: str = "mnist") -> list[Result]:
+    """The results of wide rows, in the order of the rows within one board."""
+    made = {result.runs[0].evaluation: result for board in boards_of(rows, dataset) for result in results(board)}
+    return sorted(made.values(), key=lambda result: int(result.runs[0].evaluation.removeprefix("e")))
 
 
 def write_boards(folder: Path, rows: Iterable[dict[str, Any]], dataset: str = "mnist") -> Path:
@@ -93,7 +102,12 @@ def _add(board: Board, release: str, evaluation: str, row: dict[str, Any], count
             name, release, evaluation, "yes" if counted else "", int(seed), status, accuracy,
             seconds if done else None, device if done else "", _text(row, "flags"), dataset=board.dataset,
         ))  # fmt: skip
-    numbers = {column.metric: (_number(row, column.key)) for column in MEASURED if not column.deviation}
+    prefixes = {"value": "", "teacher": "teacher_"}
+    numbers = {
+        prefixes[column.part] + column.metric: _number(row, column.key)
+        for column in ALL
+        if column.metric and column.part in prefixes
+    }
     named = ("attack", "attack_variant", "access", "power")
     attack, variant, access, power = (_text(row, key) for key in named)
     own = {"retrieval_accuracy": "attack_accuracy", "retrieval_judge_accuracy": "judge_accuracy"}
@@ -121,7 +135,7 @@ def _add(board: Board, release: str, evaluation: str, row: dict[str, Any], count
         add("", None)
 
 
-WITHOUT = {"accuracy", "teacher_accuracy", "epsilon_lower", "epsilon_claimed"}
+WITHOUT = {"accuracy", "epsilon_lower", "epsilon_lower_null", "epsilon_lower_ceiling", "epsilon_claimed"}
 
 
 def _finished(row: dict[str, Any]) -> int:
@@ -149,3 +163,22 @@ def _number(row: dict[str, Any], key: str) -> float | None:
 def heads(kind: type[Any]) -> str:
     """The first line of a table's file."""
     return ",".join(columns(kind)) + "\n"
+
+
+def cells(method: str, **more: Any) -> dict[str, Any]:
+    """A row of a board; fields that are not given are empty, as in a real one."""
+    usual = {
+        "tier": "quick", "split": "iid", "variant": "printed", "kind": "methods", "teacher": "resnet18",
+        "student": "datalens",
+        "accuracy_mean": 0.95, "epsilon_claimed": 10.0, "claim_unit": "query", "unit": "example",
+        "epsilon_accounted": "inf", "relation": "add-or-remove", "delta": 1e-5, "seeds": "0 1", "failed": 0,
+        "seconds": 12.3, "device": "cpu",
+    }  # fmt: skip
+    return usual | {"method": method} | more
+
+
+def execute(module: ModuleType, *arguments: object) -> int:
+    """Run a command of a module with arguments."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    module.add_arguments(parser)
+    return int(module.execute(parser.parse_args([str(a) for a in arguments])))

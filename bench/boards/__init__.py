@@ -6,9 +6,9 @@ from bench.boards.flags import flags
 from bench.boards.information import information
 from bench.boards.publish import differences, publish, rebuild, refresh
 from bench.boards.records import dataset, read_audits, read_records, seed
+from bench.boards.results import results
 from bench.boards.spec_keys import identity
 from bench.boards.tables import Board, read_attacks, read_boards, read_releases
-from bench.boards.wide import wide_rows
 
 __all__ = [
     "Board",
@@ -29,8 +29,8 @@ __all__ = [
     "read_releases",
     "rebuild",
     "refresh",
+    "results",
     "seed",
     "strongest",
-    "wide_rows",
     "with_all_options",
 ]

@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bench.boards.flags import installed_version
+from bench.boards.installed import installed_version
+from bench.boards.results import group_rows
 from bench.boards.tables import AttackRow, Board, RunRow
 
 
@@ -102,8 +103,8 @@ class Inversion:
 
     def __str__(self) -> str:
         by = "" if self.judge == "evaluator" else f" by the {self.judge}"
-        beside = "" if self.floor is None else f" (public images {percent(self.floor)})"
-        return f"{self.attack} {percent(self.success)}{by}{beside}"
+        floor = "" if self.floor is None else f" (public images {percent(self.floor)})"
+        return f"{self.attack} {percent(self.success)}{by}{floor}"
 
 
 def inversion(attacked: Attacked) -> Inversion | None:
@@ -124,17 +125,6 @@ def attacks(board: Board) -> dict[str, list[Attacked]]:
     """Return the attacks on each release of a board, by the key of the release's row."""
     runs, measured = group_rows(board)
     return {row.release: attacked(runs[row.release], measured) for row in board.releases}
-
-
-def group_rows(board: Board) -> tuple[dict[str, list[RunRow]], dict[str, list[AttackRow]]]:
-    """Group the runs by release, and the rows of attacks by evaluation."""
-    runs: dict[str, list[RunRow]] = defaultdict(list)
-    measured: dict[str, list[AttackRow]] = defaultdict(list)
-    for run in board.runs:
-        runs[run.release].append(run)
-    for row in board.attacks:
-        measured[row.evaluation].append(row)
-    return runs, measured
 
 
 def attacked(runs: Sequence[RunRow], measured: Mapping[str, list[AttackRow]]) -> list[Attacked]:

@@ -7,50 +7,40 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-from bench import plugins, registry
-from bench.boards.needs import needs, teacher_matters
-from bench.config import Variant
+from bench.boards.installed import defaults, needs, teacher_matters
 from bench.privacy.one_run import CONFIDENCE, one_run_epsilon, refutes
 from bench.storage.records import Audit, Record
 from bench.storage.specs import canonical
 
 
-def audited_release(spec: dict[str, Any]) -> str:
-    """Return the key that an audit and a run must share for the audit's bound to apply to the run's row.
+def audited_release(spec: Mapping[str, Any]) -> str:
+    """Return the key that the specs of an audit and a run must share for the audit's bound to apply to the run's row.
 
     The key is the tier and the release: method, its variant, version and options, student, budget, noise, data set,
     split, teacher network and seed. The teacher's training recipe is left out, so that an audit on an overfitted
-    teacher counts: a privacy guarantee holds for every teacher. If today's version of the method does not depend on its
-    teacher, only the teacher's data is kept. Options that were added to the method later, without a new version, have
-    their default values, which do not change the release.
+    teacher counts: a privacy guarantee holds for every teacher. If the installed version of the method does not depend
+    on its teacher, only the teacher's data is kept. Options that were added to the method later, without a new version,
+    have their default values, which do not change the release.
     """
-    release = with_all_options(spec["release"], spec["tier"])
-    kept = ("data", "arch", "weights", "normalise", "seed") if _depends_on_teacher(release, spec["tier"]) else ("data",)
-    release["teacher"] = {key: release["teacher"][key] for key in kept}
-    return canonical({"tier": spec["tier"], "release": release})
+    tier = spec["tier"]
+    release = with_all_options(spec["release"], tier)
+    method, variant = release["method"], release["variant"]
+    installed = defaults(method, variant, tier)
+    is_known = installed is not None and installed.version == release["version"]
+    matters = not is_known or teacher_matters(needs(method, variant, tier, release["options"]))
+    fields = ("data", "arch", "weights", "normalise", "seed") if matters else ("data",)
+    release["teacher"] = {key: release["teacher"][key] for key in fields}
+    return canonical({"tier": tier, "release": release})
 
 
-def _depends_on_teacher(release: dict[str, Any], tier: str) -> bool:
-    """Whether a release depends on its teacher: decided by the installed version; True for other versions."""
-    version, _ = _present(release["method"], release["variant"], tier)
-    found = needs(release["method"], release["variant"], tier, release["options"])
-    return release["version"] != version or teacher_matters(found)
-
-
-def with_all_options(release: dict[str, Any], tier: str) -> dict[str, Any]:
-    """Return a release with its variant, and with default values for options that were added to its method later."""
-    release = {"variant": "printed"} | release
-    version, usual = _present(release["method"], release["variant"], tier)
-    return release | {"options": usual | release["options"]} if release["version"] == version else release
-
-
-@cache
-def _present(method: str, variant: Variant, tier: str) -> tuple[int | None, dict[str, Any]]:
-    """Return the installed version of a method's variant and its default options; (None, {}) if it is not installed."""
-    if method not in plugins.entries("method") or variant not in registry.variants("method", method):
-        return None, {}
-    described = registry.describe("method", method, variant)
-    return described.facts["version"], described.values(tier, variant)
+def with_all_options(release: Mapping[str, Any], tier: str) -> dict[str, Any]:
+    """Return the spec of a release with its variant, and with default values for options that were added to its method
+    later."""
+    found = {"variant": "printed", **release}
+    installed = defaults(found["method"], found["variant"], tier)
+    if installed is None or installed.version != found["version"]:
+        return found
+    return found | {"options": {**installed.options, **found["options"]}}
 
 
 def by_release(audits: Iterable[Audit]) -> dict[str, list[Audit]]:
@@ -58,17 +48,16 @@ def by_release(audits: Iterable[Audit]) -> dict[str, list[Audit]]:
     found: dict[str, list[Audit]] = {}
     for audit in sorted(audits, key=lambda audit: audit.hash):
         found.setdefault(audited_release(audit.spec), []).append(audit)
-    return {release: _of_last_version(each) for release, each in found.items()}
-
-
-def _of_last_version(audits: list[Audit]) -> list[Audit]:
-    versions = [audit.spec.get("version", 1) for audit in audits]
-    return [audit for audit, version in zip(audits, versions, strict=True) if version == max(versions)]
+    latest = {release: max(each.spec.get("version", 1) for each in mine) for release, mine in found.items()}
+    return {
+        release: [audit for audit in mine if audit.spec.get("version", 1) == latest[release]]
+        for release, mine in found.items()
+    }
 
 
 def noted(record: Record, audits: Mapping[str, list[Audit]]) -> Record | None:
-    """Return a record with the result of the strongest audit of its release; None if it has it already or there is
-    none.
+    """Return a record with the result of the strongest audit of its release; None if it has it already, or there is no
+    audit.
 
     Args:
         audits: as returned by `by_release`.
@@ -94,7 +83,7 @@ def noted(record: Record, audits: Mapping[str, list[Audit]]) -> Record | None:
 
 
 @dataclass(frozen=True)
-class Shown:
+class JointBounds:
     """Joint result of the audits of some runs: lower bounds on student, unprotected teacher and a run without canaries,
     the bound if all guesses were right, and whether a number of the release is refuted."""
 
@@ -105,7 +94,7 @@ class Shown:
     is_refuted: bool
 
 
-def shown(runs: Iterable[Record], audits: Mapping[str, Audit]) -> Shown | None:
+def join_audits(runs: Iterable[Record], audits: Mapping[str, Audit]) -> JointBounds | None:
     """Combine the audits noted in the records of runs that differ in the seed; None without an audit.
 
     Args:
@@ -116,21 +105,21 @@ def shown(runs: Iterable[Record], audits: Mapping[str, Audit]) -> Shown | None:
     if not names:
         return None
     mine = [audits[name] for name in sorted(names)]
-    alike = next((note for note in notes if names == {*note["audits"]}), None)
-    if alike is None:  # several audits: their joint bound needs a higher confidence for each
+    same = next((note for note in notes if names == {*note["audits"]}), None)
+    if same is None:  # several audits: their joint bound needs a higher confidence for each
         best = strongest(mine)
         found = best.student, best.teacher, best.null, best.ceiling
     else:
-        found = alike["epsilon_lower"], alike["teacher"], alike["null_run"], alike["ceiling"]
+        found = same["epsilon_lower"], same["teacher"], same["null_run"], same["ceiling"]
     # No bound exceeds the strongest one; with a single audit, it is that audit's bound
-    is_suspect = any(refutes(found[0], audit.delta, number) for audit in mine for number in _promised(audit))
+    is_suspect = any(_refutes(found[0], audit) for audit in mine)
     student, teacher, null, ceiling = (round(bound, 6) for bound in found)
-    return Shown(student, teacher, null, ceiling, is_suspect and (len(mine) == 1 or is_refuted(mine)))
+    return JointBounds(student, teacher, null, ceiling, is_suspect and (len(mine) == 1 or is_refuted(mine)))
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """An audit's lower bounds on student, undefended teacher and null run, and the bound if all guesses were right."""
+    """An audit's lower bounds on student, unprotected teacher and null run, and the bound if all guesses were right."""
 
     audit: Audit
     student: float
@@ -140,49 +129,41 @@ class Bounds:
 
 
 def strongest(audits: Sequence[Audit]) -> Bounds:
-    """Return the bounds of the audit with the largest bound on the student, then on the teacher. Needs one audit or
-    more.
+    """Return the bounds of the audit with the largest bound on the student, then on the teacher.
 
     All bounds hold jointly, as in `bounds`.
+
+    Args:
+        audits: one or more.
     """
-    found = [_bounds(audit, _sure(audits)) for audit in audits]
+    found = []
+    for audit in audits:
+        correct = [audit.lines[name]["correct"] for name in ("student", "teacher", "null")]
+        of_audit = [_bound(audit, count, len(audits)) for count in (*correct, audit.spec["guesses"])]
+        found.append(Bounds(audit, *of_audit))
     return max(found, key=lambda each: (each.student, each.teacher))
 
 
 def bounds(audits: Sequence[Audit]) -> list[float]:
     """Return the student's lower bound from each audit, jointly valid at 95 % (Bonferroni over their number)."""
-    return [_bound(audit, audit.lines["student"]["correct"], _sure(audits)) for audit in audits]
+    return [_bound(audit, audit.lines["student"]["correct"], len(audits)) for audit in audits]
 
 
-def _bounds(audit: Audit, confidence: float) -> Bounds:
-    student, teacher, null = (
-        _bound(audit, audit.lines[name]["correct"], confidence) for name in ("student", "teacher", "null")
-    )
-    return Bounds(audit, student, teacher, null, _bound(audit, audit.spec["guesses"], confidence))
-
-
-def _sure(audits: Sequence[Audit]) -> float:
-    """Return the confidence of each audit for joint validity at 95 %."""
-    return 1 - (1 - CONFIDENCE) / max(1, len(audits))
-
-
-def _bound(audit: Audit, correct: int, confidence: float) -> float:
+def _bound(audit: Audit, correct: int, audits: int) -> float:
+    """Return the lower bound from `correct` guesses, at the confidence that makes that many audits valid jointly."""
+    confidence = 1 - (1 - CONFIDENCE) / audits
     return _epsilon(audit.spec["guesses"], correct, audit.canaries["number"], audit.delta, confidence)
 
 
 _epsilon = cache(one_run_epsilon)
-"""Cached: every run and row of a release needs the audits of that release."""
 
 
-def is_refuted(audits: list[Audit]) -> bool:
+def is_refuted(audits: Sequence[Audit]) -> bool:
     """Whether a lower bound exceeds the audited release's claimed or accounted epsilon for one example."""
-    return any(
-        refutes(bound, audit.delta, number)
-        for bound, audit in zip(bounds(audits), audits, strict=True)
-        for number in _promised(audit)
-    )
+    return any(_refutes(bound, audit) for bound, audit in zip(bounds(audits), audits, strict=True))
 
 
-def _promised(audit: Audit) -> tuple[dict[str, Any] | None, ...]:
-    """Return the audited release's claim and accounted epsilon for one example; None where there is none."""
-    return audit.privacy["claimed"], audit.privacy["accounted_units"].get("example")
+def _refutes(bound: float, audit: Audit) -> bool:
+    """Whether a lower bound exceeds the claimed or the accounted epsilon of an audited release for one example."""
+    promises = (audit.privacy["claimed"], audit.privacy["accounted_units"].get("example"))
+    return any(refutes(bound, audit.delta, promise) for promise in promises)

@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from bench.boards import audit_bounds
 from bench.boards.flags import flags_of_record, flags_of_row, standing
@@ -39,8 +39,28 @@ from bench.storage.records import Audit, Record
 
 OTHERS = tuple(subject.prefix for subject in SUBJECTS["classifier"] if subject.prefix not in ("", "teacher_"))
 """Networks whose accuracies records may hold, besides the student and the teacher."""
+PROMISES: tuple[Literal["claimed"], Literal["accounted"]] = ("claimed", "accounted")
 PUBLIC = {"attack_accuracy": "retrieval_accuracy", "judge_accuracy": "retrieval_judge_accuracy"}
 """A metric to the same metric of images that the attacker already has."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A claimed or an accounted epsilon of a run, with its delta and unit; `relation` is "" for a claim."""
+
+    epsilon: float
+    delta: float | None
+    unit: str
+    relation: str
+
+
+def promise_of(record: Record, name: Literal["claimed", "accounted"]) -> Promise | None:
+    """Return the claimed or the accounted epsilon of a finished run; None without one."""
+    found = record.privacy[name]
+    if not found:
+        return None
+    delta, relation = found.get("delta"), found.get("relation") or ""
+    return Promise(epsilon_from_json(found["epsilon"]), delta, found.get("unit") or "", relation)
 
 
 @dataclass
@@ -48,7 +68,7 @@ class Evaluation:
     """The runs of a release with one attack.
 
     Attributes:
-        spec: the spec of one of the runs; all are equal except for seeds.
+        release, attack: specs of one of the runs; all are equal except for seeds. `attack` is None without one.
         runs: their records, sorted by seed and hash.
         done: the records of runs that did not fail.
         known: the names of all numbers in these records.
@@ -57,11 +77,13 @@ class Evaluation:
     """
 
     key: str
-    spec: dict[str, Any]
+    tier: str
+    release: Mapping[str, Any]
+    attack: Mapping[str, Any] | None
     runs: list[Record] = field(default_factory=list)
     done: list[Record] = field(default_factory=list)
     known: set[str] = field(default_factory=set)
-    bounds: audit_bounds.Shown | None = None
+    bounds: audit_bounds.JointBounds | None = None
     flags: str = ""
 
     @property
@@ -71,7 +93,7 @@ class Evaluation:
 
     def rank(self) -> tuple[int, bool, str, str]:
         """Sort key of evaluations of one release: most seeds with a number first, then those without an attack."""
-        return -len(self.done), self.spec["attack"] is not None, _options(self.runs[0]), self.runs[0].hash
+        return -len(self.done), self.attack is not None, _options(self.runs[0]), self.runs[0].hash
 
     def mean(self, name: str) -> float | None:
         """Return the mean of a number over seeds; None if a seed has no such number."""
@@ -79,9 +101,9 @@ class Evaluation:
             return None
         return mean([run.metrics.get(name) for run in self.done])
 
-    def promises(self, name: str) -> list[dict[str, Any]]:
-        """Return the "claimed" or "accounted" epsilon of each finished run; {} where there is none."""
-        return [run.privacy[name] or {} for run in self.done]
+    def promise(self, name: Literal["claimed", "accounted"]) -> Promise | None:
+        """Return the claimed or the accounted epsilon of the first finished run; None without one."""
+        return promise_of(self.done[0], name) if self.done else None
 
 
 def build(records: Iterable[Record], audits: Iterable[Audit] = (), *, noted: bool = False, name: str = "") -> Board:
@@ -97,75 +119,70 @@ def build(records: Iterable[Record], audits: Iterable[Audit] = (), *, noted: boo
     if audits and not noted:
         found = audit_bounds.by_release(audits)
         records = [audit_bounds.noted(record, found) or record for record in records]
-    groups: dict[str, dict[str, Evaluation]] = defaultdict(dict)
+    groups: dict[str, list[Evaluation]] = defaultdict(list)
     for evaluation in _evaluations(records, {audit.hash: audit for audit in audits}):
-        groups[_release_key(evaluation)][evaluation.key] = evaluation
-    ordered = sorted(((_place(each), key, each) for key, each in groups.items()), key=lambda one: one[:2])
+        groups[_release_key(evaluation)].append(evaluation)
+    for evaluations in groups.values():
+        evaluations.sort(key=Evaluation.rank)
     board = Board(name or (dataset(records[0]) if records else ""), [], [], [])
-    for _, key, evaluations in ordered:
-        _add_release(board, key, sorted(evaluations.values(), key=Evaluation.rank))
+    for key, evaluations in sorted(groups.items(), key=lambda group: (*_order(group[1][0]), group[0])):
+        numbers = _of_release(evaluations[0])
+        row = _release_row(board.dataset, key, numbers, evaluations)
+        board.releases.append(row)
+        for each in evaluations:
+            board.attacks.extend(_attack_rows(row, each, numbers, each is evaluations[0]))
+            board.runs.extend(_run_rows(row, each, each is evaluations[0]))
     board.attacks.extend(_reference_rows(records, board.dataset))
     return board
 
 
 def _evaluations(records: Iterable[Record], audits: Mapping[str, Audit]) -> list[Evaluation]:
+    """Group the runs that differ only in seeds."""
     found: dict[str, Evaluation] = {}
     for record in records:
-        parts = (record.spec["release"], record.spec["attack"], (record.spec["attack"] or {}).get("target"))
+        release, attack = record.spec["release"], record.spec["attack"]
+        parts = (release, attack, (attack or {}).get("target"))
         key = key_of(record.spec, named=all("variant" in part for part in parts if part))
         if key not in found:
-            found[key] = Evaluation(key, record.spec)
+            found[key] = Evaluation(key, record.spec["tier"], release, attack)
         found[key].runs.append(record)
     for each in found.values():
         each.runs.sort(key=lambda run: (seed(run), run.hash))
         each.done = done = [run for run in each.runs if run.status != "failed"]
         each.known = {name for run in done for name in run.metrics}
-        each.bounds = audit_bounds.shown(done, audits)
-        flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(map(_versions, done))}
+        each.bounds = audit_bounds.join_audits(done, audits)
+        versions = [sorted(run.provenance.get("versions", {}).items()) for run in done]
+        flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(map(str, versions))}
         each.flags = joined(flags | ({"refuted"} if each.bounds is not None and each.bounds.is_refuted else set()))
     return list(found.values())
 
 
 def _release_key(evaluation: Evaluation) -> str:
     """Return the row key: runs of one release with another kind of account or noise get a separate row."""
-    proved = evaluation.promises("accounted")[:1]
-    account = [[each.get(name) for name in ("unit", "relation", "delta")] for each in proved]
+    accounted = [run.privacy["accounted"] or {} for run in evaluation.done[:1]]
+    account = [[each.get(name) for name in ("unit", "relation", "delta")] for each in accounted]
     is_coarse = "float32-noise" in evaluation.flags.split()
-    release = evaluation.spec["release"]
-    return key_of([evaluation.spec["tier"], release, account, is_coarse], named="variant" in release)
+    return key_of([evaluation.tier, evaluation.release, account, is_coarse], named="variant" in evaluation.release)
 
 
-def _place(evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
-    """Return the sort key of releases."""
-    first = min(evaluations.values(), key=Evaluation.rank)
-    release = first.spec["release"]
-    setting = described(first.runs[0].options | {"attack": {}, "evaluator": {}})
-    names = (release["method"], variant_of(release), setting, teacher_of(release["teacher"]), release["student"])
-    return first.spec["tier"], split_of(release["teacher"]["data"]), *names
+def _order(first: Evaluation) -> tuple[str, ...]:
+    """Return the sort key of a release by its first evaluation: tier, split, method, variant, setting, networks."""
+    release, options = first.release, first.runs[0].options
+    setting = described(options | {"attack": {}, "evaluator": {}})
+    networks = teacher_of(release["teacher"]), release["student"]
+    return first.tier, split_of(release["teacher"]["data"]), release["method"], variant_of(release), setting, *networks
 
 
-def _add_release(board: Board, key: str, evaluations: Sequence[Evaluation]) -> None:
-    """Add the rows of a release; the first evaluation provides the numbers of the row."""
+def _release_row(name: str, key: str, numbers: Mapping[str, Numbers], evaluations: Sequence[Evaluation]) -> ReleaseRow:
+    """Return the row of a release; `numbers` are those of its first evaluation."""
     first = evaluations[0]
-    usual = _of_release(first)
-    row = _release_row(board.dataset, key, first, usual, evaluations)
-    board.releases.append(row)
-    for each in evaluations:
-        board.attacks.extend(_attack_rows(row, each, usual, each is first))
-        board.runs.extend(_run_rows(row, each, each is first))
-
-
-def _release_row(
-    name: str, key: str, first: Evaluation, usual: Mapping[str, Numbers], evaluations: Sequence[Evaluation]
-) -> ReleaseRow:
-    release, claims, proved = first.spec["release"], first.promises("claimed"), first.promises("accounted")
+    release, claimed, accounted = first.release, first.promise("claimed"), first.promise("accounted")
     student = next((run.student for run in first.done if run.student), release["student"])
-    shown = [each.bounds for each in evaluations if each.bounds is not None]
-    best = max(shown, key=lambda each: (each.student, each.teacher), default=None)
-    account = (proved or [{}])[0]
+    bounds = [each.bounds for each in evaluations if each.bounds is not None]
+    best = max(bounds, key=lambda each: (each.student, each.teacher), default=None)
     return ReleaseRow(
         release=key,
-        tier=first.spec["tier"],
+        tier=first.tier,
         split=split_of(release["teacher"]["data"]),
         method=release["method"],
         variant=variant_of(release),
@@ -173,30 +190,19 @@ def _release_row(
         teacher=teacher_of(release["teacher"]),
         student=student,
         options=_options(first.runs[0], "method", "teacher", "budget"),
-        **{name: numbers.value for name, numbers in usual.items() if name in OF_RELEASE},
-        claimed_unit=(claims or [{}])[0].get("unit") or "",
-        unit=account.get("unit") or "",
-        relation=account.get("relation") or "",
-        delta=account.get("delta"),
+        **{metric: found.value for metric, found in numbers.items() if metric in OF_RELEASE},
+        claimed_unit="" if claimed is None else claimed.unit,
+        unit="" if accounted is None else accounted.unit,
+        relation="" if accounted is None else accounted.relation,
+        delta=None if accounted is None else accounted.delta,
         epsilon_lower=None if best is None else best.student,
-        accuracy=usual[ACCURACY].value,
-        accuracy_low=usual[ACCURACY].low,
-        accuracy_high=usual[ACCURACY].high,
+        accuracy=numbers[ACCURACY].value,
+        accuracy_low=numbers[ACCURACY].low,
+        accuracy_high=numbers[ACCURACY].high,
         seeds=first.seeds,
         flags=joined(flag for each in evaluations for flag in each.flags.split()),
         dataset=name,
     )
-
-
-def _of_account(evaluation: Evaluation) -> dict[str, float | None]:
-    """Return the numbers `OF_RELEASE`: means over seeds, but the largest accounted epsilon, as a mean is no
-    guarantee."""
-    claimed, accounted = (
-        [epsilon_from_json(each["epsilon"]) if each else None for each in evaluation.promises(name)]
-        for name in ("claimed", "accounted")
-    )
-    nats = [information(run).nats for run in evaluation.done]
-    return dict(zip(OF_RELEASE, (mean(claimed), largest(accounted), mean(nats)), strict=True))
 
 
 def _attack_rows(
@@ -207,27 +213,36 @@ def _attack_rows(
     Args:
         usual: `_of_release` of the first evaluation.
     """
+    if is_first:
+        own = {name: found for name, found in usual.items() if name not in OF_RELEASE}
+    else:  # only the numbers that differ
+        mine = _of_release(evaluation)
+        own = {name: found for name, found in mine.items() if name not in usual or found != usual[name]}
+        own |= {name: Numbers() for name in usual if name not in mine}
     of_release = SharedCells(release.release, evaluation.key, seeds=evaluation.seeds, dataset=release.dataset)
-    rows = [of_release.row(*each) for each in _own_numbers(evaluation, usual, is_first).items()]
-    spec = evaluation.spec["attack"]
-    if spec is None:
+    rows = [of_release.row(name, found) for name, found in own.items()]
+    attack = evaluation.attack
+    if attack is None:
         evaluator = _options(evaluation.runs[0], "evaluator")
         return rows if is_first or not evaluator else [replace(row, options=evaluator) for row in rows]
-    power = _power(evaluation.done)
+    verdicts = {standing(run) for run in evaluation.done}
+    power = "inconclusive" if "inconclusive" in verdicts else "pass" if "pass" in verdicts else ""
     of_attack = SharedCells(
         release.release,
         evaluation.key,
-        attack=spec["attack"],
-        variant=variant_of(spec),
-        version=spec["version"],
-        access=spec["access"],
+        attack=attack["attack"],
+        variant=variant_of(attack),
+        version=attack["version"],
+        access=attack["access"],
         options=_options(evaluation.runs[0], "attack", "evaluator"),
         power=power,
         reason=next((run.reason for run in evaluation.done if run.reason), "") if power != "pass" else "",
         seeds=evaluation.seeds,
         dataset=release.dataset,
     )
-    measured = [of_attack.row(key, _measured(key, evaluation)) for key in _attack_metrics() if key in evaluation.known]
+    scored = [metric.key for metric in metrics().values() if metric.averaged and metric.of != "classifier"]
+    scored = [name for name in (*scored, "memorising_auc") if name in evaluation.known]
+    measured = [of_attack.row(name, _measured(name, evaluation)) for name in scored]
     return rows + (measured or [of_attack.row("", Numbers())])
 
 
@@ -265,21 +280,20 @@ class SharedCells:
         return AttackRow(*of, metric, *numbers, self.power, self.reason, self.seeds, dataset=self.dataset)
 
 
-def _own_numbers(evaluation: Evaluation, usual: Mapping[str, Numbers], is_first: bool) -> dict[str, Numbers]:
-    """Return accuracies, epsilons and information: all for the first evaluation, only differing ones for the others."""
-    if is_first:
-        return {name: found for name, found in usual.items() if name not in OF_RELEASE}
-    own = _of_release(evaluation)
-    found = {name: numbers for name, numbers in own.items() if name not in usual or numbers != usual[name]}
-    return found | {name: Numbers() for name in usual if name not in own}
-
-
 def _of_release(evaluation: Evaluation) -> dict[str, Numbers]:
-    """Return the numbers that need no attack, by metric."""
-    found = {ACCURACY: _measured(ACCURACY, evaluation)}
-    others = [f"{prefix}{ACCURACY}" for prefix in OTHERS if f"{prefix}{ACCURACY}" in evaluation.known]
-    found |= {name: _measured(name, evaluation) for name in others}
-    found |= {name: Numbers(value) for name, value in _of_account(evaluation).items()}
+    """Return the numbers that need no attack, by metric.
+
+    Over seeds they are means, but the accounted epsilon is the largest: a mean is not a guarantee.
+    """
+    names = [ACCURACY, *(f"{prefix}{ACCURACY}" for prefix in OTHERS if f"{prefix}{ACCURACY}" in evaluation.known)]
+    found = {name: _measured(name, evaluation) for name in names}
+    claimed, accounted = (
+        [None if (each := promise_of(run, name)) is None else each.epsilon for run in evaluation.done]
+        for name in PROMISES
+    )
+    nats = [information(run).nats for run in evaluation.done]
+    values = (mean(claimed), largest(accounted), mean(nats))
+    found |= {name: Numbers(value) for name, value in zip(OF_RELEASE, values, strict=True)}
     if (bounds := evaluation.bounds) is not None:
         found[LOWER] = Numbers(bounds.student, teacher=bounds.teacher)
         found |= {LOWER_NULL: Numbers(bounds.null), LOWER_CEILING: Numbers(bounds.ceiling)}
@@ -297,12 +311,6 @@ def _measured(key: str, evaluation: Evaluation) -> Numbers:
         untrained=evaluation.mean(f"random_{key}"),
         public_images=None if public is None else evaluation.mean(public),
     )
-
-
-def _attack_metrics() -> tuple[str, ...]:
-    """Return the attack metrics that are averaged over seeds, in the order of the table of metrics."""
-    found = [metric.key for metric in metrics().values() if metric.averaged and metric.of != "classifier"]
-    return (*found, "memorising_auc")
 
 
 def _run_rows(release: ReleaseRow, evaluation: Evaluation, counted: bool) -> list[RunRow]:
@@ -334,19 +342,15 @@ def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
                 spec = record.spec["attack"] if kind in OWN_REFERENCES else None
                 by = ("", "") if spec is None else (str(spec["attack"]), variant_of(spec))
                 found[f"{place}/{kind}", *by].append(record)
+    scored = [metric.key for metric in metrics().values() if metric.averaged and metric.of == "reconstructions"]
     rows = []
     for (key, attack, variant), of in sorted(found.items()):
         prefix = f"{REFERENCE}_{key.rpartition('/')[2]}_"
-        numbers = {each: mean([one.metrics.get(prefix + each) for one in of]) for each in reference_metrics()}
         seeds = " ".join(map(str, sorted({seed(one) for one in of})))
         shared = SharedCells(key, "", attack, variant, seeds=seeds, dataset=name)
+        numbers = {metric: mean([one.metrics.get(prefix + metric) for one in of]) for metric in scored}
         rows += [shared.row(metric, Numbers(value)) for metric, value in numbers.items() if value is not None]
     return rows
-
-
-def reference_metrics() -> tuple[str, ...]:
-    """Return the metrics of images made without querying a network."""
-    return tuple(m.key for m in metrics().values() if m.averaged and m.of == "reconstructions")
 
 
 def _options(record: Record, *groups: str) -> str:
@@ -355,18 +359,8 @@ def _options(record: Record, *groups: str) -> str:
     return json.dumps(given, sort_keys=True) if given else ""
 
 
-def _versions(record: Record) -> str:
-    """Return the library versions of a record, as text."""
-    return " ".join(f"{name}={version}" for name, version in sorted(record.provenance.get("versions", {}).items()))
-
-
-def _power(done: Iterable[Record]) -> str:
-    found = {standing(run) for run in done}
-    return "inconclusive" if "inconclusive" in found else "pass" if "pass" in found else ""
-
-
 def mean(values: Sequence[float | None]) -> float | None:
-    """Return the mean; None if there are no values, or one is missing."""
+    """Return the mean; None without values, or if one is missing."""
     return None if not values or None in values else round(math.fsum(values) / len(values), 6)  # type: ignore[arg-type]
 
 

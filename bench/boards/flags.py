@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
-from bench import data, registry
+from bench.boards.installed import classes_of, installed_version
 from bench.core.verdict import SIGNIFICANCE
-from bench.errors import BenchError
 from bench.metrics.levels import LEAST_AUC, is_strong_enough
 from bench.privacy.budget import Relation, epsilon_from_json
 from bench.privacy.claims import dispute
@@ -52,31 +50,21 @@ def flags(record: Record) -> list[str]:
     unlabelled public images of the private data's own distribution, which no epsilon charges for; `older-version`: the
     method or the attack has changed since, and the command would give other numbers today.
     """
-    return ([OLDER] if _is_older(record) else []) + flags_of_record(record)
+    release, attack = record.spec["release"], record.spec["attack"]
+    parts = [("method", release["method"], release)]
+    parts += [("attack", attack["attack"], attack)] if attack else []
+    is_older = any(part["version"] < installed_version(kind, name, part.get("variant")) for kind, name, part in parts)
+    return ([OLDER] if is_older else []) + flags_of_record(record)
 
 
 def flags_of_record(record: Record) -> list[str]:
     """Return `flags` without `older-version`, which depends on the installed versions."""
-    public = ["public-data"] if record.spec["release"].get("public") else []
-    attack = _flags_of_knowledge(record) + _flags_of_inversion(record) + _flags_of_membership(record)
-    return public + _flags_of_claim(record) + attack + _flags_of_noise(record)
-
-
-def _is_older(record: Record) -> bool:
-    """Whether the installed method or attack has a higher version than the one that made a record."""
-    release, attack = record.spec["release"], record.spec["attack"]
-    parts = [("method", release["method"], release)]
-    parts += [("attack", attack["attack"], attack)] if attack else []
-    return any(part["version"] < installed_version(kind, name, part.get("variant")) for kind, name, part in parts)
-
-
-@cache
-def installed_version(kind: str, name: str, variant: str | None) -> int:
-    """Return the version of a plug-in; 0 if it or its variant is not installed."""
-    try:
-        return int(registry.describe(kind, name, variant).facts["version"])
-    except BenchError:
-        return 0
+    found = ["public-data"] if record.spec["release"].get("public") else []
+    found += _flags_of_claim(record)
+    accuracy, commonest = record.metrics.get("accuracy"), share_of_commonest(record)
+    if accuracy is not None and commonest is not None and accuracy < nothing_below(commonest):
+        found.append("knows-nothing")
+    return found + _flags_of_inversion(record) + _flags_of_membership(record) + _flags_of_noise(record)
 
 
 def flags_of_row(versions: Iterable[str]) -> list[str]:
@@ -91,19 +79,6 @@ def flags_of_row(versions: Iterable[str]) -> list[str]:
     return ["mixed-versions"] if len(set(versions)) > 1 else []
 
 
-def _flags_of_noise(record: Record) -> list[str]:
-    if all(math.isinf(epsilon_from_json(proved["epsilon"])) for proved in record.privacy["accounted_units"].values()):
-        return []
-    old = ["float32-noise"] if "noise_version" not in record.privacy else []
-    release = record.spec["release"]
-    if (release["method"], release["version"]) in UNTRUE_ACCOUNTS:
-        old.append("account-corrected")
-    proved = record.privacy["accounted_units"].get("example", {})
-    if release["method"] == "fed-dpsd" and proved.get("relation") == Relation.REPLACE_ONE:
-        old.append("relation-corrected")
-    return old + (["seeded-noise"] if record.spec["release"]["noise"] == "seeded" else [])
-
-
 def _flags_of_claim(record: Record) -> list[str]:
     claim, accounted = record.privacy["claimed"], record.privacy["accounted"]
     if claim is None:
@@ -113,21 +88,52 @@ def _flags_of_claim(record: Record) -> list[str]:
     if claim["unit"] != accounted["unit"]:
         found.append("other-unit")
     proved = record.privacy["accounted_units"].get(claim["unit"])
-    return found if proved is not None and _is_proved(claim, proved) else [*found, "claim!=accounted"]
+    if proved is None:
+        return [*found, "claim!=accounted"]
+    claimed, epsilon = epsilon_from_json(claim["epsilon"]), epsilon_from_json(proved["epsilon"])
+    is_same = math.isclose(claimed, epsilon, rel_tol=1e-6)
+    holds = is_same and (math.isinf(epsilon) or proved["delta"] <= claim["delta"])  # at infinity delta does not matter
+    return found if holds else [*found, "claim!=accounted"]
 
 
-def _is_proved(claim: dict[str, Any], proved: dict[str, Any]) -> bool:
-    """Whether a claim equals the accounted number; for an infinite claim delta does not matter."""
-    epsilons = [epsilon_from_json(part["epsilon"]) for part in (claim, proved)]
-    same = math.isclose(*epsilons, rel_tol=1e-6)
-    return same and (math.isinf(epsilons[1]) or proved["delta"] <= claim["delta"])
+def _flags_of_inversion(record: Record) -> list[str]:
+    """Return the flags of an inversion; none if there are too few classes for the test against retrieval."""
+    metrics, found = record.metrics, []
+    p = metrics.get("floor_p")
+    if p is not None and not (p < SIGNIFICANCE and standing(record) == "pass"):
+        found.append("retrieval")
+    if "judge_accuracy" in metrics and metrics["judge_accuracy"] is None:
+        found.append("no-judge")
+    # The lower end of the teacher's interval: its accuracy is measured on the test set
+    evaluator, least = metrics.get("evaluator_accuracy"), metrics.get("teacher_accuracy.lo")
+    is_only_judge = "attack_accuracy" in metrics and metrics.get("judge_accuracy") is None
+    if is_only_judge and evaluator is not None and least is not None and evaluator < least:
+        found.append("weak-judge")
+    return found
 
 
-def _flags_of_knowledge(record: Record) -> list[str]:
-    accuracy, commonest = record.metrics.get("accuracy"), share_of_commonest(record)
-    if accuracy is None or commonest is None:
+def _flags_of_membership(record: Record) -> list[str]:
+    if "auc" not in record.metrics:
         return []
-    return ["knows-nothing"] if accuracy < nothing_below(commonest) else []
+    found = ["teacher-reference"] if record.spec["attack"]["options"].get("reference_kind") == "teacher" else []
+    proved = record.privacy["accounted_units"].get("example")
+    lower = record.metrics["membership_epsilon_lower"]
+    if proved is not None and lower is not None and lower > epsilon_from_json(proved["epsilon"]):
+        found.append("membership>accounted")
+    return found
+
+
+def _flags_of_noise(record: Record) -> list[str]:
+    if all(math.isinf(epsilon_from_json(proved["epsilon"])) for proved in record.privacy["accounted_units"].values()):
+        return []
+    found = ["float32-noise"] if "noise_version" not in record.privacy else []
+    release = record.spec["release"]
+    if (release["method"], release["version"]) in UNTRUE_ACCOUNTS:
+        found.append("account-corrected")
+    proved = record.privacy["accounted_units"].get("example", {})
+    if release["method"] == "fed-dpsd" and proved.get("relation") == Relation.REPLACE_ONE:
+        found.append("relation-corrected")
+    return found + (["seeded-noise"] if release["noise"] == "seeded" else [])
 
 
 def nothing_below(commonest: float) -> float:
@@ -150,68 +156,32 @@ def share_of_commonest(record: Record) -> float | None:
     return 1 / classes if classes else None  # for some data sets the number is known only after reading
 
 
-@cache
-def classes_of(name: str, split: str) -> int:
-    """Return the number of classes of a split of a data set; 0 if unknown. Cached, as thousands of records need it."""
-    return len(data.facts(name).classes_of(split))
-
-
-def _flags_of_inversion(record: Record) -> list[str]:
-    """Return the flags of an inversion; none if there are too few classes for the test against retrieval."""
-    p = record.metrics.get("floor_p")
-    shown = p is not None and p < SIGNIFICANCE and standing(record) == "pass"
-    alone = "judge_accuracy" in record.metrics and record.metrics["judge_accuracy"] is None
-    weak = ["weak-judge"] if _is_weakly_judged(record.metrics) else []
-    return ([] if p is None or shown else ["retrieval"]) + (["no-judge"] if alone else []) + weak
-
-
-def _is_weakly_judged(metrics: dict[str, float | None]) -> bool:
-    """Whether the evaluator is the only judge and less accurate than the teacher (lower end of its interval)."""
-    evaluator, least = metrics.get("evaluator_accuracy"), metrics.get("teacher_accuracy.lo")
-    judged = "attack_accuracy" in metrics and metrics.get("judge_accuracy") is None
-    return judged and evaluator is not None and least is not None and evaluator < least
-
-
-def _flags_of_membership(record: Record) -> list[str]:
-    if "auc" not in record.metrics:
-        return []
-    found = ["teacher-reference"] if record.spec["attack"]["options"].get("reference_kind") == "teacher" else []
-    proved = record.privacy["accounted_units"].get("example")
-    seen = record.metrics["membership_epsilon_lower"]
-    if proved is not None and seen is not None and seen > epsilon_from_json(proved["epsilon"]):
-        found.append("membership>accounted")
-    return found
-
-
 Standing = Literal["pass", "inconclusive", ""]
 
 
 def standing(record: Record) -> Standing:
-    """Return whether the attack of a record shows power by today's gate; "" where none was scored.
+    """Return whether the attack of a record shows power by today's test; "" where none was scored.
 
-    Gates have become stricter, but a record keeps its original verdict. Numbers that it does not have are left out.
+    Tests have become stricter, but a record keeps its original verdict. Numbers that it does not have are left out. The
+    tests are those of `bench.metrics.membership.membership_power`, `bench.metrics.power.power` and `inversion_stage`.
     """
-    if not {"attack_accuracy", "auc"} & set(record.metrics):
+    metrics = record.metrics
+    if not {"attack_accuracy", "auc"} & set(metrics):
         return "inconclusive" if record.status == "inconclusive" else ""
-    shown = record.status == "ok" and (_told_apart if "auc" in record.metrics else _reconstructed)(record.metrics)
-    return "pass" if shown else "inconclusive"
-
-
-def _told_apart(metrics: dict[str, float | None]) -> bool:
-    """Apply the gate of `bench.metrics.membership.membership_power`."""
-    bare = "memorising_" if "memorising_auc" in metrics else "teacher_"
-    auc, low, random = (metrics.get(key) for key in (f"{bare}auc", f"{bare}auc.lo", "random_auc.lo"))
-    gain = metrics.get("teacher_auc_gain.lo")
-    return not (
-        (gain is not None and gain <= 0)
-        or (auc is not None and auc < LEAST_AUC)
-        or (low is not None and low <= 0.5)
-        or (random is not None and random > 0.5)
-    )
-
-
-def _reconstructed(metrics: dict[str, float | None]) -> bool:
-    """Apply the gates of `bench.metrics.power.power`, without a p-value for fewer than four classes, and of
-    `inversion_stage`: the test against retrieval, or the least recognised share where there is no test."""
-    p, of_classes = metrics.get("teacher_floor_p"), metrics.get("power_p_teacher", 0.0)
-    return of_classes is not None and (is_strong_enough(metrics) if p is None else p < SIGNIFICANCE)
+    if record.status != "ok":
+        return "inconclusive"
+    if "auc" in metrics:
+        unprotected = "memorising_" if "memorising_auc" in metrics else "teacher_"
+        auc, low, random = (metrics.get(key) for key in (f"{unprotected}auc", f"{unprotected}auc.lo", "random_auc.lo"))
+        gain = metrics.get("teacher_auc_gain.lo")
+        has_power = not (
+            (gain is not None and gain <= 0)
+            or (auc is not None and auc < LEAST_AUC)
+            or (low is not None and low <= 0.5)
+            or (random is not None and random > 0.5)
+        )
+    else:
+        # Fewer than four classes have no p-value; the test against retrieval replaces the least recognised share
+        p, of_classes = metrics.get("teacher_floor_p"), metrics.get("power_p_teacher", 0.0)
+        has_power = of_classes is not None and (is_strong_enough(metrics) if p is None else p < SIGNIFICANCE)
+    return "pass" if has_power else "inconclusive"

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bench.boards.flags import classes_of
+from bench.boards.installed import classes_of
 from bench.privacy import Unit
 from bench.privacy.information import (
     Information,

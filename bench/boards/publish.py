@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from filelock import FileLock
 
@@ -103,27 +103,24 @@ def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
         migrate(boards)
         before = {kept.hash: kept for kind in {type(kept) for kept in chosen} for _, kept in readable(kind, boards)}
         for found in chosen:
-            if line := _replaced(boards, before.get(found.hash), found):
-                progress.notify(line)
+            changes = _changed_numbers(before[found.hash], found) if found.hash in before else []
+            if changes:
+                more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+                place = f"{found.hash} in {file_of(boards, found)}"
+                words = f"{', '.join(changes[:3])}{more}"
+                progress.notify(f"{place} is replaced by another run of the same settings: {words}")
         add(boards, chosen)
         return _rebuild(boards)
 
 
-def _replaced(boards: Path, before: Record | Audit | None, found: Record | Audit) -> str:
-    """Return how the previously published run of the same spec differs; "" if there is none, or no difference."""
-    if before is None:
-        return ""
+def _changed_numbers(before: Record | Audit, found: Record | Audit) -> list[str]:
+    """Return the numbers that differ from those of the previously published run of the same spec, in words."""
     then, now = _numbers(before), _numbers(found)
-    unlike = [
+    return [
         f"{name} {then[name]:.4g} is now {now[name]:.4g}"
         for name in sorted(then.keys() & now.keys())
         if then[name] != now[name] and not name.endswith((".lo", ".hi"))
     ]
-    if not unlike:
-        return ""
-    more = f" and {len(unlike) - 3} more" if len(unlike) > 3 else ""
-    place = f"{found.hash} in {file_of(boards, found)}"
-    return f"{place} is replaced by another run of the same settings: {', '.join(unlike[:3])}{more}"
 
 
 def _numbers(kept: Record | Audit) -> dict[str, float]:
@@ -149,18 +146,14 @@ def _publishable(given: Path) -> Record | Audit:
         raise BenchError(f"--publish {path}: the run failed ({record.reason}); publish finished runs only")
     if not git.get("clean"):
         raise BenchError(f"--publish {path}: made by uncommitted code; commit, then run again with --fresh")
-    if dirty := [name for name, made in provenance.get("steps", {}).items() if _of_uncommitted_code(made)]:
+    # A reused step is None if it is older than origins, and has no "git" if the run's own code made it
+    made_by = {name: made["git"] for name, made in provenance.get("steps", {}).items() if made and "git" in made}
+    if dirty := [name for name, git in made_by.items() if not git["clean"]]:
         steps = f"{dirty[0]} and {len(dirty) - 1} more" if len(dirty) > 1 else dirty[0]
         raise BenchError(f"--publish {path}: its step {steps} was made by uncommitted code; run it again with --fresh")
     if isinstance(record, Record) and (fault := _contradiction(record)):
         raise BenchError(f"--publish {path}: {fault}; it was edited, or is damaged: run it again with --fresh")
     return record
-
-
-def _of_uncommitted_code(made: dict[str, Any] | None) -> bool:
-    """Whether a reused step ran uncommitted code: None = made before steps had an origin; no "git" = the run's own
-    code."""
-    return made is not None and "git" in made and not made["git"]["clean"]
 
 
 def _contradiction(record: Record) -> str:
@@ -171,7 +164,7 @@ def _contradiction(record: Record) -> str:
     for name in (name for name in record.metrics if name.endswith("accuracy")):
         value, low, high = (record.metrics.get(f"{name}{end}") for end in ("", ".lo", ".hi"))
         if value is not None and not (low or 0.0) <= value <= (1.0 if high is None else high):
-            return f"its {name} of {value:g} is no share, or outside its interval"
+            return f"its {name} of {value:g} is not a share, or is outside its interval"
     main = record.privacy["accounted"]
     for unit, promise in [*record.privacy["accounted_units"].items(), (main["unit"], main)]:
         if promise.get("version") != VERSION:
@@ -208,17 +201,13 @@ def _rebuild(boards: Path) -> list[Path]:
     return [boards / RELEASES / f"{board.dataset}.csv" for board in found]
 
 
+@without_collection()  # all that was read is freed before the garbage collector is enabled again
 def expected(boards: Path) -> list[Board]:
     """Build the boards of the committed records and audits, sorted by name of the data set.
 
     Raises:
         ValueError: a record or an audit is damaged; it is named.
     """
-    with without_collection():  # everything read is freed before it is switched on again
-        return _expected(boards)
-
-
-def _expected(boards: Path) -> list[Board]:
     records: dict[str, list[Record]] = defaultdict(list)
     audits: dict[str, list[Audit]] = defaultdict(list)
     for audit in read_audits(boards):

@@ -13,19 +13,39 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import orjson
 from filelock import FileLock
 
+from bench import registry
+from bench.boards.spec_keys import SpecDigest
+from bench.boards.tables import RELEASES
 from bench.errors import BenchError, NotFound
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import Audit, Record
-from bench.storage.specs import JsonObject, digest
 
 Kept = TypeVar("Kept", Record, Audit)
 FOLDERS: dict[type[Record] | type[Audit], str] = {Record: "records", Audit: "audits"}
 LOCK = ".publishing.lock"
+PUBLISHED, OWN = Path("leaderboards"), Path("boards")
+"""Default names of the folders of boards: this project's, and a user's."""
+INSTALLED = registry.ROOT / PUBLISHED
+CHECKOUT = Path("bench", "boards")
+"""A folder that only a checkout of this project has next to its boards."""
+
+
+def boards_folder(given: Path | None) -> Path:
+    """Return the folder of published boards: the given one, else `leaderboards` of a checkout, else the installed one.
+
+    A folder of that name without the project's source next to it is a user's.
+    """
+    return given or (PUBLISHED if PUBLISHED.is_dir() and CHECKOUT.is_dir() else INSTALLED)
+
+
+def own_folder(given: Path | None) -> Path | None:
+    """Return the folder of a user's boards: the given one, else `boards` in the working directory if it exists."""
+    return given or (OWN if any(OWN.glob(f"{RELEASES}/*.csv")) else None)
 
 
 def dataset(record: Record | Audit) -> str:
@@ -106,7 +126,8 @@ def file_of(folder: Path, kept: Record | Audit) -> Path:
 
 def as_line(kept: Record | Audit) -> str:
     """Return a record or an audit as a line of a file, without the line break."""
-    return _compact(json.loads(kept.to_json()))
+    plain = json.loads(kept.to_json())
+    return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def migrate(folder: Path) -> tuple[int, int]:
@@ -173,10 +194,6 @@ def _hash_of(line: bytes, name: str) -> str:
         raise ValueError(f"{name} is not a record; remove the line") from None
 
 
-def _compact(plain: dict[str, Any]) -> str:
-    return json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-
-
 @contextmanager
 def without_collection() -> Iterator[None]:
     """Disable the garbage collector, which would search a million dictionaries for cycles that do not exist."""
@@ -187,26 +204,3 @@ def without_collection() -> Iterator[None]:
     finally:
         if was:
             gc.enable()
-
-
-class SpecDigest:
-    """Compute hashes of specs, caching the texts of parts that many specs share: three times as fast."""
-
-    def __init__(self) -> None:
-        self._parts: dict[bytes, JsonObject] = {}
-
-    def __call__(self, spec: dict[str, Any]) -> str:
-        """Return the same hash as `bench.storage.specs.digest`."""
-        try:
-            return digest({name: self._shared(value) for name, value in spec.items()})
-        except orjson.JSONEncodeError:  # numbers too large for orjson
-            return digest(spec)
-
-    def _shared(self, value: Any) -> Any:
-        """Return a value; for an object, the first one with the same content."""
-        if not isinstance(value, dict):
-            return value
-        key = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-        if key not in self._parts:
-            self._parts[key] = JsonObject({name: self._shared(each) for name, each in value.items()})
-        return self._parts[key]

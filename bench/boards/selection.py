@@ -7,20 +7,17 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
-from typing import cast
+from functools import cached_property
 
-from bench import data, registry
-from bench.boards.attacked import Attacked, Inversion, attacked, group_rows, inversion
-from bench.boards.board_cells import options
+from bench import data
+from bench.boards.attacked import Attacked, Inversion, attacked, inversion
 from bench.boards.build import deviation, mean
-from bench.boards.flags import OLDER, UNTRUE, installed_version
-from bench.boards.needs import needs, teacher_matters
-from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow
-from bench.config import Variant
+from bench.boards.flags import OLDER, UNTRUE
+from bench.boards.installed import installed_version, needs, teacher_matters, tuned_on_test_sets
+from bench.boards.results import group_rows
+from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow, read_options
 from bench.data.splits import CANARIES
-from bench.errors import BenchError
-from bench.storage.options import Changed, described
+from bench.storage.options import described
 
 EXACT = 1e-9
 ALIKE = 1e-3
@@ -140,7 +137,7 @@ class Candidate:
 
     @property
     def spread(self) -> str:
-        """Standard deviation over seeds, or that there is one seed; and how many runs failed."""
+        """Standard deviation and number of seeds, and how many runs failed."""
         std = deviation([run.accuracy for run in self.counted if run.status != "failed"])
         failed = len(self.counted) - self.finished
         spread = "one seed" if std is None else f"sd {std:.3f}, {self.finished} seeds"
@@ -185,15 +182,14 @@ def candidates(boards: Iterable[Board]) -> list[Candidate]:
     Irrelevant are the teacher of a method that does not query it, and parts of the spec that the row does not show.
     Students of split canaries are left out: they learned wrong labels for audits and are not meant for release.
     """
-    return [found for board in boards for found in _of_board(board)]
+    found = []
+    for board in boards:
+        runs, measured = group_rows(board)
+        found += [_candidate(rows, runs, measured, board.whose) for rows in _same_releases(board)]
+    return found
 
 
-def _of_board(board: Board) -> list[Candidate]:
-    runs, measured = group_rows(board)
-    return [_candidate(rows, runs, measured, board.whose) for rows in _alike(board)]
-
-
-def _alike(board: Board) -> list[list[ReleaseRow]]:
+def _same_releases(board: Board) -> list[list[ReleaseRow]]:
     """Group the rows of a board by release."""
     groups: dict[tuple[object, ...], list[ReleaseRow]] = defaultdict(list)
     for row in board.releases:
@@ -201,12 +197,12 @@ def _alike(board: Board) -> list[list[ReleaseRow]]:
             # A run with today's noise is another release
             is_coarse = "float32-noise" in row.flags.split()
             same = (row.tier, row.split, row.method, row.variant, row.version, row.student, row.delta, row.unit)
-            groups[(*same, is_coarse, described(_options(row) | {"teacher": {}}))].append(row)
+            groups[(*same, is_coarse, described(read_options(row.options) | {"teacher": {}}))].append(row)
     found = []
     for rows in groups.values():
         by_teacher: dict[tuple[str, str], list[ReleaseRow]] = defaultdict(list)
         for row in rows:
-            by_teacher[row.teacher, described({"teacher": _options(row)["teacher"]})].append(row)
+            by_teacher[row.teacher, described({"teacher": read_options(row.options)["teacher"]})].append(row)
         is_one = len(by_teacher) == 1 or not any(map(queries_teachers, rows))
         found += [rows] if is_one else list(by_teacher.values())
     order = {row.release: number for number, row in enumerate(board.releases)}
@@ -236,18 +232,14 @@ def _candidate(
     return Candidate(best, counted[best.release], numbers, tuple(found), flags, whose)
 
 
-def _options(row: ReleaseRow) -> Changed:
-    return options(row.options)
-
-
 def released(row: ReleaseRow) -> str:
     """Format the options of a release in a line, without those of a teacher that the method does not query."""
-    return described(_options(row) | ({} if queries_teachers(row) else {"teacher": {}}))
+    return described(read_options(row.options) | ({} if queries_teachers(row) else {"teacher": {}}))
 
 
 def queries_teachers(row: ReleaseRow) -> bool:
     """Whether the release depends on the teacher's network or recipe; True for a method that is not installed."""
-    return teacher_matters(needs(row.method, cast(Variant, row.variant), row.tier, _options(row)["method"]))
+    return teacher_matters(needs(row.method, row.variant, row.tier, read_options(row.options)["method"]))
 
 
 def objection(candidate: Candidate, constraints: Constraints) -> str:
@@ -278,7 +270,7 @@ def _broken_limit(candidate: Candidate, constraints: Constraints) -> str:
     return ""
 
 
-def lacking(candidate: Candidate) -> list[str]:
+def missing_measurements(candidate: Candidate) -> list[str]:
     """Return phrases for everything that was not measured of a release, so that its row may look better than it is."""
     row, found = candidate.row, []
     for name, score in (("reconstructs records", "attack_accuracy"), ("guesses members", "auc")):
@@ -290,25 +282,15 @@ def lacking(candidate: Candidate) -> list[str]:
     if row.epsilon_lower is None:
         found.append("no audit")
     elif LOWER not in candidate.measured or not candidate.measured[LOWER].teacher:
-        found.append("no audit that finds anything where nothing defends")
+        found.append("no audit that finds anything on the unprotected teacher")
     if candidate.finished < 2:
         found.append("no second seed")
     if row.tier != "paper":
         found.append(f"nothing at the papers' size (this is tier {row.tier})")
     if candidate.device and all(device.startswith("cpu") for device in candidate.device.split(" | ")):
         found.append("nothing on a GPU")
-    seen = _seen_test_sets(row.method, row.variant).get(data.base_name(row.dataset))
-    return [*found, f"no test set that nobody had looked at: by looking at this one {seen}"] if seen else found
-
-
-@cache
-def _seen_test_sets(method: str, variant: str) -> Mapping[str, str]:
-    """Return what was tuned on a test set, by data set; {} for a method that is not installed."""
-    try:
-        facts = registry.describe("method", method, variant).facts
-    except BenchError:
-        return {}
-    return dict(facts.get("seen_test_sets", {}))
+    seen = tuned_on_test_sets(row.method, row.variant).get(data.base_name(row.dataset))
+    return [*found, f"no unseen test set: on this one {seen}"] if seen else found
 
 
 def _infinite(epsilon: float) -> str:
@@ -319,7 +301,7 @@ def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
     """Return the nearest misses: all but the delta; or best accuracy within epsilon and least epsilon with that
     accuracy.
 
-    Without any such release, return the one with the least epsilon of all, or say that there is none.
+    Without any such release it is the one with the least epsilon of all, or a sentence.
     """
     loose = [c for c in found if not objection(c, replace(constraints, delta=1.0))]
     if loose:
@@ -337,8 +319,8 @@ def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:
         best = min(good, key=lambda c: c.epsilon or 0.0)
         lines.append(f"nearest: least epsilon with accuracy {constraints.accuracy:g}: {_line(best)}")
     if not sound:
-        told = f"no row is accounted per {constraints.unit} with a finite epsilon that stands"
-        return [told if constraints.unit in HEADLINES else f"{told}; a row has one unit, and its record holds others"]
+        line = f"no row is accounted per {constraints.unit} with a finite and valid epsilon"
+        return [line if constraints.unit in HEADLINES else f"{line}; a row has one unit, and its record holds others"]
     if not lines:
         best = min(sound, key=lambda c: c.epsilon or 0.0)
         lines.append(f"neither limit is met by any; least epsilon of all: {_line(best)}")

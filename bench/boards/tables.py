@@ -7,10 +7,11 @@ number) and runs (one row per run). `docs/boards.md` describes every column.
 from __future__ import annotations
 
 import csv
+import json
 import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bench.config import TIERS
 from bench.errors import BenchError, NotFound
 from bench.escape import csv_cell, csv_value
+from bench.storage.options import GROUPS, Changed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -273,7 +275,12 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
         missing = next((name for name in wanted if name not in heads), "")
         why = f"it has no column {missing}" if missing else f"expected the columns {', '.join(wanted)}"
         raise BenchError(f"{path}: not a board of this version: {why}")
-    readers = _readers(kind)
+    by_type: dict[str, Reader] = {"str": _text, "int": int, "float | None": _number, "int | None": _whole}
+    by_column = {each.name: by_type[str(each.type)] for each in fields(kind)}
+    by_column |= {name: _epsilon for name in by_column if name.startswith("epsilon")}
+    by_column |= {"tier": _tier} if "tier" in by_column else {}
+    by_column |= {"flags": _flags} if "flags" in by_column else {}
+    readers = tuple(by_column[name] for name in wanted)
     found = []
     for number, line in enumerate(lines, 2):
         try:
@@ -285,18 +292,9 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
 
 
 Reader = Callable[[str], Any]
+"""The parser of a cell; it raises ValueError for a damaged cell."""
 RENAMED_FLAGS = {"account-mended": "account-corrected", "relation-mended": "relation-corrected"}
 """Flags in boards of older versions, and their present names."""
-
-
-def _readers(kind: type[Any]) -> tuple[Reader, ...]:
-    """Return the parser of each column's cells; it raises ValueError for a damaged cell."""
-    by_type: dict[str, Reader] = {"str": _text, "int": int, "float | None": _number, "int | None": _whole}
-    found = {each.name: by_type[str(each.type)] for each in fields(kind)}
-    found |= {name: _epsilon for name in found if name.startswith("epsilon")}
-    found |= {"tier": _tier} if "tier" in found else {}
-    found |= {"flags": _flags} if "flags" in found else {}
-    return tuple(found[name] for name in columns(kind))
 
 
 def _text(cell: str) -> str:
@@ -358,3 +356,23 @@ def _is_number(cell: str) -> bool:
 def joined(words: Iterable[str]) -> str:
     """Join words in one cell: sorted, without duplicates."""
     return " ".join(sorted(set(words)))
+
+
+@lru_cache
+def read_options(cell: str) -> Changed:
+    """Parse a cell of the column `options`: group to option to value. Raises BenchError for a damaged cell.
+
+    >>> read_options('{"attack": {"steps": 3}, "method": {"mode": "label"}}')["method"]
+    {'mode': 'label'}
+    """
+    none: Changed = {group: {} for group in GROUPS}
+    try:
+        found = none | (json.loads(cell) if cell else {})
+    except (ValueError, TypeError):
+        found = {"": None}
+    if all(isinstance(group, dict) for group in found.values()):
+        return found
+    raise BenchError(
+        f"a board's cell of options is damaged: {cell[:60]!r}; expected a JSON object: rebuild the board with "
+        "`bench leaderboard --publish --boards DIR`"
+    )

@@ -55,11 +55,11 @@ def execute(given: argparse.Namespace) -> int:
     if given.dataset is not None and (given.check or given.publish is not None):
         raise BadOption(f"--dataset {given.dataset}: --check and --publish process all boards; leave it out")
     if given.attacks and (given.check or given.publish is not None):
-        raise BadOption("--attacks is only for printing boards; leave it out with --check and --publish")
+        raise BadOption("--attacks is for printing boards; leave it out with --check and --publish")
     if given.publish is None and not given.check:
         return show_boards(given.out, given.dataset, given.attacks)
-    from bench.boards.board_files import OWN, PUBLISHED
     from bench.boards.publish import publish
+    from bench.boards.records import OWN, PUBLISHED
 
     if given.check:
         return check_boards(given.boards or PUBLISHED)
@@ -157,11 +157,10 @@ def _print_table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[
 
 
 def _name(row: ReleaseRow) -> str:
-    """Return method, variant and options of a release."""
-    from bench.boards.board_cells import options
+    from bench.boards.tables import read_options
     from bench.storage.options import described
 
-    return f"{row.method} ({row.variant}) {described(options(row.options))}".strip()
+    return f"{row.method} ({row.variant}) {described(read_options(row.options))}".strip()
 
 
 def _cells(row: ReleaseRow) -> list[tuple[str, ...]]:

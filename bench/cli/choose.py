@@ -133,7 +133,7 @@ def _recommend(found: list[Candidate], limits: Constraints, most_lines: int | No
     Args:
         most_lines: limit for each of these parts; None = all.
     """
-    from bench.boards.selection import lacking, least_epsilon
+    from bench.boards.selection import least_epsilon, missing_measurements
 
     best, row, lower = found[0], found[0].row, found[0].row.epsilon_lower
     rank = f"the most accurate of {len(found)}" if len(found) > 1 else "the only release"
@@ -153,7 +153,7 @@ def _recommend(found: list[Candidate], limits: Constraints, most_lines: int | No
         "attacks": best.attacks or ["none was run"],
         "audited": ["no" if lower is None else f"at least {lower:.2g} per example"],
         "risks": [explain_flag(name) for name in sorted(best.flags)] or ["no flag"],
-        "not measured": lacking(best) or ["nothing is missing"],
+        "not measured": missing_measurements(best) or ["nothing is missing"],
     }
     for label, lines in parts.items():
         shown = list(lines[:most_lines])
@@ -165,21 +165,15 @@ def _recommend(found: list[Candidate], limits: Constraints, most_lines: int | No
 
 
 def describe_command(row: ReleaseRow) -> str:
-    """Return the command that repeats the release with one seed and with noise from the operating system."""
-    from bench.boards.board_cells import options
-    from bench.boards.release_command import command
+    """Return the command that makes the release again, with one seed and with noise from the system's generator."""
+    from bench.boards.results import release_command
+    from bench.boards.tables import read_options
     from bench.config import STUDENT
     from bench.data import typed
 
-    given = options(row.options)
-    words = command(
-        method=row.method, variant=row.variant, tier=row.tier, teacher=row.teacher,
-        options=given, dataset=typed(row.dataset), budget={"epsilon": 10, **given["budget"]},
-    )  # fmt: skip
-    if row.student != STUDENT:
-        words += f" --student {row.student}"
-    if row.split != "iid":
-        words += f" --split {row.split}"
+    budget = {"epsilon": 10, **read_options(row.options)["budget"]}
+    words = release_command(row, typed(row.dataset), budget)
+    words += f" --student {row.student}" * (row.student != STUDENT) + f" --split {row.split}" * (row.split != "iid")
     return f"{words} --noise os"
 
 

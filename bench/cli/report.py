@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(given: argparse.Namespace) -> int:
     """Write the site, or the picture. Returns the exit status."""
-    from bench.boards.board_files import boards_folder
+    from bench.boards.records import boards_folder
     from bench.report import check_free, gather, render, write
 
     if given.picture and given.picture.suffix.lower() != ".png":

@@ -43,7 +43,7 @@ def leaderboard(
         NotFound: no board in the folder.
         UnknownName: no board or no table of that name.
     """
-    from bench.boards.board_files import boards_folder
+    from bench.boards.records import boards_folder
     from bench.boards.tables import read_attacks, read_releases
 
     readers = {"releases": read_releases, "attacks": read_attacks}
@@ -163,10 +163,8 @@ def choose(
     if not 0 <= min_accuracy <= 1:
         raise BadOption(f"--min-accuracy {min_accuracy}: expected a fraction in [0, 1], as in 0.9")
     if not 0 <= max_delta < 1:
-        raise BadOption(
-            f"--max-delta {max_delta}: expected a number in [0, 1), smaller than 1 / number of private records"
-        )
-    from bench.boards.board_files import boards_folder, own_folder
+        raise BadOption(f"--max-delta {max_delta}: expected a number in [0, 1), below one over the records")
+    from bench.boards.records import boards_folder, own_folder
     from bench.boards.selection import Constraints
     from bench.boards.selection import choose as select
     from bench.boards.tables import read_boards

@@ -6,7 +6,7 @@ import argparse
 import csv
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bench.cli.parsing import file_path
 from bench.config import TIERS
@@ -16,7 +16,6 @@ from bench.progress import Screen, out, print_error
 
 if TYPE_CHECKING:
     from bench.papers.comparison import Line
-    from bench.papers.printed_numbers import PrintedNumber
     from bench.papers.reasons import Controls
 
 COMPARE = (
@@ -28,6 +27,7 @@ COMPARE = (
     "run, or with what the paper leaves out, such as its epsilon."
 )
 WIDTH = 220
+Cell = str | float | None
 FIELDS = (
     "paper", "table", "dataset", "method", "ablation", "unit", "epsilon", "reported", "variant", "ours", "ours_std",
     "seeds", "tier", "setting", "epsilon_claimed", "claim_unit", "epsilon_accounted", "accounted_unit", "information",
@@ -75,7 +75,7 @@ class Compare:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of `bench papers compare`."""
+    """Add the options of `bench papers compare`."""
     parser.add_argument("--paper", required=True, metavar="NAME", help="dp-dfd, dpdfd, dgd or dpsd (required)")
     parser.add_argument("--table", required=True, metavar="NAME", help='as printed, as in "Table I" (required)')
     parser.add_argument("--tier", choices=TIERS, help="only our rows of this tier (default: the largest)")
@@ -89,27 +89,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Compare and print. Returns the exit status."""
-    from bench.boards.board_files import boards, boards_folder
+    """Compare and print; return the exit status."""
+    from bench.boards.records import boards_folder
+    from bench.boards.results import of_tier, results
+    from bench.boards.tables import read_boards
     from bench.papers.comparison import compare
-    from bench.papers.reasons import without_noise
-    from bench.papers.results import read_results
-
-    entries = _read_entries(given)
-    folder = boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
-    results = read_results(boards(folder), given.tier)
-    lines, controls = compare(entries, results), without_noise(results)
-    cells = [_cells(line, controls) for line in lines]
-    if given.csv:
-        _write(cells)
-    else:
-        _print(f"{entries[0].source}  (ours: {folder})", lines, cells)
-    return 0
-
-
-def _read_entries(given: argparse.Namespace) -> list[PrintedNumber]:
-    """The chosen published numbers. Raises BenchError for an unknown table or data set."""
     from bench.papers.printed_numbers import table
+    from bench.papers.reasons import without_noise
 
     entries = table(given.paper, given.table)
     present = list(dict.fromkeys(entry.dataset for entry in entries))
@@ -117,16 +103,24 @@ def _read_entries(given: argparse.Namespace) -> list[PrintedNumber]:
         raise BenchError(
             f"--dataset {given.dataset}: not in {given.paper} {given.table}, which has {', '.join(present)}"
         )
-    return [entry for entry in entries if given.dataset in (None, entry.dataset)]
+    entries = [entry for entry in entries if given.dataset in (None, entry.dataset)]
+    folder = boards_folder(given.boards) if given.out is None else given.out / "leaderboards"
+    ours = of_tier([result for board in read_boards(folder) for result in results(board)], given.tier)
+    lines, controls = compare(entries, ours), without_noise(ours)
+    if given.csv:
+        _write([_cells(line, controls) for line in lines])
+    else:
+        _print(f"{entries[0].source}  (ours: {folder})", lines, controls)
+    return 0
 
 
-def _cells(line: Line, controls: Controls) -> dict[str, Any]:
-    """A line as FIELDS; None for an empty cell."""
+def _cells(line: Line, controls: Controls) -> dict[str, Cell]:
+    """Return the cells of a line, under `FIELDS`; None for an empty cell."""
     from bench.papers import information
     from bench.papers.reasons import reason
 
     entry, result, why = line.entry, line.result, reason(line, controls)
-    found: dict[str, Any] = dict.fromkeys(FIELDS)
+    found: dict[str, Cell] = dict.fromkeys(FIELDS)
     found |= {
         "paper": entry.paper,
         "table": entry.table,
@@ -145,55 +139,61 @@ def _cells(line: Line, controls: Controls) -> dict[str, Any]:
     }
     if result is not None:
         found |= {
-            "variant": result.variant,
+            "variant": result.release.variant,
             "ours": result.accuracy,
             "ours_std": result.deviation,
-            "seeds": result.seed_names,
-            "tier": result.tier,
+            "seeds": " ".join(str(run.seed) for run in result.runs),
+            "tier": result.release.tier,
             "setting": result.setting,
             "epsilon_claimed": result.claimed,
-            "claim_unit": result.claim_unit,
+            "claim_unit": result.release.claimed_unit,
             "epsilon_accounted": result.accounted,
-            "accounted_unit": result.unit,
+            "accounted_unit": result.release.unit,
             "information": result.information,
         }
     return found
 
 
-def _write(found: Sequence[Mapping[str, Any]]) -> None:
-    """Write the lines as CSV, without cells that a spreadsheet would run."""
+def _write(found: Sequence[Mapping[str, Cell]]) -> None:
+    """Write lines as CSV, without cells that a spreadsheet would execute."""
     writer = csv.DictWriter(sys.stdout, FIELDS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: csv_cell(value) for key, value in line.items()} for line in found)
+    writer.writerows({key: csv_cell(cell) for key, cell in line.items()} for line in found)
 
 
-def _print(title: str, lines: Sequence[Line], found: Sequence[Mapping[str, Any]]) -> None:
+def _print(title: str, lines: Sequence[Line], controls: Controls) -> None:
     from rich.table import Table
+
+    from bench.papers.information import allowed
+    from bench.papers.reasons import reason
 
     table = Table(title=title, title_justify="left", box=None, header_style="bold")
     for column in COLUMNS:
         table.add_column(column)
-    for cells in found:
-        epsilon = "-" if cells["epsilon"] is None else f"{cells['epsilon']:g}"
-        allowed = "" if cells["printed_allows"] is None else f"<= {cells['printed_allows']:.4f}"
-        name = f"{cells['method']} {cells['ablation']}".strip()
-        table.add_row(cells["dataset"], name, epsilon, cells["reported"], allowed, *_ours(cells), cells["flags"])
+    for line in lines:
+        entry, result, why = line.entry, line.result, reason(line, controls)
+        most = allowed(entry)
+        ours = ["", line.state, "", "", "", "", "", ""]
+        if result is not None:
+            release, spread = result.release, f" ±{result.deviation:.4f}" if result.deviation else ""
+            ours = [
+                release.variant, f"{result.accuracy:.4f}{spread}", f"{line.difference:+.4f}", why.code if why else "",
+                release.tier, _number(result.accounted) + (f" per {release.unit}" if release.unit else ""),
+                _number(result.information), result.setting,
+            ]  # fmt: skip
+        table.add_row(
+            entry.dataset,
+            " ".join(part for part in (entry.method, entry.ablation, entry.teacher) if part),
+            "-" if entry.epsilon is None else f"{entry.epsilon:g}",
+            entry.printed,
+            "" if most is None else f"<= {most:.4f}",
+            *ours,
+            " ".join(line.flags),
+        )
     Screen(width=max(out.width, WIDTH), highlight=False, markup=False, emoji=False).print(table)
     with_ours = {line.entry: line.result is not None for line in lines}
     count = f"{sum(with_ours.values())} of {len(with_ours)} numbers have one of ours"
     out.print(f"{count}; another tier is another size, and no paper prints the variant working", soft_wrap=True)
-
-
-def _ours(cells: Mapping[str, Any]) -> tuple[str, ...]:
-    """The columns of our result, from "our variant" to "setting"."""
-    if cells["ours"] is None:
-        return ("", cells["state"], "", "", "", "", "", "")
-    spread = f" ±{cells['ours_std']:.4f}" if cells["ours_std"] else ""
-    unit = f" per {cells['accounted_unit']}" if cells["accounted_unit"] else ""
-    return (
-        cells["variant"], f"{cells['ours']:.4f}{spread}", f"{cells['difference']:+.4f}", cells["reason"] or "",
-        cells["tier"], _number(cells["epsilon_accounted"]) + unit, _number(cells["information"]), cells["setting"],
-    )  # fmt: skip
 
 
 def _rounded(value: float | None) -> float | None:
@@ -201,5 +201,5 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _number(value: float | None) -> str:
-    """Nats or an epsilon; "-" where it is not known."""
+    """Format nats or an epsilon; "-" where it is not known."""
     return "-" if value is None else f"{value:.4g}".replace("inf", "infinite")

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from bench import data, registry
+from bench.boards.results import Result
 from bench.papers.matching import difference, find_for, flags_of, names_noise, possible_epsilons
 from bench.papers.printed_numbers import UNNAMED, PrintedNumber
-from bench.papers.results import Result
+from bench.papers.results import preference
 
 Exists = Callable[[str, str], bool]
 """Whether the bench has (method, data set)."""
@@ -24,7 +25,7 @@ class Line:
 
     @property
     def difference(self) -> float | None:
-        """Ours minus theirs."""
+        """Our accuracy minus the published one; None without ours."""
         return None if self.result is None else difference(self.result.accuracy, self.entry)
 
     @property
@@ -41,7 +42,8 @@ def is_in_bench(method: str, dataset: str) -> bool:
 
 
 def compare(entries: Iterable[PrintedNumber], results: Iterable[Result], exists: Exists = is_in_bench) -> list[Line]:
-    """Each published accuracy with ours, a line for each variant that was run; one line without ours if there is none.
+    """Return each published accuracy with ours, a line for each variant that was run; one line without ours if there is
+    none, whose state names an omission of the paper or else of the bench.
 
     A number that belongs to one of two epsilons has a line for each of them. Of several results of a variant the one
     with the smallest `preference` is taken.
@@ -50,20 +52,17 @@ def compare(entries: Iterable[PrintedNumber], results: Iterable[Result], exists:
     lines = []
     for entry in entries:
         found: dict[tuple[str | float, ...], Result] = {}
-        for result in sorted((each for each, numbers in done if entry in numbers), key=lambda each: each.preference):
-            found.setdefault((result.variant, *possible_epsilons(entry, result.claimed)), result)
+        for result in sorted((each for each, numbers in done if entry in numbers), key=preference):
+            found.setdefault((result.release.variant, *possible_epsilons(entry, result.claimed)), result)
         lines += [Line(entry, found[key]) for key in sorted(found, key=str)]
         if not found:
-            lines.append(Line(entry, None, _explain_absence(entry, exists)))
+            if entry.dataset == UNNAMED:
+                state = "no data set named"
+            elif not exists(entry.method, entry.dataset):
+                state = "planned"
+            elif "protection-not-stated" in entry.issues:
+                state = "protection not stated"
+            else:
+                state = "epsilon not stated" if entry.unit != "none" and not names_noise(entry) else "not run"
+            lines.append(Line(entry, None, state))
     return lines
-
-
-def _explain_absence(entry: PrintedNumber, exists: Exists) -> str:
-    """The reason why a number has no result of ours: an omission of the paper, or else of the bench."""
-    if entry.dataset == UNNAMED:
-        return "no data set named"
-    if not exists(entry.method, entry.dataset):
-        return "planned"
-    if "protection-not-stated" in entry.issues:
-        return "protection not stated"
-    return "epsilon not stated" if entry.unit != "none" and not names_noise(entry) else "not run"

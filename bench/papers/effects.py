@@ -1,5 +1,5 @@
-"""The measured effect of a departure: the accuracy of a method, or the success of an attack on the undefended teacher,
-with the departure and without it, on the same seeds and teachers.
+"""The measured effect of a change from the paper: a method's accuracy, or an attack's success on the unprotected
+teacher, with the change and without it, on the same seeds and teachers.
 
 The runs are in `leaderboards/papers/ablations`: `runs.csv` for methods, `attacks.csv` for attacks. `python
 benchmarks/departures.py` writes the recipe that makes them, `benchmarks/ablations.py` reads them from a sweep.
@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any, Literal
+from typing import Literal
 
 from bench import registry
 from bench.config import Departure, Description
 from bench.escape import csv_value
+from bench.storage.options import Changed
 
 Kind = Literal["method", "attack"]
 FOLDER = registry.ROOT / "leaderboards" / "papers" / "ablations"
@@ -39,41 +40,40 @@ class Effect:
     """One measured comparison.
 
     Attributes:
-        dataset: of both runs.
-        version: of the method or the attack.
+        dataset: the data set of both runs.
+        version: the version of the method or the attack.
         given: the options of both runs.
-        kept: accuracy or success with the departure.
+        kept: accuracy or success with the change.
         left: the same without it, on the same seeds and teachers.
-        areas: whether these are areas under a ROC curve, of a membership attack, and not shares.
+        areas: whether these are areas under the ROC curve of a membership attack, and not shares.
     """
 
     dataset: str
     version: int
-    given: Mapping[str, Mapping[str, Any]]
+    given: Changed
     kept: Scores
     left: Scores
     areas: bool = False
 
     def __str__(self) -> str:
-        """As in "digits: 84.0 ± 2.6 %, without it 80.1 ± 3.7 % (3 seeds)"."""
+        """Format as in "digits: 84.0 ± 2.6 %, without it 80.1 ± 3.7 % (3 seeds)"."""
         options = {name: value for group in self.given.values() for name, value in group.items() if name != "solve"}
-        # Attacks are tried on runs without a budget, which needs no mention
+        # Attacks are tried on runs without a budget, which is not mentioned
         shown = [f"{name} {value}" for name, value in sorted(options.items()) if (name, value) != ("epsilon", None)]
         seeds = f"{len(self.kept)} seed{'s' if len(self.kept) > 1 else ''}"
-        kept, left = (_write_scores(list(scores.values()), self.areas) for scores in (self.kept, self.left))
+        kept, left = (self._format(list(scores.values())) for scores in (self.kept, self.left))
         return f"{', '.join([self.dataset, *shown])}: {kept}, without it {left} ({seeds})"
 
-
-def _write_scores(scores: list[float], areas: bool) -> str:
-    """Mean and standard deviation: of an area, or in percent."""
-    if areas:
-        return f"AUC {mean(scores):.3f}" + (f" ± {stdev(scores):.3f}" if len(scores) > 1 else "")
-    shares = [100 * score for score in scores]
-    return f"{mean(shares):.1f}" + (f" ± {stdev(shares):.1f} %" if len(scores) > 1 else " %")
+    def _format(self, scores: list[float]) -> str:
+        """Format mean and standard deviation: of an area, or in percent."""
+        if self.areas:
+            return f"AUC {mean(scores):.3f}" + (f" ± {stdev(scores):.3f}" if len(scores) > 1 else "")
+        shares = [100 * score for score in scores]
+        return f"{mean(shares):.1f}" + (f" ± {stdev(shares):.1f} %" if len(scores) > 1 else " %")
 
 
 def describe_effect(name: str, described: Description, departure: Departure) -> str:
-    """The effect of a departure in words, of the newest version with runs; "" without runs."""
+    """Return the effect of a change in words, for the newest version with runs; "" without runs."""
     kind: Kind = "attack" if "goal" in described.facts else "method"
     areas = described.facts.get("goal") == "membership"
     found = measure_effects(name, reverting_options(described, departure), kind, areas=areas)
@@ -82,14 +82,14 @@ def describe_effect(name: str, described: Description, departure: Departure) -> 
     return f"{words} (version {newest})" if found and newest != described.facts["version"] else words
 
 
-def reverting_options(described: Description, departure: Departure) -> dict[str, Any]:
-    """The options that revert a departure: its own `without`, or else the printed values of its `sets`."""
+def reverting_options(described: Description, departure: Departure) -> dict[str, object]:
+    """Return the options that revert a change: its own `without`, or else the printed values of its `sets`."""
     printed = {option.name: option.default for option in described.options}
     return dict(departure.without) or {name: printed[name] for name in departure.sets}
 
 
 def measure_effects(
-    name: str, reverting: Mapping[str, Any], kind: Kind = "method", file: Path | None = None, areas: bool = False
+    name: str, reverting: Mapping[str, object], kind: Kind = "method", file: Path | None = None, areas: bool = False
 ) -> list[Effect]:
     """Compare runs with and without these options, by data set and version."""
     if not reverting:
@@ -101,7 +101,7 @@ def measure_effects(
             continue
         given[kind] = {option: value for option, value in given[kind].items() if option not in reverting}
         kept = runs.get((dataset, version, _canonical(given)), {})
-        # Only runs of the same teacher: a better teacher is not an effect of the departure
+        # Only runs of the same teacher: a better teacher is not an effect of the change
         both = sorted(seed for seed in kept.keys() & left.keys() if kept[seed][1] == left[seed][1])
         if both:
             with_it, without_it = ({seed: scores[seed][0] for seed in both} for scores in (kept, left))
@@ -111,21 +111,23 @@ def measure_effects(
 
 @cache
 def _read_runs(kind: Kind, file: Path) -> dict[str, Runs]:
-    """The runs of each method or attack."""
+    """Return the runs of each method or attack."""
     found: dict[str, Runs] = defaultdict(lambda: defaultdict(dict))
+    columns = (kind, "dataset", "version", "options", "seed", SCORES[kind], "teacher_accuracy")
     for row in read(file):
-        key = (row["dataset"], int(row["version"]), _canonical(json.loads(row["options"])))
-        found[row[kind]][key][int(row["seed"])] = float(row[SCORES[kind]]), float(row["teacher_accuracy"])
+        name, dataset, version, options, seed, score, teacher = (row[column] for column in columns)
+        key = (dataset, int(version), _canonical(json.loads(options)))
+        found[name][key][int(seed)] = float(score), float(teacher)
     return found
 
 
 def read(file: Path = FILES["method"]) -> list[dict[str, str]]:
-    """The rows of a file of ablations; [] if the file does not exist."""
+    """Return the rows of a file of ablations; [] if the file does not exist."""
     if not file.exists():
         return []
     with file.open(newline="", encoding="utf-8") as lines:
         return [{key: csv_value(cell) for key, cell in row.items()} for row in csv.DictReader(lines)]
 
 
-def _canonical(options: Mapping[str, Any]) -> str:
+def _canonical(options: Changed) -> str:
     return json.dumps({group: given for group, given in options.items() if given}, sort_keys=True)

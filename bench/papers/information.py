@@ -1,9 +1,9 @@
 """Published accuracies that need more information than their published settings let through.
 
-Only DPSD in data mode is judged, as no other of the four papers prints all that the bound needs (section IV-A: b = 256,
-T = 200, sigma = 100, for every table and every epsilon). DPDFD prints neither b nor T; labels by randomised response
-carry far more; a student trained on private images needs no queries; DPSD-T shows the teacher to its generator.
-`SMALLEST_SHARES` leaves out data sets with unknown class shares, and those with too few classes for the bound.
+The bound applies to DPSD in data mode only, as no other of the four papers prints everything that it needs (section
+IV-A: b = 256, T = 200, sigma = 100, for every table and every epsilon). DPDFD prints neither b nor T; labels by
+randomised response carry far more; a student trained on private images needs no queries; DPSD-T shows the teacher to
+its generator. `SMALLEST_SHARES` leaves out data sets with unknown class shares, and those with too few classes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ BATCH, ITERATIONS, SIGMA = 256, 200, 100.0
 SMALLEST_SHARES = {"mnist": 892 / 10_000, "fmnist": 0.1, "cifar10": 0.1}
 """Share of the smallest class in the test set; in MNIST that of the fives."""
 ISSUE = "exceeds-information"
-"""Its name in the column `issue`."""
+"""The issue of published accuracies that need more."""
 
 
-def judged(entry: PrintedNumber) -> bool:
-    """Whether the paper prints all that the bound on this number needs."""
+def has_bound(entry: PrintedNumber) -> bool:
+    """Whether the paper prints everything that the bound on this number needs."""
     queries = not {"data=private", "discriminator=teacher"} & set(entry.ablation.split())
     stated = entry.unit == "data" and entry.epsilon is not None and entry.metric == "accuracy"
     known = entry.dataset in SMALLEST_SHARES
@@ -29,12 +29,13 @@ def judged(entry: PrintedNumber) -> bool:
 
 
 def carried(entry: PrintedNumber) -> float | None:
-    """Upper bound in nats on what all responses carry at the published settings; None where these are not published."""
-    return ITERATIONS * BATCH * gaussian_capacity(SIGMA, classes(entry)) if judged(entry) else None
+    """Return the upper bound in nats on what all responses carry at the published settings; None if the paper does not
+    print them."""
+    return ITERATIONS * BATCH * gaussian_capacity(SIGMA, classes(entry)) if has_bound(entry) else None
 
 
 def allowed(entry: PrintedNumber) -> float | None:
-    """The largest expected test accuracy that the published settings allow; None as for `carried`."""
+    """Return the largest expected test accuracy that the published settings allow; None as for `carried`."""
     nats = carried(entry)
     if nats is None:
         return None
@@ -44,7 +45,7 @@ def allowed(entry: PrintedNumber) -> float | None:
 
 
 def least(entry: PrintedNumber) -> float:
-    """Lower bound in nats on what the published accuracy needs, for a judged entry."""
+    """Return the lower bound in nats on what the published accuracy needs, for an entry with a bound."""
     return needed(even_accuracy(entry.value, SMALLEST_SHARES[entry.dataset], classes(entry)), classes(entry))
 
 
@@ -55,5 +56,5 @@ def exceeds(entry: PrintedNumber) -> bool:
 
 
 def classes(entry: PrintedNumber) -> int:
-    """Number of classes of an entry's data set."""
+    """Return the number of classes of an entry's data set."""
     return len(data.facts(entry.dataset).class_names)

@@ -1,4 +1,4 @@
-"""Which published numbers belong next to a result of ours, and what a reader must know of them."""
+"""Find the published numbers that a result of ours is compared with, and their flags."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache, lru_cache
-from typing import Any
 
 from bench import data
-from bench.boards.board_cells import Row
+from bench.boards.results import Result
 from bench.data.splits import CANARIES
 from bench.papers.printed_numbers import PrintedNumber, ablation, epsilons_of_table, load
-from bench.papers.results import Result
 from bench.storage.options import Changed
 
 OWN_PAPER = {"dgd": "dgd", "dp-dfd": "dp-dfd", "dpdfd": "dpdfd", "dpsd": "dpsd", "fed-dpsd": "dpsd"}
@@ -23,8 +21,9 @@ CLOSE = 3.5e-3
 two published epsilons, 7.5 and 7.53, are 4e-3 apart."""
 EXACT = 1e-9
 """Share that rounding may add to a claim."""
+base_name = cache(data.base_name)
 ONE_OF_TWO = "eps-uncertain"
-"""The issue of a number that belongs to one of the epsilons of its table, and it is not known to which."""
+"""The issue of a number that belongs to one of the epsilons of its table, but the paper does not say to which."""
 
 
 def find(
@@ -36,7 +35,7 @@ def find(
     split: str = "iid",
     unsure: bool = False,
 ) -> tuple[PrintedNumber, ...]:
-    """The published accuracies of some settings, best source first.
+    """Return the published accuracies of some settings, best source first.
 
     They have the same data set, method, ablation and claimed epsilon (no claim and an infinite one match methods that
     promise nothing), and for methods with two modes the same mode. The method's own paper comes first, then tables
@@ -44,9 +43,9 @@ def find(
 
     Args:
         dataset: a board's name.
-        epsilon: claimed; None for no claim.
+        epsilon: claimed epsilon; None without a claim.
         given: options that differ from the defaults, group to option to value.
-        teacher: network; it matters where a table compares teachers.
+        teacher: the teacher's network, for tables that compare teachers.
         split: only splits with all classes, true labels and all records have published numbers.
         unsure: also find numbers that belong either to this epsilon or to another one of their table.
     """
@@ -54,38 +53,37 @@ def find(
         return ()
     given = given or {}
     is_label = method in MODES and given.get("method", {}).get("mode") == "label"
-    return _find(_paper_dataset(dataset), method, ablation(method, given), is_label, teacher, epsilon, unsure)
+    return _find(base_name(dataset), method, ablation(method, given), is_label, teacher, epsilon, unsure)
 
 
 def find_for(result: Result, unsure: bool = False) -> tuple[PrintedNumber, ...]:
-    """`find`, for a result."""
-    return find(
-        result.dataset, result.method, result.claimed, result.options, result.teacher, result.split or "iid", unsure
-    )
-
-
-@cache
-def _paper_dataset(dataset: str) -> str:
-    """Data set of a board to data set of the papers; cached, since every row of a board needs it."""
-    return data.base_name(dataset)
+    """Find the published accuracies of a result, as `find`."""
+    release = result.release
+    return find(release.dataset, release.method, result.claimed, result.options, release.teacher, release.split, unsure)
 
 
 @lru_cache
 def _find(
     dataset: str, method: str, ablation: str, is_label: bool, teacher: str, epsilon: float | None, unsure: bool
 ) -> tuple[PrintedNumber, ...]:
-    return tuple(
-        entry
-        for entry in _accuracies().get((method, dataset, ablation), ())
-        if (not entry.teacher or entry.teacher == teacher)
-        and (method not in MODES or is_label == (entry.unit == "label"))
-        and (_is_at(entry, epsilon) or (unsure and epsilon is not None and bool(possible_epsilons(entry, epsilon))))
-    )
+    found = []
+    for entry in _accuracies().get((method, dataset, ablation), ()):
+        if (entry.teacher and entry.teacher != teacher) or (method in MODES and is_label != (entry.unit == "label")):
+            continue
+        if entry.unit == "none":
+            is_at = epsilon is None or math.isinf(epsilon)
+        elif entry.epsilon is None:
+            is_at = names_noise(entry)
+        else:
+            is_at = are_close(entry.epsilon, epsilon)
+        if is_at or (unsure and possible_epsilons(entry, epsilon)):
+            found.append(entry)
+    return tuple(found)
 
 
 @cache
 def _accuracies() -> dict[tuple[str, str, str], tuple[PrintedNumber, ...]]:
-    """Published accuracies by method, data set and ablation, best source first."""
+    """Return the published accuracies by method, data set and ablation, best source first."""
     found: dict[tuple[str, str, str], list[PrintedNumber]] = defaultdict(list)
     for entry in load():
         if entry.metric == "accuracy":
@@ -97,20 +95,13 @@ def _accuracies() -> dict[tuple[str, str, str], tuple[PrintedNumber, ...]]:
     return {key: tuple(sorted(entries, key=rank)) for key, entries in found.items()}
 
 
-def _is_at(entry: PrintedNumber, claimed: float | None) -> bool:
-    """Whether a number is of a claimed epsilon."""
-    if entry.unit == "none":
-        return claimed is None or math.isinf(claimed)
-    return names_noise(entry) if entry.epsilon is None else are_close(entry.epsilon, claimed)
-
-
 def names_noise(entry: PrintedNumber) -> bool:
     """Whether the paper says how much noise a private number had: by an epsilon or by sigma."""
     return entry.epsilon is not None or "sigma=" in entry.ablation
 
 
 def possible_epsilons(entry: PrintedNumber, claimed: float | None) -> list[float]:
-    """The epsilons of its table, close to a claim, that a number of one of two epsilons may belong to."""
+    """Return the epsilons, close to a claim, to which a number of one of two epsilons may belong."""
     known = epsilons_of_table(entry) if ONE_OF_TWO in entry.issues else ()
     return [each for each in known if are_close(each, claimed)]
 
@@ -122,32 +113,9 @@ def are_close(epsilon: float, claimed: float | None) -> bool:
     return math.isclose(epsilon, claimed, rel_tol=CLOSE) and claimed <= epsilon * (1 + EXACT)
 
 
-def join(row: Row, dataset: str = "") -> dict[str, Any]:
-    """The published accuracy as columns for a board's row.
-
-    Args:
-        row: with a board's columns; empty cells are None, NaN or "".
-        dataset: the board's name; default: the row's own "dataset".
-
-    Returns:
-        reported_accuracy, reported_source and reported_difference (ours minus theirs), None where nothing matches, and
-        flags: the row's own with `reported:ISSUE` for every doubt about the number, and `reported-differs` where
-        sources of the same rank disagree.
-    """
-    result = Result.of(row, dataset)
-    found = find_for(result)
-    first = found[0] if found else None
-    return {
-        "reported_accuracy": None if first is None else first.value,
-        "reported_source": None if first is None else first.source,
-        "reported_difference": None if first is None else difference(result.accuracy, first),
-        "flags": " ".join(sorted(result.flags | flags_of(found))),
-    }
-
-
 @lru_cache
 def flags_of(found: tuple[PrintedNumber, ...]) -> frozenset[str]:
-    """The flags of the first of the numbers that `find` gave."""
+    """Return the flags of the first of the numbers that `find` returned."""
     if not found:
         return frozenset()
     first = found[0]
@@ -164,5 +132,5 @@ def disagree(entries: Iterable[PrintedNumber]) -> bool:
 
 
 def difference(ours: float | None, entry: PrintedNumber) -> float | None:
-    """Our accuracy minus the published one."""
+    """Return our accuracy minus the published one."""
     return None if ours is None else round(ours - entry.value, 6)

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 from bench import registry
-from bench.boards.board_cells import number
 from bench.errors import BenchError
 from bench.storage.options import Changed
 
@@ -144,27 +143,30 @@ def load(path: Path = FILE) -> tuple[PrintedNumber, ...]:
 
 
 def read_row(row: Mapping[str, str]) -> PrintedNumber:
-    """One row of the file, with its `COLUMNS`."""
-    setting = dict(part.split("=", 1) for part in row["setting"].split(";") if part)
-    compares_teachers = row["dataset"] == "imagenet" and "teacher" in setting
+    """Return the number in a row of the file, which has all `COLUMNS`."""
+    paper, table, dataset, named, kind, unit, epsilon, delta, metric, value, pairs, note, issues = (
+        row[column] for column in COLUMNS
+    )
+    setting = dict(part.split("=", 1) for part in pairs.split(";") if part)
+    teacher = setting.get("teacher", "") if dataset == "imagenet" else ""
     return PrintedNumber(
-        paper=row["paper"],
-        table=row["table"],
-        dataset=row["dataset"],
-        method=NAMES.get(row["method"], row["method"]),
-        named=row["method"],
-        kind=row["kind"],
-        unit=row["unit_claimed"],
-        epsilon=number(row["epsilon"]),
-        delta=number(row["delta"]),
-        metric=row["metric"],
-        value=float(row["value"]),
-        printed=row["value"],
+        paper=paper,
+        table=table,
+        dataset=dataset,
+        method=NAMES.get(named, named),
+        named=named,
+        kind=kind,
+        unit=unit,
+        epsilon=float(epsilon) if epsilon else None,
+        delta=float(delta) if delta else None,
+        metric=metric,
+        value=float(value),
+        printed=value,
         setting=tuple(setting.items()),
-        ablation=_read_ablation(row["method"], row["epsilon"], setting),
-        teacher=TEACHERS.get(setting["teacher"], setting["teacher"]) if compares_teachers else "",
-        note=row["note"],
-        issues=tuple(row["issue"].split()),
+        ablation=_read_ablation(named, epsilon, setting),
+        teacher=TEACHERS.get(teacher, teacher),
+        note=note,
+        issues=tuple(issues.split()),
     )
 
 
@@ -204,15 +206,12 @@ def ablation(method: str, given: Changed) -> str:
     if own.get("data") == "private":
         found.append("data=private")
     if given.get("budget", {}).get("epsilon", 10.0) is None:
-        sigma = own.get("sigma", _default_sigma(method) if method in WITH_DEFAULT_SIGMA else None)
+        sigma = own.get("sigma")
+        if sigma is None and method in WITH_DEFAULT_SIGMA:
+            options = registry.describe("method", method).options
+            sigma = next(float(option.default) for option in options if option.name == "sigma")
         found += [] if sigma is None else [f"sigma={sigma:g}"]
     return " ".join(found)
-
-
-@cache
-def _default_sigma(method: str) -> float:
-    (sigma,) = [option.default for option in registry.describe("method", method).options if option.name == "sigma"]
-    return float(sigma)
 
 
 def papers() -> dict[str, list[str]]:

@@ -10,18 +10,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bench import data
+from bench.boards.results import Result, release_command
+from bench.boards.tables import ACCURACY
 from bench.config import TIERS
 from bench.papers.comparison import Line
 from bench.papers.information import ISSUE
-from bench.papers.results import Result
+from bench.papers.results import Conditions, conditions, has_no_noise, never_has_noise, queries_teacher
 
 CLOSE = 0.02
 """Shortfalls of accuracy up to this need no reason: two points."""
 WITH_INGREDIENT = {"dgd": "recipes/dgd-ablations.toml", "dp-dfd": "recipes/ingredients.toml"}
 """Methods whose generator, as their papers print it, learns from the unprotected teacher, and the recipe that runs ours
 with it (docs/methods.md)."""
-Controls = Mapping[object, Result]
-"""Results without noise, by all else that their accuracy depends on."""
+Controls = Mapping[Conditions, Result]
+"""Results without noise, by all other conditions of their accuracy."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +59,12 @@ CODES = {
 """Code to what it means; the first that fits is given."""
 
 
-def without_noise(results: Iterable[Result]) -> dict[object, Result]:
-    """The results of `--epsilon inf`: the controls of results with noise."""
+def without_noise(results: Iterable[Result]) -> dict[Conditions, Result]:
+    """Return the results of `--epsilon inf`, the controls of results with noise, by their conditions."""
     return {
-        each.key_without_noise(): each
+        conditions(each): each
         for each in results
-        if each.has_no_noise and not each.is_older and each.accuracy is not None
+        if has_no_noise(each) and not each.is_older and each.accuracy is not None
     }
 
 
@@ -70,44 +72,42 @@ def reason(line: Line, controls: Controls | None = None) -> Reason | None:
     """Explain a result that is more than `CLOSE` behind the published number; None for any other line.
 
     Args:
-        controls: `without_noise` of the boards that the line's result is of.
+        controls: `without_noise` of the boards that contain the line's result.
     """
     if line.result is None or line.difference is None or line.difference >= -CLOSE:
         return None
     entry, result, controls = line.entry, line.result, controls or {}
+    release = result.release
     if ISSUE in entry.issues:
         return Reason("information", "docs/information.md")
-    is_noisy = not (result.has_no_noise or result.never_has_noise or result.is_older)  # else it is its own control
-    control = controls.get(result.key_without_noise()) if is_noisy else None
-    for each in ([] if control is None else [control]) + (_find_smaller(result, controls) if is_noisy else []):
+    is_noisy = not (has_no_noise(result) or never_has_noise(result) or result.is_older)
+    control = controls.get(conditions(result)) if is_noisy else None
+    # If a smaller run without noise reaches the published number, size does not explain the difference
+    key, size = conditions(result, any_size=True), TIERS.index(release.tier)
+    smaller = [
+        each
+        for each in controls.values()
+        if is_noisy and TIERS.index(each.release.tier) < size and conditions(each, any_size=True) == key
+    ]
+    for each in ([] if control is None else [control]) + smaller:
         if (each.accuracy or 0.0) >= entry.value - CLOSE:
-            return Reason("noise", _reached(each, entry.dataset))
-    if _is_teacher_behind(result, entry.value, line.difference) and result.needs_teacher:
+            return Reason("noise", _control_command(each, entry.dataset))
+    teacher = result.on_teacher(ACCURACY)
+    is_behind = teacher is not None and teacher < entry.value - max(CLOSE, -line.difference / 2)
+    if is_behind and queries_teacher(result):
         return Reason("teacher", "docs/data.md")
-    if result.dataset != entry.dataset and data.base_name(result.dataset) == entry.dataset:
+    if release.dataset != entry.dataset and data.base_name(release.dataset) == entry.dataset:
         return Reason("data-subset", "docs/data.md")
-    if entry.method in WITH_INGREDIENT and result.variant == "working":
+    if entry.method in WITH_INGREDIENT and release.variant == "working":
         return Reason("unprotected-generator", f"bench sweep {WITH_INGREDIENT[entry.method]}")
     if control is not None:
-        return Reason("learns-less", _reached(control, entry.dataset))
-    if result.tier == "paper":
-        return Reason("unknown", result.command(entry.dataset, {"epsilon": "inf"}))
-    return Reason("size", result.command(entry.dataset, result.options["budget"], tier="paper"))
+        return Reason("learns-less", _control_command(control, entry.dataset))
+    if release.tier == "paper":
+        return Reason("unknown", release_command(release, entry.dataset, {"epsilon": "inf"}))
+    return Reason("size", release_command(release, entry.dataset, result.options["budget"], tier="paper"))
 
 
-def _is_teacher_behind(result: Result, published: float, difference: float) -> bool:
-    """Whether the teacher is behind the published number by more than `CLOSE`, and than half of the difference."""
-    teacher = result.teacher_accuracy
-    return teacher is not None and teacher < published - max(CLOSE, -difference / 2)
-
-
-def _find_smaller(result: Result, controls: Controls) -> list[Result]:
-    """The controls of smaller tiers, with any teacher: if one reaches the published number, size explains nothing."""
-    size, key = TIERS.index(result.tier), result.key_without_noise("tier", "teacher")
-    smaller = (each for each in controls.values() if TIERS.index(each.tier) < size)
-    return [each for each in smaller if each.key_without_noise("tier", "teacher") == key]
-
-
-def _reached(control: Result, dataset: str) -> str:
-    """The command of a control, and its accuracy."""
-    return f"{control.command(dataset, {'epsilon': 'inf'})} # {100 * (control.accuracy or 0.0):.1f} %"
+def _control_command(control: Result, dataset: str) -> str:
+    """Return the command of a control, and its accuracy."""
+    command = release_command(control.release, dataset, {"epsilon": "inf"})
+    return f"{command} # {100 * (control.accuracy or 0.0):.1f} %"

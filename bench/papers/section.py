@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.resources import files
-from typing import Any
 
+from bench.boards.results import of_tier
 from bench.papers import reasons
-from bench.papers.figures.draw import draw_figures, find_undrawn
+from bench.papers.figures.draw import FigureSummary, draw_figures, find_undrawn
 from bench.papers.figures.sweep_charts import agreement
 from bench.papers.printed_numbers import ISSUES, PrintedNumber, load
-from bench.papers.results import read_results
-from bench.papers.tables import read_recipes, read_tables
+from bench.papers.tables import TablePage, TableSummary, read_recipes, read_tables
 from bench.report import glossary
+from bench.report.files import shorten
 from bench.report.points import Panel, Point
 from bench.report.sections import Section, Shown
+
+
+@dataclass(frozen=True)
+class MethodTable:
+    """A table on a method's page: how many of its accuracies are the method's, and for how many there is one of
+    ours."""
+
+    slug: str
+    title: str
+    cells: int
+    ours: int
 
 
 def section(shown: Shown, numbers: Sequence[PrintedNumber] | None = None) -> Section:
@@ -27,57 +39,47 @@ def section(shown: Shown, numbers: Sequence[PrintedNumber] | None = None) -> Sec
     """
     dataset, recipes = shown.sources.dataset, read_recipes()
     numbers = [each for each in (load() if numbers is None else numbers) if dataset in (None, each.dataset)]
-    found = [table.to_json() for table in read_tables(read_results(shown.rows), recipes, dataset)]
+    pages = [table.to_page() for table in read_tables(of_tier(shown.results), recipes, dataset)]
     drawn = draw_figures(shown, numbers, recipes)
-    parts = {f"table-{table['slug']}": table | {"chart": agreement(table["lines"])} for table in found}
-    parts |= {f"figure-{figure['slug']}": figure for figure in drawn}
-    flags = {flag for table in found for line in table["lines"] if line["ours"] for flag in line["ours"]["flags"]}
+    parts: dict[str, object] = {f"table-{page.slug}": replace(page, chart=agreement(page.lines)) for page in pages}
+    parts |= {f"figure-{figure.slug}": figure for figure in drawn}
+    flags = {flag for page in pages for line in page.lines if line.ours for flag in line.ours.flags}
+    explained = {}
+    for flag in flags:
+        kind, _, issue = flag.partition(":")
+        explained[flag] = ISSUES[issue] if kind == "reported" else glossary.flag(flag)
     index = {
-        "tables": [_without(table, "lines") for table in found],
-        "figures": [_without(figure, "markup", "gallery") for figure in drawn],
+        "tables": [shorten(TableSummary, page) for page in pages],
+        "figures": [shorten(FigureSummary, figure) for figure in drawn],
         "undrawn": find_undrawn(drawn),
         "numbers": len(numbers),
         "issues": ISSUES,
         "reasons": reasons.CODES,
         "close": reasons.CLOSE,
     }
-    script = files("bench.papers").joinpath("web", "papers.js").read_bytes()
     return Section(
-        script=script,
+        script=files("bench.papers").joinpath("web", "papers.js").read_bytes(),
         index=index,
         parts=parts | {"reported": [each.to_row() for each in numbers]},
-        flags={flag: _explain(flag) for flag in flags},
-        methods=_count_by_method(found),
+        flags=explained,
+        methods=count_by_method(pages),
         curves=partial(curves, numbers),
     )
 
 
-def _without(found: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    return {key: value for key, value in found.items() if key not in keys}
-
-
-def _explain(flag: str) -> str:
-    """A flag of a table's line in a sentence: a doubt about the printed number, or a flag of the board's row."""
-    if flag == "reported-differs":
-        return "The papers print different accuracies for this setting; the one shown is the first source's."
-    kind, _, issue = flag.partition(":")
-    return ISSUES[issue] if kind == "reported" else glossary.flag(flag)
-
-
-def _count_by_method(found: Iterable[Mapping[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """Method to its tables: how many of its numbers each prints, and how many of them have one of ours."""
-    counts: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for table in found:
-        for method in dict.fromkeys(line["method"] for line in table["lines"]):
-            lines = [line for line in table["lines"] if line["method"] == method]
-            ours = {line["entry"] for line in lines if line["ours"] is not None}
-            cells = len({line["entry"] for line in lines})
-            counts[method].append({"slug": table["slug"], "title": table["title"], "cells": cells, "ours": len(ours)})
+def count_by_method(pages: Iterable[TablePage]) -> dict[str, list[MethodTable]]:
+    """Return the tables of each method."""
+    counts: dict[str, list[MethodTable]] = defaultdict(list)
+    for page in pages:
+        for method in dict.fromkeys(line.method for line in page.lines):
+            lines = [line for line in page.lines if line.method == method]
+            ours = {line.entry for line in lines if line.ours is not None}
+            counts[method].append(MethodTable(page.slug, page.title, len({line.entry for line in lines}), len(ours)))
     return dict(counts)
 
 
 def curves(numbers: Iterable[PrintedNumber], dataset: str, methods: Collection[str]) -> list[Panel]:
-    """The papers' accuracies on a data set at a finite epsilon, for methods that have runs; a panel for every unit.
+    """Return the papers' accuracies on a data set at a finite epsilon, for methods with runs; one panel per unit.
 
     Ablations are left out, except the lowest points of DPSD's figure 9.
     """

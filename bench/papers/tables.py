@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from bench import registry
+from bench.boards.results import Result
+from bench.boards.tables import ReleaseRow
 from bench.papers import information, printed_numbers
 from bench.papers.comparison import Line, compare
 from bench.papers.matching import ONE_OF_TWO
 from bench.papers.printed_numbers import UNNAMED, PrintedNumber, epsilons_of_table
 from bench.papers.reasons import CLOSE, Controls, reason, without_noise
-from bench.papers.results import Result
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
-from bench.report.releases import plain
+from bench.report.releases import finite_or_text
+from bench.validate import present
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,100 @@ def read_recipes(folder: Path = registry.ROOT / "recipes") -> Recipes:
 
 
 @dataclass(frozen=True)
+class OurNumber:
+    """Our result in a line of a table's page.
+
+    Attributes:
+        usual: whether its variant is the one that is run by default.
+        difference: our accuracy minus the published one.
+        claimed, epsilon, information: numbers, or "inf"; None where they are not known.
+        run: hash of one of its runs.
+        reason: code and experiment, where it is more than two points behind.
+    """
+
+    usual: bool
+    variant: str
+    accuracy: float
+    std: float | None
+    seeds: int
+    tier: str
+    dataset: str
+    setting: str
+    difference: float | None
+    claimed: float | str | None
+    epsilon: float | str | None
+    unit: str
+    information: float | str | None
+    flags: list[str]
+    run: str
+    reason: tuple[str, str] | None
+
+
+@dataclass(frozen=True)
+class TableLine:
+    """A line of a table's page: a published number with one result of ours, or without one.
+
+    Attributes:
+        entry: position of the number in its table.
+        either: the two epsilons to which the number may belong; () for the others.
+        allows: the largest accuracy that the published settings allow; None if it is not known.
+        state: why we have no result; "" if we have one.
+        counts: whether the line counts for its number.
+        shown, label: whether the number's cell shows the line, and its small print.
+    """
+
+    entry: int
+    dataset: str
+    method: str
+    ablation: str
+    unit: str
+    epsilon: float | None
+    either: tuple[float, ...]
+    printed: float
+    issues: tuple[str, ...]
+    note: str
+    allows: float | None
+    state: str
+    counts: bool
+    shown: bool
+    label: str
+    ours: OurNumber | None
+
+
+@dataclass(frozen=True)
+class TableSummary:
+    """A table in the list of all tables.
+
+    Attributes:
+        cells, ours, within: how many accuracies it has, for how many there is one of ours, and how many of these are at
+            most two points behind.
+    """
+
+    slug: str
+    paper: str
+    table: str
+    title: str
+    recipe: str | None
+    cells: int
+    ours: int
+    within: int
+
+
+@dataclass(frozen=True)
+class TablePage(TableSummary):
+    """A table's page; `chart` is markup."""
+
+    lines: list[TableLine]
+    chart: str = ""
+
+
+@dataclass(frozen=True)
 class PaperTable:
     """A table, or the sentences of a section, with a line for each published number and each variant of ours.
 
     Attributes:
-        controls: of the boards (`without_noise`).
-        recipe: that runs it; None for none.
+        controls: our results without noise (`without_noise`).
+        recipe: the recipe that runs the table; None for none.
     """
 
     entries: Sequence[PrintedNumber]
@@ -79,7 +168,7 @@ class PaperTable:
         found: dict[str, set[str]] = defaultdict(set)
         for line in self.counting.values():
             if line.entry.ablation and line.result is not None:
-                found[line.entry.method].add(line.result.variant)
+                found[line.entry.method].add(line.result.release.variant)
         return dict(found)
 
     def is_shown(self, line: Line) -> bool:
@@ -91,10 +180,10 @@ class PaperTable:
         counting = self.counting.get(line.entry)
         if line.result is None or counting is None or counting.result is None or line is counting:
             return True
-        if line.result.variant == counting.result.variant:
+        if line.result.release.variant == counting.result.release.variant:
             return ONE_OF_TWO in line.entry.issues
         variants = self.ablation_variants.get(line.entry.method, set())
-        return not line.entry.ablation and line.result.variant in variants
+        return not line.entry.ablation and line.result.release.variant in variants
 
     @cached_property
     def mixed(self) -> frozenset[str]:
@@ -102,7 +191,7 @@ class PaperTable:
         found: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for line in self.lines if self.ablation_variants else ():
             if line.result is not None and self.is_shown(line):
-                found[line.entry.method].add((line.result.variant, line.result.tier))
+                found[line.entry.method].add((line.result.release.variant, line.result.release.tier))
         return frozenset(method for method, kinds in found.items() if len(kinds) > 1)
 
     def label(self, line: Line) -> str:
@@ -112,64 +201,68 @@ class PaperTable:
         claimed, words = line.result.claimed, []
         if ONE_OF_TWO in line.entry.issues and claimed is not None:
             words.append(f"ε {claimed:.3g}")
-        return ", ".join(words + ([line.result.variant, line.result.tier] if line.entry.method in self.mixed else []))
+        if line.entry.method in self.mixed:
+            words += [line.result.release.variant, line.result.release.tier]
+        return ", ".join(words)
 
-    def to_json(self) -> dict[str, Any]:
-        """For the page. Lines of one number have the same `entry`."""
+    def to_page(self) -> TablePage:
+        """Return the table's page. Lines of one number have the same `entry`."""
         first = self.entries[0]
-        return {
-            "slug": readable(first.source),
-            "paper": first.paper,
-            "table": first.table,
-            "title": f"{first.source}: {_summary(self.entries)}" if self.recipe is None else self.recipe.title,
-            "recipe": None if self.recipe is None else self.recipe.file,
-            "cells": len(set(self.entries)),
-            "ours": len(self.counting),
-            "within": self.within,
-            "lines": [self._line_json(line) for line in self.lines],
-        }
+        methods, places = dict.fromkeys(e.method for e in self.entries), dict.fromkeys(e.dataset for e in self.entries)
+        summary = f"{', '.join(methods)} on {', '.join(places)}".replace(f" on {UNNAMED}", ", no data set named")
+        return TablePage(
+            slug=readable(first.source),
+            paper=first.paper,
+            table=first.table,
+            title=f"{first.source}: {summary}" if self.recipe is None else self.recipe.title,
+            recipe=None if self.recipe is None else self.recipe.file,
+            cells=len(set(self.entries)),
+            ours=len(self.counting),
+            within=self.within,
+            lines=[self._to_table_line(line) for line in self.lines],
+        )
 
-    def _line_json(self, line: Line) -> dict[str, Any]:
+    def _to_table_line(self, line: Line) -> TableLine:
         entry = line.entry
-        return {
-            "entry": self.entries.index(entry),
-            "dataset": entry.dataset,
-            "method": entry.method,
-            "ablation": " ".join(part for part in (entry.ablation, entry.teacher) if part),
-            "unit": entry.unit,
-            "epsilon": entry.epsilon,
-            "either": list(epsilons_of_table(entry)) if ONE_OF_TWO in entry.issues else [],
-            "printed": entry.value,
-            "issues": list(entry.issues),
-            "note": entry.note,
-            "allows": information.allowed(entry),
-            "state": line.state,
-            "counts": line is self.counting.get(entry),
-            "shown": self.is_shown(line),
-            "label": self.label(line),
-            "ours": None if line.result is None else self._result_json(line, line.result),
-        }
+        return TableLine(
+            entry=self.entries.index(entry),
+            dataset=entry.dataset,
+            method=entry.method,
+            ablation=" ".join(part for part in (entry.ablation, entry.teacher) if part),
+            unit=entry.unit,
+            epsilon=entry.epsilon,
+            either=epsilons_of_table(entry) if ONE_OF_TWO in entry.issues else (),
+            printed=entry.value,
+            issues=entry.issues,
+            note=entry.note,
+            allows=information.allowed(entry),
+            state=line.state,
+            counts=line is self.counting.get(entry),
+            shown=self.is_shown(line),
+            label=self.label(line),
+            ours=None if line.result is None else self._to_our_number(line, line.result),
+        )
 
-    def _result_json(self, line: Line, result: Result) -> dict[str, Any]:
-        why = reason(line, self.controls)
-        return {
-            "usual": _is_default_variant(result),
-            "variant": result.variant,
-            "accuracy": result.accuracy,
-            "std": result.deviation,
-            "seeds": result.seeds,
-            "tier": result.tier,
-            "dataset": result.dataset,
-            "setting": result.setting,
-            "difference": line.difference,
-            "claimed": plain(result.claimed),
-            "epsilon": plain(result.accounted),
-            "unit": result.unit,
-            "information": plain(result.information),
-            "flags": line.flags,
-            "run": result.runs.split()[0],
-            "reason": None if why is None else [why.code, why.experiment],
-        }
+    def _to_our_number(self, line: Line, result: Result) -> OurNumber:
+        why, release = reason(line, self.controls), result.release
+        return OurNumber(
+            usual=_is_default_variant(release),
+            variant=release.variant,
+            accuracy=present(result.accuracy, "accuracy of a compared result"),
+            std=result.deviation,
+            seeds=len(result.finished),
+            tier=release.tier,
+            dataset=release.dataset,
+            setting=result.setting,
+            difference=line.difference,
+            claimed=finite_or_text(result.claimed),
+            epsilon=finite_or_text(result.accounted),
+            unit=release.unit,
+            information=finite_or_text(result.information),
+            flags=line.flags,
+            run=result.runs[0].run,
+            reason=None if why is None else (why.code, why.experiment),
+        )
 
 
 def read_tables(results: Sequence[Result], recipes: Recipes, dataset: str | None = None) -> list[PaperTable]:
@@ -188,17 +281,11 @@ def read_tables(results: Sequence[Result], recipes: Recipes, dataset: str | None
     return found
 
 
-def _summary(entries: Iterable[PrintedNumber]) -> str:
-    """The methods and data sets of some sentences."""
-    methods, places = dict.fromkeys(e.method for e in entries), dict.fromkeys(e.dataset for e in entries)
-    return f"{', '.join(methods)} on {', '.join(places)}".replace(f" on {UNNAMED}", ", no data set named")
-
-
 def _rank(line: Line) -> tuple[bool, float]:
-    """The smallest counts: the default variant, then the one that is furthest behind."""
-    return line.result is None or not _is_default_variant(line.result), line.difference or 0.0
+    """Return the sort key of lines of one number: the default variant first, then the one that is furthest behind."""
+    return line.result is None or not _is_default_variant(line.result.release), line.difference or 0.0
 
 
-def _is_default_variant(result: Result) -> bool:
-    method = result.method
-    return method in installed("method") and result.variant == variants_of("method", method)[-1]
+def _is_default_variant(release: ReleaseRow) -> bool:
+    method = release.method
+    return method in installed("method") and release.variant == variants_of("method", method)[-1]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 from bench import data, plugins, registry
 from bench.config import EVALUATOR, STUDENT, Variant, configure, plain
+from bench.core.records import RunSpec
 from bench.data.dataset import AS_DECLARED
 from bench.data.naming import is_by_path
-from bench.storage.records import Record
+from bench.privacy.budget import epsilon_from_json
+from bench.storage.records import Audit, Record
 
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}
 """Defaults of `bench run`, which the command may omit."""
+Options = Mapping[str, object]
+"""Values of options, by name."""
 
 
 def command(record: Record) -> str:
@@ -23,38 +27,55 @@ def command(record: Record) -> str:
     All options of a plug-in that is not installed are included. Values that records do not keep are in capitals: the
     PATH of a user's own data, the FILE of a user's own weights.
     """
-    spec, release = record.spec, record.spec["release"]
-    attack, teacher, tier = spec["attack"], release["teacher"], spec["tier"]
-    parts = ["bench", "run", "--method", release["method"]]
-    parts += _variant("--variant", "method", release["method"], release["variant"])
+    spec = RunSpec.model_validate(record.spec)
+    release, attack, tier = spec.release, spec.attack, spec.tier
+    teacher, dataset = release.teacher, release.teacher.data.dataset
+    parts = ["bench", "run", "--method", release.method]
+    parts += _variant("--variant", "method", release.method, release.variant)
     if attack is not None:
-        parts += ["--attack", attack["attack"]]
-        parts += _variant("--attack-variant", "attack", attack["attack"], attack["variant"])
-    parts += ["--dataset", _dataset(teacher["data"]["dataset"])]
-    parts += _reading(record)
-    parts += _unless("--split", teacher["data"]["split"], "iid")
-    parts += ["--teacher", teacher["arch"], *_weights(teacher), *_unless("--student", release["student"], STUDENT)]
-    parts += ["--tier", tier, "--seeds", str(release["seed"]), *_budget(release["budget"])]
-    is_own = data.is_own(teacher["data"]["dataset"]) or bool(teacher["weights"])
-    parts += _unless("--noise", release["noise"], "os" if is_own else "seeded")
-    parts += _options("method", release["method"], tier, release["options"], release["variant"])
+        parts += ["--attack", attack.attack]
+        parts += _variant("--attack-variant", "attack", attack.attack, attack.variant)
+    parts += ["--dataset", _typed(dataset)]
+    # The declared reading of a user's own images, which older records do not have
+    reading = record.provenance.get("images", {}).get("reading", {})
+    parts += _unless("--fit", reading.get("fit", AS_DECLARED.fit), AS_DECLARED.fit)
+    parts += [f"--pixel-range={reading['pixel_range']}"] if "pixel_range" in reading else []
+    parts += _unless("--split", teacher.data.split, "iid")
+    parts += ["--teacher", teacher.arch]
+    if teacher.weights:
+        parts += ["--teacher-weights", "FILE"]
+        parts += [] if teacher.normalise is None else [f"--teacher-normalise={_pair(teacher.normalise)}"]
+    parts += _unless("--student", release.student, STUDENT)
+    parts += ["--tier", tier, "--seeds", str(release.seed), "--epsilon", _epsilon(release.budget.epsilon)]
+    for name, usual in BUDGET.items():
+        value = getattr(release.budget, name)
+        parts += [] if value == usual else [f"--{name}", str(value)]
+    parts += ["--solve", "steps"] if release.budget.solve == "steps" else []
+    is_own = data.is_own(dataset) or bool(teacher.weights)
+    parts += _unless("--noise", release.noise, "os" if is_own else "seeded")
+    parts += _options("method", release.method, tier, release.options, release.variant)
     if attack is not None:
-        parts += _options("attack", attack["attack"], tier, attack["options"], attack["variant"])
-    recipe = {name: value for name, value in teacher["recipe"].items() if name != "recipe_version"}
-    if not teacher["weights"]:
+        parts += _options("attack", attack.attack, tier, attack.options, attack.variant)
+    if not teacher.weights:
+        recipe = {name: value for name, value in teacher.recipe.items() if name != "recipe_version"}
         parts += _options("teacher", recipe.get("recipe", "standard"), tier, recipe, "printed")
-    if attack is not None and _reconstructs(attack["attack"]):
-        parts += _unless("--evaluator", spec["evaluator"]["arch"], EVALUATOR)
-        parts += _evaluator(teacher["data"]["dataset"], tier, spec["evaluator"]["recipe"])
+    # Only attacks that make images have an evaluator
+    goal = "" if attack is None or attack.attack not in installed("attack") else _goal(attack.attack)
+    if goal == "inversion":
+        parts += _unless("--evaluator", spec.evaluator.arch, EVALUATOR)
+        parts += _evaluator(dataset, tier, spec.evaluator.recipe)
     return shlex.join(parts)
 
 
-def differences(spec: dict[str, Any]) -> str:
+def differences(audit: Audit) -> str:
     """Return how an audit's release differs from its tier's defaults, as options."""
-    release, tier = spec["release"], spec["tier"]
-    epsilon = _epsilon(release["budget"])
+    release, tier = audit.spec["release"], audit.spec["tier"]
+    epsilon = release["budget"]["epsilon"]
     parts = _options("method", release["method"], tier, release["options"], release["variant"])
-    return shlex.join([*parts, *_unless("--epsilon", epsilon, "10")])
+    return shlex.join([
+        *parts,
+        *_unless("--epsilon", _epsilon(None if epsilon is None else epsilon_from_json(epsilon)), "10"),
+    ])  # fmt: skip
 
 
 def notes(record: Record) -> list[str]:
@@ -73,12 +94,12 @@ def notes(record: Record) -> list[str]:
         if name not in installed(kind):
             found.append(f"The {kind} {name} is not installed where this page was made.")
         elif (now := _version(kind, name)) != version:
-            found.append(f"Version {version} of {name} made it; version {now} stands in the code now.")
+            found.append(f"Version {version} of {name} made it; version {now} is installed now.")
     read = teacher["data"]
     if is_by_path(read["dataset"]):
-        found.append(f"PATH is where your data lie; their fingerprint must be {read['fingerprint']}.")
+        found.append(f"PATH is the folder or file of your data; its fingerprint must be {read['fingerprint']}.")
     elif read["dataset"] != "digits":
-        found.append("Say where the data lie with --data-root DIR or $BENCH_DATA, or let --download fetch them.")
+        found.append("Give the folder of the data with --data-root DIR or $BENCH_DATA, or fetch them with --download.")
     if teacher["weights"]:
         found.append(f"FILE is the teacher's weights, with SHA-256 {teacher['weights']}.")
     if release["noise"] == "os":
@@ -87,38 +108,13 @@ def notes(record: Record) -> list[str]:
     return found
 
 
-def _reading(record: Record) -> list[str]:
-    """Return the declared reading of a user's own images, if any; older records do not have it."""
-    read = record.provenance.get("images", {}).get("reading", {})
-    parts = _unless("--fit", read.get("fit", AS_DECLARED.fit), AS_DECLARED.fit)
-    return parts + ([f"--pixel-range={read['pixel_range']}"] if "pixel_range" in read else [])
-
-
 def _unless(flag: str, value: str, usual: str) -> list[str]:
     return [] if value == usual else [flag, value]
 
 
-def _variant(flag: str, kind: str, name: str, variant: Variant) -> list[str]:
+def _variant(flag: str, kind: str, name: str, variant: str) -> list[str]:
     usual = variants_of(kind, name)[-1] if name in installed(kind) else "printed"
     return _unless(flag, variant, usual)
-
-
-@cache
-def variants_of(kind: str, name: str) -> tuple[Variant, ...]:
-    """Return the variants of an installed plug-in, the default last; cached."""
-    return registry.variants(kind, name)
-
-
-@cache
-def _dataset(slug: str) -> str:
-    return data.typed(slug)
-
-
-def _weights(teacher: dict[str, Any]) -> list[str]:
-    if not teacher["weights"]:
-        return []
-    normalise = teacher["normalise"]
-    return ["--teacher-weights", "FILE"] + ([] if normalise is None else [f"--teacher-normalise={_pair(normalise)}"])
 
 
 def _pair(normalise: Sequence[Any]) -> str:
@@ -126,23 +122,14 @@ def _pair(normalise: Sequence[Any]) -> str:
     return ",".join("/".join(map(repr, part)) if isinstance(part, list | tuple) else repr(part) for part in normalise)
 
 
-def _budget(budget: dict[str, Any]) -> list[str]:
-    parts = ["--epsilon", _epsilon(budget)]
-    for name, usual in BUDGET.items():
-        if (value := budget.get(name, usual)) != usual:
-            parts += [f"--{name}", str(value)]
-    return parts + (["--solve", "steps"] if budget.get("solve") == "steps" else [])
-
-
-def _epsilon(budget: dict[str, Any]) -> str:
+def _epsilon(epsilon: float | None) -> str:
     """Format an epsilon as it is typed: a number, inf, or none for no budget."""
-    epsilon = budget["epsilon"]
-    if epsilon is None or isinstance(epsilon, str):
-        return epsilon or "none"
+    if epsilon is None:
+        return "none"
     return f"{epsilon:g}" if float(f"{epsilon:g}") == epsilon else repr(epsilon)
 
 
-def _evaluator(dataset: str, tier: str, recipe: dict[str, Any]) -> list[str]:
+def _evaluator(dataset: str, tier: str, recipe: Options) -> list[str]:
     """Return how the evaluator differs from today's default for the data set."""
     from bench.teachers import recipe_for
 
@@ -151,15 +138,15 @@ def _evaluator(dataset: str, tier: str, recipe: dict[str, Any]) -> list[str]:
     own = usual.settings().get("recipe", "standard")
     if given.get("recipe", "standard") == own:
         return _changed("evaluator", plain(usual), {name: value for name, value in given.items() if name != "recipe"})
-    named = given.setdefault("recipe", "standard")
+    named = str(given.setdefault("recipe", "standard"))
     return _changed("evaluator", _defaults("teacher", named, tier, "printed"), given)
 
 
-def _options(kind: str, name: str, tier: str, given: dict[str, Any], variant: Variant) -> list[str]:
+def _options(kind: str, name: str, tier: str, given: Options, variant: str) -> list[str]:
     return _changed(kind, _defaults(kind, name, tier, variant), given)
 
 
-def _changed(kind: str, usual: dict[str, Any], given: dict[str, Any]) -> list[str]:
+def _changed(kind: str, usual: Options, given: Options) -> list[str]:
     parts: list[str] = []
     for key, value in sorted(given.items()):
         if key in usual and usual[key] == value and type(usual[key]) is type(value):
@@ -177,9 +164,17 @@ def installed(kind: str) -> dict[str, str]:
 
 
 @cache
-def _reconstructs(attack: str) -> bool:
-    """Whether an installed attack makes images, which an evaluator scores."""
-    return attack in installed("attack") and registry.describe("attack", attack).facts.get("goal") == "inversion"
+def variants_of(kind: str, name: str) -> tuple[Variant, ...]:
+    """Return the variants of an installed plug-in, the default last; cached."""
+    return registry.variants(kind, name)
+
+
+_typed = cache(data.typed)
+
+
+@cache
+def _goal(attack: str) -> str:
+    return str(registry.describe("attack", attack).facts.get("goal"))
 
 
 @cache
@@ -188,7 +183,7 @@ def _version(kind: str, name: str) -> int:
 
 
 @cache
-def _defaults(kind: str, name: str, tier: str, variant: Variant) -> dict[str, Any]:
+def _defaults(kind: str, name: str, tier: str, variant: str) -> Options:
     """Return the options of a plug-in's variant at a tier; {} if it is not installed."""
     if kind == "teacher":
         from bench.teachers import make_recipe
@@ -196,4 +191,4 @@ def _defaults(kind: str, name: str, tier: str, variant: Variant) -> dict[str, An
         return plain(make_recipe(tier, {"recipe": name})) if name in plugins.entries("teacher recipe") else {}
     if name not in installed(kind) or variant not in variants_of(kind, name):
         return {}
-    return plain(configure(registry.load(kind, name, variant), tier, {}, kind, variant))
+    return plain(configure(registry.load(kind, name, variant), tier, {}, kind, cast(Variant, variant)))

@@ -17,18 +17,17 @@ from bench.storage.records import Record
 
 EPSILON = (
     "Every point is a setting, the mean over its seeds; the bar is one standard deviation. Epsilons of different units "
-    "are different things: each unit has a panel of its own, and so have what papers claim and what can be proved. "
-    "The strip at ∞ holds releases for which nothing is promised or proved. Marks that would lie on one another stand "
-    "side by side."
+    "cannot be compared: each unit has its own panel, and so have claimed and accounted epsilons. The strip at ∞ holds "
+    "releases without a finite epsilon. Marks that would cover each other are drawn side by side."
 )
 CURVE = (
-    "Settings that were run at several budgets and differ in nothing else. Hollow points are published accuracies, at "
+    "Settings that were run at several budgets and are otherwise equal. Hollow points are published accuracies, at "
     "the epsilon they name."
 )
 ATTACK = (
-    "The student's accuracy against the attack's success on it. Every unit that releases promise something for "
-    "has a Pareto front of its own, a staircase: nothing else of the unit is as safe and as accurate. Hollow points "
-    "stand outside: their attack did not prove its power."
+    "The student's accuracy against the attack's success on it. Each protected unit has its own Pareto front: no other "
+    "release of the unit is as safe and as accurate. Hollow points are left out of it: their attack did not prove its "
+    "power."
 )
 
 Published = Callable[[Collection[str]], list[Panel]]
@@ -99,41 +98,34 @@ def _figure(chart: Chart, panel: Panel, title: str, meaning: str, above: bool = 
 def section(records: Iterable[Record], published: Published, look: Styles) -> str:
     """Draw all charts of one data set as markup, by tier and split."""
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for record in records:
-        groups[record.spec["tier"], record.spec["release"]["teacher"]["data"]["split"]].append(record)
-    order = sorted(groups, key=lambda where: (list(TIERS).index(where[0]), where[1]))
     of_split: dict[str, list[Record]] = defaultdict(list)
-    for (_, split), found in groups.items():
-        of_split[split] += found
+    for record in records:
+        split = record.spec["release"]["teacher"]["data"]["split"]
+        groups[record.spec["tier"], split].append(record)
+        of_split[split].append(record)
     share = {split: points.commonest(found) for split, found in of_split.items()}
-    return "".join(_part(*where, groups[where], published, look, share[where[1]]) for where in order)
+    sections = []
+    for tier, split in sorted(groups, key=lambda place: (list(TIERS).index(place[0]), place[1])):
+        mine, commonest = groups[tier, split], share[split]
+        methods = {record.spec["release"]["method"] for record in mine}
+        panels = [replace(panel, commonest=commonest) for panel in points.epsilons(mine)]
+        lines = points.curves(panels)
+        content = tag("h2", escape(f"Tier {tier}, split {split}"))
+        content += tag("p", escape(f"{TIERS[tier]}."), class_="smoke" if tier == "smoke" else "note")
+        content += legend(sorted(methods), look)
+        content += _block("Accuracy against epsilon", EPSILON, [epsilon_panel(panel, look) for panel in panels])
+        if lines:
+            curves = [epsilon_panel(panel, look, True) for panel in (*lines, *published(methods))]
+            content += _block("Privacy-accuracy curve", CURVE, curves)
+        attacked = [replace(panel, commonest=commonest) for panel in points.attacks(mine)]
+        content += _block("Accuracy against attack success", ATTACK, [attack_panel(panel, look) for panel in attacked])
+        sections.append(tag("section", content, class_="tier"))
+    return "".join(sections)
 
 
-def _part(
-    tier: str,
-    split: str,
-    records: list[Record],
-    published: Published,
-    look: Styles,
-    commonest: float | None = None,
-) -> str:
-    methods = {record.spec["release"]["method"] for record in records}
-    panels = [replace(panel, commonest=commonest) for panel in points.epsilons(records)]
-    lines = points.curves(panels)
-    content = tag("h2", escape(f"Tier {tier}, split {split}"))
-    content += tag("p", escape(f"{TIERS[tier]}."), class_="smoke" if tier == "smoke" else "note")
-    content += legend(sorted(methods), look)
-    content += _block("Accuracy against epsilon", EPSILON, panels, lambda panel: epsilon_panel(panel, look))
-    if lines:
-        lines += published(methods)
-        content += _block("Privacy-accuracy curve", CURVE, lines, lambda panel: epsilon_panel(panel, look, True))
-    attacked = [replace(panel, commonest=commonest) for panel in points.attacks(records)]
-    content += _block("Accuracy against attack success", ATTACK, attacked, lambda panel: attack_panel(panel, look))
-    return tag("section", content, class_="tier")
-
-
-def _block(title: str, note: str, panels: list[Panel], draw: Callable[[Panel], str]) -> str:
-    if not panels:
+def _block(title: str, note: str, drawn: list[str]) -> str:
+    if not drawn:
         return ""
-    drawn = tag("div", "".join(map(draw, panels)), class_="panels")
-    return tag("h3", escape(title)) + tag("p", escape(note), class_="note") + drawn
+    return (
+        tag("h3", escape(title)) + tag("p", escape(note), class_="note") + tag("div", "".join(drawn), class_="panels")
+    )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bench.errors import BenchError
 from bench.escape import visible_data
@@ -20,6 +21,10 @@ START = b'REPORT["'
 MARK = b"<title>dp-distill-bench report</title>"
 """The text that identifies the page of an earlier report, which may be replaced."""
 PICTURE = re.compile(r"[0-9a-f]{16}\.png")
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Shorter = TypeVar("Shorter", bound="DataclassInstance")
 Files = dict[str, bytes]
 """File contents by path below the report's directory, with slashes."""
 
@@ -57,6 +62,11 @@ def script(name: str, value: Any) -> bytes:
     return f"REPORT[{json.dumps(name)}] = JSON.parse('{quoted}');\n".encode()
 
 
+def shorten(kind: type[Shorter], value: object) -> Shorter:
+    """Return the fields of a dataclass that a shorter dataclass has."""
+    return kind(**{each.name: getattr(value, each.name) for each in fields(kind)})
+
+
 def check_free(folder: Path) -> None:
     """Refuse a folder with other files; called before the report is made.
 
@@ -81,7 +91,9 @@ def write(folder: Path, files: Files) -> None:
     """
     check_free(folder)
     try:
-        for path in _earlier(folder):
+        scripts = [path for path in (folder / DATA).rglob("*.js") if path.read_bytes().startswith(START)]
+        pictures = [path for path in (folder / PICTURES).glob("*.png") if PICTURE.fullmatch(path.name)]
+        for path in scripts + pictures:
             if path.relative_to(folder).as_posix() not in files:
                 path.unlink()
         for name in sorted(files, key=lambda name: (name != PAGE, name)):
@@ -90,13 +102,3 @@ def write(folder: Path, files: Files) -> None:
             path.write_bytes(files[name])
     except OSError as error:
         raise BenchError(f"--out {folder}: cannot write there ({error.strerror}); give another directory") from None
-
-
-def _earlier(folder: Path) -> list[Path]:
-    scripts = [path for path in (folder / DATA).rglob("*.js") if _begins(path, START)]
-    return scripts + [path for path in (folder / PICTURES).glob("*.png") if PICTURE.fullmatch(path.name)]
-
-
-def _begins(path: Path, start: bytes) -> bool:
-    with path.open("rb") as stream:
-        return stream.read(len(start)) == start

@@ -60,8 +60,8 @@ def compose(title: str, records: Sequence[Record], attack: str, unit: str = "exa
     left = [panel for panel in points.epsilons(records) if (panel.what, panel.unit) == ("accounted", unit)]
     right = [panel for panel in points.attacks(records) if panel.attack == attack]
     if not left or not right:
-        lacking = f"accounted epsilon per {unit}" if not left else f"attack '{attack}'"
-        raise BenchError(f"--picture: {title} have no {lacking}; run one and publish it")
+        missing = f"accounted epsilon per {unit}" if not left else f"attack '{attack}'"
+        raise BenchError(f"--picture: {title} have no {missing}; run one and publish it")
     look = styles(point.method for point in (*left[0].points, *right[0].points))
     below = UNDER_PANELS + LEGEND_ROW * math.ceil(len(look) / LEGEND_COLUMNS)
     height = below + PANEL + ABOVE_PANELS
@@ -70,7 +70,13 @@ def compose(title: str, records: Sequence[Record], attack: str, unit: str = "exa
     one, other = (figure.add_axes((left, below / height, 0.43, PANEL / height)) for left in (0.06, 0.55))
     _epsilons(one, left[0].points, look, unit)
     _attacked(other, right[0], look)
-    _legend(figure, look)
+    handles = [
+        Line2D([], [], linestyle="none", marker=MARKERS[shape], color=COLOURS[colour], markersize=6.5, label=name)
+        for name, (colour, shape) in look.items()
+    ]
+    figure.legend(
+        handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, fontsize=8.5, frameon=False, bbox_to_anchor=(0.5, 0)
+    )
     return figure
 
 
@@ -93,14 +99,12 @@ def _epsilons(axes: Axes, found: Sequence[Point], look: Styles, unit: str) -> No
 def _attacked(axes: Axes, panel: points.Panel, look: Styles) -> None:
     for label, level in panel.lines.items():
         axes.axvline(level, color="0.5", linestyle=":", linewidth=1, zorder=0)
-        axes.text(level, 0.015, label, rotation=90, fontsize=8, color="0.35", ha="right", transform=_side(axes))
+        axes.text(
+            level, 0.015, label, rotation=90, fontsize=8, color="0.35", ha="right", transform=axes.get_xaxis_transform()
+        )
     axes.set_title("What an attack finds (left is safer, up is more useful)", fontsize=10, loc="left")
     axes.set_xlabel(f"{panel.what} of {panel.attack} on the student; hollow: its power is not proved", fontsize=9)
     _scatter(axes, panel.points, [point.x for point in panel.points], look)
-
-
-def _side(axes: Axes) -> matplotlib.transforms.Transform:
-    return axes.get_xaxis_transform()
 
 
 def _scatter(axes: Axes, found: Iterable[Point], places: Iterable[float], look: Styles) -> None:
@@ -115,13 +119,3 @@ def _scatter(axes: Axes, found: Iterable[Point], places: Iterable[float], look: 
     axes.set_ylim(0, 1.02)
     axes.grid(alpha=0.25)
     axes.tick_params(labelsize=8)
-
-
-def _legend(figure: Figure, look: Styles) -> None:
-    handles = [
-        Line2D([], [], linestyle="none", marker=MARKERS[shape], color=COLOURS[colour], markersize=6.5, label=name)
-        for name, (colour, shape) in look.items()
-    ]
-    figure.legend(
-        handles=handles, loc="lower center", ncols=LEGEND_COLUMNS, fontsize=8.5, frameon=False, bbox_to_anchor=(0.5, 0)
-    )

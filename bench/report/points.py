@@ -6,10 +6,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from bench import boards
-from bench.boards.flags import UNTRUE, installed_version, share_of_commonest, standing
+from bench.boards.flags import UNTRUE, share_of_commonest, standing
+from bench.boards.installed import installed_version
 from bench.privacy.budget import epsilon_from_json
 from bench.report.glossary import UNITS
 from bench.storage.records import Record
@@ -88,7 +88,13 @@ def reach(points: Iterable[Point]) -> list[float]:
 
 def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
     """Group finished records that differ only in seeds, one per seed; without `attacks`, merge all attacks on a
-    release."""
+    release.
+
+    Several rows of a board may have the same setting, such as one for each attack, from different trainings. Seeds are
+    taken from one row as far as it has them, so that their mean is also on a board: first a row with valid noise, then
+    the one with most seeds, then the one without an attack. Missing seeds are taken from other rows with the same kind
+    of noise.
+    """
     groups: dict[str, dict[str, dict[int, Record]]] = defaultdict(lambda: defaultdict(dict))
     for record in sorted(records, key=lambda record: record.hash):
         if record.privacy and record.metrics.get("accuracy") is not None:
@@ -96,27 +102,21 @@ def grouped(records: Iterable[Record], attacks: bool) -> list[list[Record]]:
             kept = (record.spec if attacks else {"tier": record.spec["tier"]}) | {"release": release}
             row = groups[canonical(boards.identity(kept))][canonical(boards.identity(record.spec))]
             row.setdefault(boards.seed(record), record)
-    return [_fullest(list(rows.values())) for _, rows in sorted(groups.items())]
 
+    def order(row: dict[int, Record]) -> tuple[int, bool, str]:
+        return -len(row), any(each.spec["attack"] for each in row.values()), min(each.hash for each in row.values())
 
-def _fullest(rows: list[dict[int, Record]]) -> list[Record]:
-    """Select one record per seed from several rows of a board with the same setting, such as one for each attack.
-
-    The rows may be from different trainings. Seeds are taken from one row as far as it has them, so that their mean is
-    also on a board: first a row with valid noise, then the one with most seeds, then the one without an attack. Missing
-    seeds are taken from other rows with the same kind of noise.
-    """
-    if len(rows) > 1:
-        of_kind = {coarse: [row for row in rows if is_coarse(row.values()) is coarse] for coarse in (False, True)}
-        rows = sorted(of_kind[False] or of_kind[True], key=_measured)
-    found: dict[int, Record] = {}
-    for row in rows:
-        found = row | found
-    return [found[seed] for seed in sorted(found)]
-
-
-def _measured(row: dict[int, Record]) -> tuple[int, bool, str]:
-    return -len(row), any(record.spec["attack"] for record in row.values()), min(each.hash for each in row.values())
+    found = []
+    for _, group in sorted(groups.items()):
+        rows = list(group.values())
+        if len(rows) > 1:
+            of_kind = {coarse: [row for row in rows if is_coarse(row.values()) is coarse] for coarse in (False, True)}
+            rows = sorted(of_kind[False] or of_kind[True], key=order)
+        by_seed: dict[int, Record] = {}
+        for row in rows:
+            by_seed = row | by_seed
+        found.append([by_seed[seed] for seed in sorted(by_seed)])
+    return found
 
 
 def epsilons(records: Iterable[Record]) -> list[Panel]:
@@ -130,11 +130,12 @@ def epsilons(records: Iterable[Record]) -> list[Panel]:
     for group in grouped(records, attacks=False):
         claims = [record.privacy["claimed"] for record in group]
         if all(claim is not None for claim in claims):
-            found["claimed", claims[0]["unit"]].append(release(group, [_x(claim) for claim in claims]))
-        for unit in group[0].privacy["accounted_units"] if stands(group) else ():
-            parts = [record.privacy["accounted_units"].get(unit) for record in group]
-            if all(part is not None for part in parts):
-                most = max(_x(part) for part in parts if part is not None)
+            claimed = [epsilon_from_json(claim["epsilon"]) for claim in claims]
+            found["claimed", claims[0]["unit"]].append(release(group, claimed))
+        for unit in group[0].privacy["accounted_units"] if has_valid_account(group) else ():
+            parts = [part for record in group if (part := record.privacy["accounted_units"].get(unit)) is not None]
+            if len(parts) == len(group):
+                most = max(epsilon_from_json(part["epsilon"]) for part in parts)
                 found["accounted", unit].append(release(group, [most]))
     teacher = mean_of([record.metrics.get("teacher_accuracy") for record in records])
     lines = {} if teacher is None else {"mean of the teachers": teacher}
@@ -170,18 +171,17 @@ def attacks(records: Iterable[Record]) -> list[Panel]:
             proven = all(standing(record) == "pass" for record in group)
             found[attack].append(replace(release(group, [success]), proven=proven, unit=promised(group[0])))
             levels[attack] += group
-    return [
-        Panel(_measure(levels[attack][0]), "", _sorted(points), attack, _levels(levels[attack]))
-        for attack, points in sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
-    ]
-
-
-def _levels(records: list[Record]) -> dict[str, float]:
-    """Return the success of an attack on the undefended teacher, on an untrained network, and of public images."""
-    named = {"on the teacher": "teacher_", "on a random net": "random_"}
-    means = {label: mean_of([_success(record, prefix) for record in records]) for label, prefix in named.items()}
-    means["public images"] = mean_of([record.metrics.get("retrieval_accuracy") for record in records])
-    return {label: mean for label, mean in means.items() if mean is not None}
+    panels = []
+    for attack, points in sorted(found.items(), key=lambda item: (-len(item[1]), item[0])):
+        measure = "AUC" if "auc" in levels[attack][0].metrics else "attack accuracy"
+        means = {
+            "on the teacher": mean_of([_success(record, "teacher_") for record in levels[attack]]),
+            "on a random net": mean_of([_success(record, "random_") for record in levels[attack]]),
+            "public images": mean_of([record.metrics.get("retrieval_accuracy") for record in levels[attack]]),
+        }
+        lines = {label: mean for label, mean in means.items() if mean is not None}
+        panels.append(Panel(measure, "", _sorted(points), attack, lines))
+    return panels
 
 
 def promised(record: Record) -> str:
@@ -210,18 +210,21 @@ def fronts(points: Iterable[Point], least: float = 0.0) -> dict[str, list[Point]
 
 
 def release(group: list[Record], xs: list[float]) -> Point:
+    """Return the point of runs that differ only in seeds: the mean of `xs` and of their accuracies."""
     first, accuracies = group[0], [float(record.metrics["accuracy"] or 0) for record in group]
+    spec = first.spec["release"]
+    method, variant = spec["method"], spec.get("variant", "printed")
+    setting = f"{variant}, {first.setting}" if first.setting else variant
+    setting += f", {OLDER}" if spec["version"] < installed_version("method", method, variant) else ""
     mean = math.fsum(accuracies) / len(accuracies)
     spread = None
     if len(accuracies) > 1:
         spread = math.sqrt(math.fsum((a - mean) ** 2 for a in accuracies) / (len(accuracies) - 1))
+    # Points of one curve are equal except for the budget and the seeds
+    budget = {key: spec["budget"].get(key) for key in ("account", "solve", "unit", "delta")}
+    series = canonical(boards.identity(spec | {"budget": budget}))
     x = math.fsum(xs) / len(xs) if all(map(math.isfinite, xs)) else math.inf
-    method, variant = first.spec["release"]["method"], first.spec["release"].get("variant", "printed")
-    setting = f"{variant}, {first.setting}" if first.setting else variant
-    of = first.spec["release"]
-    setting += f", {OLDER}" if of["version"] < installed_version("method", method, variant) else ""
-    known = commonest(group)
-    return Point(method, setting, x, mean, spread, first.hash, _series(first), len(group), commonest=known)
+    return Point(method, setting, x, mean, spread, first.hash, series, len(group), commonest=commonest(group))
 
 
 def is_coarse(group: Iterable[Record]) -> bool:
@@ -229,7 +232,7 @@ def is_coarse(group: Iterable[Record]) -> bool:
     return any("float32-noise" in boards.flags(record) for record in group)
 
 
-def stands(group: Iterable[Record]) -> bool:
+def has_valid_account(group: Iterable[Record]) -> bool:
     """Whether the accounted epsilon is valid."""
     return all(UNTRUE.keys().isdisjoint(boards.flags(record)) for record in group)
 
@@ -237,32 +240,19 @@ def stands(group: Iterable[Record]) -> bool:
 def accounted(group: list[Record]) -> tuple[float, str] | None:
     """Return the largest valid accounted epsilon of runs that differ only in seeds, with its unit; None without one."""
     parts = [part for record in group if (part := record.privacy.get("accounted"))]
-    if len(parts) < len(group) or not stands(group):
+    if len(parts) < len(group) or not has_valid_account(group):
         return None
-    return max(_x(part) for part in parts), str(parts[0]["unit"])
-
-
-def _series(record: Record) -> str:
-    """Return the key of a curve: the release without its budget and its seeds."""
-    release = dict(record.spec["release"])
-    budget = {key: release["budget"].get(key) for key in ("account", "solve", "unit", "delta")}
-    return canonical(boards.identity(release | {"budget": budget}))
-
-
-def _x(found: dict[str, Any]) -> float:
-    return epsilon_from_json(found["epsilon"])
-
-
-def _measure(record: Record) -> str:
-    return "AUC" if "auc" in record.metrics else "attack accuracy"
+    return max(epsilon_from_json(part["epsilon"]) for part in parts), str(parts[0]["unit"])
 
 
 def _success(record: Record, prefix: str) -> float | None:
+    """Return the AUC or the attack accuracy of a record on a target."""
     value = record.metrics.get(f"{prefix}auc")
     return record.metrics.get(f"{prefix}attack_accuracy") if value is None else value
 
 
 def mean_of(values: list[float | None]) -> float | None:
+    """Return the mean of the known values; None without any."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 

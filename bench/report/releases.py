@@ -1,78 +1,208 @@
-"""Releases of the boards as plain data: guarantees, costs, risks, and missing measurements."""
+"""Releases of the boards as data for the pages: guarantees, costs, risks, and the best of each board."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from bench.boards.selection import Candidate, candidates, lacking, queries_teachers
+from bench.boards.results import Result
+from bench.boards.selection import (
+    Candidate,
+    Constraints,
+    candidates,
+    choose,
+    missing_measurements,
+    queries_teachers,
+)
 from bench.boards.tables import ACCURACY, Board
 from bench.privacy.budget import INFINITE
-from bench.report.names import apart
+from bench.report.glossary import UNITS
+
+EPSILON = 10.0
+"""Largest accounted epsilon of the releases on the front page."""
+NUMBER = 3
+"""Number of releases on the front page, for each unit, tier and split."""
 
 
-def lines(boards: Iterable[Board]) -> list[dict[str, Any]]:
-    """Return one entry per release of boards, in their order; an infinite number is "inf".
+@dataclass(frozen=True)
+class ReleaseLine:
+    """A release, as the pages list it; an infinite number is "inf", and an unknown one None.
 
-    `apart` distinguishes a release from others of its name in the same place, such as "teacher=resnet34".
+    Attributes:
+        name: method, variant and setting.
+        apart: what distinguishes it from other releases of its name on the same data set, such as "teacher=resnet34".
+        std: standard deviation of the accuracy over seeds.
+        claimed, claim_unit: of the method's paper.
+        epsilon, unit, relation, delta: computed by the accountant.
+        audited: empirical lower bound on epsilon per example.
+        runs: hashes of the runs behind the numbers.
+        attacks: each attack in words, with the hash of one of its runs.
+        strongest: the strongest inversion in words.
+        older: a phrase if the method has changed since; "" if not.
+        missing: phrases for everything that was not measured.
     """
+
+    dataset: str
+    tier: str
+    split: str
+    method: str
+    variant: str
+    name: str
+    setting: str
+    apart: str
+    accuracy: float | None
+    std: float | None
+    seeds: int
+    claimed: float | str | None
+    claim_unit: str
+    epsilon: float | str | None
+    unit: str
+    relation: str
+    delta: float | None
+    audited: float | str | None
+    information: float | str | None
+    seconds: float | None
+    device: str
+    runs: list[str]
+    attacks: list[tuple[str, str]]
+    strongest: str | None
+    flags: list[str]
+    older: str
+    missing: list[str]
+
+
+def lines(boards: Iterable[Board]) -> list[ReleaseLine]:
+    """Return one line per release of boards, in their order."""
     found = candidates(boards)
-    told = apart([(each.place, each.name) for each in found], [_fields(each) for each in found])
-    return [line(each) | {"apart": words} for each, words in zip(found, told, strict=True)]
+    omitted = []
+    for each in found:
+        row = each.row
+        omitted.append({
+            "teacher": f"teacher={row.teacher}" if queries_teachers(row) else "",
+            "student": f"student={row.student}",
+            "version": f"version {row.version:g}" if each.older else "",
+            "delta": f"delta={'' if row.delta is None else row.delta}",
+            "unit": f"accounted per {row.unit}",
+            "noise": "float32 noise" if "float32-noise" in each.flags else "",
+        })  # fmt: skip
+    words = distinguish([(each.place, each.name) for each in found], omitted)
+    return [_line(each, apart) for each, apart in zip(found, words, strict=True)]
 
 
-def _fields(candidate: Candidate) -> dict[str, str]:
-    """Return fields that a release's name omits. A method without queries uses its teacher only for an attack."""
-    row = candidate.row
-    return {
-        "teacher": f"teacher={row.teacher}" if queries_teachers(row) else "",
-        "student": f"student={row.student}",
-        "version": f"version {row.version:g}" if candidate.older else "",
-        "delta": f"delta={text(row.delta)}",
-        "unit": f"accounted per {row.unit}",
-        "noise": "float32 noise" if "float32-noise" in candidate.flags else "",
-    }
-
-
-def line(candidate: Candidate) -> dict[str, Any]:
-    """Return one release: its name, its numbers, and the known attacks on it."""
+def _line(candidate: Candidate, apart: str) -> ReleaseLine:
     row, strongest = candidate.row, candidate.strongest
-    return {
-        "dataset": row.dataset,
-        "tier": row.tier,
-        "split": row.split,
-        "method": row.method,
-        "variant": row.variant,
-        "device": candidate.device,
-        "std": candidate.measured[ACCURACY].deviation if ACCURACY in candidate.measured else None,
-        "delta": row.delta,
-        "claimed": plain(row.epsilon_claimed),
-        "information": plain(row.information),
-        "seconds": candidate.seconds,
-        "audited": plain(row.epsilon_lower),
-        "name": candidate.name,
-        "setting": candidate.name.partition(") ")[2],
-        "accuracy": candidate.accuracy,
-        "epsilon": plain(candidate.epsilon),
-        "unit": row.unit,
-        "claim_unit": row.claimed_unit,
-        "relation": row.relation,
-        "seeds": candidate.finished,
-        "runs": [run.run for run in candidate.counted],
-        "attacks": [[str(each), each.runs[0]] for each in candidate.attacked],
-        "strongest": None if strongest is None else str(strongest),
-        "flags": sorted(candidate.flags),
-        "older": candidate.older,
-        "lacking": lacking(candidate),
-    }
+    return ReleaseLine(
+        dataset=row.dataset,
+        tier=row.tier,
+        split=row.split,
+        method=row.method,
+        variant=row.variant,
+        name=candidate.name,
+        setting=candidate.name.partition(") ")[2],
+        apart=apart,
+        accuracy=candidate.accuracy,
+        std=candidate.measured[ACCURACY].deviation if ACCURACY in candidate.measured else None,
+        seeds=candidate.finished,
+        claimed=finite_or_text(row.epsilon_claimed),
+        claim_unit=row.claimed_unit,
+        epsilon=finite_or_text(candidate.epsilon),
+        unit=row.unit,
+        relation=row.relation,
+        delta=row.delta,
+        audited=finite_or_text(row.epsilon_lower),
+        information=finite_or_text(row.information),
+        seconds=candidate.seconds,
+        device=candidate.device,
+        runs=[run.run for run in candidate.counted],
+        attacks=[(str(each), each.runs[0]) for each in candidate.attacked],
+        strongest=None if strongest is None else str(strongest),
+        flags=sorted(candidate.flags),
+        older=candidate.older,
+        missing=missing_measurements(candidate),
+    )
 
 
-def plain(value: float | None) -> float | str | None:
-    """Convert a number for JSON."""
+@dataclass(frozen=True)
+class Highlight:
+    """One of the most accurate releases of a board, in the first table of the front page.
+
+    Attributes:
+        run: hash of one of its runs.
+        attack, success, floor, on_teacher: the strongest inversion, and the same success of public images and on the
+            unprotected teacher; None where they were not measured.
+        membership: the strongest membership attack, its AUC, and its AUC on the teacher.
+        attacks: number of attacks that made queries.
+    """
+
+    unit: str
+    tier: str
+    split: str
+    method: str
+    variant: str
+    name: str
+    run: str
+    accuracy: float | None
+    seeds: int
+    epsilon: float | None
+    attack: str | None
+    success: float | None
+    floor: float | None
+    on_teacher: float | None
+    membership: tuple[str, float | None, float | None] | None
+    attacks: int
+
+
+def highlights(board: Board) -> list[Highlight]:
+    """Return the `NUMBER` most accurate releases of a board for every unit, tier and split.
+
+    Only releases with an accounted epsilon of at most `EPSILON` are ranked; claimed epsilons are ignored.
+    """
+    found = []
+    for unit in UNITS:
+        taken = choose([board], Constraints(unit, EPSILON, 0.0)).taken
+        for (_, tier, split), ranked in sorted(taken.items(), key=lambda each: each[0][2] != "iid"):
+            for each in ranked[:NUMBER]:
+                strongest, member = each.strongest, each.best_membership
+                found.append(Highlight(
+                    unit, tier, split, each.row.method, each.row.variant, each.name, each.counted[0].run,
+                    each.accuracy, each.finished, each.epsilon,
+                    attack=None if strongest is None else strongest.attack,
+                    success=None if strongest is None else strongest.success,
+                    floor=None if strongest is None else strongest.floor,
+                    on_teacher=None if strongest is None else strongest.on_teacher,
+                    membership=None
+                    if member is None
+                    else (member.any.attack, member.value("auc"), member.on_teacher("auc")),
+                    attacks=len({one.any.attack for one in each.attacked if one.value("queries") != 0}),
+                ))  # fmt: skip
+    return found
+
+
+def attacks_in(results: Iterable[Result]) -> list[str]:
+    """Return the names of the attacks on results; attacks without queries are left out, as they are baselines."""
+    return sorted({each.attack.attack for each in results if each.attack is not None and each.value("queries") != 0})
+
+
+def finite_or_text(value: float | None) -> float | str | None:
+    """Convert a number for JSON, which has no infinity."""
     return INFINITE if value == math.inf else value
 
 
-def text(value: Any) -> str:
-    """Format a cell of a board as text, "" where it is empty."""
-    return "" if value is None or value != value else str(value)
+def distinguish(names: Sequence[Hashable], fields: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return for each item the fields in which it differs from others of its name; "" if its name is unique.
+
+    Args:
+        fields: the fields of each item, in display order; empty ones are not shown.
+
+    >>> distinguish(["a", "a", "b"], [{"teacher": "teacher=x"}, {"teacher": "teacher=y"}, {"teacher": "teacher=z"}])
+    ['teacher=x', 'teacher=y', '']
+    """
+    others: dict[Hashable, list[Mapping[str, str]]] = defaultdict(list)
+    for name, own in zip(names, fields, strict=True):
+        others[name].append(own)
+    return [
+        ", ".join(text for field, text in own.items() if text and len({other[field] for other in others[name]}) > 1)
+        for name, own in zip(names, fields, strict=True)
+    ]

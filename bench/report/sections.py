@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from bench.boards import Board
+from bench.boards.results import Result
 from bench.report.points import Panel
 from bench.report.sources import Sources
 from bench.storage.records import Record
@@ -30,12 +30,19 @@ class Picture:
         return ", ".join(word for word in words if word)
 
 
-def gallery(pictures: Collection[Picture], heading: Callable[[Picture], str]) -> list[dict[str, str]]:
-    """Return pictures as data for a page, under headings, sorted by heading and label."""
-    found = [
-        {"run": each.record.hash, "kind": heading(each), "key": each.key, "label": each.label} for each in pictures
-    ]
-    return sorted(found, key=lambda each: (each["kind"], each["label"], each["run"]))
+@dataclass(frozen=True, order=True)
+class GalleryEntry:
+    """A picture on a page: its heading, its caption, the hash of its run, and the name of its file."""
+
+    kind: str
+    label: str
+    run: str
+    key: str
+
+
+def gallery(pictures: Collection[Picture], heading: Callable[[Picture], str]) -> list[GalleryEntry]:
+    """Return the pictures of a page, sorted by heading and label."""
+    return sorted(GalleryEntry(heading(each), each.label, each.record.hash, each.key) for each in pictures)
 
 
 @dataclass(frozen=True)
@@ -43,19 +50,15 @@ class Shown:
     """The content of the report, from which a section makes its pages.
 
     Attributes:
-        rows: the wide rows (`bench.boards.wide`) of all boards, with "dataset" in each; an empty cell is "".
+        boards: the boards of all data sets.
+        results: the results on all boards.
         pictures: pictures of the runs.
-        boards: of all data sets, in the order of their rows.
     """
 
     sources: Sources
-    rows: Sequence[Mapping[str, Any]]
+    boards: Sequence[Board]
+    results: Sequence[Result]
     pictures: Sequence[Picture]
-    boards: Sequence[Board] = ()
-
-
-def _no_curves(dataset: str, methods: Collection[str]) -> list[Panel]:
-    return []
 
 
 @dataclass(frozen=True)
@@ -67,13 +70,13 @@ class Section:
         index: data that every page may need, as DATA[the section's name].
         parts: values by name; a page loads them when it needs them.
         flags: a sentence for each flag of the section's rows.
-        methods: method to the section's data for its page, stored under the section's name.
+        methods: method to the section's data for its page, where it is `sections` under the section's name.
         curves: (data set, methods with runs) -> panels of published points for its charts.
     """
 
     script: bytes
-    index: Mapping[str, Any] = field(default_factory=dict)
-    parts: Mapping[str, Any] = field(default_factory=dict)
+    index: Mapping[str, object] = field(default_factory=dict)
+    parts: Mapping[str, object] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
-    methods: Mapping[str, Any] = field(default_factory=dict)
-    curves: Callable[[str, Collection[str]], list[Panel]] = _no_curves
+    methods: Mapping[str, object] = field(default_factory=dict)
+    curves: Callable[[str, Collection[str]], list[Panel]] = lambda dataset, methods: []

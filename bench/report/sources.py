@@ -47,7 +47,13 @@ def gather(boards: Path | None, runs: Sequence[Path], dataset: str | None = None
     """
     published = [] if boards is None else _published(boards, board_files.read_records)
     remarks: list[str] = []
-    local = {record.hash: (record, path.parent) for path, record in _readable(Record.read, _below(runs), remarks)}
+    run_paths = []
+    for run in runs:
+        paths = sorted(run.glob(f"records/[!.]*/{RECORD}"))
+        if not paths:
+            raise BenchError(f"--runs {run}: no records/HASH/{RECORD} below it; give the --out of `bench run`")
+        run_paths += paths
+    local = {record.hash: (record, path.parent) for path, record in _readable(Record.read, run_paths, remarks)}
     records = _unique([*published, *(record for record, _ in local.values())])
     audited = [] if boards is None else _published(boards, board_files.read_audits)
     audit_paths = sorted(path for run in runs for path in run.glob(f"audits/[!.]*/{AUDIT}"))
@@ -94,16 +100,6 @@ def _published(boards: Path, read: Callable[[Path], list[Kept]]) -> list[Kept]:
         raise BenchError(f"{error}; remove it or make it again") from None
 
 
-def _below(runs: Sequence[Path]) -> list[Path]:
-    found: list[Path] = []
-    for run in runs:
-        paths = sorted(run.glob(f"records/[!.]*/{RECORD}"))
-        if not paths:
-            raise BenchError(f"--runs {run}: no records/HASH/{RECORD} below it; give the --out of `bench run`")
-        found += paths
-    return found
-
-
 def _pictures(
     published: dict[str, Record], local: dict[str, tuple[Record, Path]], remarks: list[str]
 ) -> dict[str, dict[str, bytes]]:
@@ -115,17 +111,10 @@ def _pictures(
             remarks.append(f"{folder}: its numbers are not those published for {name}; shown are the published ones")
             continue
         for key, file in sorted(record.artifacts.items()):
-            data = _png(folder, file)
-            if data is None:
-                remarks.append(f"{folder}: '{file}' is missing or no PNG file; left out")
+            is_file = Path(file).name == file and (folder / file).is_file()
+            data = (folder / file).read_bytes() if is_file else b""
+            if not data.startswith(PNG):
+                remarks.append(f"{folder}: '{file}' is missing or not a PNG file; left out")
             else:
                 found.setdefault(name, {})[key] = data
     return found
-
-
-def _png(folder: Path, file: str) -> bytes | None:
-    path = folder / file
-    if Path(file).name != file or not path.is_file():
-        return None
-    data = path.read_bytes()
-    return data if data.startswith(PNG) else None

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from bench import boards, registry
-from bench.boards import board_files
-from bench.boards.board_cells import options
+from bench.boards.results import Result
+from bench.boards.tables import ACCURACY, read_boards
 from bench.config import STUDENT
 from bench.errors import BenchError
-from bench.papers.matching import join
+from bench.papers.matching import find_for
+from bench.papers.printed_numbers import PrintedNumber
 from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
 
@@ -26,14 +27,17 @@ DRAWN = {"float32-noise", "account-corrected"}
 TEACHERS = {"quick": "resnet18", "standard": "resnet18", "paper": "resnet34"}
 """The usual network of the teacher, by tier."""
 ROOT = Path(__file__).resolve().parents[2]
-Row = dict[str, str]
 
 
 @cache
-def published() -> list[Row]:
-    """All rows of all committed boards, each with the published number next to it (`bench.papers.matching.join`)."""
-    rows = board_files.boards(ROOT / "leaderboards")
-    return [row | {name: "" if cell is None else str(cell) for name, cell in join(row).items()} for row in rows]
+def published() -> list[Result]:
+    """Return all results on the committed boards."""
+    return [result for board in read_boards(ROOT / "leaderboards") for result in boards.results(board)]
+
+
+def published_number(result: Result) -> PrintedNumber | None:
+    """Return the published number that a result is compared with; None if there is none."""
+    return next(iter(find_for(result)), None)
 
 
 @cache
@@ -43,21 +47,14 @@ def records() -> dict[str, Record]:
 
 
 @cache
-def board(name: str, split: str = "iid") -> list[Row]:
-    """The releases of a committed board and a split, without reference images."""
-    return [
-        row for row in published() if (row["dataset"], row["split"]) == (name, split) and row["kind"] != "reference"
-    ]
+def board(name: str, split: str = "iid") -> list[Result]:
+    """Return the results on a committed board and a split."""
+    return [each for each in published() if (each.release.dataset, each.release.split) == (name, split)]
 
 
-def runs(row: Row) -> list[Record]:
-    """The records of a row, one per seed."""
-    return [records()[each] for each in row["runs"].split()]
-
-
-def seeds(row: Row) -> int:
-    """How many seeds a row is the mean of."""
-    return len(row["seeds"].split())
+def runs(result: Result) -> list[Record]:
+    """Return the records of a result, one per seed."""
+    return [records()[run.run] for run in result.runs]
 
 
 @dataclass(frozen=True)
@@ -114,80 +111,81 @@ def filled(changed: Changed) -> Changed:
     return {group: held for group, held in changed.items() if held}
 
 
-def own(row: Row, *without: str) -> Changed:
-    """The options of a row, without those of the attack, the evaluator and other groups."""
-    return filled(options(row["options"]) | {group: {} for group in ("attack", "evaluator", *without)})
+def own(result: Result, *without: str) -> Changed:
+    """Return the options of a release, without the groups `without`."""
+    return filled(result.options | {group: {} for group in ("attack", "evaluator", *without)})
 
 
-def of(name: str, method: str, changed: Changed, variant: str | None = None) -> list[Row]:
-    """The rows of a board with a method, exactly these options, and a variant, or any."""
-    rows = [row for row in board(name) if row["method"] == method and variant in (None, row["variant"])]
-    return [row for row in rows if own(row) == changed]
+def of(name: str, method: str, changed: Changed, variant: str | None = None) -> list[Result]:
+    """Return the results on a board of a method with exactly these options, and a variant, or any."""
+    found = [each for each in board(name) if each.release.method == method]
+    return [each for each in found if variant in (None, each.release.variant) and own(each) == changed]
+
+
+def attack_of(result: Result) -> str:
+    """Return the name of a result's attack; "" without one."""
+    return "" if result.attack is None else result.attack.attack
 
 
 def release(
     name: str, method: str, changed: Changed, variant: str | None = None, attack: str = "", **networks: str
-) -> Row | None:
-    """The usual row of a release and its other seeds; None if it was not run.
+) -> Result | None:
+    """Return the usual result of a release, with its other seeds; None if it was not run.
 
     Args:
-        attack: of rows that are equal in all else, the one with this attack; by default one without any.
-        networks: those of NETWORKS that must be as given.
+        attack: of results that are equal otherwise, the one with this attack; by default one without any.
+        networks: required values of some of NETWORKS.
 
-    Of several rows the first by: the default variant, the present version, a true account, the usual student, the usual
-    teacher, most seeds, tier quick, the attack.
+    Of several results the first by: the default variant, the present version, a valid account, the usual student, the
+    usual teacher, most seeds, tier quick, the attack.
     """
     usual = registry.variants("method", method)[-1]
 
-    def preference(row: Row) -> tuple[bool | int, ...]:
-        true, teacher = DRAWN.isdisjoint(row["flags"].split()), row["teacher"] == TEACHERS.get(row["tier"])
-        last = (seeds(row), row["tier"] == "quick", row["attack"] == attack)
-        first = (row["variant"] == usual, not older(row), true, row["student"] == STUDENT)
-        return *first, "teacher" in networks or teacher, *last
+    def preference(each: Result) -> tuple[bool | int, ...]:
+        row, is_valid = each.release, DRAWN.isdisjoint(each.flags)
+        is_usual_teacher = "teacher" in networks or row.teacher == TEACHERS.get(row.tier)
+        first = (row.variant == usual, not each.is_older, is_valid, row.student == STUDENT)
+        return *first, is_usual_teacher, len(each.runs), row.tier == "quick", attack_of(each) == attack
 
-    rows = of(name, method, changed, variant)
-    found = [row for row in rows if all(row[key] == value for key, value in networks.items())]
+    found = [
+        each
+        for each in of(name, method, changed, variant)
+        if all(getattr(each.release, key) == value for key, value in networks.items())
+    ]
     best = max(found, key=preference, default=None)
     if best is None:
         return None
     same = (*NETWORKS, "variant", "version", "split", "delta")
-    return _joined(best, [row for row in found if row is not best and all(row[key] == best[key] for key in same)])
+    alike = [each for each in found if all(getattr(each.release, k) == getattr(best.release, k) for k in same)]
+    return _joined(best, [each for each in alike if each is not best])
 
 
-def needed(name: str, line: Line, **more: str) -> Row:
-    """The row of a release that a table must have. Raises BenchError where it was not run."""
+def needed(name: str, line: Line, attack: str | None = None) -> Result:
+    """Return the result that a table must have. Raises BenchError where it was not run."""
     networks = {} if line.teacher is None else {"teacher": line.teacher}
-    row = release(name, line.method, line.options, line.variant, **networks, **more)
-    if row is None or more.get("attack", row["attack"]) != row["attack"]:
+    found = release(name, line.method, line.options, line.variant, attack or "", **networks)
+    if found is None or attack not in (None, attack_of(found)):
         raise BenchError(f"docs/tables/rows.csv: {line.label!r} is not on the board of {name}; run it and publish it")
-    return row
+    return found
 
 
-def _joined(best: Row, others: list[Row]) -> Row:
-    """A row with the seeds of others of the same release that it does not have."""
-    found = {run.spec["release"]["seed"]: run for run in runs(best)} if others else {}
+def _joined(best: Result, others: list[Result]) -> Result:
+    """Return a result with the seeds of others of the same release that it does not have."""
+    found = {run.seed: run for run in best.runs}
     for other in others:
-        if DRAWN & set(other["flags"].split()) == DRAWN & set(best["flags"].split()):
-            found = {run.spec["release"]["seed"]: run for run in runs(other)} | found
-    if len(found) <= seeds(best):
+        if DRAWN & other.flags == DRAWN & best.flags:
+            found = {run.seed: run for run in other.runs} | found
+    if len(found) <= len(best.runs):
         return best
-    reached = [found[seed].metrics["accuracy"] for seed in sorted(found)]
-    if None in reached:
-        raise BenchError(f"a run of {best['runs']} has no accuracy; expected one of each seed")
-    joined = {"accuracy_mean": f"{mean(reached):.6f}", "accuracy_std": f"{stdev(reached):.6f}"}
-    return (
-        best
-        | joined
-        | {"seeds": " ".join(map(str, sorted(found))), "runs": " ".join(found[s].hash for s in sorted(found))}
-    )
+    joined = tuple(found[seed] for seed in sorted(found))
+    reached = [run.accuracy for run in joined if run.accuracy is not None]
+    if len(reached) < len(joined):
+        raise BenchError(f"a run of {best.release.release} has no accuracy; expected one of each seed")
+    accuracy = replace(best.numbers[ACCURACY], value=round(mean(reached), 6), deviation=round(stdev(reached), 6))
+    return replace(best, runs=joined, numbers={**best.numbers, ACCURACY: accuracy})
 
 
-def older(row: Row) -> bool:
-    """Whether the method or the attack has changed since."""
-    return "older-version" in row["flags"].split()
-
-
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file."""
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Read the rows of a CSV file."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))

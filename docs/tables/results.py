@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from statistics import mean
 
 from bench import registry
-from bench.boards.board_cells import options
-from bench.boards.wide import released
+from bench.boards.results import Result
 from bench.papers import comparison, printed_numbers
 from bench.papers.effects import read
 from bench.papers.reasons import reason, without_noise
-from bench.papers.results import Result
+from bench.papers.results import has_no_noise
 from bench.privacy.budget import Budget
 from bench.storage.options import Changed
 from bench.validate import present
 from docs.tables import boards
-from docs.tables.boards import Line, Row, given, release, runs
+from docs.tables.boards import Line, attack_of, given, published_number, release, runs
 from docs.tables.cells import with_seeds
 
 ATTACKS = ("gmi", "mi-face", "ami")
@@ -36,95 +36,109 @@ FEDERATIONS = ("fedavg", "feddf", "feddafl", "fedadi", "dense")
 
 
 def results(name: str) -> dict[str, object]:
-    """The most telling releases on a data set, and three attacks on each."""
+    """Return the most informative releases on a data set, and three attacks on each."""
     ran = [(line, release(name, line.method, line.options, attack=ATTACKS[0])) for line in boards.lines("results")]
     return {"rows": [(line, row, attacked(name, line.method, line.options)) for line, row in ran if row is not None]}
 
 
 def attacked(name: str, method: str, changed: Changed) -> list[str]:
-    """The success of three attacks on the student, in percent; in brackets where an attack did not prove its power."""
+    """Return the success of three attacks on the student, in percent; in brackets without power."""
     chosen = release(name, method, changed, attack=ATTACKS[0])
-    same = [] if chosen is None else boards.of(name, method, changed, chosen["variant"])
-    rows = {row["attack"]: row for row in same if chosen is not None and boards.older(row) == boards.older(chosen)}
-    values = []
+    if chosen is None:
+        return [""] * len(ATTACKS)
+    same = boards.of(name, method, changed, chosen.release.variant)
+    by_attack = {attack_of(each): each for each in same if each.is_older == chosen.is_older}
+    shares = []
     for attack in ATTACKS:
-        row = rows.get(attack)
-        share = f"{100 * float(row['attack_accuracy']):.0f}" if row is not None and row["attack_accuracy"] else ""
-        values.append(f"({share})" if row is not None and row["power"] == "inconclusive" else share)
-    return values
+        found = by_attack.get(attack)
+        success = None if found is None else found.value("attack_accuracy")
+        share = "" if success is None else f"{100 * success:.0f}"
+        has_failed = found is not None and found.attack is not None and found.attack.power == "inconclusive"
+        shares.append(f"({share})" if has_failed else share)
+    return shares
 
 
 def headlines(name: str) -> dict[str, object]:
-    """Every paper's headline cell next to the variants, as they are and with the ingredient that has no protection."""
+    """Return every paper's headline cell next to the variants, with and without the unprotected ingredient."""
     rows = []
     for line in boards.lines("headlines"):
-        printed, working, *bare = (
+        printed, working, *unprotected = (
             release(name, line.method, changed, variant)
             for changed in (line.options, line.unprotected)
             for variant in ("printed", "working")
         )
-        known = next((row["reported_accuracy"] for row in (printed, working) if row and row["reported_accuracy"]), "")
-        rows.append((line, known, printed, working, *bare))
+        rows.append((line, first_published([printed, working]), printed, working, *unprotected))
     return {"rows": rows}
 
 
+def first_published(found: Iterable[Result | None]) -> float | None:
+    """Return the first published accuracy that one of the results is compared with."""
+    numbers = (published_number(each) for each in found if each is not None)
+    return next((number.value for number in numbers if number is not None), None)
+
+
 def measured(folder: str, name: str) -> dict[str, object]:
-    """Every variant, setting and tier of the methods of a folder that ran on a data set."""
+    """Return every variant, setting and tier of the methods of a folder that ran on a data set."""
     rows = []
     for method in registry.entries("method", folder):
-        kinds = {
-            (row["variant"], released(row), row["tier"] != "quick", *(row[key] for key in boards.NETWORKS)): row
-            for row in boards.board(name)
-            if row["method"] == method
-        }
-        for _, one in sorted(kinds.items()):
-            row = release(name, method, boards.own(one), one["variant"], **{key: one[key] for key in boards.NETWORKS})
-            if row is not None:
-                rows.append((row, runs(row), verdict(row), elsewhere(row)))
-    shown = {"printed": any(row["reported_accuracy"] for row, *_ in rows), "elsewhere": any(row[3] for row in rows)}
+        kinds = {}
+        for each in boards.board(name):
+            row = each.release
+            if row.method == method:
+                networks = tuple(getattr(row, key) for key in boards.NETWORKS)
+                kinds[row.variant, each.release_setting, row.tier != "quick", *networks] = each
+        for _, one in sorted(kinds.items(), key=lambda kind: kind[0]):
+            networks = {key: getattr(one.release, key) for key in boards.NETWORKS}
+            found = release(name, method, boards.own(one), one.release.variant, **networks)
+            if found is not None:
+                rows.append((found, runs(found), verdict(found), elsewhere(found)))
+    shown = {"printed": any(published_number(found) for found, *_ in rows), "elsewhere": any(row[3] for row in rows)}
     return {"rows": rows, "shown": shown | {"verdict": any(row[2] for row in rows)}}
 
 
-def verdict(row: Row) -> str:
-    """How far ours is from the number printed, in points; the code of the reason where it is more than five behind."""
-    if not row["reported_accuracy"]:
+def verdict(result: Result) -> str:
+    """Return how far ours is from the published number, in points; with the code of the reason if it is more than five
+    points behind."""
+    published = published_number(result)
+    if published is None:
         return ""
-    paper, name = row["reported_source"].split(" ", 1)
-    published = float(row["reported_accuracy"])
-    compared = comparison.compare(printed_numbers.table(paper, name), [Result.of(row)], lambda *_: True)
-    line = next(each for each in compared if each.result is not None and each.entry.value == published)
-    points = f"{100 * present(line.difference, 'difference from the published accuracy'):+.1f}"
-    controls = without_noise(map(Result.of, boards.board(row["dataset"])))
-    why = reason(line, controls) if line.difference < -FAR else None
-    return points if why is None else f"{points}, {why.code}"
+    table = printed_numbers.table(published.paper, published.table)
+    compared = comparison.compare(table, [result], lambda *_: True)
+    line = next(each for each in compared if each.result is not None and each.entry.value == published.value)
+    difference = present(line.difference, "difference from the published accuracy")
+    controls = without_noise(boards.board(result.release.dataset))
+    why = reason(line, controls) if difference < -FAR else None
+    return f"{100 * difference:+.1f}" + ("" if why is None else f", {why.code}")
 
 
-def elsewhere(row: Row) -> str:
-    """The accuracy that others measured of a method at the same claim (elsewhere.csv), whose, and how far ours is from
-    it, in points."""
-    for other in boards.read_rows(boards.ROOT / "docs" / "tables" / "elsewhere.csv") if row["claim_unit"] else ():
-        at, value, ours = (float(each) for each in (other["epsilon"], other["accuracy"], row["accuracy_mean"]))
-        same = (other["method"], other["dataset"]) == (row["method"], row["dataset"])
-        if same and abs(float(row["epsilon_claimed"]) - at) < 0.02 * at:
-            return f"{100 * value:.1f} ({other['source']}), {100 * (ours - value):+.1f}"
+def elsewhere(result: Result) -> str:
+    """Return the accuracy that others measured of a method at the same claim (elsewhere.csv), the source, and how far
+    ours is from it, in points."""
+    row, accuracy, claimed = result.release, result.accuracy, result.claimed
+    for other in boards.read_rows(boards.ROOT / "docs" / "tables" / "elsewhere.csv"):
+        at, value = float(other["epsilon"]), float(other["accuracy"])
+        is_same = (other["method"], other["dataset"]) == (row.method, row.dataset)
+        if is_same and accuracy is not None and claimed is not None and abs(claimed - at) < 0.02 * at:
+            return f"{100 * value:.1f} ({other['source']}), {100 * (accuracy - value):+.1f}"
     return ""
 
 
 def noiseless(name: str) -> dict[str, object]:
-    """Accuracy of baselines with `--epsilon inf`, next to what they reach at a claim, and what is printed."""
+    """Return the accuracy of baselines with `--epsilon inf`, at a claim, and as published."""
     rows = []
     for bare in boards.board(name):
-        method, result = bare["method"], Result.of(bare)
-        is_control = result.has_no_noise and not result.is_older and result.accuracy is not None
+        method, variant = bare.release.method, bare.release.variant
+        is_control = has_no_noise(bare) and not bare.is_older and bare.accuracy is not None
         if is_control and method in registry.entries("method", "baselines") and not boards.own(bare).get("method"):
-            noisy = [release(name, method, changed, bare["variant"]) for changed in CLAIMS.values()]
-            if noisy[0] is not None and noisy[0]["claim_unit"]:  # else its noise is of another thing
-                rows.append((method, bare["variant"], bare, noisy))
+            noisy = [release(name, method, changed, variant) for changed in CLAIMS.values()]
+            if noisy[0] is not None and noisy[0].release.claimed_unit:  # else its noise is not for a claim
+                published = [first_published([each]) for each in noisy]
+                rows.append((method, variant, bare, noisy, published))
     return {"rows": sorted(rows, key=lambda row: (row[0], row[1], with_seeds(row[2]))), "claims": list(CLAIMS)}
 
 
 def larger() -> dict[str, object]:
-    """The papers' methods at a claimed 10, at tier paper and quick, each as it is and DPSD with as many labels."""
+    """Return the papers' methods at a claimed 10, at two tiers; DPSD also with equally many labels."""
     methods: list[tuple[str, str, Changed, Changed]]
     methods = [(f"`{name}`", name, {}, {}) for name in registry.entries("method", "methods")]
     # At tier paper that many labels are usual
@@ -137,34 +151,34 @@ def larger() -> dict[str, object]:
 
 
 def classifiers() -> dict[str, object]:
-    """The accuracy of `private-features` at three proved epsilons."""
+    """Return the accuracy of `private-features` at three accounted epsilons."""
     rows = []
     for name, split, label, count in EXPECTED:
-        mine = [row for row in boards.board(name, split) if row["method"] == "private-features"]
+        mine = [each for each in boards.board(name, split) if each.release.method == "private-features"]
         best = {
-            held["budget"].get("epsilon", Budget().epsilon): row
-            for row in sorted(mine, key=lambda row: (not boards.older(row), boards.seeds(row)))
-            if not (held := options(row["options"]))["method"]
+            each.options["budget"].get("epsilon", Budget().epsilon): each
+            for each in sorted(mine, key=lambda each: (not each.is_older, len(each.runs)))
+            if not each.options["method"]
         }
         rows.append((label, count, [best[epsilon] for epsilon in (1.0, 3.0, 8.0)]))
     return {"rows": rows}
 
 
 def students() -> dict[str, object]:
-    """Students that a private classifier taught without any data: what each is, reaches, and took."""
+    """Return students that a private classifier taught without any data: options, accuracy, minutes."""
     rows = []
     for name, split, label, _ in EXPECTED:
-        for row in boards.board(name, split):
-            known = options(row["options"])["method"] if row["method"] == "dp-teacher" else {}
+        for each in boards.board(name, split):
+            known = each.options["method"] if each.release.method == "dp-teacher" else {}
             if known.get("conversion") == "transcribe":
                 others = {key: value for key, value in known.items() if key not in ("conversion", "teacher")}
-                took = mean(run.provenance["seconds"]["release"] for run in runs(row)) / 60
-                rows.append((label, row, boards.filled({"method": others}), took))
+                minutes = mean(run.provenance["seconds"]["release"] for run in runs(each)) / 60
+                rows.append((label, each, boards.filled({"method": others}), minutes))
     return {"rows": rows}
 
 
 def votes() -> dict[str, object]:
-    """A student of moments and votes next to its control, which queries no teacher and has the same budget."""
+    """Return a student of moments and votes next to its baseline without the teacher, at the same budget."""
     rows = []
     for name, teachers, epsilon in (("digits", 40, 8.0), ("digits", 40, 2.0), ("mnist", 50, 8.0), ("mnist", 50, 1.0)):
         sound = given(teachers=teachers, epsilon=epsilon, account="accounted")
@@ -175,8 +189,10 @@ def votes() -> dict[str, object]:
 
 
 def federations(name: str) -> dict[str, object]:
-    """A row for each one-shot federation on a data set, by the mean that is distilled and by the network. `fedavg`
-    distils nothing, and of `feddf` it is variant `printed` that distils the mean of logits, as published."""
+    """Return a row for each one-shot federation on a data set, by the distilled mean and by the network.
+
+    `fedavg` distils nothing; the published `feddf`, which distils the mean of logits, is variant `printed`.
+    """
     rows = []
     for method in FEDERATIONS:
         plain = "printed" if method == "fedavg" else "working"
@@ -186,15 +202,23 @@ def federations(name: str) -> dict[str, object]:
             release(name, method, given(epsilon=None, solve="none", **more), variant, tier="quick", student=student)
             for variant, more, student in wanted
         ]
-        known = next((row["reported_accuracy"] for row in cells[1:] if row and row["reported_accuracy"]), "")
-        rows.append((method, [None if method == "fedavg" else cells[0], *cells[1:]], known))
+        first = None if method == "fedavg" else cells[0]
+        rows.append((method, [first, *cells[1:]], first_published(cells[1:])))
     return {"rows": rows}
 
 
 def ablations(method: str) -> dict[str, object]:
-    """The student's accuracies at each setting of an ablation, per data set, of the newest version there."""
+    """Return the student's accuracies at each setting of an ablation, per data set, of the newest version there.
+
+    Data mode comes first, and in each mode the setting with the fewest changes.
+    """
     found: dict[str, dict[str, dict[int, list[float]]]] = {}
-    for row in sorted((row for row in read() if row["method"] == method), key=_by_mode):
+
+    def order(row: dict[str, str]) -> tuple[bool, int, str]:
+        changed = json.loads(row["options"])
+        return changed["method"].get("mode") == "label", len(changed["method"]) + len(changed["budget"]), row["options"]
+
+    for row in sorted((row for row in read() if row["method"] == method), key=order):
         by_version = found.setdefault(row["options"], {}).setdefault(row["dataset"], {})
         by_version.setdefault(int(row["version"]), []).append(float(row["accuracy"]))
     sets = sorted({dataset for by_set in found.values() for dataset in by_set})
@@ -204,9 +228,3 @@ def ablations(method: str) -> dict[str, object]:
         cells = [by_set[dataset][newest[dataset]] if dataset in newest else [] for dataset in sets]
         rows.append((boards.filled(json.loads(changed)), sorted(set(newest.values())), cells))
     return {"rows": rows, "sets": sets}
-
-
-def _by_mode(row: dict[str, str]) -> tuple[bool, int, str]:
-    """Where a row of ablations is: data mode first, in each mode the setting that leaves least out."""
-    changed = json.loads(row["options"])
-    return changed["method"].get("mode") == "label", len(changed["method"]) + len(changed["budget"]), row["options"]

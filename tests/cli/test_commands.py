@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from conftest import BENCH, ROOT
 
-from bench.boards.wide import wide_texts
+from bench.boards import read_boards, results
+from bench.boards.results import Result
 from bench.cli import main
 
 Bench = Callable[..., subprocess.CompletedProcess[str]]
@@ -34,9 +35,9 @@ def comparable(path: Path) -> dict[str, object]:
     return {key: value for key, value in json.loads(path.read_text()).items() if key != "provenance"}
 
 
-def board(out: Path) -> list[dict[str, str]]:
-    """Return the rows of the board without references."""
-    return [row for row in wide_texts(out / "leaderboards") if row["kind"] != "reference"]
+def board(out: Path) -> list[Result]:
+    """The results on the boards of a folder of runs."""
+    return [result for board in read_boards(out / "leaderboards") for result in results(board)]
 
 
 @pytest.fixture
@@ -97,19 +98,19 @@ def test_record_names_steps_made_elsewhere(here: Path) -> None:
     shutil.rmtree(here / "runs" / "records")
     assert main(command) == 0
     assert json.loads(path.read_text())["provenance"]["steps"] == {f"teacher {step.parent.name}": elsewhere}
-    assert board(here / "runs")[0]["device"].endswith(", NVIDIA H200")
+    assert board(here / "runs")[0].device.endswith(", NVIDIA H200")
 
 
 def test_board_is_written_from_the_record(finished: Finished) -> None:
     (row,) = board(finished[0] / "runs")
-    columns = ("tier", "method", "kind", "attack", "unit")
-    assert [row[column] for column in columns] == ["smoke", "dpsd", "methods", "gmi", "example"]
+    attack = row.attack and row.attack.attack
+    assert (row.release.tier, row.release.method, row.release.unit, attack) == ("smoke", "dpsd", "example", "gmi")
     (path,) = (finished[0] / "runs" / "records").glob("*/record.json")
     expected = {"claim!=accounted", "disputed:noise-taken-without-its-bound", "other-unit", "seeded-noise"}
     # Three steps of training may teach a student something or nothing
     if json.loads(path.read_text())["metrics"]["times_chance"] < 1.5:
         expected.add("knows-nothing")
-    assert set(row["flags"].split()) == expected
+    assert row.flags == expected
 
 
 @pytest.mark.parametrize("command", [["leaderboard"], SMOKE], ids=["leaderboard", "run"])
@@ -165,11 +166,11 @@ def test_second_attack_reuses_trained_networks(
 def test_seeds_share_a_row(here: Path) -> None:
     assert main(["run", "--method", "no-defence", "--tier", "smoke", "--teacher", "datalens", "--seeds", "0,1,2"]) == 0
     (row,) = board(here / "runs")
-    assert [row[column] for column in ("seeds", "epsilon_accounted", "epsilon_claimed")] == ["0 1 2", "inf", ""]
-    assert float(row["accuracy_std"]) >= 0
+    assert [run.seed for run in row.runs] == [0, 1, 2] and row.deviation is not None
+    assert (row.accounted, row.claimed) == (float("inf"), None)
     metrics = [json.loads(p.read_text())["metrics"] for p in record_files(here / "runs")]
-    assert float(row["accuracy_mean"]) == pytest.approx(sum(found["accuracy"] for found in metrics) / 3, abs=1e-6)
-    assert not (here / "runs" / "steps" / "evaluator").exists()
+    assert row.accuracy == pytest.approx(sum(found["accuracy"] for found in metrics) / 3, abs=1e-6)
+    assert not (here / "runs" / "steps" / "evaluator").exists(), "there is no image for it to judge"
     assert all("evaluator_accuracy" not in found for found in metrics)
 
 

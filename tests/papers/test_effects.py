@@ -32,7 +32,7 @@ def written(path: Path, rows: list[tuple[str, dict[str, Any], int, str, str]], t
     return path
 
 
-def test_students_of_different_teachers_are_not_compared(tmp_path: Path) -> None:
+def test_effect_needs_the_same_teacher(tmp_path: Path) -> None:
     file = written(tmp_path / "runs.csv", [("digits", {}, 0, "1", "0.5000"), ("digits", {}, 1, "1", "0.6000")])
     again = written(tmp_path / "again.csv", [("digits", {"warmup": 0.15}, 1, "1", "0.4000")])
     other = written(tmp_path / "other.csv", [("digits", {"warmup": 0.15}, 0, "1", "0.3000")], teachers="0.9800")
@@ -42,7 +42,7 @@ def test_students_of_different_teachers_are_not_compared(tmp_path: Path) -> None
     assert (found.kept, found.left) == ({1: 0.6}, {1: 0.4})
 
 
-def test_runs_that_differ_in_a_departure_alone_are_compared_seed_by_seed(tmp_path: Path) -> None:
+def test_effect_compares_runs_seed_by_seed(tmp_path: Path) -> None:
     file = written(tmp_path / "runs.csv", [
         ("digits", {}, 0, "1", "0.5000"), ("digits", {}, 1, "1", "0.6000"), ("digits", {}, 2, "1", "0.9000"),
         ("digits", {"warmup": 0.15}, 0, "1", "0.4000"), ("digits", {"warmup": 0.15}, 1, "1", "0.4200"),
@@ -54,7 +54,7 @@ def test_runs_that_differ_in_a_departure_alone_are_compared_seed_by_seed(tmp_pat
     assert str(found) == "digits, epsilon 1.0: 55.0 ± 7.1 %, without it 41.0 ± 1.4 % (2 seeds)"
 
 
-def test_options_that_both_runs_had_are_told_and_versions_are_not_mixed(tmp_path: Path) -> None:
+def test_effect_names_shared_options_of_one_version(tmp_path: Path) -> None:
     file = written(tmp_path / "runs.csv", [
         ("digits", {"passes": 3}, 0, "2", "0.5000"), ("digits", {"passes": 3, "warmup": 0.15}, 0, "2", "0.4000"),
         ("digits", {"passes": 3}, 1, "2", "0.5000"), ("digits", {"passes": 3, "warmup": 0.15}, 1, "1", "0.4000"),
@@ -63,7 +63,7 @@ def test_options_that_both_runs_had_are_told_and_versions_are_not_mixed(tmp_path
     assert str(found) == "digits, epsilon 1.0, passes 3: 50.0 %, without it 40.0 % (1 seed)"
 
 
-def test_a_departure_of_several_options_is_taken_back_whole(tmp_path: Path) -> None:
+def test_effect_reverts_all_options_of_a_change(tmp_path: Path) -> None:
     undone = {"optimizer": "sgd", "rate": 0.4}
     rows = [("digits", {}, 0, "1", "0.5000"), ("digits", {"optimizer": "sgd"}, 0, "1", "0.4000")]
     assert effects.measure_effects("rr", undone, file=written(tmp_path / "a.csv", rows)) == []
@@ -72,9 +72,7 @@ def test_a_departure_of_several_options_is_taken_back_whole(tmp_path: Path) -> N
     assert found.left == {0: 0.3}
 
 
-def test_an_attack_s_departure_is_worth_what_the_attack_finds_in_the_teacher(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_effect_of_attack_is_success_on_teacher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "attacks.csv"
     none = {"budget": {"epsilon": None, "solve": "none"}, "method": {}, "teacher": {}}
     described = {name: registry.describe("attack", name, "working") for name in ("gmi", "rmia")}
@@ -97,7 +95,7 @@ def test_an_attack_s_departure_is_worth_what_the_attack_finds_in_the_teacher(
     assert told("rmia", "gamma") == "digits: AUC 0.540, without it AUC 0.530 (1 seed)"
 
 
-def test_what_takes_a_departure_back_is_the_printed_value_of_what_it_sets_or_what_it_names() -> None:
+def test_reverting_options_are_printed_or_named_values() -> None:
     described = registry.describe("method", "rr")
     (warmup,) = (each for each in described.departures if set(each.sets) == {"warmup"})
     printed = {option.name: option.default for option in described.options}
@@ -107,7 +105,7 @@ def test_what_takes_a_departure_back_is_the_printed_value_of_what_it_sets_or_wha
     assert effects.reverting_options(described, Departure("what", "why")) == {}
 
 
-def test_what_a_plugin_states_goes_before_what_a_file_has() -> None:
+def test_effect_stated_by_plugin_comes_first() -> None:
     described = registry.describe("method", "rr")
     stated = replace(described.departures[0], worth="two points")
     assert registry.effect("rr", described, stated) == "two points"
@@ -115,7 +113,7 @@ def test_what_a_plugin_states_goes_before_what_a_file_has() -> None:
 
 
 @pytest.mark.parametrize("name", [each for each in registry.entries("method")])
-def test_every_option_that_takes_a_departure_back_is_one_of_the_plugin(name: str) -> None:
+def test_reverting_options_exist_in_every_plugin(name: str) -> None:
     for variant in registry.variants("method", name):
         described = registry.describe("method", name, variant)
         known = {option.name: option.default for option in described.options}
@@ -133,7 +131,7 @@ class TestMissing:
         monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
         return importlib.import_module("departures")
 
-    def test_a_recipe_has_each_method_as_it_is_and_each_departure_taken_back(
+    def test_recipe_has_method_and_each_reverted_change(
         self, departures: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
     ) -> None:
         monkeypatch.setattr(departures, "measure_effects", lambda name, undone, kind: [])
@@ -151,9 +149,7 @@ class TestMissing:
         assert taken == [{f"method.{name}" for name in each.sets} for each in described.departures]
         assert [cell.seeds for cell in recipe.read(path).cells] == [(0, 1, 2)] * len(told)
 
-    def test_a_recipe_of_attacks_tries_them_on_the_undefended_teacher(
-        self, departures: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_recipe_of_attacks_targets_the_teacher(self, departures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(departures, "measure_effects", lambda name, undone, kind: [])
         first, *others = departures.grids("digits", ["rmia", "domias"], "attack")
         assert first == {"attack": "rmia", "method": "no-defence", "epsilon": "none", "note": "as it is"}
@@ -161,9 +157,7 @@ class TestMissing:
             "the kind of the references tells nothing of a teacher, and domias asks for what a teacher does not release"
         )
 
-    def test_what_was_measured_at_the_present_version_is_not_asked_for_again(
-        self, departures: Any, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_recipe_leaves_out_measured_changes(self, departures: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         described = registry.describe("method", "rr")
 
         def known(version: int) -> list[effects.Effect]:

@@ -50,13 +50,11 @@ def asked(shape: str, *values: float, spread: float | None = 0.01, seeds: int = 
         ("rises", (0.10, 0.12, 0.14), "ours at chance"),
     ],
 )
-def test_the_shape_of_a_line_is_what_its_places_beyond_their_deviations_make(
-    shape: str, values: tuple[float, ...], verdict: str
-) -> None:
+def test_shape_of_line_needs_differences_beyond_deviation(shape: str, values: tuple[float, ...], verdict: str) -> None:
     assert asked(shape, *values)[0] == verdict
 
 
-def test_of_two_classes_chance_is_not_nearly_everything() -> None:
+def test_chance_of_two_classes() -> None:
     says = [Says("", "rises", ("dgd",))]  # type: ignore[arg-type]
 
     def verdict(*values: float) -> str:
@@ -66,7 +64,7 @@ def test_of_two_classes_chance_is_not_nearly_everything() -> None:
     assert [doubtful_below(share) for share in (0.1, 0.5)] == [pytest.approx(0.2), pytest.approx(0.625)]
 
 
-def test_a_difference_within_both_deviations_is_none_and_one_seed_tells_nothing() -> None:
+def test_verdict_needs_several_seeds_and_a_difference() -> None:
     assert asked("rises", 0.3, 0.4, 0.335, spread=0.015)[0] == "as said"
     assert asked("rises", 0.3, 0.4, 0.335, spread=0.02)[0] == "not seen"
     assert asked("rises", 0.3, 0.4, 0.9, spread=None, seeds=1)[0] == "one seed"
@@ -75,12 +73,12 @@ def test_a_difference_within_both_deviations_is_none_and_one_seed_tells_nothing(
     assert found.verdict == "as said", "one seed in between says nothing of the ends"
 
 
-def test_numbers_are_told_with_their_deviations_and_where_they_stand() -> None:
+def test_answer_has_numbers_with_deviations_and_places() -> None:
     assert asked("rises", 0.3, 0.4, 0.6)[1] == "30.0 ± 1.0 % at 1, 60.0 ± 1.0 % at 3"
     assert asked("peaks", 0.3, 0.5, 0.45, 0.9)[1] == "30.0 ± 1.0 % at 1, 90.0 ± 1.0 % at 4"
 
 
-def test_a_claim_differs_by_more_than_two_percent_whatever_the_seeds() -> None:
+def test_claims_differ_by_more_than_two_percent() -> None:
     def falls(*values: float) -> tuple[str, str]:
         points = [
             Point("dgd", "", x, y, None, "a", series="{}") for x, y in zip((10, 60_000, 1e-5), values, strict=True)
@@ -93,7 +91,7 @@ def test_a_claim_differs_by_more_than_two_percent_whatever_the_seeds() -> None:
     assert falls(0.01, 0.0299, 0.03)[0] == "not seen"
 
 
-def test_a_line_is_ahead_where_it_is_everywhere_and_in_part_where_it_is_nowhere_behind() -> None:
+def test_line_is_ahead_everywhere_or_in_part() -> None:
     def ahead(*values: float) -> tuple[str, str]:
         says = Says("", "ahead", ("=gaussian",), ("=laplace",), but=("=private",))
         private = line("dgd =gaussian images=private", 0.9, 0.9, 0.9, 0.9)
@@ -118,7 +116,7 @@ def test_two_lines_are_compared_that_differ_in_one_setting() -> None:
     assert answers(says, [*dkd, *other], 0.1) == []
 
 
-def test_of_several_lines_the_longest_then_that_of_most_seeds_is_meant() -> None:
+def test_answer_takes_longest_line_with_most_seeds() -> None:
     says = [Says("", "rises", ("dgd",), most=3)]
     short, few = line("dgd a", 0.9, 0.8), line("dgd b", 0.3, 0.4, 0.5, seeds=1)
     many, other = line("dgd c", 0.5, 0.4, 0.3), line("dpsd", 0.3, 0.3, 0.3, 0.3)
@@ -129,14 +127,14 @@ def test_of_several_lines_the_longest_then_that_of_most_seeds_is_meant() -> None
     assert found.numbers.endswith("90.0 ± 1.0 % at 3"), "of two points of a place the one with more seeds"
 
 
-def test_nothing_is_said_of_what_was_not_run_or_is_printed() -> None:
+def test_no_answer_without_runs() -> None:
     says = [Says("", "rises", ("dgd",)), Says("", "ahead", ("dgd",), ("pate",))]
     assert answers(says, line("dgd", 0.3, 0.4), 0.1) == []
     printed = [Point("dgd", "", x, x / 10, None, "", series="p") for x in (1.0, 2.0, 3.0)]
     assert answers(says, printed, 0.1) == []
 
 
-def test_sentences_are_of_axes_that_have_an_order() -> None:
+def test_sentences_have_ordered_axes() -> None:
     sweeps = [sweep for figure in FIGURES for sweep in figure.sweeps if sweep.says]
     assert len(sweeps) > 10 and all(sweep.x != WHICH and sweep.axis != "names" for sweep in sweeps)
     assert all(bool(says.other) == (says.shape == "ahead") for sweep in sweeps for says in sweep.says)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made import parts_of, record
+from made import name_boxes, overlap, parts_of, record
 
 from bench import registry
 from bench.papers.figures import FIGURES, sweep_charts, sweep_points
@@ -17,7 +17,7 @@ from bench.papers.figures.kinds import Printed, Sweep, read_figures
 from bench.papers.printed_numbers import PrintedNumber, load, read_row
 from bench.papers.tables import read_recipes
 from bench.report import Sources
-from bench.report.charts import LEFT, SHIFTS, WIDTH
+from bench.report.charts import LEFT, WIDTH
 from bench.report.points import Point, grouped
 from bench.storage.records import Record
 
@@ -40,7 +40,7 @@ def drawn(sweep: Sweep, *records: Record, rows: Any = ()) -> list[sweep_points.P
     return sweep_points.pictures(sweep, "dpsd", grouped(records, attacks=bool(sweep.attack)), list(rows))
 
 
-def test_a_line_joins_runs_that_differ_in_the_axis_and_the_seed_alone() -> None:
+def test_line_joins_runs_that_differ_only_in_axis_and_seed() -> None:
     runs = [release_with(own={"beta": b}, seed=seed, accuracy=b + 0.2 * seed) for b in (0.1, 0.3) for seed in (0, 1)]
     others = [release_with(own={"beta": 0.1, "k": 3}), release_with(own={"beta": 0.2, "mode": "label"})]
     (picture,) = drawn(BETA, *runs, *others, release_with(own={"beta": 0.0}))
@@ -53,7 +53,7 @@ def test_a_line_joins_runs_that_differ_in_the_axis_and_the_seed_alone() -> None:
     assert [p.x for p in drawn(BETA, plain)[0].points] == [0.5], "a place alone is drawn where nothing else was chosen"
 
 
-def test_one_experiment_at_one_place_is_one_point() -> None:
+def test_one_experiment_is_one_point() -> None:
     given = [release_with(own={"k": k}, seed=seed) for k, seeds in ((5, 1), (10, 2)) for seed in range(seeds)]
     solved = release_with(own={"k": 0}, seed=7)
     solved.privacy["solved"] = {"k": 10}
@@ -61,7 +61,7 @@ def test_one_experiment_at_one_place_is_one_point() -> None:
     assert sorted((point.x, point.seeds) for point in picture.points) == [(5, 1), (10, 2)]
 
 
-def test_what_is_proved_is_told_beside_what_is_claimed() -> None:
+def test_sweep_chart_shows_accounted_epsilons() -> None:
     runs = [release_with(own={"beta": beta}, accounted=proved) for beta, proved in ((0.1, 32.0), (0.3, 11_935_344.0))]
     (picture,) = drawn(BETA, *runs)
     markup = sweep_charts.sweep_figure(picture)
@@ -74,7 +74,7 @@ def test_what_is_proved_is_told_beside_what_is_claimed() -> None:
     assert "accounted" not in sweep_charts.sweep_figure(picture), "none of noise in float32"
 
 
-def test_a_line_looks_the_same_in_all_pictures_of_a_figure() -> None:
+def test_line_has_same_style_in_all_pictures() -> None:
     def run(dataset: str, at: float, bound: str) -> Record:
         made = record("dpsd", dataset=dataset, budget=1.0, claim=1.0)
         made.spec["release"]["options"] = {"mode": "data", "beta": at, "bound": bound}
@@ -88,14 +88,14 @@ def test_a_line_looks_the_same_in_all_pictures_of_a_figure() -> None:
     assert len(looks) == 3 and len(set(looks)) == 2, "the only line of one picture is the second of the other"
 
 
-def test_clients_that_are_all_alike_stand_at_the_end_of_the_axis() -> None:
+def test_endless_value_is_at_end_of_axis() -> None:
     sweep = Sweep("over alpha", ("dpsd",), "alpha", "alpha", "log", endless=1e6, beyond="iid")
     (picture,) = drawn(sweep, *[release_with(own={"alpha": alpha}) for alpha in (0.1, 0.5, 1e6)])
     markup = sweep_charts.sweep_figure(picture)
     assert ">iid</text>" in markup and " at iid, 1 seed" in markup and "10⁵" not in markup
 
 
-def test_lines_of_one_name_are_told_apart_by_their_networks() -> None:
+def test_lines_of_one_name_show_their_networks() -> None:
     def runs(teacher: str, student: str) -> list[Record]:
         found = [release_with(own={"beta": beta}) for beta in (0.1, 0.3)]
         for each in found:
@@ -118,7 +118,7 @@ def test_lines_of_one_name_are_told_apart_by_their_networks() -> None:
     }
 
 
-def test_a_place_alone_stands_grey_beside_the_lines_and_says_what_it_is() -> None:
+def test_single_point_next_to_lines_is_grey() -> None:
     line = [release_with(own={"beta": beta}, budget=1.0, claim=1.0) for beta in (0.1, 0.3)]
     alone = release_with(own={"beta": 0.2}, budget=2.0, claim=2.0)
     alone.options = {"budget": {"epsilon": 2.0}}
@@ -135,7 +135,7 @@ def test_a_place_alone_stands_grey_beside_the_lines_and_says_what_it_is() -> Non
     )
 
 
-def test_methods_are_compared_under_the_conditions_that_most_share() -> None:
+def test_methods_are_compared_at_most_common_conditions() -> None:
     which = Sweep("compared", ("dpsd", "dpdfd", "dgd"), "method", "method", "names")
     here = [record(name, 0, 0.5, dataset="mnist", budget=1.0, claim=1.0) for name in ("dpsd", "dpdfd", "dgd")]
     there = [record(name, 0, 0.6, dataset="mnist", budget=2.0, claim=2.0) for name in ("dpsd", "dpdfd")]
@@ -145,7 +145,7 @@ def test_methods_are_compared_under_the_conditions_that_most_share() -> None:
     assert grey == [0.7] and len(picture.points) == 6, "two of three places are more than half"
 
 
-def test_a_line_over_the_teachers_joins_ensembles_of_many_sizes() -> None:
+def test_line_over_teachers_joins_ensemble_sizes() -> None:
     def run(count: int) -> Record:
         found = release_with(own={"teachers": count})
         found.spec["release"]["ensemble"] = {"kind": "ensemble", "shards": {"count": count, "steps": 3}}
@@ -155,27 +155,27 @@ def test_a_line_over_the_teachers_joins_ensembles_of_many_sizes() -> None:
     assert len({point.series for point in picture.points}) == 1 and len(picture.points) == 3
 
 
-def test_a_number_that_only_some_seeds_have_is_of_those() -> None:
+def test_point_uses_seeds_that_have_the_number() -> None:
     runs = [release_with(own={"beta": 0.1}, seed=seed) for seed in (0, 1, 2)]
     runs[0].metrics["votes_accuracy"], runs[1].metrics["votes_accuracy"] = 0.4, 0.6
     (picture,) = drawn(replace(BETA, y="votes_accuracy"), *runs)
     assert [(point.y, point.seeds) for point in picture.points] == [(0.5, 2)]
 
 
-def test_the_noise_that_was_solved_is_where_the_run_stands() -> None:
+def test_solved_noise_is_the_place_of_a_run() -> None:
     run = release_with(own={})
     run.privacy["solved"] = {"sigma": 7.5, "steps": None}
     (picture,) = drawn(Sweep("over sigma", ("dpsd",), "sigma", "sigma", "log"), run)
     assert [point.x for point in picture.points] == [7.5]
 
 
-def test_a_figure_of_one_budget_draws_runs_of_it_alone() -> None:
+def test_sweep_of_one_budget_draws_only_its_runs() -> None:
     runs = [release_with(own={"beta": at}, budget=e, claim=e) for at in (0.1, 0.2) for e in (1.0, 2.0, None, "inf")]
     (picture,) = drawn(replace(BETA, epsilon=2), *runs)
     assert sorted(point.x for point in picture.points) == [0.1, 0.2] and len(drawn(BETA, *runs)[0].points) == 8
 
 
-def test_an_attack_does_not_hide_a_run_and_is_asked_for_where_it_counts() -> None:
+def test_sweep_needs_attack_only_for_attack_numbers() -> None:
     run = release_with(own={"beta": 0.1}, attack="gmi")
     assert [point.y for point in drawn(BETA, run)[0].points] == [0.5]
     run = release_with(own={}, attack="gmi")
@@ -198,7 +198,7 @@ def row(**changes: str) -> PrintedNumber:
     return read_row(made | {"issue": ""} | changes)
 
 
-def test_print_is_a_point_a_level_or_an_upright_line() -> None:
+def test_printed_number_is_point_level_or_upright() -> None:
     rules = (
         Printed("Table I", "dpsd"),
         Printed("Table V", at="partition"),
@@ -215,10 +215,7 @@ def test_print_is_a_point_a_level_or_an_upright_line() -> None:
     assert picture.levels == {"dpsd, text 1 and more": 0.9} and picture.uprights == {"dpsd, text 2": 50.0}
 
 
-TEXT = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="(?:quiet )?name">([^<]+)</text>')
-
-
-def test_a_sentence_of_no_data_set_is_drawn_on_the_papers_own_and_counted_once() -> None:
+def test_number_without_data_set_is_drawn_on_own_data_sets() -> None:
     sweep = Sweep("over epsilon", ("dpsd",), "epsilon", "", "log", printed=(Printed("Table I"), Printed("text 1")))
     rows = [row(), row(dataset="fmnist"), row(table="text 1", dataset="unspecified")]
     runs = [record("dpsd", dataset=name, claim=5.0) for name in ("digits", "mnist")]
@@ -227,23 +224,7 @@ def test_a_sentence_of_no_data_set_is_drawn_on_the_papers_own_and_counted_once()
     assert len(frozenset().union(*(each.numbers for each in found.values()))) == 3
 
 
-Box = tuple[float, float, float, float]
-
-
-def names(markup: str) -> dict[str, Box]:
-    """The box of each name in a chart, by its text."""
-    found = {}
-    for across, at, anchor, text in TEXT.findall(markup):
-        start = float(across) - SHIFTS[anchor] * 6.0 * len(text)
-        found[text] = (start, float(at) - 10, start + 6.0 * len(text), float(at))
-    return found
-
-
-def overlap(a: Box, b: Box) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def test_names_of_printed_places_cover_neither_each_other_nor_points() -> None:
+def test_names_of_printed_places_avoid_points() -> None:
     """Fashion-MNIST in DP-DFD's Fig. 2: a horizontal level near the top, and a vertical one crossed by its name."""
     points = [Point("dp-dfd", "", x, y, None, "a") for x, y in ((2e4, 0.25), (5e4, 0.3), (8e4, 0.29), (1.2e5, 0.31))]
     sweep = Sweep("over images", ("dp-dfd",), "amount", "images", "log")
@@ -251,7 +232,7 @@ def test_names_of_printed_places_cover_neither_each_other_nor_points() -> None:
     for level in (0.2, 0.26, 0.5, 0.89):
         picture = sweep_points.Picture(sweep, "fmnist", points, uprights=uprights, levels={"Table I": level})
         drawn = sweep_charts.sweep_figure(picture)
-        boxes = names(drawn)
+        boxes = name_boxes(drawn)
         assert len(boxes) == 3 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
         marks = [
             (float(x), float(y)) for x, y in re.findall(r'<use href="#mark-\w+" x="([\d.]+)" y="([\d.]+)"', drawn)
@@ -261,19 +242,19 @@ def test_names_of_printed_places_cover_neither_each_other_nor_points() -> None:
         assert not any(overlap(box, (x - 4, y - 4, x + 4, y + 4)) for box in upright for x, y in marks)
 
 
-def test_names_of_levels_beside_each_other_are_apart_and_long_ones_inside() -> None:
+def test_names_of_close_levels_do_not_overlap() -> None:
     points = [Point("dgd", "", x, 0.5, None, "a") for x in (1.0, 10.0)]
     sweep, long = Sweep("over images", ("dgd",), "amount", "images", "log"), "dp-dfd, text III-C data amount and so on"
     levels = {"teacher, text IV-B VAE": 0.928, "dgd-plus, text IV-B VAE": 0.927}
     picture = sweep_points.Picture(
         sweep, "svhn", points, levels=levels, uprights={long: 8.0, "dp-dfd, text III-C": 4.0}
     )
-    boxes = names(sweep_charts.sweep_figure(picture))
+    boxes = name_boxes(sweep_charts.sweep_figure(picture))
     assert len(boxes) == 4 and not any(overlap(a, b) for a, b in combinations(boxes.values(), 2))
     assert all(box[0] >= LEFT and box[2] <= WIDTH for box in boxes.values())
 
 
-def test_every_printed_number_of_a_figure_is_found_in_the_file() -> None:
+def test_every_rule_of_a_figure_finds_a_number() -> None:
     for figure in FIGURES:
         for sweep in figure.sweeps:
             for rule in sweep.printed:
@@ -282,7 +263,7 @@ def test_every_printed_number_of_a_figure_is_found_in_the_file() -> None:
                 assert sum(picture.printed for picture in found) > 0, f"{figure.paper} {figure.name}: {rule}"
 
 
-def test_every_figure_of_the_recipes_is_drawn_or_a_gallery() -> None:
+def test_every_recipe_figure_is_drawn_or_a_gallery() -> None:
     known = {(figure.paper, figure.name) for figure in FIGURES}
     wanted = {key for key in read_recipes() if key[1].startswith("Fig.")}
     assert wanted <= known and len(wanted) > 10
@@ -292,7 +273,7 @@ def test_every_figure_of_the_recipes_is_drawn_or_a_gallery() -> None:
             assert any(name in registry.entries("method") for name in sweep.methods), sweep.title
 
 
-def test_smoke_runs_are_no_points_of_a_figure() -> None:
+def test_smoke_runs_are_not_drawn() -> None:
     for tier, points in (("smoke", 0), ("quick", 2)):
         runs = [release_with(own={}, tier=tier, claim=epsilon, budget=epsilon) for epsilon in (1.0, 10.0)]
         found = parts_of(Sources(runs))
@@ -300,17 +281,17 @@ def test_smoke_runs_are_no_points_of_a_figure() -> None:
         assert sum(figure["ours"] for figure in figures if figure["figure"] == "Fig. 9") == points
 
 
-def test_a_chart_of_one_place_is_folded_away_unless_print_stands_beside_it() -> None:
+def test_chart_of_one_place_is_folded() -> None:
     one = release_with(own={}, tier="quick", budget=10.0)
     found = parts_of(Sources([one]))
     figure = found["figure-dpsd-fig-9"]
     assert figure["markup"] == "" and "<svg" in figure["single"] and figure["ours"] == 0
     beta = [release_with(own={"beta": at}) for at in (0.1, 0.3)]
-    assert drawn(BETA, *beta)[0].shows and not drawn(BETA, beta[0])[0].shows
+    assert drawn(BETA, *beta)[0].is_comparable and not drawn(BETA, beta[0])[0].is_comparable
     rules = (Printed("Table V", at="beta"),)
     same, other = (row(table="Table V", setting=f"beta={at}", epsilon="") for at in (0.1, 0.3))
-    assert drawn(replace(BETA, printed=rules), beta[0], rows=[other])[0].shows
-    assert not drawn(replace(BETA, printed=rules), beta[0], rows=[same])[0].shows, "one place is no axis"
+    assert drawn(replace(BETA, printed=rules), beta[0], rows=[other])[0].is_comparable
+    assert not drawn(replace(BETA, printed=rules), beta[0], rows=[same])[0].is_comparable, "one place is no axis"
 
 
 def test_figures_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:

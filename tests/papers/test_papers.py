@@ -9,51 +9,50 @@ from typing import Any
 import pytest
 from made import board, line, printed, record
 
+from bench.boards.results import Result
 from bench.papers.comparison import Line
 from bench.papers.figures import sweep_charts
 from bench.papers.printed_numbers import PrintedNumber, load, table
-from bench.papers.results import read_results
-from bench.papers.tables import PaperTable, Recipes, read_recipes, read_tables
+from bench.papers.tables import PaperTable, Recipes, TablePage, read_recipes, read_tables
 from bench.report import charts
 
 
-def some_rows() -> list[dict[str, Any]]:
+def some_results() -> list[Result]:
     made = {"dataset": "mnist", "claim_unit": "query", "accounted": 7639.0}
     records = [record("dpsd", seed, 0.7 + seed / 100, variant="working", **made) for seed in (0, 1)]
     return board(*records, record("dpsd", 0, 0.1, variant="printed", **made), record("dp-merf", 0, 0.8, **made))
 
 
-def tables(rows: list[dict[str, Any]], recipes: Recipes | None = None, dataset: str | None = None) -> Any:
-    """The papers' tables next to these rows, as their pages have them."""
-    return [each.to_json() for each in read_tables(read_results(rows), recipes or {}, dataset)]
+def tables(found: list[Result], recipes: Recipes | None = None, dataset: str | None = None) -> list[TablePage]:
+    """The pages of the papers' tables with these results."""
+    return [each.to_page() for each in read_tables(found, recipes or {}, dataset)]
 
 
-def test_a_table_has_every_printed_number_and_ours_of_each_variant() -> None:
-    rows = some_rows()
-    found = {table["slug"]: table for table in tables(rows, read_recipes())}
+def test_table_has_every_number_and_variant() -> None:
+    found = {page.slug: page for page in tables(some_results(), read_recipes())}
     one = found["dpsd-table-i"]
-    assert one["cells"] == len(table("dpsd", "Table I")) and one["recipe"] == "recipes/dpsd-table1.toml"
-    own = [each for each in one["lines"] if each["method"] == "dpsd" and each["ours"]]
-    assert [(each["epsilon"], each["printed"]) for each in own] == [(10.0, 0.9785)] * 2
-    assert len({each["entry"] for each in own}) == 1, "one printed number, two variants of ours"
-    told = {each["ours"]["variant"]: each["ours"] for each in own}
-    assert told["working"]["usual"] and not told["printed"]["usual"]
-    assert told["working"]["difference"] == pytest.approx(0.705 - 0.9785)
-    assert told["working"]["reason"][0] == "information" and told["working"]["seeds"] == 2
-    assert (one["ours"], one["within"]) == (2, 1), "dp-merf is ahead; dpsd counts by the variant run by default"
-    empty = [each for each in one["lines"] if not each["ours"]]
-    assert {each["state"] for each in empty} <= {"not run", "planned"} and empty
+    assert one.cells == len(table("dpsd", "Table I")) and one.recipe == "recipes/dpsd-table1.toml"
+    own = [each for each in one.lines if each.method == "dpsd" and each.ours]
+    assert [(each.epsilon, each.printed) for each in own] == [(10.0, 0.9785)] * 2
+    assert len({each.entry for each in own}) == 1, "one printed number, two variants of ours"
+    ours = {each.ours.variant: each.ours for each in own if each.ours}
+    assert ours["working"].usual and not ours["printed"].usual
+    assert ours["working"].difference == pytest.approx(0.705 - 0.9785)
+    assert ours["working"].reason and ours["working"].reason[0] == "information" and ours["working"].seeds == 2
+    assert (one.ours, one.within) == (2, 1), "dp-merf is ahead; dpsd counts by the variant run by default"
+    empty = [each for each in one.lines if not each.ours]
+    assert {each.state for each in empty} <= {"not run", "planned"} and empty
 
 
-def test_one_line_counts_for_a_number_the_furthest_behind_where_its_epsilon_is_not_known() -> None:
+def test_counting_line_is_furthest_behind_if_unsure() -> None:
     (entry,) = (e for e in load() if (e.paper, e.dataset, e.method) == ("dp-dfd", "celeba-g", "dp-merf"))
     of_merf = {"method": "dp-merf", "variant": "printed"}
     near, far = line(entry, entry.value + 0.01, **of_merf), line(entry, entry.value - 0.05, **of_merf)
     for lines in ([near, far], [far, near]):
         made = PaperTable([entry], lines, {})
         assert made.counting == {entry: far} and made.within == 0
-    for one in tables(some_rows()):
-        assert sum(each["counts"] for each in one["lines"]) == one["ours"]
+    for one in tables(some_results()):
+        assert sum(each.counts for each in one.lines) == one.ours
 
 
 def number(**changes: Any) -> PrintedNumber:
@@ -67,7 +66,7 @@ def shown(*lines: Line) -> list[tuple[bool, str]]:
     return [(made.is_shown(each), made.label(each)) for each in lines]
 
 
-def test_a_cell_of_a_number_of_one_of_two_epsilons_shows_ours_of_both_with_their_epsilons() -> None:
+def test_cell_of_unsure_epsilon_shows_both() -> None:
     unsure, other = replace(number(), issues=("eps-uncertain",)), number(table="another")
     assert shown(
         line(unsure, 0.5, epsilon_claimed=10.0),
@@ -78,7 +77,7 @@ def test_a_cell_of_a_number_of_one_of_two_epsilons_shows_ours_of_both_with_their
     ) == [(True, "ε 10"), (True, "ε 1"), (False, ""), (True, ""), (False, "")]
 
 
-def test_the_number_that_ablations_are_compared_with_is_shown_in_their_variant_with_variant_and_tier() -> None:
+def test_cell_next_to_ablations_shows_variant_and_tier() -> None:
     full, ablated = number(), number(ablation="loss=CE+IE")
     assert shown(
         line(full, 0.5, tier="paper"),
@@ -91,44 +90,49 @@ def test_the_number_that_ablations_are_compared_with_is_shown_in_their_variant_w
     assert [label for _, label in alike] == ["", ""]
 
 
-def test_a_number_of_one_of_two_epsilons_has_both_and_one_of_no_data_set_says_so() -> None:
-    found = {one["slug"]: one for one in tables(some_rows())}
-    (merf,) = (e for e in found["dp-dfd-table-i"]["lines"] if (e["method"], e["dataset"]) == ("dp-merf", "celeba-g"))
-    assert (merf["epsilon"], merf["either"], merf["shown"]) == (None, [1.0, 10.0], True)
-    (nowhere,) = found["dgd-text-iv-b-label-query"]["lines"]
-    assert nowhere["state"] == "no data set named"
-    assert found["dgd-text-iv-b-label-query"]["title"].endswith("dgd, no data set named")
-    claimed = {one["ours"]["claimed"] for one in found["dpsd-table-i"]["lines"] if one["ours"]}
+def test_line_names_both_epsilons_or_missing_data_set() -> None:
+    found = {one.slug: one for one in tables(some_results())}
+    (merf,) = (e for e in found["dp-dfd-table-i"].lines if (e.method, e.dataset) == ("dp-merf", "celeba-g"))
+    assert (merf.epsilon, merf.either, merf.shown) == (None, (1.0, 10.0), True)
+    (nowhere,) = found["dgd-text-iv-b-label-query"].lines
+    assert nowhere.state == "no data set named"
+    assert found["dgd-text-iv-b-label-query"].title.endswith("dgd, no data set named")
+    claimed = {one.ours.claimed for one in found["dpsd-table-i"].lines if one.ours}
     assert claimed == {10.0}
 
 
-def test_a_seed_that_failed_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [row | {"failed": 1} if row["seeds"] == "0 1" else row for row in some_rows()]
-    told = {
-        each["ours"]["variant"]: each["ours"]["seeds"]
-        for table in tables(rows)
-        for each in table["lines"]
-        if each["ours"] and each["method"] == "dpsd"
+def test_failed_seeds_are_not_counted() -> None:
+    first, *others = some_results()
+    failed = replace(first, runs=(first.runs[0], replace(first.runs[-1], status="failed")))
+    (seeds,) = {
+        line.ours.seeds
+        for page in tables([failed, *others])
+        for line in page.lines
+        if line.ours and (line.method, line.ours.variant) == (first.release.method, first.release.variant)
     }
-    assert told == {"working": 1, "printed": 1}
+    assert seeds == len(failed.finished) == 1
 
 
-def test_a_data_set_can_be_asked_for_alone() -> None:
-    found = tables(some_rows(), {}, "fmnist")
-    assert {line["dataset"] for table in found for line in table["lines"]} == {"fmnist"}
-    assert tables(some_rows(), {}, "digits") == []
+def test_tables_of_one_data_set_leave_out_the_others() -> None:
+    found = tables(some_results(), {}, "fmnist")
+    assert {line.dataset for page in found for line in page.lines} == {"fmnist"}
+    assert tables(some_results(), {}, "digits") == []
 
 
-def test_ours_against_print_marks_every_number_of_ours() -> None:
-    table = next(t for t in tables(some_rows()) if t["slug"] == "dpsd-table-i")
-    markup = sweep_charts.agreement(table["lines"])
-    assert markup.count('class="point') == sum(each["ours"] is not None for each in table["lines"]) == 3
-    assert sweep_charts.agreement([each for each in table["lines"] if not each["ours"]]) == ""
+def dpsd_table() -> TablePage:
+    """The page of DPSD's Table I with `some_results`."""
+    return next(page for page in tables(some_results()) if page.slug == "dpsd-table-i")
 
 
-def test_the_band_of_two_points_is_two_points_everywhere() -> None:
-    table = next(t for t in tables(some_rows()) if t["slug"] == "dpsd-table-i")
-    markup = sweep_charts.agreement(table["lines"])
+def test_agreement_chart_marks_every_number_of_ours() -> None:
+    lines = dpsd_table().lines
+    markup = sweep_charts.agreement(lines)
+    assert markup.count('class="point') == sum(each.ours is not None for each in lines) == 3
+    assert sweep_charts.agreement([each for each in lines if not each.ours]) == ""
+
+
+def test_agreement_band_is_two_points_wide() -> None:
+    markup = sweep_charts.agreement(dpsd_table().lines)
     (band,) = re.findall(r'<path d="M([^"]+)z" class="near"', markup)
     corners = [tuple(map(float, each.split())) for each in band.split("L")]
     assert len(corners) == 6
@@ -141,10 +145,9 @@ def test_the_band_of_two_points_is_two_points_everywhere() -> None:
     assert (charts.BOTTOM - b) / tall == pytest.approx((c - x0) / wide, abs=1e-3)
 
 
-def test_equality_is_drawn_where_print_and_ours_are_far_apart() -> None:
-    table = next(t for t in tables(some_rows()) if t["slug"] == "dpsd-table-i")
+def test_agreement_chart_draws_equality() -> None:
     lines = [
-        each | {"printed": 0.95, "ours": each["ours"] | {"accuracy": 0.1}} for each in table["lines"] if each["ours"]
+        replace(each, printed=0.95, ours=replace(each.ours, accuracy=0.1)) for each in dpsd_table().lines if each.ours
     ]
     markup = sweep_charts.agreement(lines)
     assert 'class="level"' in markup and 'class="near"' in markup

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from made import board, line, printed, record
+from wide_boards import results_of
 
 from bench.papers import comparison
 from bench.papers.comparison import Line
 from bench.papers.printed_numbers import table
 from bench.papers.reasons import CODES, reason, without_noise
-from bench.papers.results import Result, read_results
 from bench.storage.records import Record
 
 
-def test_a_reason_is_given_for_more_than_two_points_and_for_no_less() -> None:
+def test_reason_needs_more_than_two_points() -> None:
     entry = printed("dpsd", "Table I", "dpdfd", 10.0)
     assert reason(line(entry, entry.value - 0.0199, method="dpdfd")) is None
     assert reason(line(entry, entry.value + 0.2, method="dpdfd")) is None
@@ -25,7 +26,7 @@ def test_a_reason_is_given_for_more_than_two_points_and_for_no_less() -> None:
     assert found.experiment == "bench run --method dpdfd --variant working --dataset mnist --tier paper"
 
 
-def test_the_surest_reason_comes_first() -> None:
+def test_surest_reason_comes_first() -> None:
     dpsd, dgd = printed("dpsd", "Table I", "dpsd", 10.0), printed("dgd", "Table I", "dgd", 10.0)
     codes = [
         reason(line(dpsd, 0.5)),
@@ -41,7 +42,7 @@ def test_the_surest_reason_comes_first() -> None:
     assert {found.code for found in codes if found} | {"noise", "teacher", "learns-less"} == set(CODES)
 
 
-def test_a_teacher_that_is_behind_print_explains_a_student_that_learns_from_nothing_else() -> None:
+def test_weak_teacher_is_a_reason_for_its_students() -> None:
     jpeg = {"dataset": "cifar10-jpeg", "teacher_accuracy": 0.3}
     entry = printed("dpdfd", "Table 2", "dpdfd", 2.0, "cifar10")
     rows = [line(entry, 0.1, method="dpdfd", **jpeg | {"teacher_accuracy": teacher}) for teacher in (0.3, 0.6, 0.9, "")]
@@ -53,7 +54,7 @@ def test_a_teacher_that_is_behind_print_explains_a_student_that_learns_from_noth
     assert found is not None and found.code == "data-subset"
 
 
-def test_the_command_of_a_reason_is_that_of_the_row() -> None:
+def test_reason_has_command_of_the_release() -> None:
     entry = printed("dpsd", "Table I", "dpdfd", 10.0)
     options = json.dumps({"method": {"teachers": 50.0}, "budget": {"epsilon": 10.0, "unit": "label", "solve": "none"}})
     why = [
@@ -67,7 +68,7 @@ def test_the_command_of_a_reason_is_that_of_the_row() -> None:
     ]
 
 
-def test_the_same_run_without_noise_says_what_noise_costs() -> None:
+def test_run_without_noise_explains_the_difference() -> None:
     def boards(method: str, without: float, **other: Any) -> list[Record]:
         made = {"dataset": "mnist", "claim_unit": "example", "variant": "working"}
         noisy = record(method, 0, 0.4, accounted=10.0, **made)
@@ -77,8 +78,8 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
 
     def found(method: str, without: float, **other: Any) -> str:
         rows = board(*boards(method, without, **other))
-        (mine, *_) = comparison.compare([printed("dpsd", "Table I", method, 10.0)], read_results(rows), lambda *_: True)
-        why = reason(mine, without_noise(read_results(rows)))
+        (mine, *_) = comparison.compare([printed("dpsd", "Table I", method, 10.0)], rows, lambda *_: True)
+        why = reason(mine, without_noise(rows))
         assert why is not None
         return f"{why.code}: {why.experiment}"
 
@@ -90,24 +91,23 @@ def test_the_same_run_without_noise_says_what_noise_costs() -> None:
     large = record("pate-gan", 0, 0.4, accounted=10.0, dataset="mnist", variant="working", tier="paper")
     for without, code in ((0.66, "noise"), (0.60, "unknown")):
         rows = board(large, boards("pate-gan", without)[1])
-        (mine, *_) = comparison.compare(
-            [printed("dpsd", "Table I", "pate-gan", 10.0)], read_results(rows), lambda *_: True
-        )
-        why = reason(mine, without_noise(read_results(rows)))
+        (mine, *_) = comparison.compare([printed("dpsd", "Table I", "pate-gan", 10.0)], rows, lambda *_: True)
+        why = reason(mine, without_noise(rows))
         assert why is not None and why.code == code
     free = {"dataset": "mnist", "claim": "none", "variant": "printed", "budget": "inf"}
     rows = board(record("fedavg", 0, 0.8, options={"budget": {"epsilon": "inf", "solve": "none"}}, **free))
     entries = [each for each in table("dpsd", "Table V") if (each.method, each.dataset) == ("fedavg", "mnist")]
-    (mine,) = comparison.compare(entries, read_results(rows), lambda *_: True)
-    why = reason(mine, without_noise(read_results(rows)))
+    (mine,) = comparison.compare(entries, rows, lambda *_: True)
+    why = reason(mine, without_noise(rows))
     assert mine.result is not None and why is not None and why.code == "size"  # nothing is its own control
-    none = {**rows[0], "options": json.dumps({"budget": {"epsilon": None, "solve": "none"}})}
-    why = reason(Line(entries[0], Result.of(none)), without_noise(read_results(rows)))
+    budget = json.dumps({"budget": {"epsilon": None, "solve": "none"}})
+    none = replace(rows[0], release=replace(rows[0].release, options=budget))
+    why = reason(Line(entries[0], none), without_noise(rows))
     assert why is not None and why.code == "size"  # no budget decides a noise of it: no more its own control
     assert found("datalens", 0.90, version=0).startswith("size: ")
 
 
-def test_a_noise_that_was_given_has_the_same_control_as_one_that_was_solved() -> None:
+def test_given_and_solved_noise_share_the_control() -> None:
     def options(**method: float) -> str:
         return json.dumps({"method": method, "budget": {"epsilon": None, "solve": "none"}})
 
@@ -117,23 +117,23 @@ def test_a_noise_that_was_given_has_the_same_control_as_one_that_was_solved() ->
     control = same | {"options": json.dumps({"budget": {"epsilon": "inf", "solve": "none"}}), "accuracy_mean": "0.97"}
     for given, code in ((options(sigma=50.0), "noise"), (options(sigma=50.0, iterations=9), "size")):
         row = same | {"options": given, "accuracy_mean": "0.09"}
-        why = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
+        why = reason(Line(entry, results_of(row)[0]), without_noise(results_of(control, row)))
         assert why is not None and why.code == code
 
 
-def test_the_command_of_a_control_names_what_is_not_usual() -> None:
+def test_command_of_control_names_unusual_options() -> None:
     entry = next(e for e in table("dpsd", "Table IV") if (e.method, e.dataset) == ("lp-2st", "mnist"))
     same = {"method": "lp-2st", "variant": "working", "dataset": "mnist", "tier": "quick", "split": "iid"}
     same |= {"teacher": "resnet34", "student": "datalens", "flags": "", "accuracy_mean": "0.5"}
     budget = {"unit": "label", "epsilon": "inf", "solve": "none"}
     control = same | {"options": json.dumps({"method": {"batch": 9}, "budget": budget}), "accuracy_mean": "0.999"}
     row = same | {"options": json.dumps({"method": {"batch": 9}, "budget": {"unit": "label", "epsilon": 1.0}})}
-    why = reason(Line(entry, Result.of(row)), without_noise(read_results([control, row])))
+    why = reason(Line(entry, results_of(row)[0]), without_noise(results_of(control, row)))
     command = (
         "bench run --method lp-2st --variant working --dataset mnist --teacher resnet34 --epsilon inf --unit label"
     )
     assert why is not None and why.experiment == f"{command} --method.batch 9 # 99.9 %"
     # of a smaller tier and with another teacher it is a control of the same kind, whose command says so
     larger = row | {"tier": "paper", "teacher": "resnet18"}
-    why = reason(Line(entry, Result.of(larger)), without_noise(read_results([control | {"tier": "standard"}, larger])))
+    why = reason(Line(entry, results_of(larger)[0]), without_noise(results_of(control | {"tier": "standard"}, larger)))
     assert why is not None and " --teacher resnet34 --tier standard --epsilon inf --unit label " in why.experiment

@@ -26,7 +26,7 @@ def marks(axes: Axes) -> list[tuple[float, float]]:
     return [(float(bar[0].get_xdata()[0]), float(bar[0].get_ydata()[0])) for bar in axes.containers]
 
 
-def test_marks_stand_where_the_records_say() -> None:
+def test_picture_marks_are_at_recorded_values() -> None:
     left, right = compose("made up", MADE, "gmi").axes
     assert sorted(marks(left))[:2] == [(10.0, 0.9), (100.0, pytest.approx(0.5))]
     endless = sorted(marks(left))[2:]
@@ -35,22 +35,22 @@ def test_marks_stand_where_the_records_say() -> None:
     assert sorted(marks(right)) == [(0.2, 0.3), (pytest.approx(0.8), pytest.approx(0.5))]
 
 
-def test_an_attack_without_power_is_hollow() -> None:
+def test_picture_attack_without_power_is_hollow() -> None:
     _, right = compose("made up", MADE, "gmi").axes
     faces = {round(float(bar[0].get_xdata()[0]), 6): bar[0].get_markerfacecolor() for bar in right.containers}
     assert faces[0.2] == "none" and faces[0.8] != "none"
 
 
-def test_the_same_bytes_whatever_the_order(tmp_path: Path) -> None:
+def test_picture_bytes_do_not_depend_on_order(tmp_path: Path) -> None:
     draw(tmp_path / "a.png", "made up", MADE, "gmi")
     draw(tmp_path / "b.png", "made up", MADE[::-1], "gmi")
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-def test_what_cannot_be_drawn_is_said() -> None:
-    with pytest.raises(BenchError, match="no attack 'lira'"):
+def test_picture_without_runs_is_refused() -> None:
+    with pytest.raises(BenchError, match="lira"):
         compose("made up", MADE, "lira")
-    with pytest.raises(BenchError, match="no accounted epsilon per client"):
+    with pytest.raises(BenchError, match="client"):
         compose("made up", MADE, "gmi", "client")
 
 
@@ -60,12 +60,13 @@ def write(folder: Path, made: Record) -> None:
     path.write_text(made.to_json())
 
 
-def test_the_command_draws_one_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_picture_command_draws_one_data_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for made in [*MADE, record("dpsd", dataset="mnist"), record("dpsd", accounted=3.0, tier="paper", attack="gmi")]:
         write(tmp_path, made)
     line = ["report", "--boards", str(tmp_path), "--picture", str(tmp_path / "new" / "r.png")]
     assert cli.main(line) == 2
-    assert "digits, mnist" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "digits, mnist" in error and "--dataset" in error
     assert cli.main([*line, "--dataset", "digits"]) == 0
     assert (tmp_path / "new" / "r.png").read_bytes().startswith(b"\x89PNG")
     assert f"{len(MADE)} runs" in capsys.readouterr().out

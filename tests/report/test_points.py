@@ -6,7 +6,7 @@ from made import record
 from bench.report.points import accounted, epsilons, grouped
 
 
-def test_the_seeds_of_a_point_are_of_one_row_as_far_as_it_has_them() -> None:
+def test_point_takes_seeds_of_one_row_first() -> None:
     alone = [record(seed=seed, accuracy=0.5 + seed / 10) for seed in (0, 1, 2)]
     attacked = [record(seed=seed, accuracy=0.9, attack="gmi", success=0.5) for seed in (0, 1)]
     (group,) = grouped([*attacked, *alone], attacks=False)
@@ -20,7 +20,7 @@ def test_the_seeds_of_a_point_are_of_one_row_as_far_as_it_has_them() -> None:
     assert sorted(map(len, grouped([*attacked, *alone], attacks=True))) == [2, 3]
 
 
-def test_a_point_has_no_noise_of_float32_where_there_is_another_run() -> None:
+def test_point_prefers_runs_without_float32_noise() -> None:
     coarse = [record(seed=seed, accuracy=0.9) for seed in (0, 1, 2)]
     for each in coarse:
         del each.privacy["noise_version"]
@@ -29,7 +29,7 @@ def test_a_point_has_no_noise_of_float32_where_there_is_another_run() -> None:
     assert grouped(coarse, attacks=False) == [coarse]
 
 
-def test_of_several_seeds_the_largest_accounted_epsilon_is_drawn() -> None:
+def test_point_has_largest_accounted_epsilon() -> None:
     runs = [record(seed=seed, accounted=epsilon, claim="none") for seed, epsilon in ((0, 3.0), (1, 3.5))]
     (panel,) = [panel for panel in epsilons(runs) if panel.unit == "example"]
     assert [point.x for point in panel.points] == [3.5]
@@ -37,7 +37,7 @@ def test_of_several_seeds_the_largest_accounted_epsilon_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_account_that_was_not_true_is_not_drawn(version: int) -> None:
+def test_invalid_account_is_not_drawn(version: int) -> None:
     runs = [record("p3gm", version=version, accounted=3.0)]
     assert {panel.what for panel in epsilons(runs)} == ({"claimed"} if version == 1 else {"claimed", "accounted"})
     assert accounted(runs) == (None if version == 1 else (3.0, "example"))

@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import pytest
-from made import record
+from made import name_boxes, overlap, record
 
 from bench import registry
 from bench.papers.figures import sweep_charts
@@ -27,7 +27,7 @@ from bench.report.charts import Chart, Scale, styles
 from bench.report.points import Point
 
 
-def test_panels_hold_one_unit_each_and_a_release_once() -> None:
+def test_panels_have_one_unit_and_a_release_once() -> None:
     records = [record(seed=seed, accuracy=0.4 + 0.2 * seed, accounted=100.0) for seed in (0, 1)]
     records += [record(seed=0, accuracy=0.4, accounted=100.0, attack=name) for name in ("gmi", "mirror")]
     records += [record("lp-2st", claim=1.0, claim_unit="label"), record("no-defence", claim="none")]
@@ -46,7 +46,7 @@ def test_panels_hold_one_unit_each_and_a_release_once() -> None:
     }
 
 
-def test_curves_join_what_differs_in_the_budget_alone() -> None:
+def test_curves_join_points_that_differ_only_in_budget() -> None:
     records = [record(budget=e, claim=e, accuracy=e / 20) for e in (1.0, 10.0)] + [record("dgd")]
     (panel,) = [p for p in points.curves(points.epsilons(records)) if p.what == "claimed"]
     assert [(p.method, p.x) for p in panel.points] == [("dpsd", 1.0), ("dpsd", 10.0)]
@@ -58,13 +58,7 @@ def point(x: float, y: float, unit: str = "query", proven: bool = True) -> Point
     return Point("m", "", x, y, None, "", proven=proven, unit=unit)
 
 
-def test_fronts_by_hand() -> None:
-    a, b, c, d = point(0.1, 0.3), point(0.2, 0.3), point(0.5, 0.9), point(0.4, 0.5)
-    found = points.fronts([d, c, b, a, point(0.0, 1.0, proven=False), point(0.0, 0.1, "example")])
-    assert found == {"example": [point(0.0, 0.1, "example")], "query": [a, d, c]}
-
-
-def test_an_attack_that_is_worse_than_a_coin_is_no_safer_than_a_coin() -> None:
+def test_auc_below_half_counts_as_half() -> None:
     worse, coin, strong = point(0.3, 0.4), point(0.5, 0.8), point(0.7, 0.9)
     assert points.fronts([worse, coin, strong], 0.5) == {"query": [coin, strong]}
     assert points.fronts([worse, coin, strong]) == {"query": [worse, coin, strong]}
@@ -73,14 +67,14 @@ def test_an_attack_that_is_worse_than_a_coin_is_no_safer_than_a_coin() -> None:
     assert "ringed: no other release of its unit is as safe and as accurate (2 of 3 per query)" in drawn
 
 
-def test_public_images_are_a_level_of_an_attack_that_reconstructs() -> None:
+def test_inversion_panel_has_level_of_public_images() -> None:
     made = [record(attack="gmi", seed=seed) for seed in (0, 1)]
     made[0].metrics["retrieval_accuracy"] = 0.6
     (gmi,) = points.attacks(made)
     assert gmi.lines["public images"] == 0.6
 
 
-def test_the_largest_class_is_a_level_where_a_student_may_know_no_more() -> None:
+def test_chart_shows_largest_class_near_chance() -> None:
     old, new = record("dpsd", accuracy=0.6), record("dgd", accuracy=0.62)
     old.metrics["times_chance"], new.metrics["times_chance"] = 1.2, 0.62 / 0.58
     assert points.commonest([old, new]) == pytest.approx(0.58), "old records took classes for equal"
@@ -93,14 +87,14 @@ def test_the_largest_class_is_a_level_where_a_student_may_know_no_more() -> None
     assert ">largest class</text>" not in made and "the largest class is 10.0 %" in made
 
 
-def test_a_panel_of_one_point_is_a_sentence() -> None:
+def test_panel_of_one_point_is_a_sentence() -> None:
     made = figures.section([record(accuracy=0.7, attack="gmi")], [].copy, styles(["dpsd"]))
     assert "<use" not in made.partition("</div>")[2] and made.count("<figure") == 4
     assert "</a>, printed: 70.0 % at 0.8, 1 seed, per query" in made
     assert "<span>on the teacher 0.9, on a random net 0.1" in made
 
 
-def test_a_chart_has_a_label_a_description_and_a_table_of_its_points() -> None:
+def test_chart_has_label_description_and_table() -> None:
     nasty = "<b>&amp;"
     made = [replace(point(x, 0.5), method=nasty, setting=f"k={x:g}", run="ab", seeds=2) for x in (1.0, math.inf)]
     drawn = figures.epsilon_panel(points.Panel("claimed", "query", made), styles([nasty]))
@@ -121,7 +115,7 @@ def test_a_chart_has_a_label_a_description_and_a_table_of_its_points() -> None:
     assert not [each for each in page.iter() if "style" in each.attrib], "the page's policy allows none"
 
 
-def test_bars_are_inside_of_the_frame() -> None:
+def test_bars_are_cut_at_the_frame() -> None:
     wide = [point(1.0, 0.51), point(10.0, 0.9)]
     wide[0] = replace(wide[0], spread=0.2, run="a")
     made = figures.epsilon_panel(points.Panel("claimed", "query", wide), styles(["m"]))
@@ -137,7 +131,7 @@ def chart_of(made: list[Point], kind: charts.Kind = "log") -> Chart:
     return Chart(x, y, made, styles(each.method for each in made))
 
 
-def test_marks_at_one_place_are_side_by_side_and_the_last_one_stays() -> None:
+def test_marks_at_one_place_are_side_by_side() -> None:
     made = [point(1.0, 0.5), point(1.0, 0.5), point(1.0, 0.9), point(10.0, 0.5)]
     chart = chart_of(made)
     under, over, away, _ = chart.places
@@ -147,30 +141,14 @@ def test_marks_at_one_place_are_side_by_side_and_the_last_one_stays() -> None:
     assert len(set(shares.places[:2])) == 1, "there the place is the message"
 
 
-def test_infinite_values_are_spread_over_a_strip_beyond_the_axis() -> None:
+def test_infinite_values_are_spread_over_a_strip() -> None:
     chart = chart_of([point(1.0, 0.5), point(10.0, 0.6), point(math.inf, 0.5), point(math.inf, 0.9)])
     _, last, *far = (across for across, _ in chart.places)
     assert last < chart.edge - charts.BAND < far[0] < far[1] < chart.edge
     assert ">∞</text>" in chart.markup("", "", "")
 
 
-TEXT = re.compile(r'<text x="([\d.]+)" y="([\d.]+)" text-anchor="(\w+)" class="(?:quiet )?name">([^<]+)</text>')
-
-
-def boxes(markup: str) -> dict[str, tuple[float, float, float, float]]:
-    """The box of each name in a chart, by its text."""
-    found = {}
-    for across, down, anchor, text in TEXT.findall(markup):
-        left = float(across) - charts.SHIFTS[anchor] * 6.0 * len(text)
-        found[text] = (left, float(down) - 10, left + 6.0 * len(text), float(down))
-    return found
-
-
-def overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def test_names_cover_no_line_where_there_is_room() -> None:
+def test_names_avoid_lines() -> None:
     lines = [
         replace(point(x, y), method=name, series=name) for name, y in (("a", 0.6), ("b", 0.62)) for x in (1.0, 10.0)
     ]
@@ -178,14 +156,14 @@ def test_names_cover_no_line_where_there_is_room() -> None:
     chart.join()
     chart.level(0.7)
     chart.name_methods(above=True)
-    names = boxes(chart.markup("", "", ""))
+    names = name_boxes(chart.markup("", "", ""))
     assert set(names) == {"a", "b"}
     curves = [(*chart.at(1.0, y), *chart.at(10.0, y)) for y in (0.6, 0.62)]
     level = (charts.LEFT, chart.at(1.0, 0.7)[1], chart.edge, chart.at(1.0, 0.7)[1])
     assert not any(overlap(box, line) for box in names.values() for line in (*curves, level))
 
 
-def test_names_cover_neither_marks_nor_each_other() -> None:
+def test_names_avoid_marks_and_each_other() -> None:
     rng = random.Random(2)
     for _ in range(20):
         made = [replace(point(10 ** rng.uniform(0, 3), rng.random()), method=f"method-{n}") for n in range(12)]
@@ -194,7 +172,7 @@ def test_names_cover_neither_marks_nor_each_other() -> None:
             chart.level(value, f"at {value}")
         chart.level(30.0, "upright", upright=True)
         chart.name_methods()
-        names = boxes(chart.markup("", "", ""))
+        names = name_boxes(chart.markup("", "", ""))
         assert {"at 0.3", "at 0.32", "upright"} <= set(names), "names of levels are needed"
         assert not any(overlap(a, b) for a, b in combinations(names.values(), 2))
         marks = [(x - 4, y - 4, x + 4, y + 4) for x, y in chart.places]
@@ -202,18 +180,19 @@ def test_names_cover_neither_marks_nor_each_other() -> None:
         assert all(box[0] >= charts.LEFT - 1 and box[2] <= charts.WIDTH for box in names.values())
 
 
-def test_fronts_against_the_definition() -> None:
+def test_fronts_match_the_definition() -> None:
     rng = random.Random(1)
     for _ in range(200):
         drawn = [point(rng.randrange(6), rng.randrange(6), rng.choice(["query", "none"])) for _ in range(12)]
-        found = points.fronts(drawn)
+        found = points.fronts([*drawn, point(0.0, 9.0, proven=False)])
         for unit in ("query", "none"):
             mine = {(p.x, p.y) for p in drawn if p.unit == unit}
             best = {(x, y) for x, y in mine if not any(u <= x and v >= y and (u, v) != (x, y) for u, v in mine)}
             assert {(p.x, p.y) for p in found.get(unit, [])} == best
+            assert found.get(unit, []) == sorted(found.get(unit, []), key=lambda p: p.x)
 
 
-def test_attacks_have_a_panel_each_and_points_know_their_promise() -> None:
+def test_attack_panels_keep_units_and_power() -> None:
     records = [
         record(attack="gmi", success=0.8),
         record("pate", attack="gmi", claim="none", accounted=3.0, status="inconclusive"),
@@ -223,7 +202,7 @@ def test_attacks_have_a_panel_each_and_points_know_their_promise() -> None:
     ]
     outgrown = record("dgd", attack="gmi", claim="none")  # the gate of its time was weaker than today's
     outgrown.metrics |= {"teacher_floor_p": 0.4}
-    assert runs.page(outgrown, [])["status"] == "inconclusive" and runs.page(records[0], [])["status"] == "ok"
+    assert runs.page(outgrown, []).status == "inconclusive" and runs.page(records[0], []).status == "ok"
     gmi, mirror = points.attacks([*records, outgrown])
     assert (gmi.attack, mirror.attack, len(mirror.points)) == ("gmi", "mirror", 1)
     found = {p.method: (p.unit, p.proven) for p in gmi.points}
@@ -236,7 +215,7 @@ def test_attacks_have_a_panel_each_and_points_know_their_promise() -> None:
     assert gmi.lines == {"on the teacher": pytest.approx(0.9), "on a random net": pytest.approx(0.1)}
 
 
-def test_limits_hold_all_finite_values_with_some_air() -> None:
+def test_limits_contain_finite_values_with_margin() -> None:
     low, high = Scale("", [1.0, 100.0, math.inf], "log").limits
     assert low < 1.0 and 100.0 < high < 1000.0
     assert Scale("", [0.448, 0.99]).limits == (0.4, 1.0)
@@ -258,11 +237,11 @@ def test_limits_hold_all_finite_values_with_some_air() -> None:
         ([0.0, 10.0], "number", ["0", "2", "4", "6", "8", "10"]),
     ],
 )
-def test_ticks_are_round(values: list[float], kind: charts.Kind, labels: list[str]) -> None:
+def test_ticks_are_round_numbers(values: list[float], kind: charts.Kind, labels: list[str]) -> None:
     assert list(Scale("", values, kind).ticks().values()) == labels
 
 
-def test_an_axis_places_values_by_its_kind() -> None:
+def test_scale_places_values_by_kind() -> None:
     scale = Scale("", [1.0, 100.0], "log")
     assert scale.part(10.0) == pytest.approx(0.5) and scale.part(0.0) == 0, "a claim of 0 is where the axis begins"
     names = Scale("", [], "names", ("a", "b"))
@@ -277,7 +256,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
-def test_text_and_marks_stand_out_from_what_is_behind_them(scheme: int) -> None:
+def test_colours_have_enough_contrast(scheme: int) -> None:
     css = render(Sources([record()]))["web/style.css"].decode()
     pairs = re.findall(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", css)
     colours = {name: luminance((light, dark)[scheme]) for name, light, dark in pairs}
@@ -293,7 +272,7 @@ def test_text_and_marks_stand_out_from_what_is_behind_them(scheme: int) -> None:
     assert all(contrast(name, "back") >= 3 for name in inks), {name: contrast(name, "back") for name in inks}
 
 
-def test_no_two_methods_look_alike_in_a_chart() -> None:
+def test_styles_differ_for_all_methods() -> None:
     methods = list(registry.entries("method"))
     look = styles(methods)
     assert len(set(look.values())) == len(methods) and {shape for _, shape in look.values()} <= set(picture.MARKERS)

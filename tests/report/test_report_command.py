@@ -30,7 +30,7 @@ def made_by(line: str, out: Path) -> Record:
     return Record(spec.hash, "ok", "", json.loads(json.dumps(asdict(spec))), changed_options(job))
 
 
-def test_a_setting_names_every_option_that_is_not_the_tiers(tmp_path: Path) -> None:
+def test_setting_names_options_that_differ_from_tier(tmp_path: Path) -> None:
     given = "--attack gmi --attack.iterations 7 --teacher.lr 0.01 --teacher.flip --method.k 2 --teacher.epochs 1"
     named = "k=2 attack.iterations=7 teacher.flip=true teacher.lr=0.01 epsilon=1.0"
     assert made_by(f"{SMOKE} {given} --epsilon 1", tmp_path).setting == named, "epochs are the tier's"
@@ -54,7 +54,7 @@ def test_a_setting_names_every_option_that_is_not_the_tiers(tmp_path: Path) -> N
         "--attack gmi --evaluator evaluator-vgg --evaluator.epochs 3",
     ],
 )
-def test_the_command_of_a_record_makes_the_same_spec(options: str, tmp_path: Path) -> None:
+def test_command_of_record_makes_same_spec(options: str, tmp_path: Path) -> None:
     wanted = made_by(f"{SMOKE} {options}", tmp_path)
     line = command(wanted)
     program, *arguments = shlex.split(line)
@@ -64,7 +64,7 @@ def test_the_command_of_a_record_makes_the_same_spec(options: str, tmp_path: Pat
     assert ("--epsilon none" in line) == ("none" in options) and ("--epsilon inf" in line) == ("inf" in options)
 
 
-def test_an_evaluator_that_judges_nothing_is_in_no_command_and_no_setting(tmp_path: Path) -> None:
+def test_unused_evaluator_is_not_in_command_or_setting(tmp_path: Path) -> None:
     for options in ("", "--attack lira"):
         found = made_by(f"{SMOKE} {options} --evaluator.epochs 3 --evaluator evaluator-vgg", tmp_path)
         assert "evaluator" not in command(found) and found.setting == ""
@@ -76,7 +76,7 @@ def test_an_evaluator_that_judges_nothing_is_in_no_command_and_no_setting(tmp_pa
     assert default.hash == made_by(f"{SMOKE} --attack gmi", tmp_path).hash != other.hash and default.setting == ""
 
 
-def test_the_command_says_what_no_record_knows(tmp_path: Path) -> None:
+def test_command_has_placeholders_for_unknown_paths(tmp_path: Path) -> None:
     write_toy(tmp_path, 80)
     weights = tmp_path / "teacher.safetensors"
     weights.write_bytes(b"any bytes have a hash")
@@ -91,7 +91,7 @@ def test_the_command_says_what_no_record_knows(tmp_path: Path) -> None:
     assert wanted.spec["release"]["teacher"]["data"]["fingerprint"] in told
 
 
-def test_a_plugin_that_is_not_installed_has_all_its_options_written() -> None:
+def test_command_writes_all_options_of_missing_plugin() -> None:
     found = record("from-elsewhere")
     found.spec["release"]["options"] = {"a": 1.0, "b": True, "c": "-x", "d": "two words"}
     assert shlex.split(command(found))[-7:] == [
@@ -100,7 +100,7 @@ def test_a_plugin_that_is_not_installed_has_all_its_options_written() -> None:
     assert "not installed" in " ".join(notes(found))
 
 
-def test_another_version_of_a_plugin_is_said() -> None:
+def test_notes_name_another_version_of_a_plugin() -> None:
     found = record("dpsd")
     found.spec["release"]["version"] = 0
     assert "Version 0 of dpsd made it" in " ".join(notes(found))

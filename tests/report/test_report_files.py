@@ -20,7 +20,7 @@ from bench.report.files import write as save
 from bench.report.site import parts, show
 
 
-def test_a_folder_of_other_files_is_not_written_over(tmp_path: Path) -> None:
+def test_write_refuses_a_folder_of_other_files(tmp_path: Path) -> None:
     mine = tmp_path / "site"
     save(mine, {"index.html": b"<title>dp-distill-bench report</title>", "web/a.js": b"1"})
     save(mine, {"index.html": b"<title>dp-distill-bench report</title> again"})
@@ -29,14 +29,12 @@ def test_a_folder_of_other_files_is_not_written_over(tmp_path: Path) -> None:
         theirs = tmp_path / name
         theirs.mkdir()
         (theirs / name).write_bytes(content)
-        with pytest.raises(BenchError, match="has files in it, and no earlier report; give a new or an empty"):
+        with pytest.raises(BenchError, match=name):
             save(theirs, {"index.html": b"new"})
         assert [path.name for path in theirs.iterdir()] == [name] and (theirs / name).read_bytes() == content
 
 
-def test_a_report_that_was_cut_short_is_made_again_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_report_is_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {"data/a.js": script("a", 1), "index.html": b"<title>dp-distill-bench report</title>"}
     write_bytes = Path.write_bytes
 
@@ -65,7 +63,7 @@ class Elements(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_text_from_records_cannot_become_markup() -> None:
+def test_text_of_records_is_never_markup() -> None:
     bad = [
         record(NASTY, attack=NASTY, options={"method": {NASTY: NASTY}}, dataset=NASTY),
         record(options={"attack": {'"><script>': "alert(1)</script>"}}),
@@ -93,7 +91,7 @@ def marked(part: dict[str, Any]) -> list[str]:
     return [part[key] for key in ("markup", "chart") if part.get(key)]
 
 
-def test_the_page_loads_what_is_beside_it_and_nothing_else() -> None:
+def test_page_loads_only_its_own_files() -> None:
     files = render(Sources([record()]))
     page = files["index.html"].decode()
     assert "default-src 'none'" in page
@@ -108,25 +106,25 @@ def test_the_page_loads_what_is_beside_it_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("text", [NASTY, "it's \\ 'quoted' \\'", "\u2028\n\x00", "');alert(1)//", "</script>"])
-def test_the_script_of_a_part_holds_any_text(text: str) -> None:
+def test_script_holds_any_text(text: str) -> None:
     content = script("a", {"__proto__": text, text: [1, None]})
     assert value_of(content) == visible_data({"__proto__": text, text: [1, None]})
     assert content.count(b"\n") == 1, "one line: no text ends the string that it stands in"
 
 
-def test_a_part_holds_no_number_that_json_lacks() -> None:
+def test_script_refuses_nan() -> None:
     with pytest.raises(ValueError):
         script("a", math.nan)
 
 
-def test_names_of_files_are_safe_and_differ() -> None:
+def test_slugs_are_safe_and_differ() -> None:
     names = ["digits", "npz-a:b/c d", "npz-a b c d", "../../etc", "", "Digits", NASTY]
     slugs = [slug(name) for name in names]
     assert slugs[0] == "digits" and len(set(slugs)) == len(slugs)
     assert all(re.fullmatch(r"[a-z0-9-]+", name) for name in slugs)
 
 
-def test_an_earlier_report_is_cleared_away_and_nothing_else(tmp_path: Path) -> None:
+def test_write_removes_only_an_earlier_report(tmp_path: Path) -> None:
     page = b"<title>dp-distill-bench report</title>"
     save(tmp_path, {"index.html": page, "data/old.js": script("old", 1), f"pictures/{'a' * 16}.png": png()})
     (tmp_path / "data" / "mine.js").write_text("my own")
@@ -135,13 +133,13 @@ def test_an_earlier_report_is_cleared_away_and_nothing_else(tmp_path: Path) -> N
     left = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*")}
     assert left == {"index.html", "data/new.js", "data/mine.js", "pictures/holiday.png"}
     (tmp_path / "file").write_text("")
-    with pytest.raises(BenchError, match="is a file"):
+    with pytest.raises(BenchError, match="file"):
         save(tmp_path / "file", {"index.html": b""})
-    with pytest.raises(BenchError, match="cannot write there"):
+    with pytest.raises(BenchError, match="site"):
         save(tmp_path / "file" / "site", {"index.html": b""})
 
 
-def test_pictures_are_kept_once() -> None:
+def test_equal_pictures_are_stored_once() -> None:
     records = sorted((record(seed=seed) for seed in (0, 1)), key=lambda r: r.hash)
     shown, images = show(Sources(records, pictures={r.hash: {"synthetic": png()} for r in records}))
     found = parts(shown, {})
@@ -149,7 +147,7 @@ def test_pictures_are_kept_once() -> None:
     assert [(one["kind"], one["key"]) for one in found["images-digits"]] == [("synthetic", next(iter(images)))] * 2
 
 
-def test_a_run_is_in_one_part_with_the_seeds_of_its_row() -> None:
+def test_run_is_in_one_shard_with_its_seeds() -> None:
     records = sorted((record(seed=seed) for seed in range(5)), key=lambda r: r.hash)
     found = parts(show(Sources(records))[0], {})
     shards = {name: part for name, part in found.items() if name.startswith("runs-")}
@@ -161,7 +159,7 @@ def test_a_run_is_in_one_part_with_the_seeds_of_its_row() -> None:
             assert [seed for seed, _ in run["seeds"]] == ["0", "1", "2", "3", "4"]
 
 
-def test_the_front_page_does_not_grow_with_the_runs() -> None:
+def test_index_does_not_grow_with_runs() -> None:
     one, many = ([record("dpsd", seed, options={"method": {"k": seed}}) for seed in range(n)] for n in (1, 60))
     sizes = [len(script("index", parts_of(Sources(sorted(of, key=lambda r: r.hash)))["index"])) for of in (one, many)]
     assert sizes[1] < sizes[0] + 60 * 20, "the names of the parts, and no more of any run"

@@ -110,9 +110,7 @@ HEALTH = """[document.documentElement.scrollWidth, document.querySelectorAll('ma
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("width", [390, 1400])
-def test_every_page_fits_has_a_head_labels_and_links_that_lead_somewhere(
-    page: Browser, index: dict[str, Any], sources: Sources, width: int
-) -> None:
+def test_every_page_fits_and_its_links_work(page: Browser, index: dict[str, Any], sources: Sources, width: int) -> None:
     page.resize(width, 900, mobile=width < 400)
     known = places(index, sources)
     reachable = {*known, *(f"#run-{r.hash}" for r in sources.records)}
@@ -130,7 +128,7 @@ def test_every_page_fits_has_a_head_labels_and_links_that_lead_somewhere(
 
 
 @pytest.mark.thorough
-def test_an_address_of_nothing_says_so(page: Browser) -> None:
+def test_unknown_address_shows_no_such_page(page: Browser) -> None:
     for place in ("#board-nothing", "#table-nothing", "#figure-nothing", "#constructor", "#%E0%A4%A"):
         go(page, place)
         assert words(page, "h1") == "No such page", place
@@ -141,7 +139,7 @@ def test_an_address_of_nothing_says_so(page: Browser) -> None:
     assert words(page, "h1").startswith("Private students")
 
 
-def test_a_cell_has_first_the_number_that_counts_and_says_what_tells_ours_apart(page: Browser) -> None:
+def test_table_cell_shows_counting_line_first(page: Browser) -> None:
     ours = "{ variant: 'working', tier: 'quick', dataset: 'a', run: 'b', accuracy: 0.5, difference: -0.1 }"
     line = f"{{ entry: 0, dataset: 'a', printed: 0.6, ours: {ours}, counts: false, label: 'ε 10' }}"
     script = f"""(line => {{ const cell = document.createElement('td');
@@ -152,7 +150,7 @@ def test_a_cell_has_first_the_number_that_counts_and_says_what_tells_ours_apart(
     assert "celeba-g\nε 1 or 10" in words(page, ".sheet thead")
 
 
-def test_audits_of_two_data_sets_and_teachers_are_told_apart(page: Browser) -> None:
+def test_audit_table_distinguishes_audits(page: Browser) -> None:
     audit = """(dataset, apart) => ({ dataset, apart, method: 'dp-dfd (printed)', setting: '--epsilon 1', ceiling: 3,
       verdict: 'not refuted', powerful: true, reasons: ['one'], lines: [['student', 1, 2, 0, 0.5]] })"""
     heads = f"""(audit => [...auditTable('Audits', [audit('mnist', 'teacher=resnet34'), audit('digits', '')])
@@ -163,7 +161,7 @@ def test_audits_of_two_data_sets_and_teachers_are_told_apart(page: Browser) -> N
     ]
 
 
-def test_columns_in_which_nothing_stands_are_left_out(page: Browser) -> None:
+def test_grid_leaves_out_empty_columns(page: Browser) -> None:
     script = """(table => [[...table.querySelectorAll('th[scope=col]')].map(h => [h.textContent, h.className]),
       table.querySelector('.group th').getAttribute('colspan')])
       (fullGrid('a', ['name', 'none', 'number'], ['head', ['x', '', 1], ['y', [], 0]], [2]))"""
@@ -174,7 +172,7 @@ def test_columns_in_which_nothing_stands_are_left_out(page: Browser) -> None:
     assert "printed settings allow" not in words(page)
 
 
-def test_one_is_not_several_and_a_difference_is_in_points(page: Browser) -> None:
+def test_table_page_counts_and_points(page: Browser) -> None:
     go(page, "#table-dgd-text-iv-b-label-query")
     assert "1 accuracy; ours for none." in words(page) and "no data set named" in words(page, ".sheet")
     assert "planned" not in words(page), "what no number of the table is needs no word"
@@ -182,7 +180,7 @@ def test_one_is_not_several_and_a_difference_is_in_points(page: Browser) -> None
     assert page.ask("where({ dataset: 'celeba-g', ours: { dataset: 'celeba-g-subset' } })") == ", on celeba-g-subset"
 
 
-def test_doubts_are_sentences_and_figures_of_pictures_that_are_not_there_are_named(page: Browser) -> None:
+def test_issues_are_sentences_and_undrawn_figures_named(page: Browser) -> None:
     go(page, "#table-dp-dfd-table-iii")
     assert "Contradictions" not in words(page) and "Doubts about the printed numbers" in words(page)
     assert "marks are damaged in the text at hand" in words(page)
@@ -190,7 +188,7 @@ def test_doubts_are_sentences_and_figures_of_pictures_that_are_not_there_are_nam
     assert "Fig. 4 and Fig. 5 are left out: they show images" in words(page)
 
 
-def test_a_method_page_says_what_stands_on_it_and_tells_its_releases_apart(page: Browser) -> None:
+def test_method_page_names_claims_and_settings(page: Browser) -> None:
     go(page, "#method-dpsd")
     assert "is on the method's page" not in words(page)
     assert "variant working, mode=data; 4 runs" in words(page) or "variant working; 4 runs" in words(page)
@@ -198,16 +196,14 @@ def test_a_method_page_says_what_stands_on_it_and_tells_its_releases_apart(page:
     assert page.ask(f"[nameOf({line}), settingOf({line})]") == ["a (b), teacher=x", "b, teacher=x"]
 
 
-def test_boards_sort_tiers_by_size(page: Browser) -> None:
+def test_board_groups_sort_tiers_by_size(page: Browser) -> None:
     tiers = "['smoke', 'quick', 'standard', 'paper'].map(tier => ({ tier, split: 'iid' }))"
     assert page.ask(f"grouped({tiers}, null, ['tier', 'split']).map(group => group.base[0])") == [
         *("paper", "standard", "quick", "smoke")
     ]
 
 
-def test_on_a_phone_tables_with_sentences_need_no_scrolling_and_the_others_show_that_they_scroll(
-    page: Browser, sources: Sources
-) -> None:
+def test_phone_stacks_tables_with_sentences(page: Browser, sources: Sources) -> None:
     page.resize(390, 844, mobile=True)
     run = next(r.hash for r in sources.records if r.status == "ok")
     for place in ("#", "#papers", "#methods", f"#run-{run}"):
@@ -221,7 +217,7 @@ def test_on_a_phone_tables_with_sentences_need_no_scrolling_and_the_others_show_
     page.resize(1280, 900)
 
 
-def test_a_verdict_stands_under_the_head_of_its_column(page: Browser) -> None:
+def test_verdict_is_under_its_column_header(page: Browser) -> None:
     script = """(table => { VIEW.append(table); const at = e => e.getBoundingClientRect().left;
       const text = document.createRange(); text.selectNodeContents(table.querySelector('td .ours'));
       const found = [at(text), at(table.querySelectorAll('th')[2])];
@@ -231,7 +227,7 @@ def test_a_verdict_stands_under_the_head_of_its_column(page: Browser) -> None:
     assert verdict - head < 20, "as said, which is shorter than the other verdict, is not at the right"
 
 
-def test_a_table_shows_print_ours_the_difference_and_the_reason(page: Browser, sources: Sources) -> None:
+def test_table_page_shows_difference_and_reason(page: Browser, sources: Sources) -> None:
     go(page, "#table-dpsd-table-i")
     cell = "[...document.querySelectorAll('.sheet tbody tr')].find(r => r.cells[0].textContent === 'dpsd').cells"
     heads = page.ask("[...document.querySelectorAll('.sheet thead th')].map(h => h.innerText.replace('\\n', ' '))")
@@ -248,7 +244,7 @@ def test_a_table_shows_print_ours_the_difference_and_the_reason(page: Browser, s
     assert words(page, "h1").startswith("dpsd on mnist")
 
 
-def test_a_figure_has_print_and_ours_in_one_picture(page: Browser) -> None:
+def test_figure_page_shows_printed_and_our_points(page: Browser) -> None:
     go(page, "#figure-dpsd-fig-9")
     mnist = "[...document.querySelectorAll('.panel')].find(p => p.textContent.startsWith('mnist'))"
     assert page.ask(f"{mnist}.querySelectorAll('a.point').length") == 2
@@ -264,7 +260,7 @@ def test_a_figure_has_print_and_ours_in_one_picture(page: Browser) -> None:
     assert page.ask("document.querySelectorAll('main img').length") == 4
 
 
-def test_a_method_page_has_all_its_parts(page: Browser) -> None:
+def test_method_page_has_all_sections(page: Browser) -> None:
     go(page, "#methods")
     page.click("document.querySelector('input')")
     page.type("merf")
@@ -273,9 +269,9 @@ def test_a_method_page_has_all_its_parts(page: Browser) -> None:
     page.wait("current === '#method-dp-merf'")
     text = words(page)
     for told in (
-        "What it promises",
+        "Its claims",
         "Theorem 1",
-        "What was measured",
+        "Measurements",
         "Attacks on it",
         "gmi (printed) 80.0 %",
         "Run it",
@@ -286,7 +282,7 @@ def test_a_method_page_has_all_its_parts(page: Browser) -> None:
     assert "Differs from the paper" in words(page)
 
 
-def test_a_method_page_puts_every_release_under_its_place(page: Browser) -> None:
+def test_method_page_groups_releases_by_split(page: Browser) -> None:
     """With alternating accuracies of two splits, each split has one heading above its rows."""
     go(page, "#method-rgp")
     rows = page.ask("[...document.querySelector('table').rows].slice(1).map(r => r.innerText)")
@@ -308,7 +304,7 @@ def of_the_page(page: Browser, unit: str, epsilon: float, accuracy: float) -> tu
 @pytest.mark.parametrize("unit", ["example", "label", "query"])
 @pytest.mark.parametrize("epsilon", [0.5, 0.999, 9.0, 10_000.0])
 @pytest.mark.parametrize("accuracy", [0.0, 0.7, 0.95])
-def test_the_page_chooses_what_the_command_chooses(
+def test_page_chooses_like_the_command(
     page: Browser, sources: Sources, unit: str, epsilon: float, accuracy: float
 ) -> None:
     built = [
@@ -321,7 +317,7 @@ def test_the_page_chooses_what_the_command_chooses(
     assert of_the_page(page, unit, epsilon, accuracy) == (names, least, len(wanted.excluded))
 
 
-def test_a_claimed_epsilon_never_recommends(page: Browser) -> None:
+def test_choose_page_ignores_claimed_epsilon(page: Browser) -> None:
     go(page, "#choose")
     slide = """((index, value) => { const s = document.querySelectorAll('input[type=range]')[index];
       s.value = value; s.dispatchEvent(new Event('input')); })"""
@@ -339,7 +335,7 @@ def test_a_claimed_epsilon_never_recommends(page: Browser) -> None:
     assert "Nothing on the boards" in words(page) and "most accurate within" in words(page)
 
 
-def test_two_runs_beside_each_other(page: Browser, sources: Sources) -> None:
+def test_compare_page_shows_two_runs(page: Browser, sources: Sources) -> None:
     by = {(r.spec["release"]["method"], r.spec["release"]["seed"], r.spec["tier"]): r for r in sources.records}
     first, second = by["no-defence", 0, "quick"], by["dp-sgd", 0, "quick"]
     go(page, f"#compare-{first.hash}")
@@ -363,7 +359,7 @@ def test_two_runs_beside_each_other(page: Browser, sources: Sources) -> None:
     assert "These runs differ in data set" in words(page, ".warning")
 
 
-def test_parts_are_loaded_when_they_are_needed(page: Browser, site: Path, sources: Sources) -> None:
+def test_parts_are_loaded_on_demand(page: Browser, site: Path, sources: Sources) -> None:
     page.open("about:blank")
     page.open(site.as_uri())
     page.wait("typeof current !== 'undefined' && current === ''")

@@ -59,10 +59,6 @@ class Answer:
     numbers: str
     line: str
 
-    def to_json(self) -> dict[str, Any]:
-        """For the report."""
-        return {"text": self.says.text, "verdict": self.verdict, "numbers": self.numbers, "line": self.line}
-
 
 def answers(says: Iterable[Says], points: Sequence[Point], chance: float | None) -> list[Answer]:
     """Check the sentences that our lines can be compared with.
@@ -80,7 +76,7 @@ def answers(says: Iterable[Says], points: Sequence[Point], chance: float | None)
 
 
 def _lines(says: Says, words: tuple[str, ...], points: Sequence[Point]) -> list[list[Point]]:
-    """The lines with all the words, sorted by place; of several points at one place the one with the most seeds."""
+    """Return the lines with all the words, sorted by place; of several points at one place the one with most seeds."""
     lines: dict[str, dict[float, Point]] = defaultdict(dict)
     for point in points:
         is_meant = all(word in point.method for word in words) and not any(word in point.method for word in says.but)
@@ -91,12 +87,12 @@ def _lines(says: Says, words: tuple[str, ...], points: Sequence[Point]) -> list[
 
 
 def _place(point: Point) -> float:
-    """x to three digits: a claim meets its budget from below, such as 9.9997 for 10."""
+    """Return x to three digits: a claim meets its budget from below, such as 9.9997 for 10."""
     return float(f"{point.x:.3g}")
 
 
 def _weight(line: Sequence[Point]) -> tuple[int, int]:
-    """Number of places, then of seeds: a line with more of them is preferred."""
+    """Return the numbers of places and of seeds: a line with more of them is preferred."""
     return len(line), sum(point.seeds for point in line)
 
 
@@ -117,7 +113,7 @@ def _along(says: Says, points: Sequence[Point], chance: float | None) -> Answer 
 
 
 def _turning(shape: Shape, line: Sequence[Point]) -> tuple[Sequence[Point], tuple[int, ...]]:
-    """The places between which a line must go up (1) or down (-1), its ends included, and these directions."""
+    """Return the places between which a line must go up (1) or down (-1), its ends included, and these directions."""
     first, last = line[0], line[-1]
     if shape == "peaks":
         return (first, max(line[1:-1], key=lambda point: point.y), last), (1, -1)
@@ -129,11 +125,12 @@ def _turning(shape: Shape, line: Sequence[Point]) -> tuple[Sequence[Point], tupl
 
 def _ahead(says: Says, points: Sequence[Point], chance: float | None) -> Answer | None:
     """Compare the two lines with the most common places that differ in one setting; None if there are none."""
-    pairs = [
-        _common(line, other)
-        for line, other in product(_lines(says, says.line, points), _lines(says, says.other, points))
-        if _apart(line[0].series, other[0].series) <= 1
-    ]
+    pairs = []
+    for line, other in product(_lines(says, says.line, points), _lines(says, says.other, points)):
+        one, two = (dict(_settings(json.loads(each[0].series))) for each in (line, other))
+        if sum(one.get(name) != two.get(name) for name in one.keys() | two.keys()) <= 1:
+            theirs = {_place(point): point for point in other}
+            pairs.append([(point, theirs[_place(point)]) for point in line if _place(point) in theirs])
     pair = max(pairs, key=lambda common: _weight([point for two in common for point in two]), default=[])
     if not pair:
         return None
@@ -148,24 +145,13 @@ def _ahead(says: Says, points: Sequence[Point], chance: float | None) -> Answer 
     return Answer(says, _cautious(verdict, both, both, chance), numbers, names)
 
 
-def _apart(line: str, other: str) -> int:
-    """Number of settings in which two series differ."""
-    one, two = (dict(_settings(json.loads(series))) for series in (line, other))
-    return sum(one.get(name) != two.get(name) for name in one.keys() | two.keys())
-
-
 def _settings(found: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Each setting with its path."""
+    """Yield each setting with its path."""
     if not isinstance(found, dict):
         yield name, found
         return
     for key, value in found.items():
         yield from _settings(value, f"{name}.{key}")
-
-
-def _common(line: Sequence[Point], other: Sequence[Point]) -> list[tuple[Point, Point]]:
-    theirs = {_place(point): point for point in other}
-    return [(point, theirs[_place(point)]) for point in line if _place(point) in theirs]
 
 
 def _cautious(verdict: Verdict, judged: Sequence[Point], line: Sequence[Point], chance: float | None) -> Verdict:
@@ -178,12 +164,12 @@ def _cautious(verdict: Verdict, judged: Sequence[Point], line: Sequence[Point], 
 
 
 def doubtful_below(chance: float) -> float:
-    """The accuracy below which the order of a line may be luck: twice as far from chance as `nothing_below`."""
+    """Return the accuracy below which the order of a line may be luck: twice as far from chance as `nothing_below`."""
     return chance + 2 * (nothing_below(chance) - chance)
 
 
 def _beyond(one: Point, two: Point, chance: float | None) -> int:
-    """1 if the second is higher by more than the sum of the deviations, -1 if it is lower by more, else 0."""
+    """Return 1 if the second is higher by more than the sum of the deviations, -1 if it is lower, else 0."""
     apart = two.y - one.y
     if chance is None:
         least = CLOSE * max(abs(one.y), abs(two.y))

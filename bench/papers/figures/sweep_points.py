@@ -6,12 +6,13 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from bench import boards, data
-from bench.papers.figures.kinds import CLAIMED, TEACHER, WHICH, Axis, Printed, Sweep
+from bench.papers.figures.kinds import CLAIMED, TEACHER, WHICH, Printed, Sweep
 from bench.papers.printed_numbers import TEACHERS, UNNAMED, PrintedNumber
 from bench.privacy.budget import epsilon_from_json
 from bench.report.points import OLDER, Point, accounted, mean_of, release
@@ -20,7 +21,7 @@ from bench.storage.records import Record
 from bench.storage.specs import canonical
 
 OTHERS = "other settings"
-"""The name of points that a picture does not compare; each names its own setting."""
+"""The line of points that a picture does not compare; each point has its own setting."""
 At = float | str
 """A place on the axis: a number, or a name on an axis of names."""
 Placed = tuple[At, Point]
@@ -32,8 +33,8 @@ class Picture:
     """One picture of a figure, of one data set.
 
     Attributes:
-        points: `method` is the name of the line; published ones have no run.
-        names: of the places 0, 1, ... of an axis of names.
+        points: points whose `method` is the name of their line; published ones have no run.
+        names: labels of the positions 0, 1, ... on an axis of names.
         uprights, levels: label to a place on the horizontal or the vertical axis, of published numbers with only that.
         numbers: published numbers of which it draws something; another picture may draw the same.
     """
@@ -47,17 +48,14 @@ class Picture:
     numbers: frozenset[PrintedNumber] = frozenset()
 
     @property
-    def axis(self) -> Axis:
-        """Of x."""
-        return self.sweep.axis
-
-    @property
-    def shows(self) -> bool:
+    def is_comparable(self) -> bool:
         """Whether a reader can compare anything: a line of two places, two names, or ours with published numbers on an
         axis of two places."""
         if self.names:
             return len(self.names) > 1
-        places = _by(self.points, lambda point: point.method, lambda point: f"{point.x:.2g}")
+        places: dict[str, set[str]] = defaultdict(set)
+        for point in self.points:
+            places[point.method].add(f"{point.x:.2g}")
         if any(len(found) > 1 for found in places.values()):
             return True
         has_one_place = not self.uprights and not self.levels and len(set().union(*places.values())) < 2
@@ -74,48 +72,37 @@ class Picture:
         return len(self.points) - self.ours + len(self.uprights) + len(self.levels)
 
 
-def _by(found: Any, key: Callable[[Any], str], value: Callable[[Any], Any]) -> dict[str, set[Any]]:
-    """Key to the values of everything that has it."""
-    groups: dict[str, set[Any]] = defaultdict(set)
-    for each in found:
-        groups[key(each)].add(value(each))
-    return groups
-
-
 def pictures(
     sweep: Sweep, paper: str, groups: Sequence[list[Record]], numbers: Sequence[PrintedNumber]
 ) -> list[Picture]:
-    """A picture for each data set with runs or published numbers; only runs of a method's newest version count.
+    """Return a picture for each data set with runs or published numbers; only runs of the newest version count.
 
     Args:
-        groups: records that differ only in seeds, together (`bench.report.points.grouped`).
+        groups: lists of records that differ only in seeds (`bench.report.points.grouped`).
     """
     found: dict[str, list[Placed]] = defaultdict(list)
-    mine = [group for group in groups if group[0].spec["release"]["method"] in sweep.methods]
-    for group in _newest(mine):
+    for group in _newest([group for group in groups if group[0].spec["release"]["method"] in sweep.methods]):
         name = data.base_name(boards.dataset(group[0]))
         placed = _place_group(sweep, group) if not sweep.datasets or name in sweep.datasets else None
         if placed is not None:
             found[name].append(placed)
     drawn = [(rule, each) for rule in sweep.printed for each in numbers if _is_meant(rule, paper, each)]
     named = {name for _, each in drawn for name in _datasets(each)} - {UNNAMED}
-    shown = set(found) | {name for name in named if not sweep.datasets or name in sweep.datasets}
+    names = set(found) | {name for name in named if not sweep.datasets or name in sweep.datasets}
     theirs = {each.dataset for each in numbers if each.paper == paper}
-    places = sorted(shown, key=lambda name: (name not in theirs, name))  # the paper's own data sets first
-    return [
-        _picture(sweep, name, _compared(sweep, _lines(_merged(sweep, found[name]))), _printed_of(drawn, name, theirs))
-        for name in places or ([UNNAMED] if drawn else [])
-    ]
-
-
-def _printed_of(drawn: Sequence[Drawn], dataset: str, theirs: set[str]) -> list[Drawn]:
-    """The published numbers of a data set; a number that names none may be of any data set of the paper."""
-    meant = {dataset, UNNAMED} if dataset in theirs else {dataset}
-    return [(rule, each) for rule, each in drawn if meant & set(_datasets(each))]
+    made = []
+    # The paper's own data sets come first
+    for name in sorted(names, key=lambda name: (name not in theirs, name)) or ([UNNAMED] if drawn else []):
+        # A number that names no data set may be of any data set of the paper
+        meant = {name, UNNAMED} if name in theirs else {name}
+        printed = [(rule, each) for rule, each in drawn if meant & set(_datasets(each))]
+        ours = _compared(sweep, _lines(_merged(sweep, found[name])))
+        made.append(_picture(sweep, name, ours, printed))
+    return made
 
 
 def _newest(groups: Sequence[list[Record]]) -> list[list[Record]]:
-    """For each data set, tier, method and variant only the runs of the highest version."""
+    """Return the runs of the highest version for each data set, tier, method and variant."""
 
     def kind(group: list[Record]) -> tuple[str, ...]:
         spec = group[0].spec
@@ -129,31 +116,39 @@ def _newest(groups: Sequence[list[Record]]) -> list[list[Record]]:
 
 
 def _place_group(sweep: Sweep, group: list[Record]) -> Placed | None:
-    """The place and the point of runs that differ only in seeds; None where they are not of the sweep."""
+    """Return the place and the point of runs that differ only in seeds; None if they are not of the sweep."""
     first = group[0]
     spec, options = first.spec["release"], first.spec["release"]["options"]
     attack = first.spec["attack"]["attack"] if first.spec["attack"] else ""
     is_meant = all(options.get(key) == value for key, value in sweep.where.items())
     if not is_meant or sweep.epsilon not in (None, spec["budget"]["epsilon"]) or sweep.attack not in ("", attack):
         return None
-    if sweep.y != CLAIMED:  # records older than the number lack it
+    if sweep.y != CLAIMED:  # records older than the number do not have it
         group = [record for record in group if record.metrics.get(sweep.y) is not None]
     at, height = (_place(sweep, group), _height(sweep, group)) if group else (None, None)
     if at is None or height is None:
         return None
-    name = [f"{spec['method']} {spec.get('variant', 'printed')},", first.spec["tier"], _describe_rest(sweep, first)]
+    # The name of a line has the options that distinguish it
+    axis = {sweep.x, *sweep.where} | ({"epsilon"} if sweep.x == CLAIMED else set())
+    shown = {
+        group: {key: value for key, value in given.items() if key not in axis}
+        for group, given in first.options.items()
+        if group in ("method", "budget")
+    }
+    series = {key: options[key] for key in sweep.series if key in options and sweep.x != WHICH}
+    rest = described(shown | {"method": shown.get("method", {}) | series})
     own = set(first.options.get("method", {})) - {sweep.x, *sweep.where}
     point = release(group, [at if isinstance(at, float) else 0.0])  # names get their places when all are known
     point = replace(
-        point, y=height[0], spread=height[1], method=" ".join(name).strip(), account=accounted(group),
-        setting=OLDER if point.setting.endswith(OLDER) else "", series=_fixed(sweep, first.spec),
-        proven=own <= set(sweep.series),
+        point, y=height[0], spread=height[1], account=accounted(group), series=_fixed(sweep, first.spec),
+        method=f"{spec['method']} {spec.get('variant', 'printed')}, {first.spec['tier']} {rest}".strip(),
+        setting=OLDER if point.setting.endswith(OLDER) else "", proven=own <= set(sweep.series),
     )  # fmt: skip
     return at, point
 
 
 def _place(sweep: Sweep, group: list[Record]) -> At | None:
-    """The place of runs on the axis; None for a value that the axis cannot show."""
+    """Return the place of runs on the axis; None for a value that the axis cannot show."""
     spec = group[0].spec["release"]
     if sweep.x == TEACHER:
         return str(spec["teacher"]["arch"])
@@ -173,14 +168,14 @@ def _place(sweep: Sweep, group: list[Record]) -> At | None:
 
 
 def _claimed(group: list[Record]) -> float | None:
-    """The mean finite claim."""
+    """Return the mean claim of runs; None unless it is finite."""
     claims = [record.privacy["claimed"] for record in group]
     found = mean_of([None if claim is None else epsilon_from_json(claim["epsilon"]) for claim in claims])
     return found if found is not None and math.isfinite(found) else None
 
 
 def _height(sweep: Sweep, group: list[Record]) -> tuple[float, float | None] | None:
-    """Mean and deviation of the number that is drawn."""
+    """Return mean and deviation of the number that is drawn."""
     if sweep.y == CLAIMED:
         claimed = _claimed(group)
         return None if claimed is None else (claimed, None)
@@ -190,21 +185,8 @@ def _height(sweep: Sweep, group: list[Record]) -> tuple[float, float | None] | N
     return mean, deviation
 
 
-def _describe_rest(sweep: Sweep, record: Record) -> str:
-    """The options that distinguish a line, in words."""
-    axis = {sweep.x} | ({"epsilon"} if sweep.x == CLAIMED else set())
-    kept = {
-        group: {key: value for key, value in given.items() if key not in axis and key not in sweep.where}
-        for group, given in record.options.items()
-        if group in ("method", "budget")
-    }
-    options = record.spec["release"]["options"]
-    series = {key: options[key] for key in sweep.series if key in options and sweep.x != WHICH}
-    return described(kept | {"method": kept.get("method", {}) | series})
-
-
 def _fixed(sweep: Sweep, spec: Mapping[str, Any]) -> str:
-    """All of a run's release except the option of the axis and the seeds."""
+    """Return the key of a line: a run's release without the option of the axis and the seeds."""
     found = boards.with_all_options(spec["release"], spec["tier"])
     found["options"] = {key: value for key, value in found["options"].items() if key != sweep.x}
     if sweep.x == "teachers" and found.get("ensemble"):  # the shards repeat their number
@@ -218,8 +200,10 @@ def _fixed(sweep: Sweep, spec: Mapping[str, Any]) -> str:
 
 
 def _merged(sweep: Sweep, found: list[Placed]) -> list[Placed]:
-    """One point for each line and place (to three digits), that of most seeds: an option that was given and one that
-    was solved for the same budget are one experiment."""
+    """Return one point for each line and place (to three digits), the one with most seeds.
+
+    An option that was given and one that was solved for the same budget are one experiment.
+    """
     if sweep.axis == "names":
         return found
     kept: dict[tuple[str, str], Placed] = {}
@@ -231,51 +215,57 @@ def _merged(sweep: Sweep, found: list[Placed]) -> list[Placed]:
 
 
 def _lines(found: list[Placed]) -> list[Placed]:
-    """Points of lines with at least two places, and single points of runs without options."""
-    places = _by(found, lambda placed: placed[1].series, lambda placed: placed[0])
+    """Return points of lines with at least two places, and single points of runs without options.
+
+    Lines of one name are distinguished by the networks in which they differ: the teacher, the student.
+    """
+    places: dict[str, set[At]] = defaultdict(set)
+    for at, point in found:
+        places[point.series].add(at)
     kept = [(at, replace(point, proven=True)) for at, point in found if len(places[point.series]) > 1 or point.proven]
-    return _name_networks(kept)
+    networks: dict[str, list[Networks]] = defaultdict(list)
+    for _, point in kept:
+        networks[point.method].append(_networks(point.series))
+    named = []
+    for at, point in kept:
+        own, others = _networks(point.series), networks[point.method]
+        words = [point.method]
+        words += [f"teacher={own.teacher}"] if len({each.teacher for each in others}) > 1 else []
+        words += [f"student={own.student}"] if len({each.student for each in others}) > 1 else []
+        named.append((at, replace(point, method=" ".join(words))))
+    return named
 
 
-def _name_networks(found: list[Placed]) -> list[Placed]:
-    """Lines of one name are distinguished by the networks in which they differ: the teacher, the student."""
-    networks = {point.series: _networks(point.series) for _, point in found}
-    lines: dict[str, list[dict[str, str]]] = defaultdict(list)
-    for _, point in found:
-        lines[point.method].append(networks[point.series])
+class Networks(NamedTuple):
+    """The networks of a release."""
 
-    def name(point: Point) -> str:
-        alike, own = lines[point.method], networks[point.series]
-        differing = [key for key in ("teacher", "student") if len({each[key] for each in alike}) > 1]
-        return " ".join([point.method, *(f"{key}={own[key]}" for key in differing)])
-
-    return [(at, replace(point, method=name(point))) for at, point in found]
+    teacher: str
+    student: str
 
 
-def _networks(series: str) -> dict[str, str]:
+@cache
+def _networks(series: str) -> Networks:
     release = json.loads(series)["release"]
-    return {"teacher": str(release["teacher"].get("arch", "")), "student": str(release["student"])}
-
-
-def _conditions(series: str) -> str:
-    """The tier, epsilon and networks under which the methods of an axis of names are compared."""
-    spec = json.loads(series)
-    epsilon = spec["release"]["budget"].get("epsilon")
-    return canonical({"tier": spec["tier"], "epsilon": epsilon, **_networks(series)})
+    return Networks(str(release["teacher"].get("arch", "")), str(release["student"]))
 
 
 def _compared(sweep: Sweep, found: list[Placed]) -> list[Placed]:
-    """Points, of which those that the picture does not compare come first, so that they lie below, as `OTHERS`.
+    """Return the points, first those that the picture does not compare, as `OTHERS`, so that they are drawn below.
 
-    Where there is a line, single points are not compared. Where each place is a method, the runs of one tier, teacher,
+    If there is a line, single points are not compared. If each place is a method, the runs of one tier, teacher,
     student and epsilon with the most places are compared, and those with at least half as many.
     """
     is_which = sweep.x == WHICH
 
-    def key(point: Point) -> str:
-        return _conditions(point.series) if is_which else point.series
+    def key(point: Point) -> object:
+        if not is_which:
+            return point.series
+        spec = json.loads(point.series)
+        return spec["tier"], spec["release"]["budget"].get("epsilon"), _networks(point.series)
 
-    places = _by(found, lambda placed: key(placed[1]), lambda placed: placed[0])
+    places: dict[object, set[At]] = defaultdict(set)
+    for at, point in found:
+        places[key(point)].add(at)
     most = max(map(len, places.values()), default=0)
     if most < 2:
         return found
@@ -311,8 +301,8 @@ def _datasets(number: PrintedNumber) -> list[str]:
 
 
 def _picture(sweep: Sweep, dataset: str, ours: list[Placed], printed: Sequence[Drawn]) -> Picture:
+    """Add the published numbers to our points: as points, as levels, or as upright lines."""
     points, uprights, levels = list(ours), {}, {}
-    numbers = frozenset(number for _, number in printed)
     for rule, number in printed:
         label = f"{number.named}, {number.table}"
         if rule.at == "value":
@@ -321,15 +311,16 @@ def _picture(sweep: Sweep, dataset: str, ours: list[Placed], printed: Sequence[D
             levels[label] = number.value
         else:
             points.append(_place_printed(sweep, rule, number))
-    if sweep.axis != "names":
-        return Picture(sweep, dataset, [point for _, point in points], (), uprights, levels, numbers)
-    names = tuple(sorted({str(at) for at, _ in points}))
-    placed = [replace(point, x=float(names.index(str(at)))) for at, point in points]
-    return Picture(sweep, dataset, placed, names, uprights, levels, numbers)
+    names: tuple[str, ...] = ()
+    placed = [point for _, point in points]
+    if sweep.axis == "names":
+        names = tuple(sorted({str(at) for at, _ in points}))
+        placed = [replace(point, x=float(names.index(str(at)))) for at, point in points]
+    return Picture(sweep, dataset, placed, names, uprights, levels, frozenset(number for _, number in printed))
 
 
 def _place_printed(sweep: Sweep, rule: Printed, number: PrintedNumber) -> Placed:
-    """A published number at the place that the rule names."""
+    """Return a published number at the place that the rule names."""
     setting = dict(number.setting)
     at: At
     if rule.at == CLAIMED:

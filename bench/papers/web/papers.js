@@ -167,5 +167,5 @@ SECTIONS.push({
     const count = (key) => DATA.papers.tables.reduce((sum, one) => sum + one[key], 0);
     return door("#papers", "Papers", `${DATA.papers.tables.length} tables and groups of sentences, ${count("cells")} accuracies: ours for ${count("ours")}, within two points or better ${count("within")}. ${DATA.papers.figures.length} figures.`);
   },
-  ofMethod: (page) => (page.papers ? section("In the papers", grid("tables with it", ["table", "numbers", "ours"], page.papers.map((one) => [link("table", one.slug, one.title), String(one.cells), String(one.ours)]), [1, 2])) : null),
+  ofMethod: (page) => (page.sections.papers ? section("In the papers", grid("tables with it", ["table", "numbers", "ours"], page.sections.papers.map((one) => [link("table", one.slug, one.title), String(one.cells), String(one.ours)]), [1, 2])) : null),
 });

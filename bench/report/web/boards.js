@@ -58,14 +58,14 @@ async function board({ name, file }) {
     box.replaceChildren(table);
     box.scrollLeft = left;
     more.hidden = now.every || shown <= MANY;
-    more.textContent = `show all ${shown} rows, not the first ${MANY} alone`;
+    more.textContent = `show all ${shown} rows, not only the first ${MANY}`;
     count.textContent = `${shown} of ${dataset.rows.length} rows. Tiers, splits and units are never ranked together: sorting stays inside each group.`;
     const again = focus && [...box.querySelectorAll("thead button")].find((button) => button.dataset.column === focus);
     if (again) again.focus();
   };
   redraw();
   return [heading(`${name}: board`), tabs("board", name), note(`${counted(dataset.runs, "run", "runs")}. A row is a setting, averaged over its seeds; follow a seed to its run. Click a column's head to sort.`),
-    controls(dataset, now, redraw), count, box, more, flagList("What the flags mean", [...new Set(dataset.rows.flatMap((row) => row.flags))].sort()),
+    controls(dataset, now, redraw), count, box, more, flagList("Meaning of the flags", [...new Set(dataset.rows.flatMap((row) => row.flags))].sort()),
     auditTable("Audits", dataset.audits)];
 }
 

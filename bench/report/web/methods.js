@@ -23,18 +23,18 @@ async function method(name) {
   const usual = found.variants[0];
   return [heading(found.name), element("p", {}, found.summary),
     usual ? facts([["reference", usual.reference], ["folder", found.folder], ["needs", usual.needs.join(", ")], ["variants", found.variants.map((one) => one.variant).join(", ")], ["version", String(usual.version)]]) : null,
-    promise(found, usual), standing(found), measuredTable(found), attacksTable(found), auditTable("Audits", found.audits),
+    promise(found, usual), ranking(found), measuredTable(found), attacksTable(found), auditTable("Audits", found.audits),
     SECTIONS.map((one) => one.ofMethod(found)),
     reproduce(found), found.variants.map(aboutVariant)];
 }
 function promise(found, usual) {
-  const claims = found.claims.map((one) => element("li", {}, `${one.source}, per ${one.unit} (${DATA.units[one.unit]}): ${one.by.join(", ")}; ${counted(one.runs, "run", "runs")}.`, one.dispute ? [" ", element("span", { class: "chip alarm" }, "disputed"), ` Its proof does not cover what the algorithm does: ${one.told}.`] : ""));
-  return section("What it promises", usual ? element("p", {}, usual.unit === "none" ? "It claims nothing." : `Its claim protects ${DATA.units[usual.unit]}. The account, of what can be proved, is of every unit in its ledger.`) : null,
+  const claims = found.claims.map((one) => element("li", {}, `${one.source}, per ${one.unit} (${DATA.units[one.unit]}): ${one.by.join(", ")}; ${counted(one.runs, "run", "runs")}.`, one.dispute ? [" ", element("span", { class: "chip alarm" }, "disputed"), ` Its proof does not cover what the algorithm does: ${one.explanation}.`] : ""));
+  return section("Its claims", usual ? element("p", {}, usual.unit === "none" ? "It claims nothing." : `Its claim protects ${DATA.units[usual.unit]}. The account covers every unit in its ledger.`) : null,
     claims.length ? element("ul", { class: "plain" }, claims) : note("No run here claims anything."));
 }
-function standing(found) {
-  const rows = found.standings.map((one) => [one.dataset, `${one.tier}, split ${one.split}`, one.unit, percent(one.accuracy), `${one.rank} of ${one.of}`]);
-  return rows.length ? section(`Where it stands with a proved epsilon of at most ${DATA.proved}`, grid("standings", ["data set", "tier", "protects one", "accuracy", "place among methods"], rows, [3, 4]), note("Each method by its most accurate release; what a paper claims plays no part.")) : null;
+function ranking(found) {
+  const rows = found.rankings.map((one) => [one.dataset, `${one.tier}, split ${one.split}`, one.unit, percent(one.accuracy), `${one.rank} of ${one.of}`]);
+  return rows.length ? section(`Its rank with a proved epsilon of at most ${DATA.proved}`, grid("ranks", ["data set", "tier", "protects one", "accuracy", "rank among methods"], rows, [3, 4]), note("Each method by its most accurate release; claimed epsilons are ignored.")) : null;
 }
 const settingOf = (line) => [line.variant, line.setting, line.apart].filter(Boolean).join(", ");
 function measuredTable(found) {
@@ -49,10 +49,10 @@ function measuredTable(found) {
     return seen.has(place) ? [row] : (seen.add(place), [element("span", {}, place), row]);
   });
   const flags = [...new Set(found.releases.flatMap((line) => line.flags))].sort();
-  return [section("What was measured", fullGrid("releases", ["setting", "accuracy", "ε claimed", "ε accounted", "ε audited", "information, nats ≤", "strongest inversion", "time", "flags"], rows, [1, 2, 3, 4, 5, 7])), flagList("What the flags mean", flags)];
+  return [section("Measurements", fullGrid("releases", ["setting", "accuracy", "ε claimed", "ε accounted", "ε audited", "information, nats ≤", "strongest inversion", "time", "flags"], rows, [1, 2, 3, 4, 5, 7])), flagList("Meaning of the flags", flags)];
 }
 function attacksTable(found) {
-  const lines = found.releases.flatMap((line) => line.attacks.map(([told, run]) => [element("span", { class: "list" }, settingOf(line)), line.dataset, element("span", { class: "list" }, runLink(run, told))]));
+  const lines = found.releases.flatMap((line) => line.attacks.map(([words, run]) => [element("span", { class: "list" }, settingOf(line)), line.dataset, element("span", { class: "list" }, runLink(run, words))]));
   return lines.length ? section("Attacks on it", grid("attacks", ["setting", "data set", "on the student (on the teacher)"], lines)) : null;
 }
 function reproduce(found) {
@@ -61,7 +61,7 @@ function reproduce(found) {
   return section("Run it", command(`bench run --method ${found.name}`), other, note("All options: ", code(`bench show ${found.name}`), ". Every run's own page has the command that made it."));
 }
 function aboutVariant(one) {
-  const departures = one.departures.map(([what, why, worth]) => element("li", {}, element("strong", {}, `${what}. `), `Why: ${why}. `, worth ? `Worth: ${worth}.` : "Its worth was not measured."));
-  return element("details", {}, element("summary", {}, `Variant ${one.variant}: ${one.variant === "working" ? "one that learns; every departure from what is printed is below" : DATA.variants[one.variant]}`), element("pre", { class: "doc" }, one.doc),
-    departures.length ? [element("h3", {}, "Departures from what is printed"), element("ol", { class: "plain" }, departures)] : null);
+  const departures = one.departures.map(([what, why, effect]) => element("li", {}, element("strong", {}, `${what}. `), `Why: ${why}. `, effect ? `Effect: ${effect}.` : "Its effect was not measured."));
+  return element("details", {}, element("summary", {}, `Variant ${one.variant}: ${one.variant === "working" ? "one that learns; every change from the paper is below" : DATA.variants[one.variant]}`), element("pre", { class: "doc" }, one.doc),
+    departures.length ? [element("h3", {}, "Changes from the paper"), element("ol", { class: "plain" }, departures)] : null);
 }

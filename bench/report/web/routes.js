@@ -25,7 +25,7 @@ const noPage = (place) => [heading("No such page"), note(`This report has no pag
 async function route() {
   const asked = location.hash;
   let place;
-  try { place = decodeURIComponent(asked.slice(1)); } catch { place = asked; } // an address that is no text is no page
+  try { place = decodeURIComponent(asked.slice(1)); } catch { place = asked; } // an address that is not text is not a page
   if (place === "main") return;
   const dash = place.indexOf("-");
   const [kind, name] = dash < 0 ? [place, ""] : [place.slice(0, dash), place.slice(dash + 1)];

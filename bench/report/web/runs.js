@@ -41,8 +41,8 @@ function about(hash, found) {
     ["seeds of this row", seeds], ["board", element("a", { href: address("board", found.dataset) }, found.dataset)], ["compare", element("a", { href: `#compare-${hash}` }, "with another run")], ["hash", hash]]);
 }
 function epsilonTable(found) {
-  const rows = found.epsilons.map((line) => [line.what, line.epsilon === undefined ? "none" : `${line.what === "audited" ? "≥ " : ""}${number(line.epsilon)}`,
-    line.delta === undefined ? "" : number(line.delta), line.unit ? `${line.unit}: ${DATA.units[line.unit]}` : "", element("span", { class: "words" }, line.by)]);
+  const rows = found.epsilons.map((line) => [line.what, line.epsilon === null ? "none" : `${line.what === "audited" ? "≥ " : ""}${number(line.epsilon)}`,
+    line.delta === null ? "" : number(line.delta), line.unit ? `${line.unit}: ${DATA.units[line.unit]}` : "", element("span", { class: "words" }, line.by)]);
   if (!rows.length) return null;
   return section("Epsilon", grid("epsilon", ["", "ε", "δ", "protects one", "by"], rows, [1, 2], "fit stack", [3, 4]), note("Numbers of different units cannot be compared. ∞: nothing can be proved."));
 }
@@ -83,9 +83,9 @@ function copied(code, button) {
 function ledgerTable(found) {
   if (!found.ledger.length) return null;
   const rows = found.ledger.map(([who, why, event, count]) => [who, why, event, count.toLocaleString("en")]);
-  return section("Ledger: every use of the private data", grid("ledger", ["unit", "what was taken", "event", "times"], rows, [3]),
+  return section("Ledger: every use of the private data", grid("ledger", ["unit", "use", "event", "times"], rows, [3]),
     found.noise === "os" ? note("The noise came from the system's entropy.")
-      : note("The noise came from the recorded seed: whoever reads it can subtract it. A deployment uses ", element("code", { class: "option" }, "--noise os"), "."),
+      : note("The noise came from the recorded seed: a reader of the seed can subtract the noise. A deployment uses ", element("code", { class: "option" }, "--noise os"), "."),
     found.solved.length ? note("Solved for the budget: ", found.solved.map(([key, value]) => `${key} ${value === null ? "none" : number(value)}`).join(", ")) : null);
 }
 function pictures(found) {
@@ -173,11 +173,11 @@ function numbersBeside(heads, first, second) {
   const [told, same, one] = [rows.filter((row) => !row.equal && !lone(row)), rows.filter((row) => row.equal), rows.filter(lone)];
   const table = (name, lines) => grid(name, [...heads(), "second less first", ""], lines, [1, 2, 3]);
   return [told.length ? table("numbers of two runs", told) : note(one.length ? "What both have is the same." : "All numbers are the same."),
-    one.length ? element("details", {}, element("summary", {}, `${one.length} ${one.length === 1 ? "number is" : "numbers are"} of one of them alone`), table("numbers of one run", one)) : null,
+    one.length ? element("details", {}, element("summary", {}, `${one.length} ${one.length === 1 ? "number is" : "numbers are"} of only one of them`), table("numbers of one run", one)) : null,
     same.length ? element("details", {}, element("summary", {}, `${same.length} ${same.length === 1 ? "number is" : "numbers are"} the same`), table("numbers that are the same", same)) : null];
 }
 function epsilonsBeside(heads, first, second) {
-  const all = (found) => new Map(found.epsilons.map((line) => [`${line.what}${line.unit ? ` per ${line.unit}` : ""}`, line.epsilon === undefined ? "none" : number(line.epsilon)]));
+  const all = (found) => new Map(found.epsilons.map((line) => [`${line.what}${line.unit ? ` per ${line.unit}` : ""}`, line.epsilon === null ? "none" : number(line.epsilon)]));
   const [left, right] = [all(first), all(second)];
   const rows = [...new Set([...left.keys(), ...right.keys()])].map((label) => [label, left.get(label) || "", right.get(label) || ""]);
   return rows.length ? grid("epsilons of two runs", heads(), rows, [1, 2]) : null;
