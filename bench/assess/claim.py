@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from bench.assess.epsilon import p_value
 from bench.assess.numbers import SIGNIFICANCE, Scored
-from bench.assess.schema import Canaries, Claim
+from bench.assess.schema import Canaries, Claim, Finding
 from bench.errors import BenchError
 from bench.escape import visible
 from bench.privacy.one_run import p_value as one_run_p
@@ -56,24 +55,27 @@ def check_claim(stated: Stated, unit: str, attacks: list[Scored], canaries: Cana
         unit: of the scores, "record" or "group".
         attacks: with at least one.
     """
-    asserted: dict[str, Any] = {"epsilon": stated.epsilon, "delta": stated.delta, "unit": stated.unit}
     said = f"epsilon {stated.epsilon:g} at delta {stated.delta:g} per {stated.unit}"
     if canaries is not None and UNITS[stated.unit] == "record":
         p = one_run_p(stated.epsilon, canaries.guesses, canaries.correct, canaries.canaries, stated.delta)
-        return _tested(asserted, said, p, f"{canaries.correct} of {canaries.guesses} right guesses on canaries")
+        return _tested(stated, said, p, f"{canaries.correct} of {canaries.guesses} right guesses on canaries")
     if UNITS[stated.unit] != unit:
         sentence = f"The claim, {said}, speaks of another unit than these scores, which are per {unit}."
-        return Claim(**asserted, finding="not comparable", p=None, sentence=sentence)
+        return _claim(stated, "not comparable", None, sentence)
     p = min(
         p_value(stated.epsilon, np.sort(each.members), np.sort(each.others), stated.delta, len(attacks))
         for each in attacks
     )
-    return _tested(asserted, said, p, "the lower bound")
+    return _tested(stated, said, p, "the lower bound")
 
 
-def _tested(asserted: dict[str, Any], said: str, p: float, by: str) -> Claim:
+def _tested(stated: Stated, said: str, p: float, by: str) -> Claim:
     if p <= SIGNIFICANCE:
         sentence = f"Claim refuted: {said} is contradicted by {by}, p = {p:.2g}."
-        return Claim(**asserted, finding="refuted", p=p, sentence=sentence)
+        return _claim(stated, "refuted", p, sentence)
     sentence = f"The claim, {said}, is not refuted (p = {p:.2g}); attacks never verify a claim."
-    return Claim(**asserted, finding="not refuted", p=p, sentence=sentence)
+    return _claim(stated, "not refuted", p, sentence)
+
+
+def _claim(stated: Stated, finding: Finding, p: float | None, sentence: str) -> Claim:
+    return Claim(epsilon=stated.epsilon, delta=stated.delta, unit=stated.unit, finding=finding, p=p, sentence=sentence)

@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.errors import BenchError
 from bench.escape import visible
 
 BLOCK = 20_000
 """Records that are read at once."""
+Block: TypeAlias = "dict[str, NDArray[Any]]"
+"""Arrays of equally many records, by name."""
 _WIDE = {"logits": "logit_*", "probs": "prob_*"}
 """Arrays of an archive that stand for several columns."""
 
@@ -35,9 +38,9 @@ class Blocks:
 
     names: tuple[str, ...]
     width: int
-    start: Callable[[], Iterator[dict[str, Any]]]
+    start: Callable[[], Iterator[Block]]
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
+    def __iter__(self) -> Iterator[Block]:
         return self.start()
 
 
@@ -58,7 +61,7 @@ def _csv(path: Path) -> Blocks:
     return Blocks(names, 0, lambda: _csv_blocks(path, names))
 
 
-def _csv_blocks(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _csv_blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:
     with path.open(newline="", encoding="utf-8-sig") as stream:
         next(csv.reader(stream))
         line = 2
@@ -67,7 +70,7 @@ def _csv_blocks(path: Path, names: Sequence[str]) -> Iterator[dict[str, Any]]:
             line += len(lines)
 
 
-def _quick(lines: Sequence[str], names: Sequence[str]) -> dict[str, Any] | None:
+def _quick(lines: Sequence[str], names: Sequence[str]) -> Block | None:
     """The columns of lines that hold numbers only; None where that is not so, or a line is not as expected."""
     if "group" in names:
         return None
@@ -78,7 +81,7 @@ def _quick(lines: Sequence[str], names: Sequence[str]) -> dict[str, Any] | None:
     return dict(zip(names, values.T, strict=True)) if values.shape == (len(lines), len(names)) else None
 
 
-def _one_by_one(lines: Sequence[str], names: Sequence[str], line: int, path: Path) -> dict[str, Any]:
+def _one_by_one(lines: Sequence[str], names: Sequence[str], line: int, path: Path) -> Block:
     """The columns of any lines. Raises BenchError naming the first line that is wrong."""
     rows = list(csv.reader(lines))
     for number, row in enumerate(rows):
@@ -91,7 +94,7 @@ def _one_by_one(lines: Sequence[str], names: Sequence[str], line: int, path: Pat
     }
 
 
-def _floats(cells: Sequence[str], name: str, line: int, path: Path) -> Any:
+def _floats(cells: Sequence[str], name: str, line: int, path: Path) -> NDArray[np.float64]:
     try:
         return np.array(cells, dtype=np.float64)
     except ValueError:
@@ -105,9 +108,9 @@ def _floats(cells: Sequence[str], name: str, line: int, path: Path) -> Any:
         raise
 
 
-def _gathered(values: dict[str, Any]) -> dict[str, Any]:
+def _gathered(values: Block) -> Block:
     """The columns of one kind as one array, in the order of their numbers."""
-    found: dict[str, Any] = {name: values[name] for name in ("loss", "label", "group") if name in values}
+    found: Block = {name: values[name] for name in ("loss", "label", "group") if name in values}
     for kind in ("logit", "prob"):
         names = [name for name in values if name.startswith(f"{kind}_")]
         if names:
@@ -146,7 +149,7 @@ def _npz(path: Path) -> Blocks:
     return Blocks(tuple(names), width, lambda: _npz_blocks(arrays))
 
 
-def _npz_blocks(arrays: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _npz_blocks(arrays: Block) -> Iterator[Block]:
     count = min((len(array) for array in arrays.values()), default=0)
     for start in range(0, count, BLOCK):
         part = {name: array[start : start + BLOCK] for name, array in arrays.items()}
@@ -166,7 +169,7 @@ def _parquet(path: Path) -> Blocks:
     except (OSError, pyarrow.ArrowException) as error:
         raise BenchError(f"'{path}' cannot be read as Parquet ({type(error).__name__}); write it again") from error
 
-    def start() -> Iterator[dict[str, Any]]:
+    def start() -> Iterator[Block]:
         with parquet.ParquetFile(path) as file:
             for batch in file.iter_batches(BLOCK):
                 yield _gathered({name: _column(batch.column(name), name, path) for name in names})

@@ -21,7 +21,7 @@ class Answered(NamedTuple):
 
 
 def answers(found: Assessment) -> list[Answered]:
-    """The questions with the answers that this assessment gives, "not tested" where it gives none."""
+    """Answer the questions as far as this assessment can, else "not tested"."""
     names = ", ".join(attack.name for attack in found.attacks)
     untested = "; ".join(f"{each.name} ({each.reason})" for each in found.not_tested) or "nothing of the list"
     powers = [attack.has_power for attack in found.attacks]

@@ -110,13 +110,16 @@ class Accuracy(Value):
     others: Interval
 
 
+Finding = Literal["refuted", "not refuted", "not comparable"]
+
+
 class Claim(Value):
     """A claimed epsilon and what the lower bound says about it."""
 
     epsilon: float
     delta: float
     unit: str
-    finding: Literal["refuted", "not refuted", "not comparable"]
+    finding: Finding
     p: float | None
     sentence: str
 

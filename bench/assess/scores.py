@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.assess.columns import blocks_of
+from bench.assess.columns import Block, blocks_of
 from bench.errors import BenchError
 from bench.escape import visible
 
@@ -203,7 +203,7 @@ def find_layout(names: Sequence[str], width: int, path: Path) -> Layout:
     return Layout(kinds[0], len(numbers), "label" in names, "group" in names, tuple(features))
 
 
-def _parts(path: Path, digest: str, layout: Layout, blocks: Iterable[dict[str, Any]]) -> Iterator[Side]:
+def _parts(path: Path, digest: str, layout: Layout, blocks: Iterable[Block]) -> Iterator[Side]:
     """The blocks of a file as records. Bad values are counted over the whole file before they are reported."""
     bad, lines, start = 0, list[int](), 0
     for block in blocks:
@@ -222,7 +222,7 @@ def _parts(path: Path, digest: str, layout: Layout, blocks: Iterable[dict[str, A
         )
 
 
-def _numbers(block: dict[str, Any], layout: Layout) -> Floats:
+def _numbers(block: Block, layout: Layout) -> Floats:
     """(n, columns) float64: outputs or loss, then label, then features."""
     parts = [block[layout.kind]]
     parts += [block["label"]] if layout.has_label else []
@@ -230,7 +230,7 @@ def _numbers(block: dict[str, Any], layout: Layout) -> Floats:
     return np.concatenate([np.asarray(part, np.float64).reshape(len(parts[0]), -1) for part in parts], 1)
 
 
-def _side(path: Path, digest: str, layout: Layout, block: dict[str, Any], values: Floats) -> Side:
+def _side(path: Path, digest: str, layout: Layout, block: Block, values: Floats) -> Side:
     labels = None
     width = max(layout.classes, 1)
     if layout.has_label:
