@@ -69,10 +69,10 @@ def teachers() -> dict[str, object]:
     for record in records().values():
         chosen = record.options.get("teacher", {}).keys()
         if "teacher_accuracy" in record.metrics and (not chosen or "recipe" in chosen <= {"recipe", "epochs"}):
-            teacher = next(_specs(record.spec, "teacher"))
-            data, recipes = teacher["data"], (_recipe(record, network) for network in ("teacher", "evaluator"))
+            spec = next(_specs(record.spec, "teacher"))
+            data, recipes = spec["data"], (_recipe(record, network) for network in ("teacher", "evaluator"))
             network = record.options.get("evaluator", {}).get("network", "")
-            key = (data["dataset"], data["split"], record.spec["tier"], teacher["arch"], *recipes, network)
+            key = (data["dataset"], data["split"], record.spec["tier"], spec["arch"], *recipes, network)
             found[key].append(record)
     rows = []
     for (dataset, split, tier, teacher, recipe, judge_recipe, _), mine in sorted(found.items()):
