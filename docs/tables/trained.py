@@ -22,8 +22,7 @@ from docs.tables.boards import Line, needed, records, runs
 
 @dataclass(frozen=True)
 class Trained:
-    """What a network reached on a test set: mean accuracy over seeds, and median minutes of a training; None without
-    any."""
+    """Mean accuracy over seeds on the test set, and median minutes of a training; None without any."""
 
     accuracy: float | None
     minutes: float | None

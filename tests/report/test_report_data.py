@@ -139,7 +139,7 @@ def test_run_page_has_all_numbers() -> None:
     ]
     assert page.ledger == [("query", "votes", "Gaussian(noise_multiplier 2)", 7)]
     assert page.flags == ["claim!=accounted", "disputed:below-an-exact-account", "other-unit"]
-    assert page.information.nats is None and page.information.why, "the made-up ledger is of queries alone"
+    assert page.information.nats is None and page.information.why, "the made-up ledger has only queries"
     found.privacy["information"] = {"nats": 2.56, "why": "gradients", "classes": 10}
     bound = runs.page(found, []).information
     assert (bound.nats, bound.why, bound.most) == (2.56, "gradients", pytest.approx(0.5965, abs=1e-4))

@@ -109,7 +109,7 @@ def test_page_loads_only_its_own_files() -> None:
 def test_script_holds_any_text(text: str) -> None:
     content = script("a", {"__proto__": text, text: [1, None]})
     assert value_of(content) == visible_data({"__proto__": text, text: [1, None]})
-    assert content.count(b"\n") == 1, "one line: no text ends the string that it stands in"
+    assert content.count(b"\n") == 1, "one line: no text ends its string"
 
 
 def test_script_refuses_nan() -> None:
