@@ -18,7 +18,7 @@ EXTENSIONS: dict[Group, dict[str, str]] = {
 """Extensions by group and name:
 
 - commands: HELP, DESCRIPTION, add_arguments and execute; a command without HELP is not listed.
-- report sections: a function of `bench.report.sections.Shown` that returns a `Section`.
+- report sections: a function of `bench.report.sections.Content` that returns a `Section`.
 - effects: a function of a plug-in's name, its description and a departure, which returns the effect in words, or "".
 - published numbers: a function without arguments that returns values with `to_row()`.
 """

@@ -94,7 +94,7 @@ def main() -> None:
     given = parser.parse_args()
     published = gather(ROOT / "leaderboards", [])
     records = many(published.records, given.runs)
-    sources = Sources(records, published.audits, {}, published.reported, [], published.recipes)
+    sources = Sources(records, published.audits)
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
         files = render(sources)

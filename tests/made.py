@@ -20,7 +20,7 @@ from bench.papers.printed_numbers import PrintedNumber
 from bench.papers.section import section
 from bench.report import Sources
 from bench.report.charts import SHIFTS
-from bench.report.site import parts, show
+from bench.report.site import build_content, parts
 from bench.storage.records import Record
 from bench.storage.specs import digest
 
@@ -142,7 +142,7 @@ def printed(paper: str, table: str, method: str, epsilon: float | None, dataset:
 
 def parts_of(sources: Sources, numbers: Sequence[PrintedNumber] | None = ()) -> dict[str, Any]:
     """The parts of a report with the papers' section, of these printed numbers; None reads the published ones."""
-    shown, _ = show(sources)
+    shown, _ = build_content(sources)
     return parts(shown, {"papers": section(shown, numbers)})
 
 

@@ -164,7 +164,7 @@ def test_audit_of_other_version_depends_on_teacher(record: Record) -> None:
 
 def test_needs_of_refused_options_are_unknown() -> None:
     assert needs("label-smoothing", "printed", "quick", {"network": "student"}) == {"private_data"}
-    assert needs("nobody", "printed", "quick", {}) is None
+    assert needs("missing", "printed", "quick", {}) is None
     by_class = describe(registry.load("method", "label-smoothing", "printed"))
     with patch.object(registry, "describe", return_value=by_class):
         assert needs("label-smoothing", "printed", "smoke", {"epochs": 0}) is None
@@ -185,7 +185,7 @@ def test_audit_applies_to_records_before_a_new_option(record: Record) -> None:
     audit.spec["release"]["options"]["questions"] = usual
     for each in (audit.spec["release"], older.spec["release"]):
         each["version"] -= 1
-    assert bound(older, audit) is None, "what the defaults of an older version were is not known"
+    assert bound(older, audit) is None, "the defaults of an older version are not known"
 
 
 @pytest.mark.thorough

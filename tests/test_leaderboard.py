@@ -174,7 +174,7 @@ def test_information_is_mean_over_known_seeds(nats: object, value: float | None)
         one.privacy["information"] = {"nats": nats, "why": "gradients", "classes": 10}
     assert results(found)[0].information == value
     found[1].privacy["information"]["nats"] = None
-    assert results(found)[0].information is None, "a mean of what is known alone would be of another setting"
+    assert results(found)[0].information is None, "a mean over some seeds would be of another setting"
 
 
 def test_information_of_older_records_is_from_ledger() -> None:

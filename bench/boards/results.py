@@ -149,8 +149,8 @@ def results(board: Board) -> list[Result]:
         evaluations: dict[str, list[RunRow]] = defaultdict(list)
         for run in runs[release.release]:
             evaluations[run.evaluation].append(run)
-        counted = next(run.evaluation for run in runs[release.release] if run.counted)
-        of_release = {row.metric: row for row in measured.get(counted, ()) if not row.attack}
+        counted = {run.evaluation for run in runs[release.release] if run.counted}
+        of_release = {row.metric: row for name in counted for row in measured.get(name, ()) if not row.attack}
         for evaluation, of in evaluations.items():
             own = {row.metric: row for row in measured.get(evaluation, ())}
             found.append(Result(release, tuple(of), of_release | own))

@@ -124,7 +124,7 @@ class PrintedNumber:
 
 @cache
 def load(path: Path = FILE) -> tuple[PrintedNumber, ...]:
-    """All published numbers, in the file's order.
+    """Read all published numbers, in the file's order.
 
     Raises:
         BenchError: no such file, no CSV file, or other columns than `COLUMNS`.
@@ -171,7 +171,7 @@ def read_row(row: Mapping[str, str]) -> PrintedNumber:
 
 
 def _read_ablation(named: str, epsilon: str, setting: Mapping[str, str]) -> str:
-    """The ablation of a published number, in the words of `ablation`."""
+    """Return the ablation of a published number, in the words of `ablation`."""
     found = []
     if named == "dgd-plus":
         found += [f"{name}={value}" for name, value in DGD_PLUS.items()]
@@ -187,7 +187,7 @@ def _read_ablation(named: str, epsilon: str, setting: Mapping[str, str]) -> str:
 
 
 def ablation(method: str, given: Changed) -> str:
-    """The papers' ablation that a run is, from its options; "" for the method itself.
+    """Return the papers' ablation that the options of a run make; "" for the method itself.
 
     >>> ablation("dpsd", {"method": {"ie_weight": 0.0}, "budget": {"epsilon": 1.0}})
     'loss=CE+NORM'
@@ -215,7 +215,7 @@ def ablation(method: str, given: Changed) -> str:
 
 
 def papers() -> dict[str, list[str]]:
-    """Paper to its tables (and sentences) that print accuracies, in the file's order."""
+    """Return the tables and sentences that print accuracies, by paper, in the file's order."""
     found: dict[str, list[str]] = {}
     for entry in load():
         if entry.metric == "accuracy" and entry.table not in found.setdefault(entry.paper, []):
@@ -224,7 +224,7 @@ def papers() -> dict[str, list[str]]:
 
 
 def table(paper: str, name: str) -> list[PrintedNumber]:
-    """The accuracies of a table, in its order; upper and lower case are the same.
+    """Return the accuracies of a table, in its order; upper and lower case are the same.
 
     Raises:
         BenchError: an unknown paper or table, with the known ones.
@@ -242,7 +242,7 @@ def table(paper: str, name: str) -> list[PrintedNumber]:
 
 @cache
 def epsilons_of_table(entry: PrintedNumber) -> tuple[float, ...]:
-    """The epsilons that a number's table has for the same data set and unit, ascending.
+    """Return the epsilons that a number's table has for the same data set and unit, ascending.
 
     >>> (one,) = (e for e in load() if (e.paper, e.dataset, e.method) == ("dp-dfd", "celeba-g", "dp-merf"))
     >>> one.epsilon, epsilons_of_table(one)

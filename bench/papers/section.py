@@ -17,7 +17,7 @@ from bench.papers.tables import TablePage, TableSummary, read_recipes, read_tabl
 from bench.report import glossary
 from bench.report.files import shorten
 from bench.report.points import Panel, Point
-from bench.report.sections import Section, Shown
+from bench.report.sections import Content, Section
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class MethodTable:
     ours: int
 
 
-def section(shown: Shown, numbers: Sequence[PrintedNumber] | None = None) -> Section:
+def section(content: Content, numbers: Sequence[PrintedNumber] | None = None) -> Section:
     """Make the section.
 
     Args:
         numbers: for the figures and the charts; None = all published numbers.
     """
-    dataset, recipes = shown.sources.dataset, read_recipes()
+    dataset, recipes = content.sources.dataset, read_recipes()
     numbers = [each for each in (load() if numbers is None else numbers) if dataset in (None, each.dataset)]
-    pages = [table.to_page() for table in read_tables(of_tier(shown.results), recipes, dataset)]
-    drawn = draw_figures(shown, numbers, recipes)
+    pages = [table.to_page() for table in read_tables(of_tier(content.results), recipes, dataset)]
+    drawn = draw_figures(content, numbers, recipes)
     parts: dict[str, object] = {f"table-{page.slug}": replace(page, chart=agreement(page.lines)) for page in pages}
     parts |= {f"figure-{figure.slug}": figure for figure in drawn}
     flags = {flag for page in pages for line in page.lines if line.ours for flag in line.ours.flags}

@@ -36,7 +36,7 @@ Recipes = Mapping[tuple[str, str], Recipe]
 
 
 def read_recipes(folder: Path = registry.ROOT / "recipes") -> Recipes:
-    """The recipes of the papers' tables and figures."""
+    """Read the recipes of the papers' tables and figures."""
     found = {}
     for path in sorted(folder.glob("*.toml")):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -266,7 +266,7 @@ class PaperTable:
 
 
 def read_tables(results: Sequence[Result], recipes: Recipes, dataset: str | None = None) -> list[PaperTable]:
-    """Every table and every group of sentences of the papers that prints accuracies, in the file's order.
+    """Return every table and every group of sentences that prints accuracies, in the file's order.
 
     Args:
         results: of boards; each number is compared with the largest tier that it was run at.

@@ -88,4 +88,4 @@ def _reference_row(reference: Reference) -> dict[str, Cell | None]:
 def columns(found: Sequence[Row]) -> list[str]:
     """Return the keys of the columns with a value in at least one row, in order."""
     filled = {key for row in found for key, cell in row.items() if cell != []}
-    return [column.key for column in ALL if not column.beside and column.key in filled]
+    return [column.key for column in ALL if not column.companion and column.key in filled]

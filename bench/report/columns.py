@@ -29,7 +29,7 @@ class Column:
         core: shown before a reader selects all columns.
         within: columns whose values are kept apart when rows are sorted by this column.
         tip: its explanation.
-        beside: shown together with another column or as a heading, not by itself.
+        companion: shown together with another column or as a heading, not by itself.
         metric: the metric that it shows, as in the table of attacks; "" for none.
         part: the column of the table of attacks: the mean over seeds, its standard deviation, the same number of the
             unprotected teacher, or of a network with random weights.
@@ -41,7 +41,7 @@ class Column:
     core: bool = False
     within: tuple[str, ...] = ()
     tip: str = ""
-    beside: bool = False
+    companion: bool = False
     metric: str = ""
     part: Part = "value"
 
@@ -58,7 +58,7 @@ def columns_of(metric: Metric) -> list[Column]:
     if metric.deviation:
         label = f"{metric.label}, deviation"
         found.append(
-            Column(f"{metric.key}_std", label, kind, within=within, beside=True, metric=metric.key, part="deviation")
+            Column(f"{metric.key}_std", label, kind, within=within, companion=True, metric=metric.key, part="deviation")
         )
     if metric.with_teacher:
         key, core = f"teacher_{metric.key}", metric.core and metric.of != "classifier"
@@ -71,21 +71,21 @@ def columns_of(metric: Metric) -> list[Column]:
 _FIRST = [metric for metric in BUILT_IN if not metric.newer]
 _LAST = [metric for metric in metrics().values() if metric not in _FIRST]
 ALL = (
-    Column("tier", "tier", beside=True),
-    Column("split", "split", beside=True),
+    Column("tier", "tier", companion=True),
+    Column("split", "split", companion=True),
     Column("method", "method", core=True),
     Column("variant", "variant", core=True, tip="The paper's algorithm as printed, made to learn (working), or ours."),
     Column("version", "version", tip="Of the method: raised when the same command gives other numbers."),
     Column("kind", "kind"),
     Column("setting", "setting", core=True, tip="Options that differ from the defaults of the variant and the tier."),
-    Column("options", "options", beside=True, tip="The setting as data: group to option to value, as JSON."),
+    Column("options", "options", companion=True, tip="The setting as data: group to option to value, as JSON."),
     Column("teacher", "teacher", core=True),
     Column("student", "student"),
     *[column for metric in _FIRST if metric.of == "classifier" for column in columns_of(metric)],
     Column("epsilon_claimed", "ε claimed", "epsilon", True, ("claim_unit",), "By the paper's own theorem."),
-    Column("claim_unit", "claimed per", beside=True),
+    Column("claim_unit", "claimed per", companion=True),
     Column("epsilon_accounted", "ε accounted", "epsilon", True, ("unit",), "Computed from the ledger."),
-    Column("unit", "accounted per", beside=True),
+    Column("unit", "accounted per", companion=True),
     Column("relation", "neighbours"),
     Column("delta", "δ", "number"),
     Column(
@@ -118,7 +118,7 @@ ALL = (
         "memorising_auc", "AUC, memorising generator", "number", within=ATTACK, metric="memorising_auc",
         tip="The same attack on a generator that remembers some of the records, drawn from like the released one.",
     ),
-    Column("seeds", "seeds", beside=True),
+    Column("seeds", "seeds", companion=True),
     Column("failed", "failed", "number"),
     Column("seconds", "time", "seconds", tip="Mean of the runs, all steps."),
     Column("device", "device"),

@@ -27,9 +27,10 @@ FLAGS = {
     "holds for an adversary who does not have the seed. A release that must protect someone needs --noise os.",
     "older-version": "The method or the attack has changed since this run: the same command would give other numbers "
     "today.",
-    "account-corrected": "The accounted epsilon of this version was wrong: removing a record changed the public draws of "
-    "the others. The next version is right; run it again.",
-    "relation-corrected": "The run's account names replacing a record, but it holds only for removing one: it charges the "
+    "account-corrected": "The accounted epsilon of this version was wrong: removing a record changed the public draws "
+    "of the others. The next version is correct; run it again.",
+    "relation-corrected": "The run's account names replacing a record, but it holds only for removing one: it charges "
+    "the "
     "responses of one client, and a replaced record can change those of two.",
     "mixed-versions": "The row's runs were made with different versions of the libraries, so that its mean and its "
     "deviation do not depend only on seeds.",

@@ -86,7 +86,7 @@ class RunPage:
 
     Attributes:
         utility: label, value and interval of every accuracy on the test set.
-        alone: label and value of every number that belongs to no target.
+        others: label and value of every number that belongs to no target.
         missing: measurements that could not be computed, with their reasons.
         ledger: unit, description, event and count of every use of the private data.
         solved: options that were solved for the budget.
@@ -113,7 +113,7 @@ class RunPage:
     access: str | None
     utility: list[tuple[str, float | None, float | None, float | None]]
     measures: Measures
-    alone: list[tuple[str, float | None]]
+    others: list[tuple[str, float | None]]
     missing: list[tuple[str, str]]
     epsilons: list[EpsilonLine]
     information: InformationLine
@@ -164,7 +164,7 @@ def page(record: Record, audits: Sequence[Audit]) -> RunPage:
             if f"{subject.prefix}accuracy" in record.metrics
         ],
         measures=_measures(record.metrics),
-        alone=[
+        others=[
             (metric.label, record.metrics[metric.key])
             for metric in metrics().values()
             if metric.of == "run" and metric.key in record.metrics

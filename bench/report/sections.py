@@ -46,7 +46,7 @@ def gallery(pictures: Collection[Picture], heading: Callable[[Picture], str]) ->
 
 
 @dataclass(frozen=True)
-class Shown:
+class Content:
     """The content of the report, from which a section makes its pages.
 
     Attributes:

@@ -24,7 +24,7 @@ from bench.report.method_pages import MethodPage, MethodSummary
 from bench.report.points import Panel
 from bench.report.releases import EPSILON, Highlight, attacks_in, distinguish, highlights
 from bench.report.runs import AuditLine, RunPage
-from bench.report.sections import Picture, Section, Shown, gallery
+from bench.report.sections import Content, Picture, Section, gallery
 from bench.report.sources import Sources
 from bench.storage.provenance import devices
 from bench.storage.records import Record
@@ -78,20 +78,20 @@ def render(sources: Sources) -> Files:
     only its own scripts, styles and pictures.
     """
     web = {each.name: each.read_bytes() for each in files("bench.report").joinpath(WEB).iterdir() if each.is_file()}
-    shown, images = show(sources)
-    sections = {name: make(shown) for name, make in extensions.load("report sections").items()}
+    content, images = build_content(sources)
+    sections = {name: make(content) for name, make in extensions.load("report sections").items()}
     web |= {f"{name}.js": section.script for name, section in sections.items()}
     tags = "".join(f'<script defer src="{WEB}/{name}.js"></script>\n' for name in sections).encode()
     page = web.pop("page.html").replace(BEFORE, tags + BEFORE)
     return (
         {"index.html": page}
-        | {f"{WEB}/{name}": content for name, content in sorted(web.items())}
-        | {f"{DATA}/{name}.js": script(name, value) for name, value in parts(shown, sections).items()}
-        | {f"{PICTURES}/{name}.png": content for name, content in images.items()}
+        | {f"{WEB}/{name}": data for name, data in sorted(web.items())}
+        | {f"{DATA}/{name}.js": script(name, value) for name, value in parts(content, sections).items()}
+        | {f"{PICTURES}/{name}.png": png for name, png in images.items()}
     )
 
 
-def show(sources: Sources) -> tuple[Shown, dict[str, bytes]]:
+def build_content(sources: Sources) -> tuple[Content, dict[str, bytes]]:
     """Build the boards, and name pictures by their content: one file, even if several runs show it."""
     known = {record.hash: record for record in sources.records}
     images: dict[str, bytes] = {}
@@ -106,18 +106,18 @@ def show(sources: Sources) -> tuple[Shown, dict[str, bytes]]:
         records = [record for record in sources.records if board_files.dataset(record) == name]
         audits = [audit for audit in sources.audits if board_files.dataset(audit) == name]
         built.append(board_files.build(records, audits))
-    return Shown(sources, built, [result for board in built for result in results(board)], pictures), images
+    return Content(sources, built, [result for board in built for result in results(board)], pictures), images
 
 
-def parts(shown: Shown, sections: Mapping[str, Section]) -> dict[str, Any]:
+def parts(content: Content, sections: Mapping[str, Section]) -> dict[str, Any]:
     """Return every part of the data, by name, as plain JSON data."""
-    sources = shown.sources
-    lines = releases.lines(shown.boards)
+    sources = content.sources
+    lines = releases.lines(content.boards)
     added = {name: section.methods for name, section in sections.items()}
     methods = method_pages.pages(sources.records, sources.audits, lines, added)
-    pages = _run_pages(shown)
+    pages = _run_pages(content)
     board_pages = {}
-    for board in shown.boards:
+    for board in content.boards:
         name, rows = board.dataset, boards.rows(board)
         mine = [audit for audit in sources.audits if board_files.dataset(audit) == name]
         audits = runs.audit_lines(mine)
@@ -127,7 +127,7 @@ def parts(shown: Shown, sections: Mapping[str, Section]) -> dict[str, Any]:
     for name, page in board_pages.items():
         found[f"board-{slug(name)}"] = page
         found[f"charts-{slug(name)}"] = {"markup": _charts(name, sources, sections.values())}
-        pictures = [picture for picture in shown.pictures if board_files.dataset(picture.record) == name]
+        pictures = [picture for picture in content.pictures if board_files.dataset(picture.record) == name]
         found[f"images-{slug(name)}"] = gallery(pictures, lambda picture: picture.kind)
     found |= {f"method-{slug(page.name)}": page for page in methods}
     shards: dict[str, dict[str, RunPage]] = defaultdict(dict)
@@ -138,25 +138,25 @@ def parts(shown: Shown, sections: Mapping[str, Section]) -> dict[str, Any]:
     for section in sections.values():
         found |= section.parts
     flags = {flag for run_page in pages.values() for flag in run_page.flags}
-    flags |= {flag for result in shown.results for flag in result.flags}
+    flags |= {flag for result in content.results for flag in result.flags}
     explained = {flag: glossary.flag(flag) for flag in flags}
     for section in sections.values():
         explained |= section.flags
-    index = _index(shown, board_pages, methods) | {name: section.index for name, section in sections.items()}
+    index = _index(content, board_pages, methods) | {name: section.index for name, section in sections.items()}
     found["index"] = index | {"flags": explained, "shards": sorted(shards)}
     return to_jsonable_python(found)
 
 
-def _index(shown: Shown, board_pages: Mapping[str, BoardPage], methods: Sequence[MethodPage]) -> dict[str, object]:
+def _index(content: Content, board_pages: Mapping[str, BoardPage], methods: Sequence[MethodPage]) -> dict[str, object]:
     """Return the data that every page needs; of runs only those on the front page."""
-    pictured = {board_files.dataset(picture.record) for picture in shown.pictures}
+    pictured = {board_files.dataset(picture.record) for picture in content.pictures}
     of_board: dict[str, list[Result]] = defaultdict(list)
-    for result in shown.results:
+    for result in content.results:
         of_board[result.release.dataset].append(result)
     return {
         "version": __version__,
         "columns": ALL,
-        "runs": len(shown.sources.records),
+        "runs": len(content.sources.records),
         "shard": SHARD,
         "datasets": [
             BoardSummary(
@@ -181,18 +181,18 @@ def _index(shown: Shown, board_pages: Mapping[str, BoardPage], methods: Sequence
     }
 
 
-def _run_pages(shown: Shown) -> dict[str, RunPage]:
+def _run_pages(content: Content) -> dict[str, RunPage]:
     """Return the page of every run."""
     seeds: dict[str, list[tuple[str, str]]] = {}
     pictured: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for picture in shown.pictures:
+    for picture in content.pictures:
         pictured[picture.record.hash].append((picture.kind, picture.key))
-    for result in shown.results:
+    for result in content.results:
         pairs = [(str(run.seed), run.run) for run in result.runs]
         seeds |= dict.fromkeys((run.run for run in result.runs), pairs)
-    audits = board_files.by_release(shown.sources.audits)
+    audits = board_files.by_release(content.sources.audits)
     found = {}
-    for record in shown.sources.records:
+    for record in content.sources.records:
         of = audits.get(board_files.audited_release(record.spec), []) if audits else []
         page = runs.page(record, of)
         found[record.hash] = replace(page, seeds=seeds[record.hash], pictures=pictured.get(record.hash))

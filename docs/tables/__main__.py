@@ -1,7 +1,7 @@
-"""The tables of results in docs/, from leaderboards/ and from nothing else.
+"""The tables of results in docs/, made from leaderboards/ only.
 
-    python -m docs.tables            # writes them again
-    python -m docs.tables --check    # fails if one of them is not what the boards and records say
+    python -m docs.tables            # writes the tables
+    python -m docs.tables --check    # fails if a table differs from the boards and records
 
 A table is between `<!-- table NAME -->` and `<!-- end -->`. It has a template in docs/templates and a function of the
 same name (`TABLES`) that returns the template's values. The releases that a table lists are lines of rows.csv.
@@ -51,13 +51,13 @@ TABLES: dict[str, tuple[str, Callable[..., dict[str, object]]]] = {
         )
     },
 }  # fmt: skip
-"""First word of a table's name -> its template in docs/templates, and what makes the rows. The rest of the name is the
-argument."""
+"""First word of a table's name -> its template in docs/templates, and the function that makes its values. The rest of
+the name is the function's argument."""
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 
 def table(name: str) -> str:
-    """A table by its name on the pages, such as few_digits. Raises BenchError for a name that no table has."""
+    """Return a table by its name on the pages, such as few_digits. Raises BenchError for an unknown name."""
     kind, _, of = name.partition("_")
     if kind not in TABLES:
         raise BenchError(f"table {name}: no such table; expected a name that begins with {', '.join(sorted(TABLES))}")
@@ -67,12 +67,12 @@ def table(name: str) -> str:
 
 
 def rewritten(page: Path) -> str:
-    """A page with its tables made again."""
+    """Return the text of a page with new tables."""
     return PLACE.sub(lambda found: f"{found[1]}\n{table(found[2])}\n\n{found[3]}", page.read_text(encoding="utf-8"))
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write or check all pages. Returns the exit status."""
+    """Write or check all pages; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="write nothing; status 1 if a page would change")
     given = parser.parse_args(arguments)
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     stale = {page: text for page, text in pages.items() if text != page.read_text(encoding="utf-8")}
     for page, text in stale.items():
         if given.check:
-            message = "a table is not what the boards say; python -m docs.tables"
+            message = "a table differs from the boards; run python -m docs.tables"
             print(f"{page.relative_to(ROOT)}: {message}", file=sys.stderr)
         else:
             page.write_text(text, encoding="utf-8")

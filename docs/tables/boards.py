@@ -1,4 +1,4 @@
-"""The committed boards and records, and the rows of them that the tables of docs/ show."""
+"""The committed boards and records, and the results on them that the tables of docs/ show."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from bench.storage.options import BUDGET, Changed
 from bench.storage.records import Record
 
 NETWORKS = ("tier", "teacher", "student")
-"""Columns that tell apart releases of the same options."""
+"""Columns in which releases of the same options may differ."""
 DRAWN = {"float32-noise", "account-corrected"}
-"""Flags of rows that are not of the same release, even if all else is equal."""
+"""Flags of results that are not of the same release, even if they are otherwise equal."""
 TEACHERS = {"quick": "resnet18", "standard": "resnet18", "paper": "resnet34"}
 """The usual network of the teacher, by tier."""
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,7 +42,7 @@ def published_number(result: Result) -> PrintedNumber | None:
 
 @cache
 def records() -> dict[str, Record]:
-    """Every committed record by its hash."""
+    """Return every committed record by its hash."""
     return {record.hash: record for record in boards.read_records(ROOT / "leaderboards")}
 
 
@@ -59,9 +59,12 @@ def runs(result: Result) -> list[Record]:
 
 @dataclass(frozen=True)
 class Line:
-    """A line of rows.csv: a release that a table shows. Of several variants the default one is meant, and the usual
-    teacher, unless `variant` or `teacher` names another. `ingredient` and `unprotected`: the ingredient
-    that a paper leaves unprotected, and the options that do the same."""
+    """A line of rows.csv: a release that a table shows.
+
+    Attributes:
+        variant, teacher: None for the default variant and the usual teacher.
+        ingredient, unprotected: the ingredient that a paper leaves unprotected, and the options that do the same.
+    """
 
     label: str
     method: str
@@ -74,7 +77,7 @@ class Line:
 
 @cache
 def lines(table: str) -> list[Line]:
-    """The releases that a table shows, from rows.csv."""
+    """Return the releases that a table shows, from rows.csv."""
     rows = [row for row in read_rows(Path(__file__).parent / "rows.csv") if row.pop("table") == table]
     return [
         Line(**row | {  # type: ignore[arg-type]
@@ -86,7 +89,7 @@ def lines(table: str) -> list[Line]:
 
 
 def parsed(text: str) -> Changed:
-    """Options as rows.csv has them, such as "teachers=40 epsilon=8 solve=none", group to option to value; no epsilon is
+    """Parse options of rows.csv, such as "teachers=40 epsilon=8 solve=none": group to option to value; no epsilon is
     null."""
     return given(**{name: _value(value) for name, _, value in (word.partition("=") for word in text.split())})
 
@@ -99,7 +102,7 @@ def _value(text: str) -> Any:
 
 
 def given(**named: Any) -> Changed:
-    """Options as records hold them, group to option to value."""
+    """Return options as records hold them, group to option to value."""
     found: Changed = {"method": {}, "budget": {}}
     for name, value in named.items():
         found["budget" if name in BUDGET else "method"][name] = value
@@ -107,7 +110,7 @@ def given(**named: Any) -> Changed:
 
 
 def filled(changed: Changed) -> Changed:
-    """The groups that hold any option."""
+    """Return the groups with an option."""
     return {group: held for group, held in changed.items() if held}
 
 

@@ -85,8 +85,8 @@ def measured(folder: str, name: str) -> dict[str, object]:
         for each in boards.board(name):
             row = each.release
             if row.method == method:
-                networks = tuple(getattr(row, key) for key in boards.NETWORKS)
-                kinds[row.variant, each.release_setting, row.tier != "quick", *networks] = each
+                names = tuple(getattr(row, key) for key in boards.NETWORKS)
+                kinds[row.variant, each.release_setting, row.tier != "quick", *names] = each
         for _, one in sorted(kinds.items(), key=lambda kind: kind[0]):
             networks = {key: getattr(one.release, key) for key in boards.NETWORKS}
             found = release(name, method, boards.own(one), one.release.variant, **networks)

@@ -47,10 +47,10 @@ def test_line_joins_runs_that_differ_only_in_axis_and_seed() -> None:
     assert [(p.x, pytest.approx(p.y), p.seeds) for p in sorted(picture.points, key=lambda p: p.x)] == [
         (0.1, 0.2, 2),
         (0.3, 0.4, 2),
-    ], "an option of its own and a place alone, another mode, and a beta that a log axis has no place for are left out"
+    ], "single points with an option, another mode, and a beta of 0 on a log axis are left out"
     assert len({point.series for point in picture.points}) == 1 and picture.ours == 2
     plain = release_with(own={"beta": 0.5}, budget=1.0, claim=1.0)
-    assert [p.x for p in drawn(BETA, plain)[0].points] == [0.5], "a place alone is drawn where nothing else was chosen"
+    assert [p.x for p in drawn(BETA, plain)[0].points] == [0.5], "a single point of default options is drawn"
 
 
 def test_one_experiment_is_one_point() -> None:
@@ -71,7 +71,7 @@ def test_sweep_chart_shows_accounted_epsilons() -> None:
     for each in coarse:
         del each.privacy["noise_version"]
     (picture,) = drawn(BETA, *coarse)
-    assert "accounted" not in sweep_charts.sweep_figure(picture), "none of noise in float32"
+    assert "accounted" not in sweep_charts.sweep_figure(picture), "no epsilon with noise in float32"
 
 
 def test_line_has_same_style_in_all_pictures() -> None:
@@ -131,7 +131,7 @@ def test_single_point_next_to_lines_is_grey() -> None:
     assert buttons == ["dpsd printed, quick", sweep_points.OTHERS] and f"c{sweep_charts.PRINTED_COLOUR}" in markup
     (without,) = drawn(BETA, alone)
     assert [point.method for point in without.points] == ["dpsd printed, quick epsilon=2.0"], (
-        "with nothing to be beside"
+        "no lines to compare it with"
     )
 
 
@@ -291,7 +291,7 @@ def test_chart_of_one_place_is_folded() -> None:
     rules = (Printed("Table V", at="beta"),)
     same, other = (row(table="Table V", setting=f"beta={at}", epsilon="") for at in (0.1, 0.3))
     assert drawn(replace(BETA, printed=rules), beta[0], rows=[other])[0].is_comparable
-    assert not drawn(replace(BETA, printed=rules), beta[0], rows=[same])[0].is_comparable, "one place is no axis"
+    assert not drawn(replace(BETA, printed=rules), beta[0], rows=[same])[0].is_comparable, "one place is not an axis"
 
 
 def test_figures_file_with_an_unknown_key_is_refused(tmp_path: Path) -> None:

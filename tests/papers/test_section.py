@@ -10,7 +10,7 @@ from bench import registry
 from bench.papers.printed_numbers import COLUMNS, ISSUES, load, read_row
 from bench.papers.section import curves
 from bench.report import Sources
-from bench.report.site import parts, show
+from bench.report.site import build_content, parts
 
 EMPTY = dict.fromkeys(COLUMNS, "")
 
@@ -29,7 +29,7 @@ def test_flags_of_compared_results_are_explained() -> None:
 
 
 def test_report_without_papers_has_no_trace_of_them() -> None:
-    shown, _ = show(Sources([record("dpsd", dataset="mnist")]))
+    shown, _ = build_content(Sources([record("dpsd", dataset="mnist")]))
     found = parts(shown, {})
     assert "papers" not in found["index"] and not found["method-dpsd"]["sections"]
     assert not [name for name in found if name.startswith(("table-", "figure-", "reported"))]

@@ -84,7 +84,7 @@ class Browser:
         elif name == "Log.entryAdded" and found["entry"]["level"] in ("error", "warning"):
             self.trouble.append(found["entry"]["text"])
         elif name == "Network.requestWillBeSent" and not found["request"]["url"].startswith(("file:", "data:")):
-            self.trouble.append(f"asked for {found['request']['url']}")
+            self.trouble.append(f"request for {found['request']['url']}")
 
     def open(self, address: str) -> None:
         """Go to an address and wait until it is loaded."""

@@ -27,7 +27,7 @@ from bench.report import (
 )
 from bench.report.columns import ALL
 from bench.report.files import script
-from bench.report.site import parts, show
+from bench.report.site import build_content, parts
 from bench.storage.records import Audit, Record
 
 SCORED = ("student", "teacher", "null")
@@ -55,12 +55,12 @@ def test_every_dispute_is_explained() -> None:
 def test_attack_without_queries_is_not_counted() -> None:
     runs = [record("a", accounted=3.0, attack=name) for name in ("gmi", "random-guess")]
     runs[1].metrics["queries"] = 0
-    (digits,) = parts(show(Sources(sorted(runs, key=lambda r: r.hash)))[0], {})["index"]["datasets"]
+    (digits,) = parts(build_content(Sources(sorted(runs, key=lambda r: r.hash)))[0], {})["index"]["datasets"]
     assert digits["attacks"] == ["gmi"] and [one["attacks"] for one in digits["best"]] == [1]
 
 
 def test_index_orders_tiers_by_size() -> None:
-    index = value_of(script("index", parts(show(Sources([record()]))[0], {})["index"]))
+    index = value_of(script("index", parts(build_content(Sources([record()]))[0], {})["index"]))
     assert index["order"]["tiers"] == ["paper", "standard", "quick", "smoke"]
     assert index["order"]["units"][0] == "example"
 
@@ -91,7 +91,7 @@ def test_highlights_use_accounted_epsilon_and_power() -> None:
     records += [record("d", 0, 0.6, accounted=9.0, attack="rmia", auc=0.9, status="inconclusive")]
     records += [record("b", 0, 0.9, accounted=10.5, claim=0.1), record("c", 0, 0.95, accounted=None, claim=0.1)]
     records += [record(name, 0, accuracy, accounted=9.0) for name, accuracy in (("d", 0.6), ("e", 0.8), ("f", 0.1))]
-    (digits,) = parts(show(Sources(sorted(records, key=lambda r: r.hash)))[0], {})["index"]["datasets"]
+    (digits,) = parts(build_content(Sources(sorted(records, key=lambda r: r.hash)))[0], {})["index"]["datasets"]
     assert [(one["method"], one["unit"], one["accuracy"]) for one in digits["best"]] == [
         ("e", "example", 0.8),
         ("a", "example", 0.7),
@@ -109,7 +109,7 @@ def test_highlights_use_accounted_epsilon_and_power() -> None:
 
 
 def test_flags_of_results_are_explained() -> None:
-    shown, _ = show(Sources([record()]))
+    shown, _ = build_content(Sources([record()]))
     (run,) = shown.boards[0].runs
     flagged = replace(shown.boards[0], runs=[replace(run, flags="other-unit reported-differs reported:x-1")])
     found = parts(replace(shown, boards=[flagged], results=board_files.results(flagged)), {})["index"]
@@ -131,7 +131,7 @@ def test_run_page_has_all_numbers() -> None:
     rows = {label: cells for label, _, _, cells in page.measures.rows}
     tips = {label: tip for label, _, tip, _ in page.measures.rows}
     assert tips["attack accuracy"].endswith("aimed at.") and tips["brand_new_metric"] == ""
-    assert ("queries", 1000) in page.alone and (page.variant, page.attack_variant) == ("printed", "printed")
+    assert ("queries", 1000) in page.others and (page.variant, page.attack_variant) == ("printed", "printed")
     assert [cell and cell[0] for cell in rows["attack accuracy"]] == [0.8, 0.9, 0.1, 0.95]
     assert [cell and cell[0] for cell in rows["brand_new_metric"]] == [1.5, 2, None, None]
     assert [(line.what, line.epsilon, line.unit) for line in page.epsilons] == [
@@ -139,7 +139,7 @@ def test_run_page_has_all_numbers() -> None:
     ]
     assert page.ledger == [("query", "votes", "Gaussian(noise_multiplier 2)", 7)]
     assert page.flags == ["claim!=accounted", "disputed:below-an-exact-account", "other-unit"]
-    assert page.information.nats is None and page.information.why, "the made-up ledger is of queries alone"
+    assert page.information.nats is None and page.information.why, "the made-up ledger has only queries"
     found.privacy["information"] = {"nats": 2.56, "why": "gradients", "classes": 10}
     bound = runs.page(found, []).information
     assert (bound.nats, bound.why, bound.most) == (2.56, "gradients", pytest.approx(0.5965, abs=1e-4))
@@ -239,7 +239,7 @@ def test_report_does_not_depend_on_record_order() -> None:
 def test_choices_of_runs_are_distinguishable() -> None:
     records = [record(version=1), record(version=2), record(version=2, split="few")]
     records += [record("dgd"), record("dgd", 1), record("failing", status="failed")]
-    listed = parts(show(Sources(sorted(records, key=lambda r: r.hash)))[0], {})["names"]
+    listed = parts(build_content(Sources(sorted(records, key=lambda r: r.hash)))[0], {})["names"]
     shown = [each[1:7] + each[8:] for each in listed]
     assert len({str(each) for each in shown}) == len(records)
     assert [each[-1] for each in shown if "dgd" in each[1]] == ["", ""], "a name that is one run's says no more"

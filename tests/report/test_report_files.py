@@ -17,7 +17,7 @@ from bench.papers.printed_numbers import COLUMNS, read_row
 from bench.report import Sources, render
 from bench.report.files import script, slug
 from bench.report.files import write as save
-from bench.report.site import parts, show
+from bench.report.site import build_content, parts
 
 
 def test_write_refuses_a_folder_of_other_files(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_page_loads_only_its_own_files() -> None:
 def test_script_holds_any_text(text: str) -> None:
     content = script("a", {"__proto__": text, text: [1, None]})
     assert value_of(content) == visible_data({"__proto__": text, text: [1, None]})
-    assert content.count(b"\n") == 1, "one line: no text ends the string that it stands in"
+    assert content.count(b"\n") == 1, "one line: no text ends its string"
 
 
 def test_script_refuses_nan() -> None:
@@ -141,7 +141,7 @@ def test_write_removes_only_an_earlier_report(tmp_path: Path) -> None:
 
 def test_equal_pictures_are_stored_once() -> None:
     records = sorted((record(seed=seed) for seed in (0, 1)), key=lambda r: r.hash)
-    shown, images = show(Sources(records, pictures={r.hash: {"synthetic": png()} for r in records}))
+    shown, images = build_content(Sources(records, pictures={r.hash: {"synthetic": png()} for r in records}))
     found = parts(shown, {})
     assert list(images.values()) == [png()]
     assert [(one["kind"], one["key"]) for one in found["images-digits"]] == [("synthetic", next(iter(images)))] * 2
@@ -149,7 +149,7 @@ def test_equal_pictures_are_stored_once() -> None:
 
 def test_run_is_in_one_shard_with_its_seeds() -> None:
     records = sorted((record(seed=seed) for seed in range(5)), key=lambda r: r.hash)
-    found = parts(show(Sources(records))[0], {})
+    found = parts(build_content(Sources(records))[0], {})
     shards = {name: part for name, part in found.items() if name.startswith("runs-")}
     assert found["index"]["shards"] == sorted(shards)
     assert sorted(name for part in shards.values() for name in part) == [r.hash for r in records]

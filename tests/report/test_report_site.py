@@ -222,7 +222,7 @@ def test_verdict_is_under_its_column_header(page: Browser) -> None:
       const text = document.createRange(); text.selectNodeContents(table.querySelector('td .ours'));
       const found = [at(text), at(table.querySelectorAll('th')[2])];
       table.remove(); return found; })(sentences(['as said', 'ours at chance'].map(verdict =>
-        ({ text: 'it rises', dataset: 'mnist', verdict, told: 'it does', line: 'dpsd' }))))"""
+        ({ text: 'it rises', dataset: 'mnist', verdict, numbers: '1', line: 'dpsd' }))))"""
     verdict, head = page.ask(script)
     assert verdict - head < 20, "as said, which is shorter than the other verdict, is not at the right"
 

@@ -16,7 +16,7 @@ from bench.papers.tables import Recipes
 from bench.report import points
 from bench.report.charts import Styles, tag
 from bench.report.files import readable
-from bench.report.sections import GalleryEntry, Shown, gallery
+from bench.report.sections import Content, GalleryEntry, gallery
 from bench.storage.records import Record
 
 Numbers = Sequence[PrintedNumber]
@@ -70,14 +70,14 @@ class FigurePage(FigureSummary):
     gallery: list[GalleryEntry]
 
 
-def draw_figures(shown: Shown, numbers: Numbers, recipes: Recipes) -> list[FigurePage]:
+def draw_figures(content: Content, numbers: Numbers, recipes: Recipes) -> list[FigurePage]:
     """Draw the papers' figures that have a number or a picture. Runs of tier smoke are left out."""
-    records = [record for record in shown.sources.records if record.spec["tier"] != "smoke"]
+    records = [record for record in content.sources.records if record.spec["tier"] != "smoke"]
     groups = {
         True: points.grouped([record for record in records if record.spec["attack"]], attacks=True),
         False: points.grouped(records, attacks=False),
     }
-    found = [_draw_figure(figure, shown, numbers, groups, recipes) for figure in FIGURES]
+    found = [_draw_figure(figure, content, numbers, groups, recipes) for figure in FIGURES]
     return [figure for figure in found if figure.markup or figure.single or figure.gallery]
 
 
@@ -92,7 +92,7 @@ def find_undrawn(drawn: Iterable[FigurePage]) -> list[tuple[str, str]]:
 
 
 def _draw_figure(
-    figure: Figure, shown: Shown, numbers: Numbers, groups: Mapping[bool, list[list[Record]]], recipes: Recipes
+    figure: Figure, content: Content, numbers: Numbers, groups: Mapping[bool, list[list[Record]]], recipes: Recipes
 ) -> FigurePage:
     found = [
         picture
@@ -102,7 +102,7 @@ def _draw_figure(
     ]
     of_runs = [
         picture
-        for picture in shown.pictures
+        for picture in content.pictures
         if picture.kind == figure.pictures and picture.record.spec["release"]["method"] in figure.methods
     ]
     recipe = recipes.get((figure.paper, figure.name))

@@ -65,7 +65,7 @@ function matrix(found) {
 }
 /* Where ours was measured, if that is not the data set that the paper names: a subset of it, other files. */
 const where = (line) => (line.ours.dataset === line.dataset ? "" : `, on ${line.ours.dataset}`);
-/* Printed numbers, and ours of each: first the one that counts, then those that must stand beside it. */
+/* Printed numbers, and ours of each: first the one that counts, then the others that the cell shows. */
 function printedCell(lines) {
   if (!lines) return "";
   const counting = [...lines].sort((a, b) => a.entry - b.entry || b.counts - a.counts);

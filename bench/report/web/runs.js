@@ -1,5 +1,5 @@
 "use strict";
-/* Pages of one run, and of two beside each other. */
+/* Pages of one run, and of two next to each other. */
 const SHOWN = 5;
 function auditTable(title, audits) {
   if (!audits.length) return null;
@@ -61,7 +61,7 @@ function attackTable(found) {
   if (!rows.length || !found.attack) return null;
   const lines = rows.map(([label, share, tip, cells]) => [element("span", { title: tip || null }, label), ...cells.map((one) => measured(one, share))]);
   return section(`Attack ${found.attack}`, grid("attack", [`${found.attack} on`, ...targets], lines, targets.map((_, index) => index + 1)),
-    found.alone.map(([label, value]) => note(`${label}: ${value === null ? "none" : number(value)}`)), found.missing.map(([key, reason]) => note(`${key}: ${reason}`)));
+    found.others.map(([label, value]) => note(`${label}: ${value === null ? "none" : number(value)}`)), found.missing.map(([key, reason]) => note(`${key}: ${reason}`)));
 }
 function measured(found, share) {
   if (found === null || found[0] === null) return "";
@@ -105,14 +105,14 @@ function details(found) {
 }
 
 
-/* Two runs beside each other: #compare, #compare-HASH, #compare-HASH-HASH. */
+/* Two runs next to each other: #compare, #compare-HASH, #compare-HASH-HASH. */
 async function compare(hashes) {
   const [first, second] = await Promise.all(hashes.map(runOf));
   const names = await part("names");
   const pickers = element("div", { class: "two" }, [0, 1].map((index) => runPicker(names, hashes, index)));
   const parts = [heading("Compare two runs"), note("Choose two runs. Numbers of different data sets, tiers or splits say nothing about each other, nor do epsilons of different units."), pickers];
   for (const [hash, found] of [[hashes[0], first], [hashes[1], second]]) if (hash && !found) parts.push(element("p", { class: "bad" }, `This report holds no run ${hash}.`));
-  return first && second ? [...parts, ...beside(hashes, first, second)] : parts;
+  return first && second ? [...parts, ...comparison(hashes, first, second)] : parts;
 }
 const runName = ([, dataset, method, setting, tier, seed, attack, accuracy, told]) =>
   [dataset, method, attack, `seed ${seed}`, setting, told, tier, typeof accuracy === "number" ? percent(accuracy) : ""].filter(Boolean).join(" · ");
@@ -138,7 +138,7 @@ function runPicker(names, hashes, index) {
   const input = element("input", { type: "search", placeholder: "data set, method, setting, attack, hash …", on: { input: (event) => fill(event.target.value) } });
   return element("fieldset", {}, element("legend", {}, label), element("label", {}, "search", input), list, count);
 }
-function beside(hashes, first, second) {
+function comparison(hashes, first, second) {
   const differs = [["data set", "dataset"], ["tier", "tier"], ["split", "split"]].filter(([, key]) => first[key] !== second[key]);
   const warning = differs.length ? element("p", { class: "warning" }, `These runs differ in ${differs.map(([label]) => label).join(", ")}: their numbers cannot be ranked.`) : null;
   const heads = () => ["", ...[first, second].map((one, index) => runLink(hashes[index], `${one.method}, seed ${one.seed}`))];
@@ -157,7 +157,7 @@ function numbersBeside(heads, first, second) {
   const all = (found) => new Map([
     ...found.utility.map(([label, value, low, high]) => [`accuracy: ${label}`, [[value, low, high], true]]),
     ...found.measures.rows.flatMap(([label, share, , cells]) => cells.map((one, index) => [`${label}: ${found.measures.targets[index]}`, [one, share]])),
-    ...found.alone.map(([label, value]) => [label, [[value], false]]),
+    ...found.others.map(([label, value]) => [label, [[value], false]]),
     ["information, nats at most", [[found.information.nats], false]],
   ]);
   const [left, right] = [all(first), all(second)];

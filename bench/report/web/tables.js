@@ -107,7 +107,7 @@ function fullGrid(label, heads, rows, numeric, kind, prose) {
   return grid(label, kept.map((index) => heads[index]), rows.map((row) => (Array.isArray(row) ? kept.map((index) => row[index]) : row)), moved(numeric), kind, moved(prose));
 }
 /* A table; a row that is no array is a heading over all columns. On a phone the rows of a table of kind "stack" are
-   blocks: numbers with their heads beside each other, and `prose` columns below, over the whole width. */
+   blocks: numbers with their headers next to each other, and `prose` columns below, over the whole width. */
 function grid(label, heads, rows, numeric, kind, prose) {
   const right = new Set(numeric || []);
   const head = element("tr", {}, heads.map((name, index) => element("th", { scope: "col", class: right.has(index) ? "number" : null }, name)));
