@@ -18,6 +18,13 @@ from bench.progress import out, print_heading, print_line
 
 BLOCKS = {"opacus": "the DP-SGD family of baselines", "torchmetrics": "every inversion attack (PSNR, FID)"}
 """Packages that only some runs need, and what their absence blocks."""
+EXTRAS = (
+    ("hf", "pyarrow", "reads folders of the library `datasets`, --dataset hf:PATH", "--dataset hf:PATH"),
+    ("onnx", "onnxruntime", "assesses ONNX models", "`bench assess` of ONNX models"),
+    ("ray", "ray", "distributes sweeps with Ray", "`bench sweep --backend ray`"),
+    ("slurm", "submitit", "submits sweeps to Slurm", "`bench sweep --backend slurm`"),
+)
+"""Optional extras: name, module, use, and what their absence blocks."""
 NVIDIA = Path("/proc/driver/nvidia/gpus")
 """Folder in which NVIDIA's driver lists its devices."""
 
@@ -76,9 +83,11 @@ def print_extras() -> None:
     out.print("[bold]extras[/bold]  (optional)")
     blocks = f"missing: blocks the independent recognition of faces in reconstructions on {sets}; {reason}"
     _print(face_descriptor.EXTRA, blocks if reason else f"found: recognises faces in reconstructions on {sets}")
-    has_tables = importlib.util.find_spec("pyarrow") is not None
-    install = "missing: blocks --dataset hf:PATH; pip install 'dp-distill-bench[hf]'"
-    _print("hf", "found: reads folders of the library `datasets`, --dataset hf:PATH" if has_tables else install)
+    for extra, module, use, blocked in EXTRAS:
+        found = importlib.util.find_spec(module) is not None
+        _print(
+            extra, f"found: {use}" if found else f"missing: blocks {blocked}; pip install 'dp-distill-bench[{extra}]'"
+        )
 
 
 def print_data(given: Path | None) -> None:

@@ -30,8 +30,7 @@ FLAGS = {
     "account-corrected": "The accounted epsilon of this version was wrong: removing a record changed the public draws "
     "of the others. The next version is correct; run it again.",
     "relation-corrected": "The run's account names replacing a record, but it holds only for removing one: it charges "
-    "the "
-    "responses of one client, and a replaced record can change those of two.",
+    "the responses of one client, and a replaced record can change those of two.",
     "mixed-versions": "The row's runs were made with different versions of the libraries, so that its mean and its "
     "deviation do not depend only on seeds.",
     "public-data": "The method had unlabelled public images of the private data's own distribution. No epsilon charges "

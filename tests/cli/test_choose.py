@@ -391,7 +391,7 @@ def test_choose_ignores_claims_and_wrong_accounts(claim: float) -> None:
 
 
 def test_flags_of_older_boards_have_their_present_names(tmp_path: Path) -> None:
-    boards = write(tmp_path, [proved("p3gm", 1.0, 0.99, flags="account-corrected relation-corrected seeded-noise")])
+    boards = write(tmp_path, [proved("p3gm", 1.0, 0.99, flags="account-mended relation-mended seeded-noise")])
     ((row,),) = [board.releases for board in read_boards(boards)]
     assert row.flags == "account-corrected relation-corrected seeded-noise"
 
