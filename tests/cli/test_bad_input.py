@@ -263,7 +263,7 @@ def test_a_file_where_the_output_directory_has_a_folder(
     (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
     assert main([*RUN, "--out", "."]) == 2
-    assert f"--out .: {name} in it is no directory" in capsys.readouterr().err
+    assert f"--out .: '{name}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("content", ["", 'method,"dpsd', "a,b\n1,2\n"])
