@@ -111,7 +111,7 @@ def test_canaries_come_from_what_the_attacker_keeps(toy: Path) -> None:
     ("changes", "says"),
     [
         ({"split": "disjoint-low"}, "split 'disjoint-low' has no public images"),
-        ({"method_options": (("query_count", "21"),)}, "21 images to query of 20 public ones"),
+        ({"method_options": (("query_count", "21"),)}, "21 .* 20"),
     ],
 )
 def test_what_cannot_be_asked_about_is_refused_before_anything_is_trained(

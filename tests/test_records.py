@@ -262,7 +262,7 @@ def test_provenance_code_changed_during_a_run_is_not_clean(tmp_path: Path) -> No
     assert not collected_git(tmp_path, replace(start, commit="0" * 40))["clean"]
 
 
-def test_provenance_boards_committed_during_a_run_stay_clean(tmp_path: Path) -> None:
+def test_provenance_committed_boards_stay_clean(tmp_path: Path) -> None:
     (tmp_path / "code").write_text("1")
     commit_all(tmp_path)
     start = git_state(tmp_path)

@@ -105,7 +105,7 @@ def test_inversion_metrics_include_retrieval(toy: Path, attack: str) -> None:
     drawn = attack in ("gmi", "brep-mi")
     assert ("retrieval_latents_accuracy" in numbers) == ("reference_decoder_attack_accuracy" in numbers) == drawn
     assert numbers["retrieval_accuracy"] == numbers["teacher_retrieval_accuracy"], "no-defence releases the teacher"
-    assert "retrieval" not in boards.flags(outcome.record), "with few classes retrieval is no condition"
+    assert "retrieval" not in boards.flags(outcome.record), "with few classes retrieval is not tested"
 
 
 @pytest.mark.thorough

@@ -132,7 +132,7 @@ def make_slowly(root: Path, text: str, started: Any) -> None:
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_store_second_process_waits_and_reuses_only_whole_steps(tmp_path: Path, killed: bool) -> None:
+def test_store_second_process_waits_for_a_whole_step(tmp_path: Path, killed: bool) -> None:
     context = multiprocessing.get_context("fork")
     started = context.Event()
     first = context.Process(target=make_slowly, args=(tmp_path, "first", started))

@@ -69,7 +69,7 @@ def as_plugin(kind: str, given: object, variant: str | None, options: Options | 
     texts = as_texts(options)
     if isinstance(given, str):
         return Plugin(given, variant, texts)
-    from bench.plugins.given import add_class
+    from bench.plugins import add_class
 
     if isinstance(given, type):
         name, implied = add_class(kind, given)

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from bench.plugins.discovery import KINDS, ROOT, Entry, class_of, entries, find
+from bench.plugins.discovery import KINDS, ROOT, Entry, add_class, class_of, entries, find
 
-__all__ = ["KINDS", "ROOT", "Entry", "class_of", "entries", "find"]
+__all__ = ["KINDS", "ROOT", "Entry", "add_class", "class_of", "entries", "find"]

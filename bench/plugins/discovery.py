@@ -4,13 +4,18 @@ A plug-in is a file `NAME.py`, or a folder `NAME/` with the file `NAME.py` and i
 in names); or an entry point NAME = "MODULE" or "MODULE:CLASS" in the group of its kind. Separate code for the variant
 `working` is the file `working.py` of the folder, or the entry point NAME.working. A file of networks may define
 several, named in its table NETWORKS.
+
+A user can also pass a class, for example from a notebook. Its name consists of the class's name and a hash of its
+source, as `my-method-0123456789ab`, so that another version of the class is another method in steps and records.
 """
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,6 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from bench.errors import BadPlugin, BenchError, unknown
+from bench.fingerprint import fingerprint
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,6 +50,8 @@ KINDS = {
     "prior": Kind(("bench/priors/kinds",), "bench.priors"),
 }
 
+HASH = 12
+"""Hex digits of the hash in the name of a class that a user passed."""
 GIVEN: dict[str, dict[str, Entry]] = {}
 """Kind to name to the plug-ins that the user of this process has passed as classes."""
 
@@ -59,7 +67,7 @@ class Entry:
         module: a dotted name; after a colon, the class.
         file: None for an entry point.
         working: the location of the variant `working`, if it has separate code; written as `module`.
-        given: the class itself, if a user passed it from Python (`bench.plugins.given`).
+        given: the class itself, if a user passed it from Python (`add_class`).
     """
 
     name: str
@@ -249,3 +257,35 @@ def _classes(module: ModuleType, is_one: Callable[[type], bool]) -> list[type[An
     """Return the classes that a module defines and for which `is_one` holds."""
     own = (c for c in vars(module).values() if isinstance(c, type) and c.__module__ == module.__name__)
     return [c for c in own if is_one(c)]
+
+
+def add_class(kind: str, cls: type[Any]) -> tuple[str, str | None]:
+    """Register a class in this process, unless it is a plug-in already, and return its name and variant.
+
+    Args:
+        kind: "method" or "attack".
+        cls: a dataclass with `version` and `tiers` (CONTRIBUTING.md).
+
+    Returns:
+        Its name; and "working" if it is the separate code of that variant of a plug-in, else None.
+
+    Raises:
+        BadPlugin: the class is not such a dataclass.
+    """
+    if not (dataclasses.is_dataclass(cls) and hasattr(cls, "version") and hasattr(cls, "tiers")):
+        raise BadPlugin(
+            f"{kind} {cls.__qualname__}: expected a frozen dataclass with `version` and `tiers`; see CONTRIBUTING.md, "
+            f"or give the name of one of `bench.{kind}s()`"
+        )
+    for entry in entries(kind).values():
+        if entry.given is None and cls.__module__ == entry.module.partition(":")[0]:
+            return entry.name, None
+        if entry.working is not None and cls.__module__ == entry.working.partition(":")[0]:
+            return entry.name, "working"
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", cls.__name__).lower()
+    name = f"{re.sub(r'[^a-z0-9-]', '', words).strip('-')}-{fingerprint(cls)[:HASH]}"
+    folder = KINDS[kind].group.rpartition(".")[2]
+    GIVEN.setdefault(kind, {})[name] = Entry(
+        name, kind, folder, f"{cls.__module__}:{cls.__qualname__}", None, given=cls
+    )
+    return name, None

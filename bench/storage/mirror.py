@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from bench.errors import BenchError
 
@@ -49,43 +48,43 @@ class Mirror:
 
     def download(self, kind: str, name: str, work: Path) -> bool:
         """Copy a step into an empty directory. Returns False if it is not in the mirror, or could not be read."""
-        return kind in SHARED and self._tried(lambda: self._download(self._place(kind, name), work))
+        return kind in SHARED and self._attempt(lambda: self._download(self._location(kind, name), work))
 
     def upload(self, step: Path) -> None:
         """Copy a finished step `KIND/HASH`, unless the URL has it."""
-        kind, name = step.parent.name, step.name
-        if kind in SHARED:
-            self._tried(lambda: self._upload(step, self._place(kind, name)))
+        if step.parent.name in SHARED:
+            self._attempt(lambda: self._upload(step, self._location(step.parent.name, step.name)))
 
-    def _place(self, kind: str, name: str) -> str:
+    def _location(self, kind: str, name: str) -> str:
         return f"{self._root.rstrip('/')}/{kind}/{name}"
 
-    def _download(self, place: str, work: Path) -> bool:
-        if not self._files.exists(f"{place}/{self._manifest}"):
+    def _download(self, location: str, work: Path) -> bool:
+        if not self._files.exists(f"{location}/{self._manifest}"):
             return False
-        text = self._files.cat_file(f"{place}/{self._manifest}")
-        for file in json.loads(text)["files"]:
+        manifest = self._files.cat_file(f"{location}/{self._manifest}")
+        for file in json.loads(manifest)["files"]:
             if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
                 raise ValueError(f"{file!r} is outside of the step")
             (work / file).parent.mkdir(parents=True, exist_ok=True)
-            self._files.get_file(f"{place}/{file}", str(work / file))
-        (work / self._manifest).write_bytes(text)
+            self._files.get_file(f"{location}/{file}", str(work / file))
+        (work / self._manifest).write_bytes(manifest)
         return True
 
-    def _upload(self, step: Path, place: str) -> bool:
-        if self._files.exists(f"{place}/{self._manifest}"):
+    def _upload(self, step: Path, location: str) -> bool:
+        if self._files.exists(f"{location}/{self._manifest}"):
             return False
         manifest = (step / self._manifest).read_bytes()
         for file in json.loads(manifest)["files"]:
-            self._files.makedirs(str(PurePosixPath(place, file).parent), exist_ok=True)
-            self._files.put_file(str(step / file), f"{place}/{file}")
-        self._files.pipe_file(f"{place}/{self._manifest}", manifest)
+            self._files.makedirs(str(PurePosixPath(location, file).parent), exist_ok=True)
+            self._files.put_file(str(step / file), f"{location}/{file}")
+        self._files.pipe_file(f"{location}/{self._manifest}", manifest)
         return True
 
-    def _tried(self, copy: Callable[[], Any]) -> bool:
+    def _attempt(self, copy: Callable[[], bool]) -> bool:
+        """Copy; if that fails, notify the user and return False."""
         try:
-            return bool(copy())
+            return copy()
         except Exception as error:  # file systems raise their own errors; the run continues without a copy
             line = f"{type(error).__name__}: {error}".splitlines()[0]
-            self._notify(f"{VARIABLE}={self._url}: {line}; going on without it")
+            self._notify(f"{VARIABLE}={self._url}: {line}; continuing without it")
             return False

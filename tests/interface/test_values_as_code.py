@@ -19,7 +19,7 @@ from baselines.no_defence import NoDefence
 from bench.api import Context, Release, Teacher
 from bench.errors import BadOption, BadPlugin, BadWeights, BenchError
 from bench.nets import Classifier
-from bench.plugins.given import add_class
+from bench.plugins import add_class
 from bench.privacy import Budget, Ledger
 
 SMOKE: dict[str, Any] = {"tier": "smoke"}

@@ -171,7 +171,7 @@ for done in Ray(sleeper.main, jobs=1).run(tasks, until=time.monotonic() + 120):
 
 
 @pytest.mark.slow
-def test_ray_waiting_task_that_no_longer_fits_is_not_started(tmp_path: Path) -> None:
+def test_ray_waiting_task_beyond_limit_is_not_started(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
     (tmp_path / "sleeper.py").write_text(SLEEPER, encoding="utf-8")
     found = environment(**NO_TOKEN)

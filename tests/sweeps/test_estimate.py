@@ -125,7 +125,7 @@ def audited(out: Path, spec: AuditSpec, seconds: dict[str, float]) -> None:
     path.write_text(found.to_json())
 
 
-def test_estimate_of_an_audit_uses_similar_teachers_and_releases(tmp_path: Path, store: Store) -> None:
+def test_estimate_of_an_audit_uses_similar_steps(tmp_path: Path, store: Store) -> None:
     audited(tmp_path, audit({"epochs": 10}), {"teacher": 300.0, "null_teacher": 200.0, "release": 20.0})
     finished(tmp_path, run(seed=7, method="dgd"), SECONDS | {"release": 40.0})
     estimate = Estimate(tmp_path)
