@@ -56,9 +56,9 @@ from bench.teachers.federated import (
     SMOKE,
     ClientEnsemble,
     Clients,
+    EnsembleMean,
     Federation,
     State,
-    Together,
     require_finite,
     snapshot,
 )
@@ -103,7 +103,7 @@ class FedDf(Federation):
     """First learning rate of the server's Adam, falling to 0 along a cosine in every round."""
     clip: float = 5.0
     """Largest L2 norm of a distillation step's gradient."""
-    mean: Together = "logits"
+    mean: EnsembleMean = "logits"
     """Of what the clients say on an image of U the student learns the mean: their logits, or their probabilities."""
 
     def __post_init__(self) -> None:
