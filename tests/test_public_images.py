@@ -39,7 +39,7 @@ def rows_of(images: Tensor) -> set[bytes]:
     return {image.numpy().tobytes() for image in images}
 
 
-def test_public_private_attackers_and_test_images_are_different_ones(toy: Path) -> None:
+def test_parts_of_run_are_disjoint(toy: Path) -> None:
     """Only a method that needs public images takes any from the attacker."""
     with_it, without = job(toy).material, job(toy, "no-defence").material
     assert with_it.public is not None and without.public is None
@@ -52,76 +52,74 @@ def test_public_private_attackers_and_test_images_are_different_ones(toy: Path) 
 
 
 @pytest.mark.thorough
-def test_a_method_sees_the_public_images_and_no_others(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Teacher] = []
+def test_method_receives_public_images_only(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[Teacher] = []
     original = Pate.convert
 
     def convert(self: Pate, teacher: Teacher, *rest: Any) -> Any:
-        seen.append(teacher)
+        received.append(teacher)
         return original(self, teacher, *rest)
 
     monkeypatch.setattr(Pate, "convert", convert)
-    given = job(toy, out=toy / "seen")
+    given = job(toy, out=toy / "received")
     record = run.run(given, 0).record
-    (teacher,) = seen
+    (teacher,) = received
     assert teacher.private is None and teacher.public is given.material.public
     assert "public-data" in boards.flags(record)
-    assert "public-data" not in boards.flags(run.run(job(toy, "no-defence", out=toy / "seen"), 0).record)
+    assert "public-data" not in boards.flags(run.run(job(toy, "no-defence", out=toy / "received"), 0).record)
 
 
-def test_the_spec_names_the_public_images_and_the_attackers_fewer_ones(toy: Path) -> None:
-    asking, other = (run_spec(job(toy, method), 0) for method in ("pate", "no-defence"))
-    assert asking.release.public is not None and other.release.public is None
-    assert asking.attack is not None and other.attack is not None and asking.attack.aux != other.attack.aux
-    assert asking.release.teacher == other.release.teacher, "the teacher is the same, trained once"
+def test_spec_covers_public_images(toy: Path) -> None:
+    querying, other = (run_spec(job(toy, method), 0) for method in ("pate", "no-defence"))
+    assert querying.release.public is not None and other.release.public is None
+    assert querying.attack is not None and other.attack is not None and querying.attack.aux != other.attack.aux
+    assert querying.release.teacher == other.release.teacher, "the teacher is the same, trained once"
     strokes = run_spec(job(toy, method_options=(("images", "strokes"),)), 0)
     assert strokes.release.public is None and strokes.attack is not None and strokes.attack.aux == other.attack.aux
 
 
 @pytest.mark.thorough
-def test_reference_students_are_converted_with_the_same_public_images(
-    toy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[Tensor | None] = []
+def test_reference_students_use_same_public_images(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    received: list[Tensor | None] = []
     original = Pate.convert
 
     def convert(self: Pate, teacher: Teacher, *rest: Any) -> Any:
-        seen.append(teacher.public)
+        received.append(teacher.public)
         return original(self, teacher, *rest)
 
     monkeypatch.setattr(Pate, "convert", convert)
     given = job(toy, out=toy / "references")
-    asked = make_challenge(given.material)
-    models = ReferenceModels(given, run_spec(given, 0).release, asked, "scores")
+    challenge = make_challenge(given.material)
+    models = ReferenceModels(given, run_spec(given, 0).release, challenge, "scores")
     models.knowledge("student").references(2, "student")
-    assert len(seen) == 2 and all(images is given.material.public for images in seen)
-    assert not rows_of(asked.images) & rows_of(given.material.public)  # type: ignore[arg-type]
+    assert len(received) == 2 and all(images is given.material.public for images in received)
+    assert not rows_of(challenge.images) & rows_of(given.material.public)  # type: ignore[arg-type]
 
 
-def test_canaries_come_from_what_the_attacker_keeps(toy: Path) -> None:
+def test_canaries_are_attackers_images(toy: Path) -> None:
     given = job(toy, attack=None)
     drawn = canary_game.draw(given, CanaryGame(20), 0)
     assert rows_of(drawn.images) == rows_of(given.material.aux)
     assert torch.equal(drawn.images, canary_game.draw(job(toy, "no-defence", attack=None), CanaryGame(20), 0).images)
-    with pytest.raises(BenchError, match=r"--canaries 21: .* has 20 images"):
+    with pytest.raises(BenchError) as caught:
         canary_game.check(given, CanaryGame(21))
+    assert "--canaries 21" in str(caught.value) and "20" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "says"),
+    ("changes", "values"),
     [
-        ({"split": "disjoint-low"}, "split 'disjoint-low' has no public images"),
-        ({"method_options": (("query_count", "21"),)}, "21 .* 20"),
+        ({"split": "disjoint-low"}, ("'disjoint-low'",)),
+        ({"method_options": (("query_count", "21"),)}, ("21", "20")),
     ],
 )
-def test_what_cannot_be_asked_about_is_refused_before_anything_is_trained(
-    toy: Path, changes: dict[str, Any], says: str
-) -> None:
-    with pytest.raises(BenchError, match=says) as caught:
+def test_impossible_public_images_are_refused(toy: Path, changes: dict[str, Any], values: tuple[str, ...]) -> None:
+    with pytest.raises(BenchError) as caught:
         job(toy, out=toy / "refused", **changes)
+    assert all(value in str(caught.value) for value in values)
     assert "\n" not in str(caught.value) and not (toy / "refused" / "steps").exists()
 
 
-def test_images_of_no_data_need_no_split(toy: Path) -> None:
+def test_synthetic_queries_need_no_public_images(toy: Path) -> None:
     given = job(toy, split="disjoint-low", method_options=(("images", "strokes"),))
     assert given.material.public is None

@@ -301,13 +301,14 @@ class FileDataset(Dataset):
         return self.read(Request(root, download, self.usual))
 
 
-def not_found(name: str, expected: str, root: Path, fetch: str = "") -> BenchError:
+def not_found(name: str, expected: str, root: Path, fetch: str = "use --download", instead: str = "") -> BenchError:
     """Return the error for a data set that is not below `root`.
 
     Args:
-        fetch: the remedy, if it is not --download.
+        fetch: the remedy.
+        instead: other files that can be read instead, in parentheses.
     """
     return NotFound(
-        f"data set '{name}' not found: expected {expected} under {root}; name the folder above with --data-root DIR, "
-        f"or set BENCH_DATA, or {fetch or 'use --download'}"
+        f"data set '{name}' not found: expected {expected} under {root}{instead}; name the folder above with "
+        f"--data-root DIR, or set BENCH_DATA, or {fetch}"
     )

@@ -132,7 +132,7 @@ def list_by_person(name: str, request: Request) -> Listing:
     """List CelebA's people with at least `request.argument` images as classes, the others as outsiders.
 
     Raises:
-        BenchError: files are missing or corrupt, or fewer than two people have so many images.
+        BenchError: files are missing or corrupt, or fewer than two such people.
     """
     require_files(name, request, PEOPLE)
     folder = request.root / FOLDER

@@ -108,7 +108,8 @@ def load_unpacked(tree: Path, name: str, class_names: tuple[str, ...], request: 
                 f"unpack the whole archive again"
             )
         parts.append(list_part(classes, class_names))
-    listed = Listing(name, tree, class_names, parts[0], parts[1], Decoding(_UNPACKED_SIDE, exact=True))
+    train, test = parts
+    listed = Listing(name, tree, class_names, train, test, Decoding(_UNPACKED_SIDE, exact=True))
     return read_listing(listed, replace(request, size=None))
 
 

@@ -16,8 +16,8 @@ from bench.errors import BadOption, unknown
 
 KIND = "data set"
 BY_PATH = {
-    "imagefolder": "a folder a class, below PATH/train and PATH/test or below PATH (1/6 held out); PATH@64 sets the "
-    "size, default 32",
+    "imagefolder": "one folder per class, below PATH/train and PATH/test or below PATH (1/6 held out); PATH@64 sets "
+    "the size, default 32",
     "npz": "a NumPy archive with {train,test}_{images,labels} or {x,y}_{train,test}; val_* joins the training set",
     "npy": "a folder with such arrays as .npy files, x_train.npy and so on",
     "pt": "the same as torch tensors: a .pt file with a dictionary of them, or a folder with x_train.pt and so on",
@@ -28,20 +28,20 @@ _ARRAYS = (
     "images: (n, h, w), (n, h, w, c) or (n, c, h, w), c = 1 or 3; uint8 and other integers of 0 to 255, uint16 of 0 to "
     "65535, bool, floats in [0, 1]; any other range by --pixel-range",
     "labels: one class per image, as integers, words, booleans or one-hot rows; `class_names` may name them",
-    "images that are not square are cut to their central square, or see --fit; PATH@64 resizes",
+    "images that are not square are cropped to their central square, or see --fit; PATH@64 resizes",
 )
 _FILES = (
-    "image files that Pillow reads: turned as EXIF says, transparency on white, 16 bits by their full range; grey if "
-    "all are grey, else RGB (--channels 1 or 3 declares it)",
-    "each is cut to its central square, or see --fit, and resized",
+    "image files that Pillow reads: rotated by EXIF, transparency on white, 16 bits by their full range; grey if all "
+    "are grey, else RGB (--channels 1 or 3 declares it)",
+    "each is cropped to its central square, or see --fit, and resized",
 )
 OWN = {
     "imagefolder": (
         *_FILES,
-        "a folder of PATH, or of PATH/train, is a class: two at least, by sorted name, each with training images; "
+        "each folder of PATH, or of PATH/train, is a class: at least two, sorted by name, each with training images; "
         "training, testing, valid and the like are parts too, in any case",
-        "without a folder for the test a sixth of each class's files is the test set; hidden files and those of file "
-        "managers are left out",
+        "without a test folder a sixth of each class's files is the test set; hidden files and those of file managers "
+        "are ignored",
     ),
     "npz": _ARRAYS,
     "npy": _ARRAYS,

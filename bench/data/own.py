@@ -195,10 +195,8 @@ def from_folder(
 
     Args:
         path: a folder with train/CLASS/ and test/CLASS/, or with CLASS/, of which a sixth of the files is held out.
-        size: side in pixels, 8 to 256, to which images are resized; None = 32.
-        channels: 1 = grey, 3 = RGB; None = grey if all files are, else RGB.
-        fit: how non-square images become square, as in `from_arrays`.
-        value_range: the values that mean black and white in files of more than 8 bits; None = those of the format.
+        size, channels, fit, value_range: as in `from_arrays`; None = 32 pixels, grey if all files are, and the range
+            of the file format.
 
     Returns:
         A value for `bench.run(dataset=...)`. Its files are read when a run needs them.

@@ -170,9 +170,7 @@ def from_huggingface(
         name: name in records; required for rows in memory, for a folder the default is the folder's name.
         image: the column of images: of Pillow, encoded bytes, or {"bytes": ..., "path": ...}.
         label: the column of labels: a ClassLabel, whole numbers or words.
-        size: side in pixels, 8 to 256, to which images are resized; None = 32.
-        channels: 1 = grey, 3 = RGB; None = grey if all images are, else RGB.
-        fit, value_range: as in `from_folder`.
+        size, channels, fit, value_range: as in `from_folder`.
 
     Returns:
         A value for `bench.run(dataset=...)`.

@@ -237,8 +237,8 @@ def _without_private(data: ImageData, split: Split, kept: Tensor, keep: Keep | N
     aux, public = split.aux, split.public
     if not split.outside:
         aux, public = number[aux], None if public is None else number[public]  # type: ignore[assignment]
-    private = number[split.private[kept]]
-    moved = replace(split, private=private, aux=aux, public=public, before=split.private, kept=kept)  # type: ignore[arg-type]
+    private: LongTensor = number[split.private[kept]]  # type: ignore[assignment]
+    moved = replace(split, private=private, aux=aux, public=public, before=split.private, kept=kept)
     return select_records(data, stays, torch.ones(len(data.test_labels), dtype=torch.bool), keep), moved
 
 

@@ -80,7 +80,7 @@ class TableSplit:
 
 
 def load_tables(path: Path, name: str, request: Request) -> ImageData:
-    """Read the training and test splits; validation serves as test if there is no test split.
+    """Read the training and test splits; validation is the test part without a test split.
 
     Without both, the n // 6 rows whose indices have the smallest SHA-256 are the test set.
 

@@ -16,7 +16,7 @@ from torchvision import datasets
 from torchvision.datasets import mnist as idx
 from torchvision.datasets.utils import check_integrity
 
-from bench.data.dataset import Dataset
+from bench.data.dataset import Dataset, not_found
 from bench.data.images import ImageData
 from bench.errors import BadData, NotFound
 
@@ -150,14 +150,10 @@ def _download(name: str, source: Any, root: Path, arguments: Mapping[str, str | 
         ) from error
 
 
-def _require_files(name: str, dataset: Dataset, root: Path, other: str = "") -> None:
-    if not dataset.missing(root):
-        return
-    files = dataset.files(root)
-    raise NotFound(
-        f"data set '{name}' not found: expected {', '.join(file.name for file in files)} under {files[0].parent}"
-        f"{other}; name the folder above with --data-root DIR, or set BENCH_DATA, or use --download"
-    )
+def _require_files(name: str, dataset: Dataset, root: Path, instead: str = "") -> None:
+    if dataset.missing(root):
+        files = dataset.files(root)
+        raise not_found(name, ", ".join(file.name for file in files), files[0].parent, instead=instead)
 
 
 def _one_line(error: BaseException) -> str:

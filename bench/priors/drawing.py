@@ -50,6 +50,10 @@ def pixel_positions(height: int, width: int, device: torch.device) -> Tensor:
     return torch.stack(torch.meshgrid(x, y, indexing="xy"), -1).view(-1, 2)
 
 
+pixel_places = pixel_positions
+"""The former name, for priors of other packages."""
+
+
 def texture(
     count: int, shape: tuple[int, int, int], draws: Draws, exponents: tuple[float, float] = (0.5, 3.0)
 ) -> Tensor:

@@ -30,7 +30,12 @@ EVALUATOR_TIERS: dict[str, dict[str, int]] = {
 def recipe_class(name: str) -> type[Recipe]:
     """Return the recipe class called `name`. Raises BenchError for an unknown name."""
     entry = plugins.find(KIND, name)
-    return plugins.class_of(entry, lambda found: issubclass(found, Recipe), "one class that extends Recipe")
+    return plugins.class_of(entry, is_recipe, "one class that extends Recipe")
+
+
+def is_recipe(cls: type) -> bool:
+    """Whether a class is a recipe; a named function, as the lookup of classes is cached by it."""
+    return issubclass(cls, Recipe)
 
 
 def make_recipe(tier: str, given: Mapping[str, str]) -> Recipe:

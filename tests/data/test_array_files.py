@@ -106,7 +106,6 @@ def test_npz_without_test_part_holds_out_sixth_by_index(tmp_path: Path) -> None:
         ((IMAGES / 255).astype(np.float32), None),
         ((IMAGES / 255).astype(np.float16), None),
         (IMAGES.astype(np.int16), None),
-        (IMAGES.astype(np.int64), None),
         (IMAGES.astype(np.uint16) * 257, None),
         ((IMAGES.astype(np.uint16) * 257).astype(">u2"), None),
         (IMAGES / 127.5 - 1, (-1, 1)),
@@ -136,7 +135,6 @@ def test_boolean_pixels_are_black_and_white(tmp_path: Path) -> None:
         (IMAGES.astype(np.int32) - 300, "--pixel-range LOW,HIGH"),
         (IMAGES.astype(np.uint16), "--pixel-range LOW,HIGH"),
         ((IMAGES > 100).astype(np.uint8), "--pixel-range 0,1"),
-        ((IMAGES > 100).astype(np.int64), "--pixel-range 0,1"),
     ],
 )
 def test_pixels_of_unclear_range_are_refused_with_option(tmp_path: Path, images: np.ndarray, option: str) -> None:
@@ -245,7 +243,6 @@ BOTH = ("train_labels", "test_labels")
         ("train_images", uint8(12, 64), ("(12, 64)", *FORMS)),
         ("train_images", uint8(12, 1, 8, 8, 1), FORMS),
         ("train_images", uint8(12, 8, 8, 2), ("2 channels", *FORMS)),
-        ("train_images", uint8(12, 8, 8, 4), ("4 channels", *FORMS)),
         ("train_images", uint8(12, 3, 8, 3), ("(12, 3, 8, 3)", *FORMS)),
         ("train_images", uint8(12, 8, 9), ("test_images", "(1, 8, 8)", "(1, 8, 9)")),
         ("train_images", uint8(0, 8, 8), ("(0, 8, 8)",)),
@@ -259,7 +256,6 @@ BOTH = ("train_labels", "test_labels")
         ("train_images", floats(float("nan")), ("NaN", "0 to 1")),
         ("train_images", floats(float("inf")), ("infinite", "0 to 1")),
         ("train_labels", ONE_HOT * 2, ("(12, 3)",)),
-        ("train_labels", np.ones((12, 3)), ("(12, 3)",)),
         ("train_labels", ONE_HOT, BOTH),
         ("train_labels", np.zeros((12, 1, 1), dtype=np.int64), ("(12, 1, 1)", "(n,)", "(n, 1)")),
         ("train_labels", np.array(3), ("()", "(n,)", "(n, 1)")),

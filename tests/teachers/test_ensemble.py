@@ -40,12 +40,20 @@ def trained(
     return ensemble
 
 
+def unchanged(one: Ensemble, other: Ensemble) -> list[bool]:
+    """Whether each member has equal parameters in both ensembles."""
+    return [
+        all(torch.equal(a, b) for a, b in zip(x.parameters(), y.parameters(), strict=True))
+        for x, y in zip(one.members, other.members, strict=True)
+    ]
+
+
 PARTS = [np.arange(0, 50), np.arange(50, 110), np.arange(110, 120)]
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("arch", "lr"), [("shard-cnn", 1e-3), ("resnet10t", 1e-6)])
-def test_stacked_and_in_turn_are_the_same_training(arch: str, lr: float) -> None:
+def test_stacked_training_equals_training_in_turn(arch: str, lr: float) -> None:
     """At a small rate for the network with BatchNorm, as Adam's first step is the sign of a gradient that may be 0."""
     images, labels = toy()
     pair = [trained(images, labels, PARTS, how, (arch,), steps=4, lr=lr) for how in ("stacked", "in turn")]
@@ -56,33 +64,25 @@ def test_stacked_and_in_turn_are_the_same_training(arch: str, lr: float) -> None
 
 
 @pytest.mark.parametrize("how", ["stacked", "in turn"])
-def test_a_record_changes_its_own_member_alone(how: How) -> None:
+def test_record_changes_only_its_member(how: How) -> None:
     images, labels = toy()
     other_images, other_labels = images.clone(), labels.clone()
     other_images[60], other_labels[60] = 255 - images[60], (labels[60] + 1) % CLASSES
-    before, after = trained(images, labels, PARTS, how), trained(other_images, other_labels, PARTS, how)
+    before = trained(images, labels, PARTS, how)
     shorter = [PARTS[0], PARTS[1][:-7], PARTS[2]]
-    fewer = trained(images, labels, shorter, how)
-    for j, changed in enumerate([False, True, False]):
-        for another in (after, fewer):
-            pairs = zip(before.members[j].parameters(), another.members[j].parameters(), strict=True)
-            assert all(torch.equal(a, b) for a, b in pairs) != changed
+    for other in (trained(other_images, other_labels, PARTS, how), trained(images, labels, shorter, how)):
+        assert unchanged(before, other) == [True, False, True]
 
 
 @pytest.mark.parametrize("how", ["stacked", "in turn"])
-def test_a_member_without_records_stays_untrained(how: How) -> None:
+def test_member_without_records_is_unchanged(how: How) -> None:
     images, labels = toy()
     parts = [np.arange(0, 60), np.arange(0, 0), np.arange(60, 120)]
     fresh = Ensemble.build(("shard-cnn",), 3, SHAPE, CLASSES, seeds=range(3))
-    made = trained(images, labels, parts, how)
-    same = [
-        all(torch.equal(a, b) for a, b in zip(x.parameters(), y.parameters(), strict=True))
-        for x, y in zip(fresh.members, made.members, strict=True)
-    ]
-    assert same == [False, True, False]
+    assert unchanged(fresh, trained(images, labels, parts, how)) == [False, True, False]
 
 
-def test_members_learn_and_votes_count_them() -> None:
+def test_members_learn_and_votes_are_counts() -> None:
     images, labels = toy()
     ensemble = trained(images, labels, PARTS, archs=("shard-cnn", "dgd-cnn"), steps=40)
     x = images.float() / 255
@@ -94,7 +94,7 @@ def test_members_learn_and_votes_count_them() -> None:
     assert not any(p.requires_grad for p in ensemble.parameters()) and not ensemble.training
 
 
-def test_each_member_is_built_from_its_own_seed_and_leaves_the_global_generator_alone() -> None:
+def test_build_uses_one_seed_per_member() -> None:
     torch.manual_seed(5)
     before = torch.get_rng_state()
     three = Ensemble.build(("shard-cnn",), 3, SHAPE, CLASSES, seeds=(7, 8, 9))
@@ -105,14 +105,14 @@ def test_each_member_is_built_from_its_own_seed_and_leaves_the_global_generator_
     assert not torch.equal(weights[0], weights[1])
 
 
-def test_divergence_is_a_failed_run() -> None:
+def test_ensemble_divergence_is_a_failed_run() -> None:
     images, labels = toy()
-    with pytest.raises(RunFailed, match="diverged"):
+    with pytest.raises(RunFailed):
         trained(images, labels, PARTS, lr=1e30)
 
 
 @pytest.mark.parametrize("rows", [20, 900])
-def test_fixed_features_are_shared_and_solved_by_ridge_regression(rows: int) -> None:
+def test_fixed_features_are_solved_by_ridge_regression(rows: int) -> None:
     """The gradient of |a w - y|^2 + p |w|^2 is 0 at every member's weights, for few rows and for many."""
     images, labels = toy(rows)
     images = images.repeat_interleave(2, 2).repeat_interleave(2, 3)
@@ -135,7 +135,7 @@ def test_fixed_features_are_shared_and_solved_by_ridge_regression(rows: int) -> 
     assert ensemble.votes(x).sum(1).eq(3).all()
 
 
-def test_a_record_reaches_no_other_teacher_even_where_features_depend_on_the_batch(
+def test_fixed_features_are_computed_per_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """GPUs may choose kernels by the size of a batch."""

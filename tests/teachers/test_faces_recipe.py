@@ -1,55 +1,57 @@
-"""The recipe for faces: its changes to an image, and the parts that it keeps."""
+"""The recipe for faces: its changes to an image."""
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import Tensor
 
 from bench.teachers.recipes.faces import Faces, erased, lightened
 
-STILL = {"flip": False, "turn": 0.0, "scale": 0.0, "move": 0.0, "light": 0.0, "erase": 0.0}
+NONE = {"flip": False, "turn": 0.0, "scale": 0.0, "move": 0.0, "light": 0.0, "erase": 0.0}
 
 
 def pictures(n: int = 64) -> Tensor:
     return torch.randint(0, 256, (n, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 
 
-def seen(images: Tensor, **given: float | bool) -> Tensor:
-    return Faces(**{**STILL, **given}).augment(images, torch.Generator().manual_seed(1))  # type: ignore[arg-type]
+def augment(images: Tensor, **given: float | bool) -> Tensor:
+    return Faces(**{**NONE, **given}).augment(images, torch.Generator().manual_seed(1))  # type: ignore[arg-type]
 
 
-def test_images_stay_bytes_of_their_shape_and_each_has_draws_of_its_own() -> None:
+def test_augment_draws_for_each_image() -> None:
     one = pictures(1).expand(40, -1, -1, -1)
     found = Faces().augment(one, torch.Generator().manual_seed(1))
     assert found.dtype == torch.uint8 and found.shape == one.shape
     assert len(found.flatten(1).unique(dim=0)) == 40
 
 
-def test_without_its_changes_colours_alone_are_drawn_towards_grey() -> None:
+def test_augment_without_options_only_desaturates() -> None:
     images = pictures()
-    found = seen(images).float()
+    found = augment(images).float()
     spread = [float(each.float().std(1).mean()) for each in (found, images)]
     assert 0.6 * spread[1] < spread[0] < 0.9 * spread[1]
     assert float((found.mean(1) - images.float().mean(1)).abs().max()) <= 1
 
 
-def test_every_change_changes_something() -> None:
-    images, still = pictures(), seen(pictures())
-    for given in ({"flip": True}, {"turn": 10.0}, {"scale": 0.2}, {"move": 0.2}, {"light": 0.3}, {"erase": 1.0}):
-        assert not torch.equal(seen(images, **given), still), given
+@pytest.mark.parametrize(
+    "given", [{"flip": True}, {"turn": 10.0}, {"scale": 0.2}, {"move": 0.2}, {"light": 0.3}, {"erase": 1.0}]
+)
+def test_augment_options_have_an_effect(given: dict[str, float]) -> None:
+    assert not torch.equal(augment(pictures(), **given), augment(pictures()))
 
 
-def test_turns_and_moves_are_as_large_as_said() -> None:
+def test_augment_moves_at_most_as_declared() -> None:
     dot = torch.zeros(400, 1, 41, 41, dtype=torch.uint8)
     dot[:, :, 20, 20] = 255
     places = torch.arange(41.0) - 20
-    found = seen(dot, move=0.1).float()
+    found = augment(dot, move=0.1).float()
     along = (found.sum((1, 2)) * places).sum(1) / found.sum((1, 2, 3))
     assert 3.6 < float(along.abs().max()) < 4.6, "a tenth of 41 pixels"
     assert abs(float(along.mean())) < 0.5
 
 
-def test_light_is_brightness_and_contrast() -> None:
+def test_lightened_changes_brightness_and_contrast() -> None:
     image = torch.tensor([0.2, 0.4]).view(1, 1, 1, 2)
     brighter = lightened(image, torch.tensor([[0.5], [0.0]]), torch.zeros(1))
     stronger = lightened(image, torch.tensor([[0.0], [0.5]]), torch.zeros(1))
@@ -59,7 +61,7 @@ def test_light_is_brightness_and_contrast() -> None:
     assert torch.allclose(lightened(colour, torch.zeros(2, 1), torch.ones(1)), torch.full((1, 3, 1, 1), 0.3))
 
 
-def test_a_rectangle_is_erased_as_often_as_said() -> None:
+def test_erased_removes_rectangle_with_chance() -> None:
     images = torch.rand(2000, 3, 20, 20, generator=torch.Generator().manual_seed(0))
     drawn = torch.rand(3, 2000, generator=torch.Generator().manual_seed(1))
     found = erased(images, drawn, 0.5)

@@ -1,6 +1,6 @@
 """a small set of chest X-rays, 128x128 grey, 1,124 images, 3 classes; not the papers' COVIDx
 
-Chest X-rays of several collections, in one folder per class. There are no official parts: a sixth of each class, chosen
+Chest X-rays of several collections, in one folder per class. Official parts do not exist: a sixth of each class, chosen
 by the hash of the pixels, is the test set. Class and source of the images are confounded, so accuracies are too high.
 Checked: the names of the three folders, and that every file is an image.
 """
