@@ -117,14 +117,14 @@ def calibrated(fields: Spending, budget: Budget) -> Spending:
     elif budget.solve == "none":
         found = fields
     else:
-        found = _solved(fields, budget)
+        found = _solved(fields, budget, budget.epsilon)
     if found.teachers:
         require_count_scale("the scale of the noise on the votes, in votes,", found.sigma)
     return found
 
 
-def _solved(fields: Spending, budget: Budget) -> Spending:
-    """Solve for the noise or the number of queries that just meets a finite budget."""
+def _solved(fields: Spending, budget: Budget, epsilon: float) -> Spending:
+    """Solve for the noise or the number of queries that just meets a finite epsilon."""
     if budget.solve == "steps" and not (fields.teachers and budget.unit == Unit.EXAMPLE):
         reason = (
             "the epsilon of one query does not depend on the number of queries"
@@ -138,12 +138,12 @@ def _solved(fields: Spending, budget: Budget) -> Spending:
 
     try:
         if budget.solve == "steps":
-            count = largest_count(lambda n: cost(replace(fields, queries=n)), budget.epsilon, MOST_QUERIES)
+            count = largest_count(lambda n: cost(replace(fields, queries=n)), epsilon, MOST_QUERIES)
             return replace(fields, queries=count)
-        noise = calibrate_noise(lambda x: cost(fields.with_noise(x)), budget.epsilon, 0.1, 100.0, rtol=1e-4)
+        noise = calibrate_noise(lambda x: cost(fields.with_noise(x)), epsilon, 0.1, 100.0, rtol=1e-4)
         return fields.with_noise(noise)
     except Unreachable as error:
-        raise BenchError(f"--epsilon {budget.epsilon:g} --solve {budget.solve}: {error}") from None
+        raise BenchError(f"--epsilon {epsilon:g} --solve {budget.solve}: {error}") from None
 
 
 def votes_play(spending: Spending, answers: Answers) -> Play:

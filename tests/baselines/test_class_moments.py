@@ -42,7 +42,7 @@ class Forbidden(nn.Module):
     """The undefended teacher, which must not be queried."""
 
     def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the undefended teacher was asked")
+        raise AssertionError("the undefended teacher was queried")
 
 
 class Fixed(nn.Module):
@@ -189,9 +189,7 @@ def test_moments_are_pooled_for_few_records(
 
 
 @WITH_AND_WITHOUT
-def test_student_and_control_train_alike_and_end_at_rate_0(
-    teachers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_student_and_control_train_alike_and_end_at_rate_0(teachers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
 
     class Noted(torch.optim.lr_scheduler.CosineAnnealingLR):

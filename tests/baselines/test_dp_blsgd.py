@@ -98,9 +98,7 @@ class Told(Noise):
     ("exact", "noisy", "size"),
     [(-5.0, (1.0, 0.5, 2.0), 0.5), (5.0, (1.0, 0.5, 0.0, 0.9, 0.5), 0.125), (-5.0, (-3.0, -4.0, -2.0), 0.5)],
 )
-def test_search_compares_noisy_values(
-    exact: float, noisy: tuple[float, ...], size: float
-) -> None:
+def test_search_compares_noisy_values(exact: float, noisy: tuple[float, ...], size: float) -> None:
     assert SEARCH.choose(answers(*[exact] * 4), Told(*noisy)) == size
 
 
@@ -298,9 +296,7 @@ def test_gradient_is_the_mean_of_k_noisy_ones(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("turn", "iterations"), [(-1.0, 30), (1.0, 10)])
-def test_turning_gradients_spend_more_up_to_t(
-    monkeypatch: pytest.MonkeyPatch, turn: float, iterations: int
-) -> None:
+def test_turning_gradients_spend_more_up_to_t(monkeypatch: pytest.MonkeyPatch, turn: float, iterations: int) -> None:
     uses: list[int] = []
     gradient = Descent.gradient
 

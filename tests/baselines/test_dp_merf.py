@@ -122,7 +122,7 @@ def test_removed_record_moves_others_only_by_rounding() -> None:
     assert 1e-7 < moved(pixels / 6) < 4e-6 < moved(LEAST_LENGTH * pixels) < 4e-5
     narrow = replace(smoke(), length=0.99 * LEAST_LENGTH * math.prod(SHAPE))
     for refused in (lambda: quarters(narrow, FREE), lambda: narrow.sampler(SHAPE, CLASSES, "digits")):
-        with pytest.raises(BenchError, match=r"--method\.length [\d.]+: expected 0 or at least"):
+        with pytest.raises(BenchError, match=r"--method\.length"):
             refused()
 
 
@@ -136,7 +136,7 @@ def test_mean_embedding_uses_float32_under_autocast() -> None:
         assert torch.equal(mean_embedding(phi, images, labels, CLASSES), plain)
     torch.set_float32_matmul_precision("high")
     try:
-        with pytest.raises(BenchError, match="expects 'highest'"):
+        with pytest.raises(BenchError, match="highest"):
             mean_embedding(phi, images, labels, CLASSES)
     finally:
         torch.set_float32_matmul_precision("highest")
@@ -194,13 +194,13 @@ def test_claim_is_the_exact_gaussian(sigma: float, golden: float) -> None:
     assert claim.disputed == "" and "DP-MERF" in claim.source
 
 
-@pytest.mark.parametrize("asked", [0.2, 1.0, 10.0])
+@pytest.mark.parametrize("target", [0.2, 1.0, 10.0])
 @pytest.mark.parametrize("against", ["claimed", "accounted"])
-def test_budget_is_met_and_nearly_spent(asked: float, against: Any) -> None:
-    budget, method = Budget(asked, account=against), smoke()
+def test_budget_is_met_and_nearly_spent(target: float, against: Any) -> None:
+    budget, method = Budget(target, account=against), smoke()
     made = method.calibrate(budget)
     for found in (made.claim(1e-5).epsilon, account(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon):
-        assert 0.995 * asked < found <= asked
+        assert 0.995 * target < found <= target
     check_budget(made.ledger(), made.claim(1e-5), budget)
 
 
@@ -244,7 +244,7 @@ def test_generator_size_by_hand() -> None:
 
 
 def test_unsupported_image_size_is_refused() -> None:
-    with pytest.raises(BenchError, match="multiples of 4") as caught:
+    with pytest.raises(BenchError, match="30x30") as caught:
         MerfGenerator((1, 30, 30), 10)
     assert "\n" not in str(caught.value)
 

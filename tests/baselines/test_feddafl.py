@@ -1,4 +1,4 @@
-"""Fed-DAFL: the generator's loss, the inputs of each step, and that there is no guarantee."""
+"""Fed-DAFL: the generator's loss, and the inputs of each step."""
 
 from __future__ import annotations
 

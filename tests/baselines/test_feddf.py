@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from baseline_runs import record_calls
 from federated_made import assert_close, convert, federation, fresh, images, nothing, toy
 from torch import Tensor, nn
 
@@ -70,9 +71,7 @@ def test_distillation_approaches_the_ensemble() -> None:
 
 
 @pytest.mark.parametrize("clip", ["5.0", "0.001"])
-def test_first_distillation_step_by_hand(
-    clip: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_first_distillation_step_by_hand(clip: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Adam's first step is lr g / (|g| + 1e-8) for the clipped g; all of U is the batch's only image."""
     _, before, after, u, answers = distilled(steps="1", unlabelled="1", batch="2", lr="0.01", clip=clip)
     net = fresh()
@@ -152,15 +151,9 @@ def test_auto_draws_strokes_only_for_glyphs(dataset: str, same: str) -> None:
 
 
 def test_synthetic_images_are_unlabelled_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Tensor] = []
-    made = feddf.FedDf.unlabelled_images
-
-    def spy(*given: Any) -> Tensor:
-        kept.append(made(*given))
-        return kept[-1]
-
-    monkeypatch.setattr(feddf.FedDf, "unlabelled_images", spy)
+    calls = record_calls(monkeypatch, feddf.FedDf, "unlabelled_images")
     release = convert(FedDf, unlabelled="70")
+    kept = [call.result for call in calls]
     assert len(kept) == 1 and release.synthetic is not None
     assert torch.equal(release.synthetic, kept[0][:60] / 255)
 

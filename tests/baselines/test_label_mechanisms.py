@@ -99,9 +99,7 @@ def test_test_priors_cover_all_candidate_counts() -> None:
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-def test_label_ratio_is_at_most_exp_epsilon(
-    monkeypatch: pytest.MonkeyPatch, prior: list[float]
-) -> None:
+def test_label_ratio_is_at_most_exp_epsilon(monkeypatch: pytest.MonkeyPatch, prior: list[float]) -> None:
     p = exact_rr_with_prior(monkeypatch, prior)
     for one, other in itertools.permutations(range(4), 2):
         assert (p[one] <= 3 * p[other] + 1e-6).all()

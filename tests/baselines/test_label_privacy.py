@@ -85,9 +85,7 @@ def test_training_uses_only_noisy_labels(monkeypatch: pytest.MonkeyPatch, cls: t
 
 
 @pytest.mark.parametrize("cls", METHODS)
-def test_label_is_randomised_once_as_in_the_ledger(
-    monkeypatch: pytest.MonkeyPatch, cls: type[LabelPrivate]
-) -> None:
+def test_label_is_randomised_once_as_in_the_ledger(monkeypatch: pytest.MonkeyPatch, cls: type[LabelPrivate]) -> None:
     asked, noise, _ = watched(monkeypatch)
     images, labels = toy_private()
     release = convert(cls, Budget(1.6), private=(images, labels), epochs="3")
@@ -97,9 +95,7 @@ def test_label_is_randomised_once_as_in_the_ledger(
 
 
 @pytest.mark.parametrize("cls", METHODS)
-def test_game_uses_the_mechanism_at_the_budget(
-    monkeypatch: pytest.MonkeyPatch, cls: type[LabelPrivate]
-) -> None:
+def test_game_uses_the_mechanism_at_the_budget(monkeypatch: pytest.MonkeyPatch, cls: type[LabelPrivate]) -> None:
     asked, noise, answers = watched(monkeypatch)
     game = cls().game(Budget(1.6, unit=Unit.LABEL), "toy", 4)  # type: ignore[attr-defined]
     seen = [game.play(world, 50, torch.Generator().manual_seed(0)) for world in (False, True)]

@@ -102,7 +102,7 @@ def test_chunked_jacobians_give_the_same(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_too_large_jacobian_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label_protocol, "MOST_OF_A_RECORD", 100)
-    with pytest.raises(BenchError, match="numbers of one record; expected at most 100: a smaller --student"):
+    with pytest.raises(BenchError, match=r"100.*--student"):
         of_all_weights(fresh("shard-cnn"), *toy_private(n=7), 0.1)
 
 
@@ -211,9 +211,7 @@ def test_training_uses_only_noisy_label_sums(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("network", ["student", "scatter-linear"])
-def test_game_worlds_differ_as_in_the_ledger(
-    monkeypatch: pytest.MonkeyPatch, network: str
-) -> None:
+def test_game_worlds_differ_as_in_the_ledger(monkeypatch: pytest.MonkeyPatch, network: str) -> None:
     """A label moves one pass by C = 1/2, except for the rounding margin, under noise of sigma C, sigma = 2."""
     monkeypatch.setattr(LabelProtocol, "_sigma", lambda self, budget: 2.0)
     game = LabelProtocol(epochs=3, clip=0.5, network=network).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)

@@ -117,9 +117,7 @@ LEARNING = {"epochs": "6", "batch": "32"}
     ("cls", "given"),
     [(Rr, {}), (Rr, {"loss": "forward"}), (RrDebiased, {}), (Lp2st, {}), (Alibi, {"uniform": "0.2"})],
 )
-def test_student_learns_from_one_third_wrong_labels(
-    cls: type[LabelPrivate], given: dict[str, str]
-) -> None:
+def test_student_learns_from_one_third_wrong_labels(cls: type[LabelPrivate], given: dict[str, str]) -> None:
     """epsilon 2 of 4 classes keeps 71 % of the labels; the classes are a bright corner each."""
     release = convert(cls, Budget(2.0), private=toy_private(n=400), **LEARNING, **given)
     assert accuracy(release) >= 0.9

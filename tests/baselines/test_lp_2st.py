@@ -66,9 +66,7 @@ def corners(model: Any, images: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("given", [{}, {"select": "false"}, {"resume": "false"}], ids=str)
-def test_second_stage_leaves_out_unlikely_labels(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
-) -> None:
+def test_second_stage_leaves_out_unlikely_labels(monkeypatch: pytest.MonkeyPatch, given: dict[str, str]) -> None:
     """Return records of the first part whose noisy label is among as many of the likeliest classes as the mean k*."""
     asked, _, answers = watched(monkeypatch)
     trained: list[tuple[Any, Tensor, float]] = []
@@ -91,7 +89,7 @@ def test_second_stage_leaves_out_unlikely_labels(
     (one, rows, alpha), (other, both, less) = trained
     assert torch.equal(rows, first) and (alpha, less) == (16, 8)
     assert torch.equal(both, torch.cat([first if given.get("select") else first[kept], second]))
-    assert (one is other) == ("resume" not in given), "goes on from the first model, or begins anew"
+    assert (one is other) == ("resume" not in given), "starts from the first model, or from new weights"
 
 
 def test_selection_keeps_likely_labels() -> None:

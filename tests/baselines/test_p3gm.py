@@ -113,9 +113,7 @@ def test_one_record_moves_the_matrix_by_at_most_one(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (0.9, False), (1.1, False), (math.sqrt(2), False)])
-def test_matrix_noise_has_its_deviation(
-    wrong: float, fits: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_matrix_noise_has_its_deviation(wrong: float, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
     eigh = torch.linalg.eigh
     monkeypatch.setattr(phases.torch.linalg, "eigh", lambda m: (seen.append(m), eigh(m))[1])
@@ -322,21 +320,21 @@ def test_paid_mean_is_in_ledger_and_claim() -> None:
     ctx = asking_context()
     release = smoke(mean="paid").convert(toy(), "datalens", FREE, ctx)
     assert len(release.ledger.entries()) == 4
-    assert len(ctx.asked) == len(set(ctx.asked)) == 6, "two streams with the same draws"
+    assert len(ctx.target) == len(set(ctx.target)) == 6, "two streams with the same draws"
     assert len(smoke(mean="half").convert(toy(), "datalens", FREE, context()).ledger.entries()) == 3
 
 
 @pytest.mark.parametrize(
-    ("account", "asked", "records"),
+    ("account", "target", "records"),
     [("claimed", 1.0, 50_000), ("claimed", 10.0, 50_000), ("accounted", 1.0, 200), ("accounted", 10.0, 200)],
 )
-def test_budget_is_divided_and_met(account: Any, asked: float, records: int) -> None:
-    budget, method = Budget(asked, account=account), P3gm(mean="paid", components=3, share=0.6, steps=50)
+def test_budget_is_divided_and_met(account: Any, target: float, records: int) -> None:
+    budget, method = Budget(target, account=account), P3gm(mean="paid", components=3, share=0.6, steps=50)
     plan = method.calibrate(records, budget)
     assert plan.mean == pytest.approx(20 * plan.factor) and plan.components == pytest.approx(5 * plan.factor)
     assert plan.mixture == pytest.approx(100 * plan.factor)
-    assert 0.97 * 0.6 * asked < replace(plan, steps=0).cost(budget) <= 0.6 * asked
-    assert 0.97 * asked < plan.cost(budget) <= asked < replace(plan, gradients=0.98 * plan.gradients).cost(budget)
+    assert 0.97 * 0.6 * target < replace(plan, steps=0).cost(budget) <= 0.6 * target
+    assert 0.97 * target < plan.cost(budget) <= target < replace(plan, gradients=0.98 * plan.gradients).cost(budget)
     check_budget(plan.ledger(), plan.claim(1e-5), budget)
 
 

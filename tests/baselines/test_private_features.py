@@ -108,7 +108,9 @@ def test_noiseless_release_has_infinite_epsilon() -> None:
         ({"whitening": "none"}, 1),
     ],
 )
-def test_drawn_noise_is_that_of_the_ledger(given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drawn_noise_is_that_of_the_ledger(
+    given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     budget, trace = Budget(3.0), Trace(0)
     ctx = context()
     monkeypatch.setattr(type(ctx), "privacy_noise", lambda _self, _name: Witness(trace, 1))
@@ -130,9 +132,7 @@ def test_privacy_noise_streams_are_distinct() -> None:
 
 @pytest.mark.parametrize("cls", [PrivateFeatures, DpTeacher])
 @pytest.mark.parametrize("epsilon", [0.25, 0.5])
-def test_solved_steps_are_the_steps_taken(
-    cls: type[Any], epsilon: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_solved_steps_are_the_steps_taken(cls: type[Any], epsilon: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """At z = 30 they are fewer than the field's 120, which a former version used at any cost."""
     given = {"steps": "120"}
     if cls is DpTeacher:
@@ -214,5 +214,5 @@ def test_audit_refutes_only_halved_noise_or_epsilon(
 def test_game_uses_the_whitening_of_the_data_set() -> None:
     grey, colour = (PrivateFeatures().game(Budget(1.0), name, CLASSES) for name in ("mnist", "cifar10"))
     shown = [game.play(False, 2, torch.Generator().manual_seed(0)).shape[1] for game in (grey, colour)]
-    assert shown[0] > shown[1], "the noisy second moment of private whitening is played beside the step"
+    assert shown[0] > shown[1], "the noisy second moment of private whitening is part of the game"
     assert grey.accounted > colour.accounted, "and it is accounted"

@@ -27,7 +27,6 @@ from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 GENERATORS: list[type[Any]] = [AcGan, Wgan, InfoGan]
-ALL = pytest.mark.parametrize("cls", [*GENERATORS, RawImages])
 FREE = Budget(math.inf)
 
 

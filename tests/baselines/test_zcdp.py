@@ -109,9 +109,7 @@ def test_claim_below_the_account_is_disputed() -> None:
     ("sampling", "sigmas", "covered"),
     [(0.01, (1.0, 6.2), True), (0.01, (0.99, 2.0), False), (0.01, (2.0, 6.3), False), (1.0, (4.0, 4.0), True)],
 )
-def test_claim_is_disputed_outside_the_lemma(
-    sampling: float, sigmas: tuple[float, float], covered: bool
-) -> None:
+def test_claim_is_disputed_outside_the_lemma(sampling: float, sigmas: tuple[float, float], covered: bool) -> None:
     """sigma of at least 1 and q below 1 / (16 sigma), at every step; plain zCDP, of whole batches, needs no lemma."""
     first, last = sigmas
     steps = DpSgdParameters(sampling, 2, first, lambda step, _: last / first if step else 1.0)
@@ -182,12 +180,12 @@ def cost(plan: DpSgdParameters, against: str) -> float:
 
 
 @pytest.mark.parametrize("account", ["claimed", "accounted"])
-@pytest.mark.parametrize("asked", [1.0, 3.0])
-def test_budget_limits_the_chosen_account(account: Any, asked: float) -> None:
-    plan = planned(Budget(asked, account=account))
+@pytest.mark.parametrize("target", [1.0, 3.0])
+def test_budget_limits_the_chosen_account(account: Any, target: float) -> None:
+    plan = planned(Budget(target, account=account))
     assert plan.steps == 200 and plan.sampling == (0.01 if account == "claimed" else 1.0)
-    assert 0.97 * asked < cost(plan, account) <= asked
-    assert cost(replace(plan, multiplier=plan.multiplier / 1.05), account) > asked
+    assert 0.97 * target < cost(plan, account) <= target
+    assert cost(replace(plan, multiplier=plan.multiplier / 1.05), account) > target
 
 
 def test_account_needs_less_noise_than_the_claim() -> None:
