@@ -357,6 +357,7 @@ class Psg:
         return self.outer or outer, self.inner or inner
 
     def _augments(self, teacher: Teacher) -> bool:
+        """Whether the student's images are augmented."""
         return self.augment == "always" or (self.augment == "auto" and data.facts(teacher.dataset).augments_psg)
 
     def _check_memory(self, network: ConvNet, parameters: DpSgdParameters) -> None:
