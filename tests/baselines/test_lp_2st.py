@@ -70,7 +70,7 @@ def test_second_stage_leaves_out_unlikely_labels(monkeypatch: pytest.MonkeyPatch
     """Return records of the first part whose noisy label is among as many of the likeliest classes as the mean k*."""
     asked, _, answers = watched(monkeypatch)
     trained: list[tuple[Any, Tensor, float]] = []
-    monkeypatch.setattr(lp_2st, "ask", corners)
+    monkeypatch.setattr(lp_2st, "logits_of", corners)
     monkeypatch.setattr(
         LabelPrivate,
         "train",

@@ -320,7 +320,7 @@ def test_paid_mean_is_in_ledger_and_claim() -> None:
     ctx = asking_context()
     release = smoke(mean="paid").convert(toy(), "datalens", FREE, ctx)
     assert len(release.ledger.entries()) == 4
-    assert len(ctx.target) == len(set(ctx.target)) == 6, "two streams with the same draws"
+    assert len(ctx.asked) == len(set(ctx.asked)) == 6, "two streams with the same draws"
     assert len(smoke(mean="half").convert(toy(), "datalens", FREE, context()).ledger.entries()) == 3
 
 
