@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import baseline_runs
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import ForbiddenTeacher, record_calls
+from baseline_runs import accuracy, forbidden_teacher, record_calls
 from dp_accounting import LaplaceDpEvent, NonPrivateDpEvent
 from scipy import stats
 from torch import Tensor
@@ -26,23 +27,21 @@ from baselines.cluster_rr import (
     principal_components,
     resampled_share,
 )
-from bench.api import Release, Teacher
-from bench.config import configure
+from bench.api import Release
 from bench.dp_training.label_privacy import response_probabilities
 from bench.dp_training.noisy_label_training import RowLoss
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
-from bench.testing import CLASSES, SHAPE, context, toy_private
+from bench.testing import CLASSES, context, toy_private
 
 LOSSES = pytest.mark.parametrize("loss", ["debiased", "posterior"])
 
 
 def convert(budget: Budget, private: tuple[Tensor, Tensor] | None = None, seed: int = 0, **given: str) -> Release:
-    torch.manual_seed(seed)
-    teacher = Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
-    return configure(ClusterRr, "smoke", given, "method").convert(teacher, "datalens", budget, context(seed))
+    teacher = forbidden_teacher(private=private or toy_private())
+    return baseline_runs.convert(ClusterRr, budget, teacher, seed=seed, variant=None, **given)
 
 
 def law(q: Tensor, resampling: float) -> np.ndarray:
@@ -268,17 +267,11 @@ def test_leading_components_match_full_decomposition(monkeypatch: pytest.MonkeyP
     assert principal_components(rows[:2], 50).shape == (2, 2)
 
 
-def accuracy(release: Release) -> float:
-    images, labels = toy_private(9, 200)
-    with torch.no_grad():
-        return float((release.student(images.float() / 255).argmax(1) == labels).double().mean())
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(("eps", "loss"), [(math.inf, "debiased"), (math.inf, "posterior"), (1.0, "posterior")])
 def test_student_learns_toy_classes(eps: float, loss: str) -> None:
     release = convert(Budget(eps), toy_private(n=400), loss=loss, epochs="6")
-    assert accuracy(release) >= 0.9
+    assert accuracy(release, 200, 9) >= 0.9
     if math.isinf(eps):
         (entry,) = release.ledger.entries(Unit.LABEL)
         assert entry.event == NonPrivateDpEvent()
@@ -286,7 +279,7 @@ def test_student_learns_toy_classes(eps: float, loss: str) -> None:
 
 @pytest.mark.thorough
 def test_student_of_random_labels_is_at_chance() -> None:
-    found = [accuracy(convert(Budget(0.01), toy_private(n=400), seed=s, epochs="6")) for s in range(2)]
+    found = [accuracy(convert(Budget(0.01), toy_private(n=400), seed=s, epochs="6"), 200, 9) for s in range(2)]
     assert sum(found) / 2 < 0.6
 
 

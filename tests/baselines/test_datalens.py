@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import record_calls
+from baseline_runs import FREE, record_calls
 from dp_accounting import GaussianDpEvent
 from privately_trained import is_normal
 from teacher_gans_made import datalens_training
@@ -29,7 +29,6 @@ from bench.testing import CLASSES, SHAPE, asking_context, context, toy_private, 
 
 PIXELS = math.prod(SHAPE)
 K = round(0.383 * PIXELS)
-FREE = Budget(None, solve="none")
 PANELS = pytest.mark.parametrize("panel", [Convolutions, Perceptrons])
 
 

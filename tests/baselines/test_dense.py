@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, cast
 
+import baseline_runs
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import ForbiddenTeacher, record_calls
+from baseline_runs import NO_NOISE, forbidden_teacher, record_calls
 from torch import Tensor, nn
 
 from baselines.dense import Dense, fresh_generator, generator_loss
@@ -18,15 +18,14 @@ from bench.config import configure
 from bench.distillation.generator_training import BatchStatistics
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.privacy import Budget
 from bench.teachers.federated import ClientEnsemble, Clients, batches, snapshot
-from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, context, toy_private
 
 BATCH_NORM = "evaluator-cnn"
 
 
 def toy(private: tuple[Tensor, Tensor] | None = None) -> Teacher:
-    return replace(toy_teacher(), private=private or toy_private(), model=ForbiddenTeacher())
+    return forbidden_teacher(private=private or toy_private())
 
 
 def smoke(**given: str) -> Any:
@@ -34,8 +33,7 @@ def smoke(**given: str) -> Any:
 
 
 def convert(private: tuple[Tensor, Tensor] | None = None, student: str = "shard-cnn", **given: str) -> Release:
-    torch.manual_seed(0)
-    return smoke(**given).convert(toy(private), student, Budget(math.inf), context())
+    return baseline_runs.convert(Dense, NO_NOISE, toy(private), student, variant=None, **given)
 
 
 def trained(arch: str = "shard-cnn", **given: str) -> tuple[Dense, Clients, ClientEnsemble]:

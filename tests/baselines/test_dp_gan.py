@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import record_calls
+from baseline_runs import FREE, record_calls
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 from scipy import stats
@@ -30,7 +30,6 @@ from bench.privacy.accountant import account
 from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
-FREE = Budget(None, solve="none")
 SMALL = DpGan(steps=2, batch=80, critic_steps=1, latent=4, width=4, critic_width=4)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import FREE, forbidden_teacher
 from scipy import stats
 from torch import Tensor, nn
 
@@ -28,12 +28,6 @@ from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_private
-
-FREE = Budget(None, solve="none")
-
-
-def toy(n: int = 80, seed: int = 0) -> Teacher:
-    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", toy_private(seed, n))
 
 
 def smoke(**given: str) -> DpMerf:
@@ -156,7 +150,7 @@ def test_noise_deviation_is_that_of_the_ledger(
     neighbours: str, reach: float, wrong: float, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Delta sigma / n on each of D x classes coordinates, by a chi-squared test."""
-    method, private = smoke(neighbours=neighbours, features="2000", sigma="3.0"), toy()
+    method, private = smoke(neighbours=neighbours, features="2000", sigma="3.0"), forbidden_teacher()
     noisy = target_of(method, FREE, monkeypatch, private)
     exact = target_of(replace(method, sigma=0.0), FREE, monkeypatch, private)
     difference = (noisy - exact).double().flatten()
@@ -174,7 +168,7 @@ def test_release_depends_only_on_the_noisy_embedding(monkeypatch: pytest.MonkeyP
 
     def student(seed: int) -> Tensor:
         torch.manual_seed(0)
-        release = smoke().convert(toy(seed=seed), "datalens", FREE, context())
+        release = smoke().convert(forbidden_teacher(seed=seed), "datalens", FREE, context())
         return torch.cat([w.flatten().float() for w in release.student.state_dict().values()])
 
     assert torch.equal(student(0), student(1))
@@ -252,7 +246,7 @@ def test_unsupported_image_size_is_refused() -> None:
 def quarters(method: DpMerf, budget: Budget) -> float:
     """Share of generated images whose brightest quarter is their class's."""
     torch.manual_seed(0)
-    private = toy(400)
+    private = forbidden_teacher(400)
     assert private.private is not None
     made = method.synthesise(*private.private, private, budget, context())
     assert made.draw is not None and made.generator is not None and not made.generator.training

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher, record_calls
+from baseline_runs import FREE, forbidden_teacher, record_calls
 from torch import Tensor
 
 from baselines import dp_teacher
@@ -26,8 +26,6 @@ from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.testing import CLASSES, SHAPE, asking_context, context
 
-FREE = Budget(None, solve="none")
-
 
 def private(n: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
     rng = torch.Generator().manual_seed(seed)
@@ -35,7 +33,7 @@ def private(n: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def toy(n: int = 64) -> Teacher:
-    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", private(n))
+    return forbidden_teacher(private=private(n))
 
 
 def convert(budget: Budget = FREE, records: Teacher | None = None, seed: int = 0, **given: str) -> Release:

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from baseline_runs import accuracy
 from federated_made import assert_close, convert, federation, fresh, nothing
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines.dense import Dense
 from baselines.fedadi import FedAdi
@@ -180,16 +181,10 @@ def test_diverged_distillation_is_an_error() -> None:
         convert(FedDf, lr="1e30")
 
 
-def accuracy(student: nn.Module) -> float:
-    x, labels = toy_private(seed=1)
-    with torch.no_grad():
-        return float((student(x / 255).argmax(1) == labels).float().mean())
-
-
 @BOTH
 def test_clients_of_all_classes_learn_the_task(cls: type[Any]) -> None:
     release = convert(cls, local_epochs="15", local_lr="0.05", rounds="2", partition="hash")
-    assert accuracy(release.student) > 0.9
+    assert accuracy(release, seed=1) > 0.9
 
 
 def test_defaults_are_the_papers() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from baseline_runs import record_calls
+from baseline_runs import FREE, record_calls
 from dp_accounting import GaussianDpEvent
 from scipy import stats
 from torch import Tensor, nn
@@ -24,7 +24,6 @@ from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
-FREE = Budget(None, solve="none")
 SMALL = GsWgan(
     mode="certified", steps=6, critics=3, critic_steps=1, batch=4, width=2, critic_width=2, warm=0, latent=4, sigma=1.0
 )

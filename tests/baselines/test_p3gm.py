@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import FREE, ForbiddenTeacher
 from scipy import stats
 from torch import Tensor
 
@@ -37,7 +37,6 @@ from bench.privacy.accountant import account, check_budget
 from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, asking_context, context, toy_private
 
-FREE = Budget(None, solve="none")
 AUTHORS = P3gmParameters(None, 5.0, 100.0, 1.4, 1, 20, 300 / 63_000, 840)
 
 

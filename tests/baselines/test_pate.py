@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import record_calls
+from baseline_runs import FREE, record_calls
 from dp_accounting import NonPrivateDpEvent
-from pate_made import BOTH, FIELDS, FREE, PUBLIC, convert, paper, smoke, toy
+from pate_made import BOTH, PUBLIC, UNBOUNDED, convert, paper, smoke, toy
 from torch import Tensor, nn
 
 from baselines.pate import Pate
@@ -54,7 +54,7 @@ def test_public_images_are_the_default(cls: type[Any], monkeypatch: pytest.Monke
     """Only public images are queried, each once, and the student is trained on nothing else."""
     assert cls().images == "public" and cls().needs == {"teacher_ensemble", "public_data"}
     calls = record_calls(monkeypatch, NoisyVotes, "_learn")
-    release = convert(cls, FREE, **({"threshold": "0"} if cls is PateGnmax else {}))
+    release = convert(cls, UNBOUNDED, **({"threshold": "0"} if cls is PateGnmax else {}))
     _, _, _, images, _, further, _ = calls[0].arguments
     answered, rest = rows(images), rows(further)
     queries = smoke(cls).query_count
@@ -67,8 +67,8 @@ def test_too_few_public_images_are_refused() -> None:
     assert smoke(Pate).least_public() == 4 and smoke(Pate, images="strokes").least_public() == 0
     assert smoke(PateGnmax, answers="2").least_public() == 8, "every image that is put to the threshold"
     with pytest.raises(BenchError, match=r"81 .* 80 "):
-        convert(Pate, FIELDS, query_count="81")
-    assert convert(Pate, FIELDS, query_count="80").solved["queries"] == 80
+        convert(Pate, FREE, query_count="81")
+    assert convert(Pate, FREE, query_count="80").solved["queries"] == 80
     with pytest.raises(RuntimeError, match="public_data"):
         convert(Pate, of=toy(private=toy_private()))
 
@@ -85,7 +85,7 @@ def test_images_are_queried_once_each() -> None:
 @BOTH
 def test_noiseless_targets_are_the_pluralities(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     calls, of = record_calls(monkeypatch, NoisyVotes, "_learn"), toy()
-    release = convert(cls, FREE, of, **({"threshold": "0"} if cls is PateGnmax else {}))
+    release = convert(cls, UNBOUNDED, of, **({"threshold": "0"} if cls is PateGnmax else {}))
     (votes,) = of.members().seen  # type: ignore[misc]
     targets = calls[0].arguments[4]
     assert torch.equal(targets.argmax(1), votes.argmax(1)) and (targets.sum(1) == 1).all()  # type: ignore[attr-defined]
@@ -99,7 +99,7 @@ def test_answers_stay_with_their_images(monkeypatch: pytest.MonkeyPatch) -> None
     The student also learns from the eight further images, but not from those that fail the threshold.
     """
     calls, of = record_calls(monkeypatch, NoisyVotes, "_learn"), toy(5)
-    convert(PateGnmax, FREE, of, threshold="0.7", query_count="40", answers="40", unlabelled="8", teachers="5")
+    convert(PateGnmax, UNBOUNDED, of, threshold="0.7", query_count="40", answers="40", unlabelled="8", teachers="5")
     _, _, _, images, targets, further, _ = calls[0].arguments
     (votes,) = of.members().seen  # type: ignore[misc]
     assert len(votes) == 40 and len(further) == len(rows(further)) == 8
@@ -197,7 +197,7 @@ def test_every_option_changes_the_student(given: dict[str, str]) -> None:
 
 def test_threshold_without_answers_is_an_error() -> None:
     with pytest.raises(RunFailed, match="threshold"):
-        convert(PateGnmax, FREE, threshold="1.5")
+        convert(PateGnmax, UNBOUNDED, threshold="1.5")
 
 
 @pytest.mark.parametrize("name", ["digits", "mnist"])

@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import baseline_runs
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher, record_calls
+from baseline_runs import FREE, NO_NOISE, flat, forbidden_teacher, record_calls
 from scipy import stats
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines.dp_sgd import DpSgd
 from baselines.gm_dp import GmDp
@@ -18,7 +19,6 @@ from baselines.ts_adp import TsAdp, fold, temper
 from baselines.zcdp import Zcdp
 from bench import nets
 from bench.api import Release, Teacher
-from bench.config import configure
 from bench.dp_training import clipping, dp_sgd, private_classifier
 from bench.dp_training.accounting import DpSgdParameters
 from bench.errors import BenchError
@@ -28,16 +28,14 @@ from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget
-from bench.testing import CLASSES, SHAPE, context, toy_private
+from bench.testing import CLASSES, SHAPE
 
-FREE = Budget(None, solve="none")
-NO_NOISE = Budget(math.inf)
 METHODS: dict[str, Any] = {"dp-sgd": DpSgd, "ts-adp": TsAdp, "gm-dp": GmDp, "zcdp": Zcdp}
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
 def toy(n: int = 64, dataset: str = "toy") -> Teacher:
-    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, dataset, toy_private(n=n))
+    return forbidden_teacher(n, dataset=dataset)
 
 
 def convert(
@@ -48,18 +46,12 @@ def convert(
     student: str = "datalens",
     **given: str,
 ) -> Release:
-    method = configure(METHODS[name], "smoke", given, "method", "printed")
-    torch.manual_seed(seed)
-    return method.convert(teacher or toy(), student, budget, context(seed))
+    return baseline_runs.convert(METHODS[name], budget, teacher or toy(), student, seed, **given)
 
 
 def answers(release: Release) -> Tensor:
     with torch.no_grad():
         return release.student(torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0)))
-
-
-def flat(network: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in network.parameters()])
 
 
 def untrained(arch: str, seed: int = 0) -> nets.Classifier:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from baseline_runs import FREE, NO_NOISE
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 from scipy import stats
@@ -28,8 +29,6 @@ from bench.nets.classifiers.convnet import ConvNet
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
-
-FREE, NO_NOISE = Budget(None, solve="none"), Budget(math.inf)
 
 
 def method(**given: Any) -> Psg:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from privately_trained import NO_NOISE, convert, empty_batches, is_normal, moved, toy
+from baseline_runs import NO_NOISE
+from privately_trained import convert, empty_batches, is_normal, moved, toy
 from torch import Tensor
 
 from baselines.topagg import TopAgg, Votes

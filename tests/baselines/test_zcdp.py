@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from baseline_runs import FREE, NO_NOISE
 from dp_accounting import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 
@@ -18,9 +19,6 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-
-FREE = Budget(None, solve="none")
-NO_NOISE = Budget(math.inf)
 
 
 def renyi(multipliers: list[float], q: float, delta: float) -> float:
