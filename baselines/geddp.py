@@ -110,7 +110,7 @@ class Geddp(PrivateTraining):
         validate.positive(self, "quant")
 
     def settings(self, dataset: str) -> DpSgdSettings:
-        """As of `dp-sgd`, one record's gradient at a time."""
+        """Return the settings of `dp-sgd` with gradients computed one record at a time."""
         return replace(super().settings(dataset), chunk=1)
 
     def _played_lanes(self) -> Lanes:

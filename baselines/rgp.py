@@ -203,16 +203,17 @@ class Carriers:
 
     def decode(self, mean: dict[str, Tensor]) -> dict[str, Tensor]:
         """Step 4: compute dW of weights with carriers."""
-        return {name: self._update(name, mean).view_as(w) for name, w in self.weights.items()}
-
-    def _update(self, name: str, mean: dict[str, Tensor]) -> Tensor:
-        if name not in self.first:
-            return mean[name]
-        left, right = self.left[name], self.right[name]
-        through = mean[name + LEFT] @ right
-        if self.by.carriers == "left":
-            return through
-        return through + left @ mean[name + RIGHT] - left @ (left.T @ through)
+        updates: dict[str, Tensor] = {}
+        for name, w in self.weights.items():
+            if name not in self.first:
+                updates[name] = mean[name].view_as(w)
+                continue
+            left, right = self.left[name], self.right[name]
+            update = mean[name + LEFT] @ right
+            if self.by.carriers == "both":
+                update = update + left @ mean[name + RIGHT] - left @ (left.T @ update)
+            updates[name] = update.view_as(w)
+        return updates
 
 
 def power_iteration(target: Tensor, start: Tensor, times: int) -> tuple[Tensor, Tensor]:

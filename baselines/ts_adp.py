@@ -62,7 +62,7 @@ class TsAdp(PrivateTraining):
         validate.positive(self, "scale", "temperature")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """As `dp-sgd`, and refuse a network without tempered sigmoids."""
+        """Check as `dp-sgd`, and refuse a network without tempered sigmoids."""
         super().check(budget, dataset, classes)
         if self.network not in ("auto", "student"):
             self._accept(self.network)

@@ -146,18 +146,15 @@ class Zcdp(PrivateTraining):
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:
         f = self.scheduled(min(1.0, settings.batch / records))
-        self._refuse_vanishing(f, settings.steps, budget)
+        if budget.solve != "steps" and (last := f(settings.steps - 1, settings.steps)) < LEAST:
+            raise BenchError(
+                f"the {self.schedule} schedule lets the noise fall to {last:.2g} of its start over {settings.steps} "
+                "steps; give --method.epochs, such as 60, or a smaller --method.k or --method.steps"
+            )
         parameters = DpSgdParameters.of(settings.batch, records, settings.steps, settings.multiplier, f)
         if budget.account == "accounted":
             return calibrate(parameters, budget)
         return calibrate(parameters, budget, lambda p: claimed_epsilon(p, budget.delta))
-
-    def _refuse_vanishing(self, f: NoiseSchedule, steps: int, budget: Budget) -> None:
-        if budget.solve != "steps" and (last := f(steps - 1, steps)) < LEAST:
-            raise BenchError(
-                f"the {self.schedule} schedule lets the noise fall to {last:.2g} of its start over {steps} steps; "
-                "give --method.epochs, such as 60, or a smaller --method.k or --method.steps"
-            )
 
     def _played_claim(self, delta: float) -> Callable[[DpSgdParameters], float]:
         return lambda once: self._claim(once, delta).epsilon

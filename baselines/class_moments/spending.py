@@ -124,7 +124,7 @@ def calibrated(fields: Spending, budget: Budget) -> Spending:
 
 
 def _solved(fields: Spending, budget: Budget, epsilon: float) -> Spending:
-    """Solve for the noise or the number of queries that just meets a finite budget."""
+    """Solve for the noise or the number of queries that just meets a finite epsilon."""
     if budget.solve == "steps" and not (fields.teachers and budget.unit == Unit.EXAMPLE):
         reason = (
             "the epsilon of one query does not depend on the number of queries"

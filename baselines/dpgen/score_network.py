@@ -19,7 +19,7 @@ class InstanceNormPlus(nn.Module):
         self.weight = nn.Parameter(torch.ones(width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c, h, w) to the same."""
+        """Map (n, c, h, w) to the same shape."""
         means = x.mean((2, 3))
         spread = (means.var(1, keepdim=True) + 1e-5).sqrt()
         shifted = self.weight * (means - means.mean(1, keepdim=True)) / spread
@@ -36,7 +36,7 @@ class Block(nn.Module):
         self.convolutions = nn.ModuleList(nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, c, h, w) to the same."""
+        """Map (n, c, h, w) to the same shape."""
         found = x
         for norm, convolution in zip(self.norms, self.convolutions, strict=True):
             found = convolution(F.elu(norm(found)))

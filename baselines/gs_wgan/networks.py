@@ -26,7 +26,7 @@ def pixel_norm(x: Tensor) -> Tensor:
 
 
 class Block(nn.Module):
-    """(n, d, h, w) to (n, d, 2h, 2w): nearest doubling, two 3x3 convolutions, a 1x1 convolution around them."""
+    """Residual block from (n, d, h, w) to (n, d, 2h, 2w): upsampling, two 3x3 convolutions, and a 1x1 shortcut."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -167,7 +167,12 @@ class P3gm(PrivateGenerator):
         answers = F.one_hot(labels, teacher.classes).float()
         records = torch.cat([to_float(images).flatten(1), answers], 1)
         # 1: the encoding phase
-        projection = self._components(records, parameters, ctx)
+        width = records.shape[1]
+        mean = torch.full((width,), 0.5, device=records.device)
+        if parameters.mean is not None:
+            mean = private_mean(records, parameters.mean, ctx.privacy_noise("mean"))
+        noise, scale = ctx.privacy_noise("components"), self.scale or math.sqrt(width / 12)
+        projection = private_components(records, mean, scale, self.latent, parameters.components, noise)
         codes = projection.encode(records)
         # 2: the mixture
         start = initial_mixture(projection, self.components, ctx.generator("mixture"))
@@ -209,15 +214,6 @@ class P3gm(PrivateGenerator):
             steps=self.steps,
         )
         return calibrate(fields, budget, self.share)
-
-    def _components(self, records: Tensor, parameters: P3gmParameters, ctx: Context) -> Projection:
-        """Run step 1."""
-        width = records.shape[1]
-        mean = torch.full((width,), 0.5, device=records.device)
-        if parameters.mean is not None:
-            mean = private_mean(records, parameters.mean, ctx.privacy_noise("mean"))
-        noise, scale = ctx.privacy_noise("components"), self.scale or math.sqrt(width / 12)
-        return private_components(records, mean, scale, self.latent, parameters.components, noise)
 
     def _warm_up(self, vae: PhasedVae, projection: Projection, mixture: Mixture, ctx: Context) -> None:
         """Run step 3."""

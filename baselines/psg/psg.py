@@ -238,14 +238,8 @@ class Psg:
     ) -> Tensor:
         """Train S, (n, c, h, w) in the network's units, on every private gradient and the replays."""
         rng, kept = ctx.generator("psg"), list[Released]()
-        synthetic = torch.randn((len(targets), *private[0].shape[1:]), generator=rng, device=rng.device)
-        if self.start == "black":
-            synthetic = synthetic / 10 - self.mean / self.std
-        synthetic.requires_grad_()
-        if self.optimiser == "adam":
-            optimizer: torch.optim.Optimizer = torch.optim.Adam([synthetic], lr=self.rate)
-        else:
-            optimizer = torch.optim.SGD([synthetic], lr=self.rate, momentum=self.momentum)
+        synthetic = self._start((len(targets), *private[0].shape[1:]), rng)
+        optimizer = self._optimizer(synthetic)
         total, done = parameters.steps * (1 + self.replays), 0
         with ctx.track("matching private gradients", total) as advance:
             for found in self._gradients(network, private, synthetic, targets, parameters, ctx):
@@ -344,12 +338,26 @@ class Psg:
             with torch.no_grad():
                 synthetic.clamp_(-self.mean / self.std, (1 - self.mean) / self.std)
 
+    def _start(self, shape: tuple[int, ...], rng: torch.Generator) -> Tensor:
+        """Draw the initial set S."""
+        drawn = torch.randn(shape, generator=rng, device=rng.device)
+        if self.start == "black":
+            drawn = drawn / 10 - self.mean / self.std
+        return drawn.requires_grad_()
+
+    def _optimizer(self, synthetic: Tensor) -> torch.optim.Optimizer:
+        """Build the optimiser of S."""
+        if self.optimiser == "adam":
+            return torch.optim.Adam([synthetic], lr=self.rate)
+        return torch.optim.SGD([synthetic], lr=self.rate, momentum=self.momentum)
+
     def _loops(self) -> tuple[int, int]:
         """Return outer and inner."""
         outer, inner = LOOPS.get(self.images_per_class, (0, 0))
         return self.outer or outer, self.inner or inner
 
     def _augments(self, teacher: Teacher) -> bool:
+        """Whether the student's images are augmented."""
         return self.augment == "always" or (self.augment == "auto" and data.facts(teacher.dataset).augments_psg)
 
     def _check_memory(self, network: ConvNet, parameters: DpSgdParameters) -> None:

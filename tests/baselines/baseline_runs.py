@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -79,3 +80,23 @@ def accuracy(release: Release, n: int = 80, seed: int = 0) -> float:
 def flat(network: nn.Module) -> Tensor:
     """All parameters as one vector."""
     return torch.cat([p.detach().flatten() for p in network.parameters()])
+
+
+@dataclass(frozen=True)
+class Call:
+    """Positional arguments and result of a call; of a method, the first argument is the instance."""
+
+    arguments: tuple[Any, ...]
+    result: Any
+
+
+def record_calls(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Call]:
+    """Record the calls of a function of a module, or of a method of a class, which run as before."""
+    original, calls = getattr(owner, name), list[Call]()
+
+    def recorded(*given: Any, **options: Any) -> Any:
+        calls.append(Call(given, original(*given, **options)))
+        return calls[-1].result
+
+    monkeypatch.setattr(owner, name, recorded)
+    return calls

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from baseline_runs import FREE
 from torch import Tensor
 
 from baselines.g_pate.g_pate import GPate, Training
@@ -16,8 +17,6 @@ from bench.dp_training.synthetic_data import Synthesis
 from bench.gan.training import TeacherBatches
 from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
-
-FREE = Budget(None, solve="none")
 
 
 def smoke(**given: str) -> GPate:

@@ -19,8 +19,7 @@ from bench.config import configure
 from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
-FREE = Budget(math.inf, solve="none")
-FIELDS = Budget(None, solve="none")
+UNBOUNDED = Budget(math.inf, solve="none")
 BOTH = pytest.mark.parametrize("cls", [Pate, PateGnmax])
 
 

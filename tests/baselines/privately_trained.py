@@ -6,22 +6,21 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import baseline_runs
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import FREE, flat, forbidden_teacher
 from scipy import stats
-from torch import Tensor, nn
+from torch import Tensor
 
 from bench import nets
 from bench.api import Release, Teacher
-from bench.config import Variant, configure
+from bench.config import Variant
 from bench.dp_training import dp_sgd
 from bench.dp_training.clipping import ROOM, add_clipped
 from bench.privacy import Budget
-from bench.testing import CLASSES, SHAPE, context, toy_private
+from bench.testing import CLASSES, SHAPE, toy_private
 
-FREE = Budget(None, solve="none")
-NO_NOISE = Budget(math.inf)
 ROUNDING = 2.0**-9
 """Share of the clipping norm: tolerance for float32 kernels that round a record by its position in a batch."""
 
@@ -29,7 +28,7 @@ ROUNDING = 2.0**-9
 def toy(n: int = 64) -> Teacher:
     """Toy records, and other toy images as public ones."""
     private, public = toy_private(n=n), toy_private(seed=1)[0]
-    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", private, public=public)
+    return forbidden_teacher(private=private, public=public)
 
 
 def convert(
@@ -41,15 +40,7 @@ def convert(
     **given: Any,
 ) -> Release:
     """A smoke run on toy records."""
-    made = configure(method, "smoke", {name: str(value) for name, value in given.items()}, "method", variant)
-    torch.manual_seed(seed)
-    release: Release = made.convert(teacher or toy(), "datalens", budget, context(seed))
-    return release
-
-
-def flat(network: nn.Module) -> Tensor:
-    """All weights."""
-    return torch.cat([p.detach().flatten() for p in network.parameters()])
+    return baseline_runs.convert(method, budget, teacher or toy(), seed=seed, variant=variant, **given)
 
 
 def moved(release: Release, seed: int = 0) -> Tensor:
@@ -74,13 +65,6 @@ def is_normal(values: Tensor, std: float) -> bool:
 
     shape = float(stats.kstest((values / std).numpy(), "norm").pvalue)
     return shape > 0.005 and fits(1.0) and not any(fits(wrong) for wrong in (0.5, 1 / math.sqrt(2), math.sqrt(2), 2.0))
-
-
-def accuracy(release: Release, n: int = 80) -> float:
-    """On the toy records themselves."""
-    images, labels = toy_private(n=n)
-    with torch.no_grad():
-        return float((release.student(images.float() / 255).argmax(1) == labels).float().mean())
 
 
 def sums(coding: Any, gradients: Callable[..., dict[str, Tensor]], images: Tensor, labels: Tensor) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from baseline_runs import forbidden_teacher
 from class_moments_made import DELTA, EIGHT, FREE, TEACHERS, VOTES, mu_squared
 from dp_accounting import GaussianDpEvent
 from scipy import stats
@@ -31,18 +32,10 @@ from bench.testing import (
     recording_context,
     silent,
     toy_private,
-    toy_teacher,
     weights,
 )
 
 WITH_AND_WITHOUT = pytest.mark.parametrize("teachers", [0, TEACHERS])
-
-
-class Forbidden(nn.Module):
-    """The undefended teacher, which must not be queried."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        raise AssertionError("the undefended teacher was asked")
 
 
 class Fixed(nn.Module):
@@ -63,7 +56,7 @@ def members(n: int = TEACHERS) -> Ensemble:
 
 def toy(teachers: int = TEACHERS, private: Any = None) -> Teacher:
     ensemble = members(teachers) if teachers else None
-    return replace(toy_teacher(), model=Forbidden(), ensemble=ensemble, private=private or toy_private())
+    return forbidden_teacher(ensemble=ensemble, private=private or toy_private())
 
 
 def smoke(**given: Any) -> ClassMoments:

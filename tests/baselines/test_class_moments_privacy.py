@@ -87,7 +87,7 @@ def test_accountant_matches_closed_form(share: float, sigma: float) -> None:
 @pytest.mark.parametrize("fields", [VOTES, ALONE], ids=["votes", "alone"])
 @pytest.mark.parametrize("target", [0.05, 1.0, 8.0])
 def test_accounted_budget_is_met_for_either_account(fields: Spending, target: float, account: Any) -> None:
-    """There is no claim to compare a budget with."""
+    """The budget limits the account, because class moments have no claim."""
     spending = calibrated(fields, Budget(target, account=account))
     assert target * (1 - 1e-3) <= spending.epsilon(Unit.EXAMPLE, DELTA) <= target
     assert spending.queries == fields.queries

@@ -6,11 +6,12 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import baseline_runs
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import accuracy, forbidden_teacher, record_calls
 from dp_accounting import LaplaceDpEvent, NonPrivateDpEvent
 from scipy import stats
 from torch import Tensor
@@ -26,24 +27,21 @@ from baselines.cluster_rr import (
     principal_components,
     resampled_share,
 )
-from bench.api import Release, Teacher
-from bench.config import configure
+from bench.api import Release
 from bench.dp_training.label_privacy import response_probabilities
 from bench.dp_training.noisy_label_training import RowLoss
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.privacy.audit import audit
-from bench.privacy.counts import noisy_counts
-from bench.testing import CLASSES, SHAPE, context, toy_private
+from bench.testing import CLASSES, context, toy_private
 
 LOSSES = pytest.mark.parametrize("loss", ["debiased", "posterior"])
 
 
 def convert(budget: Budget, private: tuple[Tensor, Tensor] | None = None, seed: int = 0, **given: str) -> Release:
-    torch.manual_seed(seed)
-    teacher = Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
-    return configure(ClusterRr, "smoke", given, "method").convert(teacher, "datalens", budget, context(seed))
+    teacher = forbidden_teacher(private=private or toy_private())
+    return baseline_runs.convert(ClusterRr, budget, teacher, seed=seed, variant=None, **given)
 
 
 def law(q: Tensor, resampling: float) -> np.ndarray:
@@ -99,8 +97,9 @@ def test_labels_are_resampled_with_probability_lambda(resampling: float, factor:
 
 @pytest.mark.parametrize("factor", [1.0, 1.1, 1 / 1.1])
 def test_counts_have_the_accounted_noise(factor: float) -> None:
-    method, exact = ClusterRr(share=0.25), torch.full((4000, 10), 7)
-    noisy, _ = method._histograms(exact, 2.0, torch.Generator().manual_seed(0))
+    """Counts of 7 in each of 4,000 clusters and 10 classes."""
+    cluster, labels = torch.arange(4000).repeat_interleave(70), torch.arange(10).repeat(28_000)
+    noisy, _, _ = ClusterRr(share=0.25).randomise(labels, cluster, 10, 2.0, torch.Generator().manual_seed(0))
     p = stats.kstest((noisy - 7).flatten().numpy(), stats.laplace(scale=factor * 2 / 0.5).cdf).pvalue
     assert p > 0.01 if factor == 1 else p < 1e-4
 
@@ -169,21 +168,12 @@ def test_label_costs_epsilon_and_example_is_unprotected(eps: float, loss: str) -
 
 
 def test_label_is_counted_and_randomised_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    counted, answered = [], []
-
-    def counting(exact: Tensor, *rest: Any) -> Tensor:
-        counted.append(exact)
-        return noisy_counts(exact, *rest)
-
-    def answering(labels: Tensor, *rest: Any) -> Tensor:
-        answered.append(labels)
-        return draw_again(labels, *rest)
-
-    monkeypatch.setattr(cluster_rr, "noisy_counts", counting)
-    monkeypatch.setattr(cluster_rr, "draw_again", answering)
+    counted = record_calls(monkeypatch, cluster_rr, "noisy_counts")
+    resampled = record_calls(monkeypatch, cluster_rr, "draw_again")
     images, labels = toy_private()
     convert(Budget(1.0), (images, labels), epochs="3")
-    ((exact,), (given,)) = counted, answered
+    assert len(counted) == len(resampled) == 1
+    exact, given = counted[0].arguments[0], resampled[0].arguments[0]
     assert int(exact.sum()) == len(labels) and torch.equal(given, labels)
 
 
@@ -224,22 +214,13 @@ def test_loss_is_independent_of_batch_position(made: Any) -> None:
 
 
 def test_game_uses_both_mechanisms_at_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    noises: list[Any] = []
-
-    def counting(exact: Tensor, kind: str, scale: float, source: Any) -> Tensor:
-        noises.append((kind, scale))
-        return noisy_counts(exact, kind, scale, source)
-
-    def answering(labels: Tensor, q: Tensor, resampling: float, epsilon: float, source: Any) -> Tensor:
-        noises.append((resampling, epsilon))
-        return draw_again(labels, q, resampling, epsilon, source)
-
-    monkeypatch.setattr(cluster_rr, "noisy_counts", counting)
-    monkeypatch.setattr(cluster_rr, "draw_again", answering)
+    counted = record_calls(monkeypatch, cluster_rr, "noisy_counts")
+    resampled = record_calls(monkeypatch, cluster_rr, "draw_again")
     monkeypatch.setattr(cluster_rr, "label_game", lambda answer, *rest: answer)
     answer: Any = ClusterRr(share=0.25).game(Budget(2.0, unit=Unit.LABEL), "toy", 4)
     assert answer(torch.tensor([0, 1, 0]), torch.Generator().manual_seed(0)).shape == (3, 4 + 4)
-    assert noises == [("laplace", 2 / 0.5), (resampled_share(1.5, 0.01), 1.5)]
+    assert [call.arguments[1:3] for call in counted] == [("laplace", 2 / 0.5)]
+    assert [call.arguments[2:4] for call in resampled] == [(resampled_share(1.5, 0.01), 1.5)]
 
 
 def test_training_uses_only_noisy_labels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,20 +243,10 @@ def test_audit_bound_is_near_the_account() -> None:
     assert audit(replace(game, claimed=0.5), plays=20_000).verdict == "refuted"
 
 
-@pytest.mark.parametrize(
-    ("method", "classes", "budget", "says"),
-    [
-        (ClusterRr(tau=0.01), 101, Budget(1.0, unit=Unit.LABEL), "less than 0.00990099"),
-        (ClusterRr(tau=0.01), 100, Budget(1.0, unit=Unit.LABEL), "less than 0.01"),
-        (ClusterRr(), 10, Budget(1.0, account="accounted"), "--unit label"),
-        (ClusterRr(), 10, Budget(1.0, solve="steps"), "--solve sigma"),
-        (ClusterRr(), 10, Budget(30.0), "too rare"),
-    ],
-)
-def test_tau_too_large_for_the_classes_is_refused(method: ClusterRr, classes: int, budget: Budget, says: str) -> None:
-    with pytest.raises(BenchError, match=says) as caught:
-        method.check(budget, "mnist", classes)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(("classes", "largest"), [(101, "0.00990099"), (100, "0.01")])
+def test_tau_too_large_for_the_classes_is_refused(classes: int, largest: str) -> None:
+    with pytest.raises(BenchError, match=largest):
+        ClusterRr(tau=0.01).check(Budget(1.0, unit=Unit.LABEL), "mnist", classes)
 
 
 @pytest.mark.parametrize(("classes", "tau"), [(2, 0.01), (10, 0.01), (100, 0.001), (200, 0.0005)])
@@ -296,17 +267,11 @@ def test_leading_components_match_full_decomposition(monkeypatch: pytest.MonkeyP
     assert principal_components(rows[:2], 50).shape == (2, 2)
 
 
-def accuracy(release: Release) -> float:
-    images, labels = toy_private(9, 200)
-    with torch.no_grad():
-        return float((release.student(images.float() / 255).argmax(1) == labels).double().mean())
-
-
 @pytest.mark.thorough
 @pytest.mark.parametrize(("eps", "loss"), [(math.inf, "debiased"), (math.inf, "posterior"), (1.0, "posterior")])
 def test_student_learns_toy_classes(eps: float, loss: str) -> None:
     release = convert(Budget(eps), toy_private(n=400), loss=loss, epochs="6")
-    assert accuracy(release) >= 0.9
+    assert accuracy(release, 200, 9) >= 0.9
     if math.isinf(eps):
         (entry,) = release.ledger.entries(Unit.LABEL)
         assert entry.event == NonPrivateDpEvent()
@@ -314,7 +279,7 @@ def test_student_learns_toy_classes(eps: float, loss: str) -> None:
 
 @pytest.mark.thorough
 def test_student_of_random_labels_is_at_chance() -> None:
-    found = [accuracy(convert(Budget(0.01), toy_private(n=400), seed=s, epochs="6")) for s in range(2)]
+    found = [accuracy(convert(Budget(0.01), toy_private(n=400), seed=s, epochs="6"), 200, 9) for s in range(2)]
     assert sum(found) / 2 < 0.6
 
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from baseline_runs import FREE, record_calls
 from dp_accounting import GaussianDpEvent
 from privately_trained import is_normal
+from teacher_gans_made import datalens_training
 from torch import Tensor, nn
 
 from baselines.datalens import datalens
@@ -27,7 +29,6 @@ from bench.testing import CLASSES, SHAPE, context, recording_context, toy_privat
 
 PIXELS = math.prod(SHAPE)
 K = round(0.383 * PIXELS)
-FREE = Budget(None, solve="none")
 PANELS = pytest.mark.parametrize("panel", [Convolutions, Perceptrons])
 
 
@@ -37,19 +38,8 @@ def smoke(**given: Any) -> DataLens:
 
 def training(by: DataLens, parts: list[np.ndarray] | None = None, sigma: float = 0.0, **world: Tensor) -> Training:
     images, labels = toy_private()
-    held = parts or [part for part in np.array_split(np.arange(80), by.teachers)]
-    batches = TeacherBatches(world.get("images", images), world.get("labels", labels), CLASSES, held)
-    torch.manual_seed(0)
-    source = by.sampler(SHAPE, CLASSES, "toy")
-    kind = Convolutions if by.teacher == "convolutions" else Perceptrons
-    panel = kind(len(held), SHAPE, CLASSES, by.teacher_width)
-    parameters = DataLensParameters(sigma, by.steps, by.batch, round(by.kept * PIXELS), len(held), PIXELS)
-    return Training(by, parameters, batches, source, panel, context())
-
-
-def of_each(panel: nn.Module, count: int) -> list[Tensor]:
-    """One vector of weights per teacher."""
-    return list(torch.cat([p.detach().reshape(count, -1) for p in panel.parameters()], 1))
+    parts = parts or list(np.array_split(np.arange(80), by.teachers))
+    return datalens_training(by, parts, world.get("images", images), world.get("labels", labels), sigma)
 
 
 # What is published, what is charged
@@ -145,50 +135,12 @@ def test_noise_is_on_every_pixel_with_deviation_sigma() -> None:
 def test_parts_are_disjoint_for_unequal_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The released code starts a class again after its last record, so that 1,138 of MNIST's positions repeat a
     record."""
-    given: list[list[np.ndarray]] = []
-
-    def spy(images: Tensor, labels: Tensor, classes: int, parts: list[np.ndarray]) -> TeacherBatches:
-        given.append(parts)
-        return TeacherBatches(images, labels, classes, parts)
-
-    monkeypatch.setattr(datalens, "TeacherBatches", spy)
+    calls = record_calls(monkeypatch, datalens, "TeacherBatches")
     images, labels = toy_private(n=83)
     labels[:30] = 0
     smoke(teachers=7, steps=1).synthesise(images, labels, toy_teacher(), FREE, context())
-    (parts,) = given
+    ((_, _, _, parts),) = (call.arguments for call in calls)
     assert len(parts) == 7 and sorted(np.concatenate(parts).tolist()) == list(range(83))
-
-
-@pytest.mark.parametrize("teacher", ["convolutions", "perceptron"])
-@pytest.mark.parametrize("change", ["pixels", "label", "removed"])
-def test_record_changes_only_the_teacher_of_its_part(change: str, teacher: str) -> None:
-    images, labels = toy_private()
-    parts = [np.arange(30), np.arange(30, 50), np.arange(50, 80)]
-    other, others, shorter = images.clone(), labels.clone(), list(parts)
-    if change == "pixels":
-        other[31] = 255 - other[31]
-    elif change == "label":
-        others[31] = (others[31] + 1) % CLASSES
-    else:
-        shorter[1] = np.delete(parts[1], 1)
-    ends = []
-    for held, x, y in ((parts, images, labels), (shorter, other, others)):
-        played = training(smoke(batch=16, teacher=teacher), held, images=x, labels=y)
-        for _ in range(6):
-            played.teach()
-        ends.append(of_each(played.panel, 3))
-    assert [torch.equal(a, b) for a, b in zip(*ends, strict=True)] == [True, False, True]
-
-
-def test_empty_part_uses_only_generated_images() -> None:
-    images, _ = toy_private()
-    ends = []
-    for seen in (images, 255 - images):
-        played = training(smoke(), [np.arange(80), np.arange(0), np.arange(0)], images=seen)
-        played.teach()
-        ends.append(of_each(played.panel, 3))
-    assert not torch.equal(ends[0][0], ends[1][0]) and torch.equal(ends[0][1], ends[1][1])
-    assert ends[0][1].isfinite().all()
 
 
 @pytest.mark.parametrize("clip", [1e-5, 1e9])
@@ -299,7 +251,7 @@ def test_generator_follows_the_votes(loss: str, aggregate: str) -> None:
     played = training(smoke(teacher="perceptron", generator="mlp", **given))
     with bright_is_real(played):
         made, labels = played._generated()
-        x, y = played._shown(made.detach(), labels)
+        x, y = played._for_all_teachers(made.detach(), labels)
         x.requires_grad_()
         (gradients,) = torch.autograd.grad(F.logsigmoid(played.panel(x, y)).sum(), x)
         assert (gradients > 0).all(), "brighter is more real"

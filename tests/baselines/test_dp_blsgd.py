@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from baseline_runs import FREE, NO_NOISE
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-from privately_trained import FREE, NO_NOISE, convert, empty_batches, is_normal, moved, toy
+from privately_trained import convert, empty_batches, is_normal, moved, toy
 from scipy.stats import norm
 from torch import Tensor
 

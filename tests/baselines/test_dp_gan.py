@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from baseline_runs import FREE, record_calls
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 from scipy import stats
@@ -29,7 +30,6 @@ from bench.privacy.accountant import account
 from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
-FREE = Budget(None, solve="none")
 SMALL = DpGan(steps=2, batch=80, critic_steps=1, latent=4, width=4, critic_width=4)
 
 
@@ -76,24 +76,13 @@ def test_ledger_has_only_the_critic_steps() -> None:
 
 @pytest.mark.parametrize("network", ["dcgan", "mlp"])
 def test_steps_sample_and_add_noise_as_the_ledger(monkeypatch: pytest.MonkeyPatch, network: Any) -> None:
-    rates: list[float] = []
-    noises: list[float] = []
-    sample, add_noise = private_gradient.poisson_sample, clipping.add_noise
-
-    def spy_sample(n: int, q: float, rng: torch.Generator) -> Tensor:
-        rates.append(q)
-        return sample(n, q, rng)
-
-    def spy_noise(total: Any, groups: Any, z: float, rng: torch.Generator) -> None:
-        noises.append(z)
-        add_noise(total, groups, z, rng)
-
-    monkeypatch.setattr(private_gradient, "poisson_sample", spy_sample)
-    monkeypatch.setattr(clipping, "add_noise", spy_noise)
+    samples = record_calls(monkeypatch, private_gradient, "poisson_sample")
+    noises = record_calls(monkeypatch, clipping, "add_noise")
     made = synthesise(replace(SMALL, network=network, multiplier=1.5, steps=2, batch=16))
     (entry,) = made.ledger.entries()
-    assert rates == [entry.event.sampling_probability] * entry.count
-    assert noises == [entry.event.event.noise_multiplier, 0.0] * entry.count, "records, then generated images"
+    assert [call.arguments[1] for call in samples] == [entry.event.sampling_probability] * entry.count
+    multipliers = [call.arguments[2] for call in noises]
+    assert multipliers == [entry.event.event.noise_multiplier, 0.0] * entry.count, "records, then generated images"
 
 
 def test_paper_settings_have_the_papers_renyi_epsilon() -> None:
@@ -267,16 +256,10 @@ def test_generator_step_by_hand() -> None:
 
 
 def test_generated_images_have_the_returned_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Tensor] = []
-    forward = MlpGenerator.forward
-
-    def spy(self: MlpGenerator, z: Tensor, y: Tensor) -> Tensor:
-        asked.append(y)
-        return forward(self, z, y)
-
-    monkeypatch.setattr(MlpGenerator, "forward", spy)
+    calls = record_calls(monkeypatch, MlpGenerator, "forward")
     _, labels = game(replace(SMALL, network="mlp"), q=1.0, z=0.0).make(12)
-    assert len(asked[0].unique()) == CLASSES and torch.equal(labels.argmax(1), asked[0])
+    _, _, y = calls[0].arguments
+    assert len(y.unique()) == CLASSES and torch.equal(labels.argmax(1), y)
 
 
 @pytest.mark.parametrize("size", [8, 12, 16, 28, 32, 64])

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from baseline_runs import record_calls
 from dp_sgd_made import CLASSES, PLAIN, ROOM, SHAPE, network, records
 from scipy import stats
 from torch import Tensor, nn
@@ -156,17 +157,10 @@ def test_chunks_do_not_change_the_noise() -> None:
 
 
 def test_every_step_draws_a_new_poisson_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn: list[tuple[int, float, list[int]]] = []
-
-    def spy(n: int, probability: float, rng: torch.Generator) -> Tensor:
-        sample = poisson_sample(n, probability, rng)
-        drawn.append((n, probability, sample.tolist()))
-        return sample
-
-    monkeypatch.setattr(dp_sgd, "poisson_sample", spy)
+    calls = record_calls(monkeypatch, dp_sgd, "poisson_sample")
     train(network(), "tanh-cnn", records(40), PLAIN, DpSgdParameters(0.3, 4, 1.0), context(), "test")
-    assert [(n, q) for n, q, _ in drawn] == [(40, 0.3)] * 4
-    assert len({tuple(sample) for *_, sample in drawn}) == 4
+    assert [call.arguments[:2] for call in calls] == [(40, 0.3)] * 4
+    assert len({tuple(call.result.tolist()) for call in calls}) == 4
 
 
 def test_opacus_hooks_are_removed() -> None:
@@ -208,7 +202,7 @@ def test_poisson_sample_at_limits() -> None:
 
 @pytest.mark.parametrize("arch", ["resnet18", "evaluator-cnn"])
 def test_network_with_batch_norm_is_refused(arch: str) -> None:
-    with pytest.raises(BenchError, match=f"'{arch}'.*BatchNorm.*tanh-cnn") as caught:
+    with pytest.raises(BenchError, match=f"{arch}.*tanh-cnn") as caught:
         train(network(arch), arch, records(8), PLAIN, DpSgdParameters(1.0, 1, 1.0), context(), "test")
     assert "\n" not in str(caught.value)
 
@@ -229,7 +223,7 @@ def test_weight_average_starts_as_the_plain_mean() -> None:
 
 
 def test_non_finite_weights_are_an_error() -> None:
-    with pytest.raises(RuntimeError, match="learning rate"):
+    with pytest.raises(RuntimeError, match="NaN"):
         train(
             network(),
             "tanh-cnn",
@@ -257,7 +251,7 @@ def test_non_finite_weights_are_an_error() -> None:
     ],
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="expected"):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
         replace(PLAIN, **wrong)
 
 

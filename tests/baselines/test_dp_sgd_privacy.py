@@ -57,13 +57,13 @@ def test_ledger_has_every_noise_of_a_schedule() -> None:
     assert plan.multipliers() == [2.0, 2.0, 1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize(("asked", "records"), [(1.0, 100), (8.0, 50)])
-def test_budget_determines_the_noise(asked: float, records: int) -> None:
-    plan = calibrate(replace(PLAIN, batch=50, steps=40).parameters(records), Budget(asked))
+@pytest.mark.parametrize(("target", "records"), [(1.0, 100), (8.0, 50)])
+def test_budget_determines_the_noise(target: float, records: int) -> None:
+    plan = calibrate(replace(PLAIN, batch=50, steps=40).parameters(records), Budget(target))
     assert plan.sampling == 50 / records and plan.steps == 40
     spent = plan.claim(1e-5, "x").epsilon
-    assert 0.97 * asked < spent <= asked
-    assert replace(plan, multiplier=plan.multiplier / 1.1).claim(1e-5, "x").epsilon > asked
+    assert 0.97 * target < spent <= target
+    assert replace(plan, multiplier=plan.multiplier / 1.1).claim(1e-5, "x").epsilon > target
 
 
 def test_budget_determines_the_steps() -> None:
@@ -88,10 +88,10 @@ def test_sampling_rate_is_at_most_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "says"),
+    ("budget", "named"),
     [(Budget(1.0, unit=Unit.QUERY), "example"), (Budget(0.001, solve="steps"), "--solve steps")],
 )
-def test_budget_that_cannot_be_met_is_refused(budget: Budget, says: str) -> None:
-    with pytest.raises(BenchError, match=says) as caught:
+def test_budget_that_cannot_be_met_is_refused(budget: Budget, named: str) -> None:
+    with pytest.raises(BenchError, match=named) as caught:
         calibrate(replace(PLAIN, multiplier=0.5).parameters(8), budget)
     assert "\n" not in str(caught.value)

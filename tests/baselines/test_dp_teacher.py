@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import FREE, forbidden_teacher, record_calls
 from torch import Tensor
 
 from baselines import dp_teacher
@@ -26,8 +26,6 @@ from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.testing import CLASSES, SHAPE, context, recording_context
 
-FREE = Budget(None, solve="none")
-
 
 def private(n: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
     rng = torch.Generator().manual_seed(seed)
@@ -35,7 +33,7 @@ def private(n: int = 64, seed: int = 0) -> tuple[Tensor, Tensor]:
 
 
 def toy(n: int = 64) -> Teacher:
-    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", private(n))
+    return forbidden_teacher(private=private(n))
 
 
 def convert(budget: Budget = FREE, records: Teacher | None = None, seed: int = 0, **given: str) -> Release:
@@ -87,7 +85,7 @@ def test_class_moments_have_their_share_of_the_budget(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("given", [{"moments_share": "0.3"}, {"typical": "off"}], ids=str)
 @pytest.mark.parametrize("beside", [{"conversion": "transcribe"}, {"teacher": "private-features"}], ids=str)
 def test_option_without_its_condition_is_refused(given: dict[str, str], beside: dict[str, str]) -> None:
-    with pytest.raises(BenchError, match=r"not read with (teacher dp-sgd|conversion distil); give .* too"):
+    with pytest.raises(BenchError, match=r"teacher dp-sgd|conversion distil"):
         convert(**given, **beside)
 
 
@@ -119,7 +117,7 @@ def test_typical_queries_use_the_moment_at_no_cost(monkeypatch: pytest.MonkeyPat
 
 def test_typical_queries_of_colour_images_are_refused() -> None:
     method = DpTeacher(teacher="private-features", conversion="transcribe", typical="on")
-    with pytest.raises(BenchError, match=r"typical on: expected images .* 3x32x32 are not \(public\)"):
+    with pytest.raises(BenchError, match=r"typical on.*3x32x32"):
         method.check(Budget(1.0), "cifar10", 10)
     method.check(Budget(1.0), "fmnist", 10)
 
@@ -127,7 +125,7 @@ def test_typical_queries_of_colour_images_are_refused() -> None:
 @pytest.mark.thorough
 def test_ts_adp_equals_dp_sgd_with_tempered_sigmoids() -> None:
     assert torch.equal(answers(convert(teacher="ts-adp")), answers(convert(teacher="dp-sgd")))
-    with pytest.raises(BenchError, match="network is relu-cnn, teacher ts-adp; expected tanh-cnn or tanh-vgg"):
+    with pytest.raises(BenchError, match=r"relu-cnn.*tanh-cnn.*tanh-vgg"):
         convert(teacher="ts-adp", network="relu-cnn")
 
 
@@ -135,17 +133,10 @@ def test_added_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> N
     """The multipliers of the steps taken, spied on where noise is drawn."""
     from bench.dp_training import clipping
 
-    drawn: list[float] = []
-    add_noise = clipping.add_noise
-
-    def spy(total: Any, groups: Any, z: float, rng: torch.Generator) -> None:
-        drawn.append(z)
-        add_noise(total, groups, z, rng)
-
-    monkeypatch.setattr(clipping, "add_noise", spy)
+    calls = record_calls(monkeypatch, clipping, "add_noise")
     release = convert(Budget(4.0), records=toy(32))
     (entry,) = release.ledger.entries()
-    assert drawn == [release.solved["sigma"]] * entry.count and entry.count == 3
+    assert [call.arguments[2] for call in calls] == [release.solved["sigma"]] * entry.count and entry.count == 3
     assert entry.event.event.noise_multiplier == release.solved["sigma"]
 
 
@@ -160,15 +151,9 @@ def test_release_can_be_rebuilt_for_either_conversion(conversion: str, arch: str
 
 
 def test_conversion_uses_only_the_private_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    def spy(*given: Any) -> Any:
-        seen.extend(given)
-        return distil(*given)
-
-    distil = dp_teacher.distil
-    monkeypatch.setattr(dp_teacher, "distil", spy)
+    calls = record_calls(monkeypatch, dp_teacher, "distil")
     convert()
+    seen = calls[0].arguments
     assert isinstance(seen[0], nets.Classifier) and not any(
         isinstance(g, Teacher | Tensor | tuple) and g != SHAPE for g in seen
     )
@@ -202,12 +187,12 @@ def test_every_option_changes_the_result(given: dict[str, str]) -> None:
 
 
 def test_network_with_batch_norm_is_refused() -> None:
-    with pytest.raises(BenchError, match=r"'resnet18'.*BatchNorm"):
+    with pytest.raises(BenchError, match="resnet18"):
         convert(network="resnet18")
 
 
 def test_private_network_normalises_by_the_options() -> None:
-    network = DpTeacher(mean=0.3, std=0.7)._network(toy())
+    network = convert(conversion="none", mean="0.3", std="0.7").student
     assert network.mean.unique().tolist() == pytest.approx([0.3])
     assert network.std.unique().tolist() == pytest.approx([0.7])
 
@@ -270,7 +255,7 @@ def _taught(kind: str, conversion: str, **given: str) -> Release:
     "given", [{"clip": "1"}, {"multiplier": "0.5"}, {"views": "4"}, {"average": "0.9"}, {"rate": "0.5"}], ids=str
 )
 def test_unused_dp_sgd_options_are_refused(given: dict[str, str]) -> None:
-    with pytest.raises(BenchError, match=rf"{next(iter(given))} .*: not read with teacher private-features"):
+    with pytest.raises(BenchError, match=rf"{next(iter(given))} .*teacher private-features"):
         configure(DpTeacher, "smoke", {"teacher": "private-features", **given}, "method")
 
 
@@ -279,7 +264,7 @@ def test_options_of_the_other_conversion_are_refused(name: str) -> None:
     given = {name: {"generator": "strokes", "prior": "noise", "balanced": "false"}.get(name, "7")}
     needed, other = ("distil", "transcribe") if name in dp_teacher.DISTILLATION else ("transcribe", "distil")
     for conversion in (other, "none"):
-        with pytest.raises(BenchError, match=rf"{name} .*: not read with conversion {conversion}; give .*{needed} too"):
+        with pytest.raises(BenchError, match=rf"{name} .*conversion {conversion}.*{needed}"):
             configure(DpTeacher, "quick", {"conversion": conversion, **given}, "method")
     configure(DpTeacher, "quick", {"conversion": needed, **given}, "method")
 
@@ -302,7 +287,7 @@ def test_few_queries_are_possible(questions: str) -> None:
 
 def test_budget_too_small_is_refused_before_training() -> None:
     method = DpTeacher(teacher="private-features", conversion="none")
-    with pytest.raises(BenchError, match="does not allow a single use"):
+    with pytest.raises(BenchError, match="--solve steps"):
         method.check(Budget(0.05, solve="steps"), "mnist", 10)
 
 

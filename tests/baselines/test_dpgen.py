@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from baseline_runs import FREE
 from dp_accounting import NonPrivateDpEvent
 from scipy import stats
 from torch import Tensor, nn
@@ -20,8 +21,6 @@ from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
 from bench.privacy.audit import audit
 from bench.testing import CLASSES, SHAPE, context, toy_private
-
-FREE = Budget(None, solve="none")
 
 
 class Quarters(nn.Module):

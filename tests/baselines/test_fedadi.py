@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
+import baseline_runs
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import NO_NOISE, forbidden_teacher
 from torch import Tensor, nn
 
 from baselines import fedadi
@@ -18,19 +18,16 @@ from bench.api import Release, Teacher
 from bench.config import configure
 from bench.distillation.losses import total_variation
 from bench.nets import Classifier
-from bench.privacy import Budget
 from bench.teachers.federated import ClientEnsemble, Clients, ServerDistillation, snapshot
-from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, context, toy_private
 
 
 def toy(private: tuple[Tensor, Tensor] | None = None) -> Teacher:
-    return replace(toy_teacher(), private=private or toy_private(), model=ForbiddenTeacher())
+    return forbidden_teacher(private=private or toy_private())
 
 
 def convert(private: tuple[Tensor, Tensor] | None = None, student: str = "shard-cnn", **given: str) -> Release:
-    torch.manual_seed(0)
-    method = configure(FedAdi, "smoke", given, "method")
-    return method.convert(toy(private), student, Budget(math.inf), context())
+    return baseline_runs.convert(FedAdi, NO_NOISE, toy(private), student, variant=None, **given)
 
 
 def trained(arch: str = "shard-cnn", **given: str) -> tuple[FedAdi, ClientEnsemble, Classifier]:

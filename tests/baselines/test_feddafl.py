@@ -1,14 +1,14 @@
-"""Fed-DAFL: the generator's loss, the inputs of each step, and that there is no guarantee."""
+"""Fed-DAFL: the generator's loss, and the inputs of each step."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
+import baseline_runs
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import NO_NOISE, forbidden_teacher
 from torch import Tensor
 
 from baselines.feddafl import FedDafl
@@ -19,17 +19,15 @@ from bench.nets import Classifier
 from bench.nets.stroke_generator import StrokeGenerator
 from bench.privacy import Budget
 from bench.teachers.federated import ClientEnsemble, Clients, snapshot
-from bench.testing import SHAPE, context, toy_private, toy_teacher
+from bench.testing import SHAPE, context, toy_private
 
 
 def toy(private: tuple[Tensor, Tensor] | None = None, dataset: str = "toy") -> Teacher:
-    return replace(toy_teacher(), private=private or toy_private(), model=ForbiddenTeacher(), dataset=dataset)
+    return forbidden_teacher(private=private or toy_private(), dataset=dataset)
 
 
 def convert(private: tuple[Tensor, Tensor] | None = None, student: str = "shard-cnn", **given: str) -> Release:
-    torch.manual_seed(0)
-    method = configure(FedDafl, "smoke", given, "method")
-    return method.convert(toy(private), student, Budget(math.inf), context())
+    return baseline_runs.convert(FedDafl, NO_NOISE, toy(private), student, variant=None, **given)
 
 
 def trained(**given: str) -> tuple[FedDafl, ClientEnsemble, Classifier]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from baseline_runs import record_calls
 from federated_made import assert_close, convert, federation, fresh, images, nothing, toy
 from torch import Tensor, nn
 
@@ -150,15 +151,9 @@ def test_auto_draws_strokes_only_for_glyphs(dataset: str, same: str) -> None:
 
 
 def test_synthetic_images_are_unlabelled_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[Tensor] = []
-    made = feddf.FedDf.unlabelled_images
-
-    def spy(*given: Any) -> Tensor:
-        kept.append(made(*given))
-        return kept[-1]
-
-    monkeypatch.setattr(feddf.FedDf, "unlabelled_images", spy)
+    calls = record_calls(monkeypatch, feddf.FedDf, "unlabelled_images")
     release = convert(FedDf, unlabelled="70")
+    kept = [call.result for call in calls]
     assert len(kept) == 1 and release.synthetic is not None
     assert torch.equal(release.synthetic, kept[0][:60] / 255)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from baseline_runs import record_calls
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from g_pate_made import plan, smoke, synthesise, training
 from scipy import stats
@@ -86,25 +87,14 @@ def test_ledger_has_every_coordinate_of_every_image() -> None:
 
 
 def test_drawn_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, float, float]] = []
-    counts, confident = Aggregation.counts, Aggregation.confident
-
-    def spy(self: Aggregation, given: Tensor, rng: Any) -> Tensor:
-        asked.append((len(given), self.scale, 0.0))
-        return counts(self, given, rng)
-
-    def spy_threshold(self: Aggregation, given: Tensor, rng: Any) -> Tensor:
-        asked.append((len(given), 0.0, self.threshold_scale))
-        return confident(self, given, rng)
-
-    monkeypatch.setattr(Aggregation, "counts", spy)
-    monkeypatch.setattr(Aggregation, "confident", spy_threshold)
+    counts = record_calls(monkeypatch, Aggregation, "counts")
+    thresholds = record_calls(monkeypatch, Aggregation, "confident")
     made = synthesise(smoke(), Budget(2.0, account="accounted"))
     answer, threshold = made.ledger.entries(Unit.EXAMPLE)
-    assert {scale for _, scale, _ in asked if scale} <= {made.solved["scale"]}
-    assert {scale for _, _, scale in asked if scale} == {made.solved["threshold_scale"]}
-    assert sum(n for n, scale, _ in asked if scale) == made.solved["answered"] <= answer.count
-    assert sum(n for n, _, scale in asked if scale) == threshold.count
+    assert {call.arguments[0].scale for call in counts} <= {made.solved["scale"]}
+    assert {call.arguments[0].threshold_scale for call in thresholds} == {made.solved["threshold_scale"]}
+    assert sum(len(call.arguments[1]) for call in counts) == made.solved["answered"] <= answer.count
+    assert sum(len(call.arguments[1]) for call in thresholds) == threshold.count
     assert answer.event.noise_multiplier == pytest.approx(made.solved["scale"] / math.sqrt(2))
     assert threshold.event.noise_multiplier == pytest.approx(6 * made.solved["scale"])
 

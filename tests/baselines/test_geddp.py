@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from baselines.geddp import Codes, Geddp, directions, shrunk
 from bench import nets
-from bench.dp_training import clipped_sums
 from bench.dp_training.clipping import ROOM, add_clipped
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.testing import CLASSES, SHAPE, toy_private
@@ -106,20 +105,6 @@ def test_one_record_moves_sum_by_c_and_no_other_code(given: dict[str, Any]) -> N
     assert 0 < distances(coding, {"code": whole}, {"code": without})[0] <= 1
     assert float(own.norm()) <= ROOM * coding.by.clip
     torch.testing.assert_close(whole - own, without, rtol=0, atol=1e-12)
-
-
-def test_gradients_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Codes jump: a gradient that is rounded by its place among others would move them."""
-    seen: list[int] = []
-    original = clipped_sums.add_clipped
-
-    def watched(total: Any, rows: dict[str, Tensor], groups: Any, batch: int) -> None:
-        seen.append(len(rows["code"]))
-        original(total, rows, groups, batch)
-
-    monkeypatch.setattr(clipped_sums, "add_clipped", watched)
-    convert(Geddp, steps=2, batch=16)
-    assert len(seen) > 10 and set(seen) == {1}
 
 
 def test_code_is_discontinuous_between_directions() -> None:

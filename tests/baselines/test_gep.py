@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
+from baseline_runs import NO_NOISE
 from dp_accounting import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 from privately_trained import (
-    NO_NOISE,
     check_neighbours,
     convert,
     empty_batches,

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from baseline_runs import FREE, record_calls
 from dp_accounting import GaussianDpEvent
 from scipy import stats
 from torch import Tensor, nn
@@ -23,7 +24,6 @@ from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account, check_budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
-FREE = Budget(None, solve="none")
 SMALL = GsWgan(
     mode="certified", steps=6, critics=3, critic_steps=1, batch=4, width=2, critic_width=2, warm=0, latent=4, sigma=1.0
 )
@@ -214,23 +214,12 @@ def test_record_is_in_gradients_of_one_critic(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(("mode", "clipping"), [("certified", "batch"), ("certified", "image"), ("published", "image")])
 def test_added_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch, mode: Any, clipping: Any) -> None:
-    drawn: list[tuple[float, float, str]] = []
-    used: list[int] = []
-    found_critic = gs_wgan.Training.critic
-
-    def spy(gradients: Tensor, clip: float, sigma: float, kind: Any, rng: torch.Generator) -> Tensor:
-        drawn.append((clip, sigma, kind))
-        return sanitise(gradients, clip, sigma, kind, rng)
-
-    def spy_critic(self: Any, k: int) -> Critic:
-        used.append(k)
-        return found_critic(self, k)
-
-    monkeypatch.setattr(gs_wgan, "sanitise", spy)
-    monkeypatch.setattr(gs_wgan.Training, "critic", spy_critic)
+    sanitised = record_calls(monkeypatch, gs_wgan, "sanitise")
+    critics = record_calls(monkeypatch, gs_wgan.Training, "critic")
     made = synthesise(replace(SMALL, mode=mode, clipping=clipping, clip=0.5, steps=8))
     (entry,) = made.ledger.entries()
-    assert drawn == [(0.5, 1.0, clipping)] * 8
+    assert [call.arguments[1:4] for call in sanitised] == [(0.5, 1.0, clipping)] * 8
+    used = [call.arguments[1] for call in critics]
     assert entry.count == max(used.count(k) for k in range(3))
     assert entry.event.noise_multiplier == (0.5 if clipping == "image" else 1.0), "sqrt(B) = 2"
     proved = account(made.ledger, Unit.EXAMPLE, 1e-5).epsilon
@@ -352,13 +341,13 @@ def test_image_gradients_are_of_minus_the_score() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "budget", "says"),
+    ("method", "budget", "named"),
     [
-        (replace(SMALL, critics=81), FREE, "81 critics"),
-        (replace(SMALL, sigma=0.01), Budget(1.0, solve="steps"), "steps"),
+        (replace(SMALL, critics=81), FREE, "81"),
+        (replace(SMALL, sigma=0.01), Budget(1.0, solve="steps"), "--solve steps"),
     ],
 )
-def test_too_many_critics_or_steps_are_refused(method: GsWgan, budget: Budget, says: str) -> None:
-    with pytest.raises(BenchError, match=says) as caught:
+def test_too_many_critics_or_steps_are_refused(method: GsWgan, budget: Budget, named: str) -> None:
+    with pytest.raises(BenchError, match=named) as caught:
         synthesise(method, budget=budget)
     assert "\n" not in str(caught.value)

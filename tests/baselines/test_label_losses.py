@@ -95,7 +95,7 @@ def test_posterior_averages_to_the_prior(noise: Any, scale: float) -> None:
     assert (density.sum(0) * cell) == pytest.approx(1.0, abs=1e-3)
     np.testing.assert_allclose((density @ prior)[:, None].T @ posterior * cell, prior[None], atol=1e-3)
     right = sum(prior[c] * (density[:, c] * posterior[:, c]).sum() * cell for c in range(2))
-    assert right > 0.75, "the answer tells something"
+    assert right > 0.75, "the label is informative"
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_second_stage_leaves_out_unlikely_labels(monkeypatch: pytest.MonkeyPatch
     """Return records of the first part whose noisy label is among as many of the likeliest classes as the mean k*."""
     asked, _, answers = watched(monkeypatch)
     trained: list[tuple[Any, Tensor, float]] = []
-    monkeypatch.setattr(lp_2st, "ask", corners)
+    monkeypatch.setattr(lp_2st, "logits_of", corners)
     monkeypatch.setattr(
         LabelPrivate,
         "train",
@@ -89,7 +89,7 @@ def test_second_stage_leaves_out_unlikely_labels(monkeypatch: pytest.MonkeyPatch
     (one, rows, alpha), (other, both, less) = trained
     assert torch.equal(rows, first) and (alpha, less) == (16, 8)
     assert torch.equal(both, torch.cat([first if given.get("select") else first[kept], second]))
-    assert (one is other) == ("resume" not in given), "goes on from the first model, or begins anew"
+    assert (one is other) == ("resume" not in given), "starts from the first model, or from new weights"
 
 
 def test_selection_keeps_likely_labels() -> None:

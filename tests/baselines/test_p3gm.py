@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import FREE, ForbiddenTeacher
 from scipy import stats
 from torch import Tensor
 
@@ -37,7 +37,6 @@ from bench.privacy.accountant import account, check_budget
 from bench.privacy.noise import Noise
 from bench.testing import CLASSES, SHAPE, context, recording_context, toy_private
 
-FREE = Budget(None, solve="none")
 AUTHORS = P3gmParameters(None, 5.0, 100.0, 1.4, 1, 20, 300 / 63_000, 840)
 
 
@@ -325,16 +324,16 @@ def test_paid_mean_is_in_ledger_and_claim() -> None:
 
 
 @pytest.mark.parametrize(
-    ("account", "asked", "records"),
+    ("account", "target", "records"),
     [("claimed", 1.0, 50_000), ("claimed", 10.0, 50_000), ("accounted", 1.0, 200), ("accounted", 10.0, 200)],
 )
-def test_budget_is_divided_and_met(account: Any, asked: float, records: int) -> None:
-    budget, method = Budget(asked, account=account), P3gm(mean="paid", components=3, share=0.6, steps=50)
+def test_budget_is_divided_and_met(account: Any, target: float, records: int) -> None:
+    budget, method = Budget(target, account=account), P3gm(mean="paid", components=3, share=0.6, steps=50)
     plan = method.calibrate(records, budget)
     assert plan.mean == pytest.approx(20 * plan.factor) and plan.components == pytest.approx(5 * plan.factor)
     assert plan.mixture == pytest.approx(100 * plan.factor)
-    assert 0.97 * 0.6 * asked < replace(plan, steps=0).cost(budget) <= 0.6 * asked
-    assert 0.97 * asked < plan.cost(budget) <= asked < replace(plan, gradients=0.98 * plan.gradients).cost(budget)
+    assert 0.97 * 0.6 * target < replace(plan, steps=0).cost(budget) <= 0.6 * target
+    assert 0.97 * target < plan.cost(budget) <= target < replace(plan, gradients=0.98 * plan.gradients).cost(budget)
     check_budget(plan.ledger(), plan.claim(1e-5), budget)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from baseline_runs import FREE, record_calls
 from dp_accounting import NonPrivateDpEvent
-from pate_made import BOTH, FIELDS, FREE, PUBLIC, convert, paper, smoke, toy
+from pate_made import BOTH, PUBLIC, UNBOUNDED, convert, paper, smoke, toy
 from torch import Tensor, nn
 
 from baselines.pate import Pate
 from baselines.pate_gnmax import PateGnmax
-from bench.api import Teacher
 from bench.config import configure
 from bench.distillation.votes import voted_student
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan, posterior
@@ -53,16 +53,10 @@ def rows(images: Tensor) -> set[bytes]:
 def test_public_images_are_the_default(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Only public images are queried, each once, and the student is trained on nothing else."""
     assert cls().images == "public" and cls().needs == {"teacher_ensemble", "public_data"}
-    learnt: list[Tensor] = []
-    learn = NoisyVotes._learn
-
-    def spy(self: Any, student: str, teacher: Teacher, asked: Tensor, targets: Tensor, rest: Tensor, ctx: Any) -> Any:
-        learnt.extend([asked, rest])
-        return learn(self, student, teacher, asked, targets, rest, ctx)
-
-    monkeypatch.setattr(NoisyVotes, "_learn", spy)
-    release = convert(cls, FREE, **({"threshold": "0"} if cls is PateGnmax else {}))
-    answered, rest = map(rows, learnt)
+    calls = record_calls(monkeypatch, NoisyVotes, "_learn")
+    release = convert(cls, UNBOUNDED, **({"threshold": "0"} if cls is PateGnmax else {}))
+    _, _, _, images, _, further, _ = calls[0].arguments
+    answered, rest = rows(images), rows(further)
     queries = smoke(cls).query_count
     assert (len(answered), len(rest)) == (queries, 16) and not answered & rest
     assert answered | rest < rows(PUBLIC / 255)
@@ -72,9 +66,9 @@ def test_public_images_are_the_default(cls: type[Any], monkeypatch: pytest.Monke
 def test_too_few_public_images_are_refused() -> None:
     assert smoke(Pate).least_public() == 4 and smoke(Pate, images="strokes").least_public() == 0
     assert smoke(PateGnmax, answers="2").least_public() == 8, "every image that is put to the threshold"
-    with pytest.raises(BenchError, match=r"\b81\b.*\b80\b"):
-        convert(Pate, FIELDS, query_count="81")
-    assert convert(Pate, FIELDS, query_count="80").solved["queries"] == 80
+    with pytest.raises(BenchError, match=r"81 .* 80 "):
+        convert(Pate, FREE, query_count="81")
+    assert convert(Pate, FREE, query_count="80").solved["queries"] == 80
     with pytest.raises(RuntimeError, match="public_data"):
         convert(Pate, of=toy(private=toy_private()))
 
@@ -84,64 +78,37 @@ def test_images_are_queried_once_each() -> None:
     images = voted_student.draw_some(PUBLIC, "private", 10, 70, rng)
     assert images.shape == (70, *SHAPE) and images.dtype == torch.float32 and images.max() <= 1
     assert len(images.flatten(1).unique(dim=0)) == 70
-    with pytest.raises(BenchError, match=r"\b81\b.*\b80\b"):
+    with pytest.raises(BenchError, match=r"81 .* 80 "):
         voted_student.draw_some(PUBLIC, "private", 81, 90, rng)
 
 
 @BOTH
 def test_noiseless_targets_are_the_pluralities(cls: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    got: list[Tensor] = []
-    learn = NoisyVotes._learn
-
-    def spy(self: Any, *given: Any) -> Any:
-        got.append(given[3])
-        return learn(self, *given)
-
-    monkeypatch.setattr(NoisyVotes, "_learn", spy)
-    of = toy()
-    release = convert(cls, FREE, of, **({"threshold": "0"} if cls is PateGnmax else {}))
+    calls, of = record_calls(monkeypatch, NoisyVotes, "_learn"), toy()
+    release = convert(cls, UNBOUNDED, of, **({"threshold": "0"} if cls is PateGnmax else {}))
     (votes,) = of.members().seen  # type: ignore[misc]
-    assert torch.equal(got[0].argmax(1), votes.argmax(1)) and (got[0].sum(1) == 1).all()  # type: ignore[attr-defined]
+    targets = calls[0].arguments[4]
+    assert torch.equal(targets.argmax(1), votes.argmax(1)) and (targets.sum(1) == 1).all()  # type: ignore[attr-defined]
     assert release.claim is not None and math.isinf(release.claim.epsilon) and release.solved["scale"] == 0
     assert all(e.event == NonPrivateDpEvent() for e in release.ledger.entries(Unit.EXAMPLE))
 
 
 def test_answers_stay_with_their_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without noise the images that pass are those on which most of the teachers agree; the rest is thrown away."""
-    got: list[Any] = []
-    learn = NoisyVotes._learn
+    """Without noise the images that pass are those on which most teachers agree.
 
-    def spy(self: Any, *given: Any) -> Any:
-        got.extend(given[2:4])
-        return learn(self, *given)
-
-    monkeypatch.setattr(NoisyVotes, "_learn", spy)
-    of = toy(5)
-    convert(PateGnmax, FREE, of, threshold="0.7", query_count="40", answers="40", unlabelled="8", teachers="5")
-    images, targets = got
+    The student also learns from the eight further images, but not from those that fail the threshold.
+    """
+    calls, of = record_calls(monkeypatch, NoisyVotes, "_learn"), toy(5)
+    convert(PateGnmax, UNBOUNDED, of, threshold="0.7", query_count="40", answers="40", unlabelled="8", teachers="5")
+    _, _, _, images, targets, further, _ = calls[0].arguments
     (votes,) = of.members().seen  # type: ignore[misc]
+    assert len(votes) == 40 and len(further) == len(rows(further)) == 8
+    assert not rows(images) & rows(further)
     most = votes.amax(1)
     assert 0 < len(images) == int((most > 3.5).sum()) < 40
     again = of.members().votes(images)
     assert bool((again.amax(1) > 3.5).all()) and torch.equal(again.argmax(1), targets.argmax(1))
     assert len(targets.argmax(1).unique()) > 1
-
-
-def test_refused_images_are_not_used_without_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some of 40 images fail the threshold; the student also learns from the eight further ones, and from no others."""
-    got: list[Any] = []
-
-    def learn(self: Any, student: str, teacher: Teacher, asked: Tensor, targets: Tensor, rest: Tensor, ctx: Any) -> Any:
-        got.extend([asked, rest])
-        return nn.Identity()
-
-    monkeypatch.setattr(NoisyVotes, "_learn", learn)
-    of = toy(5)
-    convert(PateGnmax, FREE, of, threshold="0.7", query_count="40", answers="40", unlabelled="8", teachers="5")
-    answered, rest = got
-    (votes,) = of.members().seen  # type: ignore[misc]
-    assert len(votes) == 40 and 0 < len(answered) < 40 and len(rest) == 8
-    assert not rows(answered) & rows(rest) and len(rows(rest)) == 8
 
 
 def test_student_step_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +142,7 @@ def test_student_step_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     method._learn("shown", toy(), images, images[:, 0, 0, :CLASSES], images[:5], context())
     rates, gradients = zip(*steps, strict=True)
     assert seen == [20] * 4 and rates == pytest.approx([0.01, 0.0075, 0.005, 0.0025])
-    assert gradients == (0.5,) * 4, "the other images' loss has the weight asked for"
+    assert gradients == (0.5,) * 4, "the other images' loss has the weight of the option"
 
 
 def test_targets_are_the_plurality_or_posterior() -> None:
@@ -230,7 +197,7 @@ def test_every_option_changes_the_student(given: dict[str, str]) -> None:
 
 def test_threshold_without_answers_is_an_error() -> None:
     with pytest.raises(RunFailed, match="threshold"):
-        convert(PateGnmax, FREE, threshold="1.5")
+        convert(PateGnmax, UNBOUNDED, threshold="1.5")
 
 
 @pytest.mark.parametrize("name", ["digits", "mnist"])

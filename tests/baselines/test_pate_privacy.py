@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from baseline_runs import FREE
 from dp_accounting import GaussianDpEvent, LaplaceDpEvent
-from pate_made import BOTH, FIELDS, FREE, asked, convert, paper, smoke, toy
+from pate_made import BOTH, UNBOUNDED, asked, convert, paper, smoke, toy
 from scipy import stats
 
 from baselines.pate import Pate
@@ -29,7 +30,7 @@ from bench.testing import CLASSES
 def test_claim_of_laplace_votes(queries: int, golden: float) -> None:
     """e0 = 1/10; slope s = n e0^2 / 2; s (l + 1) + log(1e5) / l, at l = 5 for 100 queries and 2 for 1000."""
     method = paper(Pate, query_count=str(queries))
-    claim = method.claim(method.plan(FIELDS, "mnist"), 1e-5)
+    claim = method.claim(method.plan(FREE, "mnist"), 1e-5)
     slope, order = queries * 0.01 / 2, 5 if queries == 100 else 2
     assert (
         claim.epsilon == pytest.approx(slope * (order + 1) + math.log(1e5) / order) == pytest.approx(golden, abs=0.005)
@@ -40,7 +41,7 @@ def test_claim_of_laplace_votes(queries: int, golden: float) -> None:
 @pytest.mark.parametrize(("answers", "golden"), [(286, 3.17), (640, 4.78)])
 def test_claim_of_gaussian_votes(answers: int, golden: float) -> None:
     method = paper(PateGnmax, answers=str(answers))
-    plan = method.plan(FIELDS, "mnist")
+    plan = method.plan(FREE, "mnist")
     assert plan.aggregation.threshold == 200 and plan.aggregation.threshold_scale == 150
     assert method.claim(plan, 1e-5).epsilon == pytest.approx(golden, abs=0.005)
 
@@ -67,7 +68,7 @@ def test_gaussian_sigma_for_a_budget(account: Any, target: float, sigma: float) 
 def test_claim_is_at_least_the_account() -> None:
     for cls in (Pate, PateGnmax):
         method = smoke(cls)
-        plan = method.plan(FIELDS, "toy")
+        plan = method.plan(FREE, "toy")
         claimed, bare = method.claim(plan, 1e-5), replace(method, images="strokes").claim(plan, 1e-5)
         assert claimed == bare and method.ledger(plan).to_json() == plan.ledger().to_json()
         assert claimed.epsilon >= account(method.ledger(plan), Unit.EXAMPLE, 1e-5).epsilon
@@ -98,14 +99,14 @@ def test_claim_uses_the_budgets_delta(cls: type[Any]) -> None:
 def test_ledger_of_laplace_votes() -> None:
     """12 responses at scale 20, of which one vote changes: L1 sensitivity 2."""
     method = smoke(Pate, scale="20", query_count="12")
-    (votes,) = method.ledger(method.plan(FIELDS, "toy")).entries(Unit.EXAMPLE)
+    (votes,) = method.ledger(method.plan(FREE, "toy")).entries(Unit.EXAMPLE)
     assert (votes.event, votes.count) == (LaplaceDpEvent(10.0), 12)
 
 
 def test_threshold_is_charged_for_every_query() -> None:
     """16 images at sigma_1 = 15, 8 answers at sigma_2 = 4: mu^2 = 16 / 225 + 8 * 2 / 16."""
     method = smoke(PateGnmax, scale="4", query_count="16", answers="8")
-    ledger = method.ledger(method.plan(FIELDS, "toy"))
+    ledger = method.ledger(method.plan(FREE, "toy"))
     answers, threshold = ledger.entries(Unit.EXAMPLE)
     assert (answers.event, answers.count) == (GaussianDpEvent(4 / math.sqrt(2)), 8)
     assert (threshold.event, threshold.count) == (GaussianDpEvent(15.0), 16)
@@ -161,21 +162,21 @@ def test_audit_refutes_only_a_third_of_the_claim(cls: type[Any]) -> None:
 
 @BOTH
 def test_diagnostic_does_not_change_the_release(cls: type[Any]) -> None:
-    plain, asked_for = (convert(cls, FIELDS, diagnostic=flag) for flag in ("false", "true"))
+    plain, asked_for = (convert(cls, FREE, diagnostic=flag) for flag in ("false", "true"))
     assert DIAGNOSTIC == "data_dependent_epsilon_diagnostic" and DIAGNOSTIC not in plain.solved
     rest = {name: value for name, value in asked_for.solved.items() if name != DIAGNOSTIC}
     assert rest == plain.solved and asked_for.claim == plain.claim
     assert asked_for.ledger.to_json() == plain.ledger.to_json()
     coarser = math.log(1e5) / len(FEW_WHOLE_ORDERS)  # the claim is the least over more orders
     assert 0 < asked_for.solved[DIAGNOSTIC] <= plain.claim.epsilon + coarser  # type: ignore[union-attr]
-    assert DIAGNOSTIC not in convert(cls, FREE, diagnostic="true").solved
+    assert DIAGNOSTIC not in convert(cls, UNBOUNDED, diagnostic="true").solved
 
 
 @BOTH
 def test_unanimous_votes_cost_less_than_the_claim(cls: type[Any]) -> None:
     """240 of 250 teachers agree: far below the data-independent 5.30 and 3.17."""
     method = paper(cls)
-    plan = method.plan(FIELDS, "mnist")
+    plan = method.plan(FREE, "mnist")
     votes = np.tile([240.0, 10.0, *[0.0] * 8], (plan.candidates, 1))
     found = method.formula_of_votes(plan, votes, votes[: plan.queries], 1e-5)
     assert found < 0.6 * method.claim(plan, 1e-5).epsilon
@@ -185,7 +186,7 @@ def test_unanimous_votes_cost_less_than_the_claim(cls: type[Any]) -> None:
 def test_uniform_votes_cost_the_claim(cls: type[Any]) -> None:
     """A tenth of 250 teachers for each class, and a threshold at a tenth: nothing is learnt from looking at votes."""
     method = paper(cls, **({"threshold": "0.1"} if cls is PateGnmax else {}))
-    plan = method.plan(FIELDS, "mnist")
+    plan = method.plan(FREE, "mnist")
     votes = np.full((plan.candidates, 10), 25.0)
     found = method.formula_of_votes(plan, votes, votes[: plan.queries], 1e-5)
     assert found == pytest.approx(method.claim(plan, 1e-5).epsilon, rel=1e-3)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import ForbiddenTeacher, accuracy
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from dp_accounting.pld import PLDAccountant
 
@@ -42,12 +42,6 @@ def toy(n: int = 200, shape: tuple[int, int, int] = SHAPE) -> Teacher:
 def convert(budget: Budget, teacher: Teacher | None = None, **given: Any) -> Release:
     method = configure(PrivateFeatures, "smoke", {k: str(v) for k, v in given.items()}, "method")
     return method.convert(teacher or toy(), "datalens", budget, context())
-
-
-def accuracy(release: Release) -> float:
-    images, labels = toy_private(1, 200)
-    with torch.no_grad():
-        return float((release.student(images.float() / 255).argmax(1) == labels).float().mean())
 
 
 def pld(*multipliers: tuple[float, int]) -> float:
@@ -173,7 +167,7 @@ def test_features_are_float32_under_autocast() -> None:
 )  # fmt: skip
 def test_head_learns_toy_classes_and_can_be_rebuilt(given: dict[str, Any]) -> None:
     release = convert(Budget(8.0), steps=30, **given)
-    assert accuracy(release) > 0.9
+    assert accuracy(release, 200, 1) > 0.9
     rebuilt = nets.build(release.arch, SHAPE, CLASSES)
     rebuilt.load_state_dict(release.student.state_dict())
     images = torch.rand(3, *SHAPE)
@@ -214,5 +208,5 @@ def test_audit_refutes_only_halved_noise_or_epsilon(
 def test_game_uses_the_whitening_of_the_data_set() -> None:
     grey, colour = (PrivateFeatures().game(Budget(1.0), name, CLASSES) for name in ("mnist", "cifar10"))
     shown = [game.play(False, 2, torch.Generator().manual_seed(0)).shape[1] for game in (grey, colour)]
-    assert shown[0] > shown[1], "the noisy second moment of private whitening is played beside the step"
+    assert shown[0] > shown[1], "the noisy second moment of private whitening is part of the game"
     assert grey.accounted > colour.accounted, "and it is accounted"

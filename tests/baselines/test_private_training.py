@@ -6,11 +6,12 @@ import math
 from pathlib import Path
 from typing import Any
 
+import baseline_runs
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import FREE, NO_NOISE, flat, forbidden_teacher, record_calls
 from scipy import stats
-from torch import Tensor, nn
+from torch import Tensor
 
 from baselines.dp_sgd import DpSgd
 from baselines.gm_dp import GmDp
@@ -18,7 +19,6 @@ from baselines.ts_adp import TsAdp, fold, temper
 from baselines.zcdp import Zcdp
 from bench import nets
 from bench.api import Release, Teacher
-from bench.config import configure
 from bench.dp_training import clipping, dp_sgd, private_classifier
 from bench.dp_training.accounting import DpSgdParameters
 from bench.errors import BenchError
@@ -28,16 +28,14 @@ from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import check_budget
-from bench.testing import CLASSES, SHAPE, context, toy_private
+from bench.testing import CLASSES, SHAPE
 
-FREE = Budget(None, solve="none")
-NO_NOISE = Budget(math.inf)
 METHODS: dict[str, Any] = {"dp-sgd": DpSgd, "ts-adp": TsAdp, "gm-dp": GmDp, "zcdp": Zcdp}
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
 def toy(n: int = 64, dataset: str = "toy") -> Teacher:
-    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, dataset, toy_private(n=n))
+    return forbidden_teacher(n, dataset=dataset)
 
 
 def convert(
@@ -48,18 +46,12 @@ def convert(
     student: str = "datalens",
     **given: str,
 ) -> Release:
-    method = configure(METHODS[name], "smoke", given, "method", "printed")
-    torch.manual_seed(seed)
-    return method.convert(teacher or toy(), student, budget, context(seed))
+    return baseline_runs.convert(METHODS[name], budget, teacher or toy(), student, seed, **given)
 
 
 def answers(release: Release) -> Tensor:
     with torch.no_grad():
         return release.student(torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0)))
-
-
-def flat(network: nn.Module) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in network.parameters()])
 
 
 def untrained(arch: str, seed: int = 0) -> nets.Classifier:
@@ -93,17 +85,17 @@ def test_student_network_can_be_trained(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "says"),
+    ("name", "given", "named"),
     [
-        ("dp-sgd", {"network": "resnet18"}, r"'resnet18'.*BatchNorm.*tanh-cnn"),
-        ("zcdp", {"network": "student", "student": "resnet18"}, r"'resnet18'.*BatchNorm"),
-        ("ts-adp", {"network": "student"}, r"'datalens' has no tempered.*tanh-cnn"),
-        ("ts-adp", {"network": "tanh-vgg", "offset": "0"}, r"offset 0 .*half the scale"),
-        ("zcdp", {"epochs": "0", "steps": "900"}, r"exponential schedule.*--method\.epochs"),
+        ("dp-sgd", {"network": "resnet18"}, "resnet18.*tanh-cnn"),
+        ("zcdp", {"network": "student", "student": "resnet18"}, "resnet18"),
+        ("ts-adp", {"network": "student"}, "datalens.*tanh-cnn"),
+        ("ts-adp", {"network": "tanh-vgg", "offset": "0"}, r"--method\.offset 0 .*tanh-vgg"),
+        ("zcdp", {"epochs": "0", "steps": "900"}, r"exponential.*--method\.epochs"),
     ],
 )
-def test_untrainable_network_or_schedule_is_refused(name: str, given: dict[str, str], says: str) -> None:
-    with pytest.raises(BenchError, match=says) as caught:
+def test_untrainable_network_or_schedule_is_refused(name: str, given: dict[str, str], named: str) -> None:
+    with pytest.raises(BenchError, match=named) as caught:
         convert(name, **given)
     assert "\n" not in str(caught.value)
 
@@ -214,21 +206,10 @@ def test_step_noise_follows_the_schedule(monkeypatch: pytest.MonkeyPatch, wrong:
 
 @every_method
 def test_added_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    drawn: list[float] = []
-    sampled: list[float] = []
-    add_noise, poisson_sample = clipping.add_noise, clipping.poisson_sample
-
-    def spy_noise(total: Any, groups: Any, z: float, rng: torch.Generator) -> None:
-        drawn.append(z)
-        add_noise(total, groups, z, rng)
-
-    def spy_sample(n: int, probability: float, rng: torch.Generator) -> Tensor:
-        sampled.append(probability)
-        return poisson_sample(n, probability, rng)
-
-    monkeypatch.setattr(clipping, "add_noise", spy_noise)
-    monkeypatch.setattr(dp_sgd, "poisson_sample", spy_sample)
+    noises = record_calls(monkeypatch, clipping, "add_noise")
+    samples = record_calls(monkeypatch, dp_sgd, "poisson_sample")
     release = convert(name, multiplier="2.5", batch="16", steps="5")
+    drawn, sampled = [call.arguments[2] for call in noises], [call.arguments[1] for call in samples]
     entries = release.ledger.entries()
     written = [e.event.event.noise_multiplier for e in entries for _ in range(e.count)]
     assert sorted(drawn) == sorted(written) and len(drawn) == 5

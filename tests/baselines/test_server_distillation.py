@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from baseline_runs import record_calls
 from torch import Tensor, nn
 
 from baselines import dense, feddafl, feddf
@@ -55,19 +55,6 @@ def rng(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def averages_made(monkeypatch: pytest.MonkeyPatch) -> list[State]:
-    """What `Clients.average` returns from now on."""
-    made: list[State] = []
-    average = Clients.average
-
-    def spy(self: Clients, models: Sequence[State]) -> State:
-        made.append(average(self, models))
-        return made[-1]
-
-    monkeypatch.setattr(Clients, "average", spy)
-    return made
-
-
 # The student
 
 
@@ -80,10 +67,10 @@ def test_start_average_is_that_of_all_clients(cls: type[Any], monkeypatch: pytes
         return torch.zeros(1, *shape)
 
     monkeypatch.setattr(cls, "distil", distil)
-    averages = averages_made(monkeypatch)
+    averages = record_calls(monkeypatch, Clients, "average")
     convert(cls, start="average", local_lr="0.1")
     assert len(starts) == len(averages) == 1
-    assert all(torch.equal(value, averages[0][name]) for name, value in starts[0].items())
+    assert all(torch.equal(value, averages[0].result[name]) for name, value in starts[0].items())
 
 
 def test_feddf_distils_into_the_average(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,9 +81,9 @@ def test_feddf_distils_into_the_average(monkeypatch: pytest.MonkeyPatch) -> None
         return w
 
     monkeypatch.setattr(FedDf, "_distil", distil)
-    averages = averages_made(monkeypatch)
+    averages = record_calls(monkeypatch, Clients, "average")
     convert(FedDf, local_lr="0.1")
-    assert len(starts) == 1 and starts[0] is averages[0]
+    assert len(starts) == 1 and starts[0] is averages[0].result
 
 
 def test_student_momentum_is_separate_from_clients() -> None:
@@ -152,32 +139,20 @@ def test_feddf_draws_from_all_of_8_bit_u(monkeypatch: pytest.MonkeyPatch) -> Non
         patch.setattr(feddf, "make_generator", lambda *given: Grey())
         assert method.unlabelled_images(toy(), context()).unique().tolist() == [255], "254.745"
     u = torch.randint(0, 256, (30, *SHAPE), dtype=torch.uint8)
-    answers, randint = ClientEnsemble(clients, models).answers(u, context()), torch.randint
-    sizes: list[int] = []
-
-    def spy(high: int, *given: Any, **more: Any) -> Tensor:
-        sizes.append(high)
-        return randint(high, *given, **more)
-
-    monkeypatch.setattr(torch, "randint", spy)
+    answers = ClientEnsemble(clients, models).answers(u, context())
+    calls = record_calls(monkeypatch, torch, "randint")
     method._distil(clients, clients.average(models), u, answers, rng(), nothing)
-    assert sizes == [30] * 3
+    assert [call.arguments[0] for call in calls] == [30] * 3
 
 
 def test_fedadi_shifts_images_in_all_directions(monkeypatch: pytest.MonkeyPatch) -> None:
     """By up to two pixels, along height and width."""
     method, clients, models = trained(FedAdi, iterations="40", jitter="2")
-    shifts: list[tuple[int, int]] = []
-    roll = Tensor.roll
-
-    def spy(x: Tensor, by: Any, dims: Any) -> Tensor:
-        assert tuple(dims) == (2, 3)
-        shifts.append(tuple(by))
-        return roll(x, by, dims)
-
-    monkeypatch.setattr(Tensor, "roll", spy)
+    calls = record_calls(monkeypatch, Tensor, "roll")
     y = torch.arange(4) % CLASSES
     method._search(ClientEnsemble(clients, models), clients.fresh(), y, SHAPE, rng(), context(), nothing)
+    assert {tuple(call.arguments[2]) for call in calls} == {(2, 3)}
+    shifts = [tuple(call.arguments[1]) for call in calls]
     assert len(shifts) == 40
     for way in zip(*shifts, strict=True):
         assert set(way) == {-2, -1, 0, 1, 2}

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
-from privately_trained import NO_NOISE, convert, empty_batches, is_normal, moved, toy
+from baseline_runs import NO_NOISE
+from privately_trained import convert, empty_batches, is_normal, moved, toy
 from torch import Tensor
 
 from baselines.topagg import TopAgg, Votes
 from bench import nets
 from bench.config import configure
-from bench.dp_training import clipped_sums, dp_sgd
+from bench.dp_training import dp_sgd
 from bench.dp_training.clipping import ROOM, add_clipped
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.privacy.noise import Noise
@@ -81,20 +82,6 @@ def test_record_moves_sum_by_sqrt_k_and_no_other_vote(clip: float, make: Any) ->
         moved_by = everyone - total_of(coding, without)
         torch.testing.assert_close(moved_by, ROOM * whole[missing].double(), rtol=0, atol=1e-6)
         assert ROOM * math.sqrt(coding.k) * (1 - 1e-4) <= float(moved_by.norm()) <= group.bound
-
-
-def test_gradients_are_computed_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Votes jump: a gradient that is rounded by its place among others would move them."""
-    seen: list[int] = []
-    original = clipped_sums.add_clipped
-
-    def watched(total: Any, rows: dict[str, Tensor], groups: Any, batch: int) -> None:
-        seen.append(len(rows["votes"]))
-        original(total, rows, groups, batch)
-
-    monkeypatch.setattr(clipped_sums, "add_clipped", watched)
-    convert(TopAgg, steps=2, batch=16)
-    assert len(seen) > 10 and set(seen) == {1}
 
 
 def test_stochastic_signs_belong_to_the_record() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import NO_NOISE, ForbiddenTeacher
 from torch import Tensor, nn
 
 from baselines import acgan, wgan
@@ -27,8 +27,6 @@ from bench.privacy import Budget
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 GENERATORS: list[type[Any]] = [AcGan, Wgan, InfoGan]
-ALL = pytest.mark.parametrize("cls", [*GENERATORS, RawImages])
-FREE = Budget(math.inf)
 
 
 def toy() -> Teacher:
@@ -40,7 +38,7 @@ def smoke(cls: type[Any], **given: str) -> Any:
     return configure(cls, "smoke", given, "method", "printed")
 
 
-def convert(cls: type[Any], budget: Budget = FREE, **given: str) -> Release:
+def convert(cls: type[Any], budget: Budget = NO_NOISE, **given: str) -> Release:
     torch.manual_seed(0)
     return smoke(cls, **given).convert(toy(), "datalens", budget, context())
 
@@ -56,14 +54,14 @@ def test_vote_noise_is_that_of_dgd(law: str) -> None:
     if law == "laplace":
         e0 = 2 / plan.aggregation.scale
         assert 1300 * e0**2 + e0 * math.sqrt(-2 * 1300 * math.log(1e-5)) == pytest.approx(10, rel=1e-3)
-    assert method.plan(FREE, "mnist").aggregation.scale == 0
+    assert method.plan(NO_NOISE, "mnist").aggregation.scale == 0
     assert method.plan(Budget(None, solve="none"), "mnist").aggregation.scale == 40
 
 
 def test_raw_images_uses_but_does_not_release_records() -> None:
     release = convert(RawImages)
     assert release.synthetic is None and release.generator is None
-    plan, of = smoke(RawImages).plan(FREE, "toy"), toy()
+    plan, of = smoke(RawImages).plan(NO_NOISE, "toy"), toy()
     images, shown, _ = smoke(RawImages)._images(of, plan, context())
     private = {tuple(image.flatten().tolist()) for image in of.private[0]}  # type: ignore[index]
     found = [tuple((image * 255).round().to(torch.uint8).flatten().tolist()) for image in images]

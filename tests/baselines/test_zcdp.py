@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from baseline_runs import FREE, NO_NOISE
 from dp_accounting import ComposedDpEvent, GaussianDpEvent, PoissonSampledDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 
@@ -18,9 +19,6 @@ from bench.dp_training.accounting import DpSgdParameters
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit
 from bench.privacy.accountant import account
-
-FREE = Budget(None, solve="none")
-NO_NOISE = Budget(math.inf)
 
 
 def renyi(multipliers: list[float], q: float, delta: float) -> float:
@@ -180,12 +178,12 @@ def cost(plan: DpSgdParameters, against: str) -> float:
 
 
 @pytest.mark.parametrize("account", ["claimed", "accounted"])
-@pytest.mark.parametrize("asked", [1.0, 3.0])
-def test_budget_limits_the_chosen_account(account: Any, asked: float) -> None:
-    plan = planned(Budget(asked, account=account))
+@pytest.mark.parametrize("target", [1.0, 3.0])
+def test_budget_limits_the_chosen_account(account: Any, target: float) -> None:
+    plan = planned(Budget(target, account=account))
     assert plan.steps == 200 and plan.sampling == (0.01 if account == "claimed" else 1.0)
-    assert 0.97 * asked < cost(plan, account) <= asked
-    assert cost(replace(plan, multiplier=plan.multiplier / 1.05), account) > asked
+    assert 0.97 * target < cost(plan, account) <= target
+    assert cost(replace(plan, multiplier=plan.multiplier / 1.05), account) > target
 
 
 def test_account_needs_less_noise_than_the_claim() -> None:
