@@ -269,7 +269,7 @@ def test_direct_training_solves_its_steps(variant: Variant) -> None:
     assert method.parameters(OWN, 10).iterations == 77
     steps = Budget(2.0, solve="steps")
     images = [each._mechanism(10).batch * each.parameters(steps, 10).iterations for each in (method, smoke(variant))]
-    assert 77 * 16 < images[0] <= images[1] < images[0] + 16, "as many images as are asked about"
+    assert 77 * 16 < images[0] <= images[1] < images[0] + 16, "as many images as queries"
 
 
 @VARIANTS
