@@ -106,7 +106,7 @@ class GanLeaks:
 
     @property
     def access(self) -> Access:
-        """`generator` in the white box."""
+        """Access level: `generator` in the white box, `samples` in the black box."""
         return "generator" if self.box == "white" else "samples"
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:

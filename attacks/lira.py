@@ -84,7 +84,8 @@ class Lira(ReferenceAttack):
     centre: Literal["mean", "median"] = "mean"
     """mu_in and mu_out: means (Algorithm 1), or medians (the authors' code)."""
     views: Views = "shifts"
-    """Queries per suspect: the image; also its mirror image; also its four shifts by one pixel."""
+    """Queries per suspect: the image (none), also its mirror image (mirror), or also its four shifts by one pixel
+    (shifts)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -84,7 +84,7 @@ class Shadow(ReferenceAttack):
         return None
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Log odds of "in" of every suspect, float64."""
+        """Return the log odds of "in" per suspect, float64."""
         shadows, members = self.reference_models(knowledge, ctx)
         with ctx.track("shadow models: querying", 1 + len(shadows)) as advance:
             features = []

@@ -87,8 +87,8 @@ class WorkingDpsd(TranscriptionOptions):
         Departure(
             "the student learns from the likelihood of each response under every class (`--method.reading printed`: "
             "the paper's target)",
-            "a target one step of gamma_s beta from the student's own output is lost in Adam's steps, whose size does not "
-            "depend on that distance",
+            "a target one step of gamma_s beta from the student's own output is lost in Adam's steps, whose size does "
+            "not depend on that distance",
             worth=READING_WORTH,
         ),
         REPLAY,
