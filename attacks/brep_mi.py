@@ -40,7 +40,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -64,7 +64,7 @@ class BrepMi(GanPrior):
     access: ClassVar[Access] = "label"
     observes: ClassVar[bool] = False
     is_null: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {
             **SMOKE,
             "sphere_points": 4,

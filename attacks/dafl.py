@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -60,7 +60,7 @@ class Dafl:
     access: ClassVar[Access] = "weights"
     observes: ClassVar[bool] = False
     is_null: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {
             "steps": 3,
             "gen_batch": 16,

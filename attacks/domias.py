@@ -22,7 +22,7 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from bench.api import Access, AttackerKnowledge, Context, MembershipResult, ReleasedImages
 from bench.config import Departure, Size
@@ -39,7 +39,7 @@ class Domias:
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "samples"
     labelled: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"samples": 60}, "quick": {"samples": 5000}}
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {"smoke": {"samples": 60}, "quick": {"samples": 5000}}
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="densities by k nearest neighbours, not kernels",

@@ -26,7 +26,7 @@ Differs from the paper: not applicable.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -81,7 +81,7 @@ class EigenGan(CodeSearch):
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "this project; after Larsen et al., ICML 2016, and Zhang et al., CVPR 2020"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"steps": 3, "images": 64, "draws": 1, "gan_steps": 4, "gan_batch": 8, "width": 4},
     }
 

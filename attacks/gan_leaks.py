@@ -28,7 +28,7 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ class GanLeaks:
     reference: ClassVar[str] = "Chen et al., CCS 2020, arXiv 1909.03935, sections 4.3, 4.5, 4.6"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     labelled: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"samples": 60, "steps": 3},
         "quick": {"samples": 5000, "steps": 150},
     }
@@ -106,7 +106,7 @@ class GanLeaks:
 
     @property
     def access(self) -> Access:
-        """`generator` in the white box."""
+        """Access level: `generator` in the white box, `samples` in the black box."""
         return "generator" if self.box == "white" else "samples"
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:

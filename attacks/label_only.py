@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class LabelOnly:
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "label"
     labelled: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {}
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {}
 
     d: int = 3
     """d, largest translation |dx| + |dy|, in pixels."""
@@ -72,7 +72,8 @@ class LabelOnly:
             def share(copies: Iterator[Tensor]) -> Tensor:
                 correct = []
                 for copy in copies:
-                    correct.append(self._correct(target, copy, y))
+                    predicted = torch.cat([target.labels(part) for part in copy.split(self.batch)])
+                    correct.append((predicted == y).double())
                     advance(1)
                 return torch.stack(correct).mean(0)
 
@@ -85,10 +86,6 @@ class LabelOnly:
             for _ in range(self.noises):
                 noise = torch.randn(x.shape[1:], generator=rng, device=x.device)
                 yield (x + level * self.s * noise).clamp(0, 1)
-
-    def _correct(self, target: Target, images: Tensor, labels: Tensor) -> Tensor:
-        """Return (n,) float64, 1 where the target predicts the true class."""
-        return (torch.cat([target.labels(part) for part in images.split(self.batch)]) == labels).double()
 
 
 def translations(images: Tensor, d: int) -> Iterator[Tensor]:

@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -62,7 +62,7 @@ class Lira(ReferenceAttack):
     reference: ClassVar[str] = "Carlini et al., S&P 2022, arXiv 2112.03570, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": FEW, "quick": FEW}
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {"smoke": FEW, "quick": FEW}
     departures: ClassVar[tuple[Departure, ...]] = (
         TEACHER_REFERENCES,
         Departure(
@@ -84,7 +84,8 @@ class Lira(ReferenceAttack):
     centre: Literal["mean", "median"] = "mean"
     """mu_in and mu_out: means (Algorithm 1), or medians (the authors' code)."""
     views: Views = "shifts"
-    """Queries per suspect: the image; also its mirror image; also its four shifts by one pixel."""
+    """Queries per suspect: the image (none), also its mirror image (mirror), or also its four shifts by one pixel
+    (shifts)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

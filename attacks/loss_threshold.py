@@ -17,7 +17,7 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from torch.nn.functional import logsigmoid
 
@@ -36,7 +36,7 @@ class LossThreshold:
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
     labelled: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {}
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {}
 
     batch: Size[int] = 512
     """Images per query to the target; affects rounding only."""

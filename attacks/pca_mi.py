@@ -25,7 +25,7 @@ Differs from the paper: not applicable.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class PcaMi(CodeSearch):
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "this project; after Zhang et al., CVPR 2020, and Turk and Pentland, CVPR 1991"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"steps": 3, "images": 64, "draws": 1}}
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {"smoke": {"steps": 3, "images": 64, "draws": 1}}
 
     def decoder(self, aux: Tensor, ctx: Context) -> Eigenfaces:
         """Step 1: fit the principal components."""

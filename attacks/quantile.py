@@ -20,7 +20,7 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class Quantile:
     reference: ClassVar[str] = "Bertran et al., NeurIPS 2023, arXiv 2307.03694, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {}
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {}
 
     components: int = 64
     """Largest number of principal components of x; at most one per five records outside the training set."""

@@ -11,7 +11,7 @@ Differs from the paper: not applicable.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ class RandomGuess:
     observes: ClassVar[bool] = False
     is_null: ClassVar[bool] = True
     own: ClassVar[bool] = True
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"draws": 2, "images_per_class": 2},
         "quick": {"images_per_class": 4},
     }

@@ -27,7 +27,7 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -57,7 +57,7 @@ class Rmia(ReferenceAttack):
     reference: ClassVar[str] = "Zarifzadeh et al., ICML 2024, arXiv 2312.03262, Algorithm 1"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": FEW, "quick": FEW}
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {"smoke": FEW, "quick": FEW}
     departures: ClassVar[tuple[Departure, ...]] = (
         TEACHER_REFERENCES,
         Departure(

@@ -28,7 +28,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -54,7 +54,7 @@ class Shadow(ReferenceAttack):
     reference: ClassVar[str] = "Shokri et al., S&P 2017, arXiv 1610.05820"
     goal: ClassVar[Literal["inversion", "membership"]] = "membership"
     access: ClassVar[Access] = "scores"
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {**FEW, "steps": 20}, "quick": {**FEW, "steps": 500}}
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {"smoke": {**FEW, "steps": 20}, "quick": {**FEW, "steps": 500}}
     departures: ClassVar[tuple[Departure, ...]] = (
         TEACHER_REFERENCES,
         Departure(
@@ -90,7 +90,7 @@ class Shadow(ReferenceAttack):
         return None
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Log odds of "in" of every suspect, float64."""
+        """Return the log odds of "in" per suspect, float64."""
         shadows, members = self.reference_models(knowledge, ctx)
         with ctx.track("shadow models: querying", 1 + len(shadows)) as advance:
             features = []

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -55,7 +55,7 @@ class Ami:
     access: ClassVar[Access] = "scores"
     is_null: ClassVar[bool] = False
     observes: ClassVar[bool] = True
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"width": 4, "epochs": 2, "decoder_batch": 16},
         "quick": {"width": 32, "epochs": 200, "max_steps": 2000, "decoder_batch": 32},
     }

@@ -41,7 +41,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +67,7 @@ class DeepInversion:
     access: ClassVar[Access] = "weights"
     observes: ClassVar[bool] = False
     is_null: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"iterations": 3, "draws": 2, "images_per_class": 2, "bn_batch": 8},
         "quick": {"iterations": 150, "draws": 2, "images_per_class": 4},
     }

@@ -37,7 +37,7 @@ Differs from the paper:
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -66,7 +66,7 @@ class KedMi:
     access: ClassVar[Access] = "weights"
     observes: ClassVar[bool] = False
     is_null: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {
             "gan_steps": 5,
             "gan_batch": 8,

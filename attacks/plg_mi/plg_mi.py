@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +62,7 @@ class PlgMi:
     access: ClassVar[Access] = "weights"
     observes: ClassVar[bool] = False
     is_null: ClassVar[bool] = False
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {
             "top_n": 4,
             "gan_steps": 5,

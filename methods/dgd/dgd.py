@@ -106,7 +106,7 @@ class Dgd:
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Ge et al., DGD, IEEE TIP 2023, section III"
     unit: ClassVar[str] = str(Unit.EXAMPLE)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"teachers": 3, "teacher_net": "shard-cnn", "teacher_steps": 3, "queries": 6, "synthetic": 40,
                   "generator_steps": 3, "steps": 3, "batch": 8, "width": 4, "code": 4},
         "quick": {"teachers": 48, "teacher_net": "shard-cnn", "teacher_steps": 120, "synthetic": 3000,

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from bench import data
 from bench.api import Context, Release, Shards, Teacher
-from bench.config import Departure, Size, Solved
+from bench.config import Departure, Size, Solved, configure
 from bench.distillation.generator_training import l1_activation_loss, make_generator, pretrain
 from bench.distillation.image_source import Source as ImageSource
 from bench.distillation.image_source import check_source, image_source
@@ -147,7 +147,7 @@ class DgdWorking:
             without={"early": 0.8},
         ),
     )
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"teachers": 3, "teacher_net": "shard-cnn", "teacher_steps": 3, "queries": 12, "rounds": 3,
                   "student_steps": 6},
         "quick": {"teachers": 0, "teacher_steps": 120},
@@ -282,7 +282,7 @@ class DgdWorking:
 
     def unsupervised_energy(self, source: ImageSource, teacher: Teacher, ctx: Context) -> Regulariser:
         """Return `energy` times E_u (Eq. 6) of a batch of D^, with the printed variant's VAE and triples (Eq. 4)."""
-        printed, rng = Dgd(**Dgd.tiers["quick"]), ctx.generator("energy")
+        printed, rng = configure(Dgd, "quick", {}, "method"), ctx.generator("energy")
         images = source.draw(TRIPLES, teacher.shape, rng)
         with ctx.track("DGD: autoencoder", printed.steps) as advance:
             vae = printed.learn_vae(images, rng, ctx, advance)

@@ -44,7 +44,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -88,7 +88,7 @@ class DpDfd:
     reference: ClassVar[str] = "Liu et al., DP-DFD, arXiv 2409.12384, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"stages": 2, "amount": 32, "batch": 16, "pretrain_steps": 2, "finetune_steps": 1, "student_steps": 2,
                   "width": 4},
         "quick": {"stages": 4, "amount": 16384, "batch": 128, "pretrain_steps": 30, "student_steps": 150},

@@ -14,7 +14,7 @@ student's weights have Xavier initialisation, and it makes a fixed number of ste
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +89,7 @@ class DpDfdWorking(TranscriptionOptions):
         Departure(JITTER.what, JITTER.why, without={"jitter": "off"}),
         Departure(COMMITTEE.what, COMMITTEE.why, worth=f"DPSD, {COMMITTEE_LABELS}"),
     )
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"amount": 48, "rounds": 3, "student_steps": 6},
         "quick": {"amount": 25_600},
     }

@@ -86,7 +86,7 @@ class Dpdfd:
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Liu et al., DPDFD, IJCAI 2023, Algorithm 1 and section 4.4"
     unit: ClassVar[str] = str(Unit.QUERY)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"iterations": 3, "batch": 16, "direct_iterations": 3, "teacher_steps": 3},
         "quick": {"direct_iterations": 600, "teacher_steps": 600},
     }

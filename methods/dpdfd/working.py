@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -63,7 +63,7 @@ class WorkingDpdfd(TranscriptionOptions):
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Liu et al., DPDFD, IJCAI 2023, Algorithm 1 and section 4.4"
     unit: ClassVar[str] = str(Unit.QUERY)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"questions": 48, "rounds": 3, "student_steps": 6, "batch": 16, "direct_iterations": 3,
                   "teacher_steps": 3},
         "quick": {"questions": 25_600},
@@ -75,7 +75,7 @@ class WorkingDpdfd(TranscriptionOptions):
         Departure(
             "the student learns from the likelihood of each response under every class (`--method.reading printed`: "
             "the paper's target)",
-            "a target one step of gamma C from the student's own output has no effect: Adam's step size does not "
+            "a target one step of gamma C from the student's own output is lost in Adam's steps, whose size does not "
             "depend on that distance",
             worth=READING_WORTH,
         ),

@@ -94,7 +94,7 @@ class Dpsd:
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {"smoke": {"iterations": 3, "batch": 16}}
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {"smoke": {"iterations": 3, "batch": 16}}
     only_with: ClassVar[dict[str, str]] = {
         "beta": "mode=data",
         "loss": "mode=data",

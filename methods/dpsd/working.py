@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -76,7 +76,7 @@ class WorkingDpsd(TranscriptionOptions):
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"questions": 48, "rounds": 3, "student_steps": 6},
         "quick": {"questions": 25_600},
     }
@@ -87,8 +87,8 @@ class WorkingDpsd(TranscriptionOptions):
         Departure(
             "the student learns from the likelihood of each response under every class (`--method.reading printed`: "
             "the paper's target)",
-            "a target one step of gamma_s beta from the student's own output has no effect: Adam's step size does not "
-            "depend on that distance",
+            "a target one step of gamma_s beta from the student's own output is lost in Adam's steps, whose size does "
+            "not depend on that distance",
             worth=READING_WORTH,
         ),
         REPLAY,

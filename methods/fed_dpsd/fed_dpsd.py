@@ -81,7 +81,7 @@ class FedDpsd:
     reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher_ensemble"})
     unit: ClassVar[str] = str(Unit.QUERY)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"iterations": 3, "batch": 16, "clients": 2, "client_nets": "shard-cnn", "client_steps": 4},
         "quick": {"client_nets": "shard-cnn", "client_steps": 600},
     }

@@ -81,7 +81,7 @@ class WorkingFedDpsd(TranscriptionOptions):
     reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"
     needs: ClassVar[frozenset[str]] = frozenset({"teacher_ensemble"})
     unit: ClassVar[str] = str(Unit.QUERY)
-    tiers: ClassVar[dict[str, dict[str, Any]]] = {
+    tiers: ClassVar[dict[str, dict[str, int | str]]] = {
         "smoke": {"questions": 48, "rounds": 3, "student_steps": 6, "clients": 2, "client_steps": 4},
         "quick": {"questions": 25_600},
     }

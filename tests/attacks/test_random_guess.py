@@ -24,7 +24,7 @@ class Untouchable(nn.Module):
     """A target that cannot answer."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        raise AssertionError("a random guess asks nothing")
+        raise AssertionError("a random guess must not query the target")
 
 
 def guess(seed: int = 0, aux: torch.Tensor | None = None, **changes: int) -> AttackResult:

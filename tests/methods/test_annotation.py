@@ -93,24 +93,33 @@ def test_ledger_relation_of_clients_and_teacher() -> None:
     assert account(clients.ledger(PARAMETERS), Unit.CLIENT, 1e-12).relation is Relation.REPLACE_ONE
 
 
-@pytest.mark.parametrize("mechanism", [ROWS, replace(ROWS, per_row=False), LABELS], ids=["row", "batch", "label"])
-@pytest.mark.parametrize("account", ["claimed", "accounted"])
-@pytest.mark.parametrize("target", [0.5, 10.0])
-def test_calibrate_meets_the_budget(mechanism: AnnotationMechanism, account: str, target: float) -> None:
-    budget = Budget(target, account=account)  # type: ignore[arg-type]
-    cost = mechanism.cost(calibrate(mechanism, replace(PARAMETERS, iterations=3), budget), budget)
-    assert target * 0.99 <= cost <= target
+@pytest.mark.parametrize(
+    ("mechanism", "against"),
+    [
+        *[
+            (each, against)
+            for each in (ROWS, replace(ROWS, per_row=False), LABELS)
+            for against in ("claimed", "accounted")
+        ],
+        (replace(SUMS, batch=256), "accounted"),
+    ],
+)
+@pytest.mark.parametrize("target", [0.05, 0.5, 10.0])
+def test_calibrate_meets_the_budget(mechanism: AnnotationMechanism, against: Any, target: float) -> None:
+    budget = Budget(target, account=against)
+    found = calibrate(mechanism, replace(PARAMETERS, iterations=3), budget)
+    assert target * 0.99 <= mechanism.cost(found, budget) <= target and found.iterations == 3
 
 
-def test_calibrate_steps_is_maximal() -> None:
-    budget = Budget(2.0, solve="steps")
-    parameters = calibrate(ROWS, PARAMETERS, budget)
-    assert parameters.sigma == PARAMETERS.sigma
-    assert (
-        ROWS.cost(parameters, budget)
-        <= 2.0
-        < ROWS.cost(replace(parameters, iterations=parameters.iterations + 1), budget)
-    )
+@pytest.mark.parametrize(
+    ("mechanism", "budget"),
+    [(ROWS, Budget(2.0, solve="steps")), (replace(SUMS, batch=16), Budget(4.0, account="accounted", solve="steps"))],
+)
+def test_calibrate_steps_is_maximal(mechanism: AnnotationMechanism, budget: Budget) -> None:
+    found = calibrate(mechanism, PARAMETERS, budget)
+    more = replace(found, iterations=found.iterations + 1)
+    assert found.sigma == PARAMETERS.sigma and budget.epsilon is not None
+    assert mechanism.cost(found, budget) <= budget.epsilon < mechanism.cost(more, budget)
 
 
 def test_calibrate_steps_for_one_label_is_refused() -> None:

@@ -75,22 +75,6 @@ def test_accountant_equals_the_closed_form(sigma: float) -> None:
     assert account(ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("target", [0.05, 1.0, 8.0])
-def test_calibrate_meets_the_budget(target: float) -> None:
-    mechanism, budget = replace(SUMS, batch=256), Budget(target, account="accounted")
-    found = calibrate(mechanism, replace(PARAMETERS, iterations=40), budget)
-    spent = account(mechanism.ledger(found), Unit.EXAMPLE, DELTA).epsilon
-    assert target * (1 - 1e-3) <= spent <= target
-    assert found.iterations == 40
-
-
-def test_calibrate_steps_is_maximal() -> None:
-    mechanism, budget = replace(SUMS, batch=16), Budget(4.0, account="accounted", solve="steps")
-    found = calibrate(mechanism, PARAMETERS, budget)
-    assert found.sigma == PARAMETERS.sigma
-    assert mechanism.cost(found, budget) <= 4 < mechanism.cost(replace(found, iterations=found.iterations + 1), budget)
-
-
 @pytest.mark.parametrize("epsilon_", [1.0, 8.0])
 @pytest.mark.parametrize("solve_", ["sigma", "steps", "none"])
 def test_ensemble_has_no_claim(epsilon_: float, solve_: Any) -> None:

@@ -41,6 +41,7 @@ def convert(
         ("dpsd", "shard-cnn", {"mode": "data"}),
         ("dpsd", "shard-cnn", {"mode": "label"}),
         ("dpdfd", "datalens", {"gamma": "0.3"}),
+        ("dpdfd", "datalens", {"teachers": "3"}),
         ("fed-dpsd", "shard-cnn", {"mode": "data"}),
         ("fed-dpsd", "shard-cnn", {"mode": "label"}),
     ],
@@ -52,7 +53,7 @@ def test_student_and_generator_descend_their_losses(
     """They alternate, on the images just annotated and their labels. Only DPSD trains z; the others draw new ones."""
     module = MODULES[name]
     steps = watched_losses(monkeypatch, module, registry.load("method", name, "printed"))
-    convert(name, student=student, **given)
+    convert(name, budget=Budget(8.0, account="accounted"), student=student, **given)
     assert [step.who for step in steps] == ["student", "generator"] * 3
     assert [step.loss for step in steps] == pytest.approx([step.by_hand for step in steps], rel=1e-4)
     for learner, generator in zip(steps[::2], steps[1::2], strict=True):

@@ -181,11 +181,11 @@ def test_reading_prefers_the_teachers_class(given: dict[str, str]) -> None:
     assert float((found.argmax(1) == r).float().mean()) > 0.95
 
 
-@pytest.mark.parametrize(("target", "asked"), [(0.5, FEWEST), (1e6, 2000)])
-def test_accounted_budget_gives_few_queries(target: float, asked: int) -> None:
+@pytest.mark.parametrize(("target", "queries"), [(0.5, FEWEST), (1e6, 2000)])
+def test_accounted_budget_gives_few_queries(target: float, queries: int) -> None:
     budget = Budget(target, account="accounted")
     found = WorkingDpdfd(questions=2000).parameters(budget, 10)
-    assert found.iterations == asked and (found.sigma > 10 * READABLE) == (asked == FEWEST)
+    assert found.iterations == queries and (found.sigma > 10 * READABLE) == (queries == FEWEST)
     assert WorkingDpdfd(questions=100).parameters(budget, 10).iterations == 100
 
 

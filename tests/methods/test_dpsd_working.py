@@ -196,12 +196,12 @@ def test_single_queries_cost_as_much_as_batches(mode: Any) -> None:
     assert found[0] == pytest.approx(found[1], rel=1e-6) and math.isfinite(sum(found[0]))
 
 
-@pytest.mark.parametrize(("target", "asked"), [(0.5, FEWEST), (1e6, 2000)])
-def test_accounted_budget_gives_few_queries(target: float, asked: int) -> None:
+@pytest.mark.parametrize(("target", "queries"), [(0.5, FEWEST), (1e6, 2000)])
+def test_accounted_budget_gives_few_queries(target: float, queries: int) -> None:
     """One record moves all of a teacher's responses, so that a usual budget pays only for the least number."""
     method, budget = WorkingDpsd(questions=2000), Budget(target, account="accounted")
     found = method.parameters(budget, "mnist", 10)
-    assert found.iterations == asked
-    assert (found.sigma > 10 * READABLE) == (asked == FEWEST)
+    assert found.iterations == queries
+    assert (found.sigma > 10 * READABLE) == (queries == FEWEST)
     assert WorkingDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
     assert WorkingDpsd(questions=2000, mode="label").parameters(Budget(8.0), "mnist", 10).iterations == 2000

@@ -99,7 +99,7 @@ def test_noisy_mean_has_the_right_deviation(noise: str, std: float, scale: float
     p = stats.kstest(found.flatten().double().numpy(), stats.norm(0, std * scale).cdf).pvalue
     assert p > 0.01 if scale == 1.0 else p < 1e-6
     assert float((torch.corrcoef(found.T) - torch.eye(CLASSES)).abs().max()) < 0.1
-    assert len(found.unique(dim=0)) == 3000, "every image has noise of its own"
+    assert len(found.unique(dim=0)) == 3000, "every image has its own noise"
 
 
 @pytest.mark.parametrize("noise", ["server", "client"])
