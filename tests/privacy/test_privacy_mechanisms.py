@@ -260,14 +260,6 @@ def test_label_outside_candidates_has_uniform_response():
     assert not frequencies_fit(answers, {1: 0.3, 4: 0.35, 6: 0.35})
 
 
-def test_eq_5_as_published_draws_over_all_classes():
-    n, row = 40_000, torch.tensor([[2, 5]])
-    inside = randomised_response_as_printed(torch.full((n,), 5), row.expand(n, 2), 10, 2.0, seeded(14))
-    assert frequencies_fit(inside, expected_law(2.0, 10, list(range(10)), 5))
-    outside = randomised_response_as_printed(torch.full((n,), 0), row.expand(n, 2), 10, 2.0, seeded(15))
-    assert frequencies_fit(outside, {2: 0.5, 5: 0.5})
-
-
 @pytest.mark.parametrize("epsilon", [most_response_epsilon(2), math.inf])
 def test_randomised_response_of_huge_epsilon_keeps_labels(epsilon):
     candidates = torch.stack([torch.randperm(10, generator=seeded(i))[:3] for i in range(200)])
