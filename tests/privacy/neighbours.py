@@ -24,7 +24,7 @@ from bench.privacy.noise import Kind
 from bench.privacy.witness import Step, Trace, Witness
 from bench.seeds import derive
 from bench.teachers import fit_ensemble
-from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, toy_teacher, weights
 
 N, MISSING = 60, 17
 ROUNDING = 1e-6
@@ -96,15 +96,8 @@ def teachers(shards: Shards, private: Pair, seed: int = 9, missing: int | None =
         parts = [part[part != missing] for part in parts]
     seeds = [derive(seed, "member", j) for j in range(shards.count)]
     made = nets.Ensemble.build(shards.archs, shards.count, SHAPE, CLASSES, seeds)
-    fit_ensemble(
-        made,
-        images,
-        labels,
-        parts,
-        replace(shards, steps=min(shards.steps, 2), batch=8),
-        device=torch.device("cpu"),
-        seed=seed,
-    )
+    short = replace(shards, steps=min(shards.steps, 2), batch=8)
+    fit_ensemble(made, images, labels, parts, short, device=torch.device("cpu"), seed=seed)
     return made
 
 
@@ -135,6 +128,16 @@ def two_runs(
         trace.again()
     trace.finished()
     return trace, releases[0], releases[1]
+
+
+def compare(
+    plugin: Any, first: Teacher, second: Teacher, absent: bool = False, budget: Budget = OWN, missing: int = MISSING
+) -> tuple[Trace, Release]:
+    """Run a method on neighbouring data; both released students must be equal bit by bit."""
+    trace, one, other = two_runs(plugin, budget, first, second, absent, missing)
+    pairs = zip(weights(one.student), weights(other.student), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs), "the record reaches the release outside the mechanisms"
+    return trace, one
 
 
 def held(private: Pair, ensemble: nets.Ensemble | None = None) -> Teacher:
