@@ -208,7 +208,7 @@ def replaced() -> tuple[Teacher, Teacher]:
 @pytest.mark.parametrize("case", SAMPLED, ids=name_of)
 def test_replaced_record_of_poisson_samples(case: tuple[str, Options]) -> None:
     trace, first = compare(method(*case), *replaced())
-    assert any(step.moved for step in trace.protected()), UNCHANGED
+    assert any(step.difference for step in trace.protected()), UNCHANGED
     assert not violations(trace, first.ledger, twice=True)
 
 
@@ -224,7 +224,7 @@ def test_replaced_record_within_a_solved_budget(case: tuple[str, Options], solve
     own = method(*case).convert(held(records()), "datalens", OWN, context()).ledger
     budget = Budget(1.5 * account(own, Unit.EXAMPLE, OWN.delta).epsilon, solve=solve, account="accounted")
     trace, first = compare(method(*case), *replaced(), budget=budget)
-    assert any(step.moved for step in trace.protected()), UNCHANGED
+    assert any(step.difference for step in trace.protected()), UNCHANGED
     assert not violations(trace, first.ledger, twice=True)
 
 
@@ -238,8 +238,8 @@ def test_replaced_record_of_line_searches(case: tuple[str, Options]) -> None:
     mu = dominating_mu(sampled_epsilon(epsilon, first.solved["sampling"]))
     assert [reach for _, reach, _ in sensitivities([searches])] == [pytest.approx(mu)]
     queries = [step for step in trace.protected() if step.kind == "laplace"]
-    assert any(step.moved for step in queries) and all(step.sampled or not step.moved for step in queries)
-    assert 0.9 * epsilon / 4 <= max(step.moved or 0.0 for step in queries) <= epsilon / 4
+    assert any(step.difference for step in queries) and all(step.sampled or not step.difference for step in queries)
+    assert 0.9 * epsilon / 4 <= max(step.difference or 0.0 for step in queries) <= epsilon / 4
     trace.steps = [step for step in trace.steps if step.kind == "gaussian"]
     assert not violations(trace, ledger_of(gradients), twice=True)
 
@@ -249,7 +249,7 @@ def test_replaced_record_of_line_searches(case: tuple[str, Options]) -> None:
 def test_removed_record(case: tuple[str, Options]) -> None:
     trace, first = compare(method(*case), held(records()), held(without(records())), absent=True)
     rows = case[0] in ("pate-gan", "g-pate", "datalens")
-    assert any(step.moved for step in trace.protected()), UNCHANGED
+    assert any(step.difference for step in trace.protected()), UNCHANGED
     assert not (rows and unmoved(trace, first.ledger)), UNCHANGED
     assert not violations(trace, first.ledger, rows=rows)
 
@@ -287,20 +287,20 @@ def test_removed_record_of_dgd_as_published(aggregation: str) -> None:
 @pytest.mark.parametrize("case", LABELS, ids=name_of)
 def test_replaced_label(case: tuple[str, Options]) -> None:
     trace, first = compare(method(*case), held(records()), held(with_another_label(records())))
-    assert any(step.moved for step in trace.steps), UNCHANGED
+    assert any(step.difference for step in trace.steps), UNCHANGED
     if case[0] == "alibi":
         # Its ledger has the two coordinates of a one-hot vector one by one.
         allowed = {"laplace": 2.0, "gaussian": 2**0.5}[trace.steps[0].kind]
-        assert all((step.moved or 0) * step.scale == pytest.approx(allowed) for step in trace.steps)
+        assert all((step.difference or 0) * step.scale == pytest.approx(allowed) for step in trace.steps)
     elif case[0] == "cluster-rr":
         counts, responses = trace.steps
-        assert (counts.kind, responses.kind, responses.moved) == ("laplace", "response", 1)
-        assert (counts.moved or 0) * counts.scale == pytest.approx(2), "two counts of a histogram"
+        assert (counts.kind, responses.kind, responses.difference) == ("laplace", "response", 1)
+        assert (counts.difference or 0) * counts.scale == pytest.approx(2), "two counts of a histogram"
     elif case[0] == "label-protocol":
         assert not violations(trace, first.ledger, Unit.LABEL)
-        assert 0 < sum((step.moved or 0) > 0 for step in trace.steps) <= first.ledger.entries(Unit.LABEL)[0].count
+        assert 0 < sum((step.difference or 0) > 0 for step in trace.steps) <= first.ledger.entries(Unit.LABEL)[0].count
     else:
-        assert sum(step.moved or 0 for step in trace.steps) == 1
+        assert sum(step.difference or 0 for step in trace.steps) == 1
 
 
 @pytest.mark.parametrize("pooled", [False, True])
@@ -308,9 +308,9 @@ def test_removed_record_of_class_moments(pooled: bool) -> None:
     trace, basis = Trace(MISSING), cosine_basis((1, 16, 16), 12)
     for pair in (records(), without(records())):
         noisy_moments.noisy_moments(*pair, CLASSES, basis, 1.0, Witness(trace, 1), 0.7, pooled)
-        trace.again()
+        trace.start_second_run()
     (step,) = trace.steps
-    assert step.moved is not None and 0.5 < step.moved <= 1 + 1e-9
+    assert step.difference is not None and 0.5 < step.difference <= 1 + 1e-9
 
 
 @pytest.mark.parametrize(
