@@ -26,10 +26,10 @@ from bench.bundle.schema import (
 from bench.errors import BenchError
 from bench.escape import visible
 from bench.privacy import Ledger, Relation, Unit, accountant
-from bench.privacy._event_json import event_to_json
 from bench.privacy.accountant import Accounted
 from bench.privacy.budget import INFINITE
 from bench.privacy.claims import dispute
+from bench.privacy.ledger import event_to_json
 from bench.privacy.one_run import refutes
 
 if TYPE_CHECKING:  # the command line reads this module without torch

@@ -61,7 +61,7 @@ def _privacy(privacy: Privacy) -> str:
         failure = f", except with a chance of {found.delta:g}" if found.delta else ""
         words.append(
             f"- unit `{unit}`: {change} changes the probability of any outcome by a factor of at most "
-            f"e^{format_epsilon(found)} ({format_factor(found.value)}){failure}."
+            f"e^{format_epsilon(found)} ({_format_factor(found.value)}){failure}."
         )
     note = (
         "*accounted* is proved from the ledger below, and `bench verify` computes it again; *claimed* is what the "
@@ -83,7 +83,7 @@ def _summary(privacy: Privacy) -> str:
     return f"{whose}: **{format_epsilon(found)}** at delta {found.delta:g} (neighbours: {found.relation})."
 
 
-def format_factor(epsilon: float) -> str:
+def _format_factor(epsilon: float) -> str:
     """Format e^epsilon, the largest factor between the probabilities of an outcome."""
     if epsilon > WEAK:
         return "more than 10^8, which is no protection"
@@ -164,10 +164,10 @@ def _loading(model: Model) -> str:
     library = "" if model.library is None else model.library.function.partition(".")[0]
     needs = f"{library}, safetensors and torch" if library else "this package, dp-distill-bench, and torch"
     note = f"Needs {needs}; run in this directory. Written with torch {markdown(model.torch)}."
-    return "\n".join(["## Loading", "", "```python", *loading_code(model), "```", "", note])
+    return "\n".join(["## Loading", "", "```python", *_loading_code(model), "```", "", note])
 
 
-def loading_code(model: Model) -> list[str]:
+def _loading_code(model: Model) -> list[str]:
     """Return the five lines of Python that load the student and query it."""
     images = f"images = torch.zeros(1, {', '.join(map(str, model.input.shape))})  # yours, in [0, 1]"
     call, scale = model.library, model.normalisation

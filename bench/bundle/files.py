@@ -72,7 +72,7 @@ def read_bundle(folder: Path, limits: Limits | None) -> Contents:
     """
     if not os.path.lexists(folder / MANIFEST):
         raise NotFound(f"DIR {folder}: no {MANIFEST}, so not a bundle; give a directory that `bench export` wrote")
-    present = list_files(folder, limits)
+    present = _list_files(folder, limits)
     listed = decode(_read(folder, MANIFEST), MANIFEST, Manifest).files
     differences = {"missing": {*listed, *NEEDED} - present, "added": present - set(listed)}
     faults = [f"{kind}: {', '.join(map(visible, sorted(names)))}" for kind, names in differences.items() if names]
@@ -105,7 +105,7 @@ def read_model(folder: Path) -> Model:
     return decode(_read(folder, MODEL), MODEL, Model)
 
 
-def list_files(folder: Path, limits: Limits | None) -> set[str]:
+def _list_files(folder: Path, limits: Limits | None) -> set[str]:
     """Return the names of the files below a directory, without the manifest; raise Failed for an unexpected one."""
     found: set[str] = set()
     for prefix in ("", f"{SYNTHETIC}/"):
@@ -115,14 +115,14 @@ def list_files(folder: Path, limits: Limits | None) -> set[str]:
         with os.scandir(folder / prefix) as entries:
             for entry in entries:
                 name = prefix + entry.name
-                check_entry(name, entry.stat(follow_symlinks=False), limits)
+                _check_entry(name, entry.stat(follow_symlinks=False), limits)
                 found.add(name)
                 if len(found) > MOST_FILES:
                     raise Failed(f"there are more than {MOST_FILES:,} files; a bundle has fewer")
     return found - {MANIFEST}
 
 
-def check_entry(name: str, status: os.stat_result, limits: Limits | None) -> None:
+def _check_entry(name: str, status: os.stat_result, limits: Limits | None) -> None:
     """Raise Failed unless an entry is a file that a bundle may have, or its one directory."""
     shown, kind = visible(name), status.st_mode
     if name == SYNTHETIC and stat.S_ISDIR(kind):

@@ -69,14 +69,14 @@ def find(run: str, out: Path) -> FinishedRun:
         BenchError: no such run or more than one; a failed one; a release that is not in the store, is damaged there or
             does not belong to the record.
     """
-    path = find_record(run, out)
+    path = _find_record(run, out)
     try:
         record = Record.read(path)
     except (OSError, ValueError) as error:
         raise BenchError(f"RUN {run}: {error}; give the directory of a run, as in runs/records/HASH") from None
     if record.status == "failed":
         raise BenchError(f"RUN {run}: this run failed ({record.reason}) and released nothing; run it again")
-    step = find_release(record, path, out)
+    step = _find_release(record, path, out)
     stored = json.loads((step / "result.json").read_text(encoding="utf-8"))
     if any(record.privacy.get(key) != stored["privacy"].get(key) for key in EXPORTED):
         raise BenchError(f"RUN {run}: the record and the release in {step} have different accounts; {AGAIN}")
@@ -91,7 +91,7 @@ def find(run: str, out: Path) -> FinishedRun:
     return FinishedRun(record, step, ReleaseResult(stored["arch"], stored["accuracy"], stored.get("tested", 0), taken))
 
 
-def find_record(run: str, out: Path) -> Path:
+def _find_record(run: str, out: Path) -> Path:
     """Return the file of the record of the run called `run`; arguments and errors as in `find`."""
     given = Path(run)
     if os.path.isfile(run):
@@ -118,7 +118,7 @@ def find_record(run: str, out: Path) -> Path:
     return records / matching[0] / RECORD
 
 
-def find_release(record: Record, path: Path, out: Path) -> Path:
+def _find_release(record: Record, path: Path, out: Path) -> Path:
     """Return the release's directory, in the record's own output folder or below `out`."""
     name = digest(record.spec["release"])
     own = [path.resolve().parents[2]] if path.name == RECORD and len(path.resolve().parents) > 2 else []

@@ -78,7 +78,7 @@ def write_network(folder: Path, run: FinishedRun, own_names: bool) -> Model:
         classes=images.classes,
         class_names=None if images.class_names is None else list(images.class_names),
         data=dataset if is_public else WITHHELD,
-        accuracy=public_accuracy(run) if is_public else None,  # a user's own test images may be private
+        accuracy=_public_accuracy(run) if is_public else None,  # a user's own test images may be private
         parameters=_parameters(model),
         buffers=_buffers(model),
     )
@@ -92,7 +92,7 @@ def _buffers(model: Classifier) -> list[str]:
     return sorted(set(model.body.state_dict()) - {name for name, _ in model.body.named_parameters()})
 
 
-def public_accuracy(run: FinishedRun) -> Accuracy:
+def _public_accuracy(run: FinishedRun) -> Accuracy:
     """Return the accuracy of a run on the public test part of a published data set.
 
     Raises:

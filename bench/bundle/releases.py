@@ -140,11 +140,13 @@ def compose(releases: Iterable[Released], delta: float | None = None) -> list[Co
     for release in releases:
         by_data[release.data].setdefault(release.draw, release)
     return [
-        composed for data in sorted(by_data) for composed in compose_data_set(data, list(by_data[data].values()), delta)
+        composed
+        for data in sorted(by_data)
+        for composed in _compose_data_set(data, list(by_data[data].values()), delta)
     ]
 
 
-def compose_data_set(data: str, releases: Sequence[Released], delta: float | None) -> list[Composed]:
+def _compose_data_set(data: str, releases: Sequence[Released], delta: float | None) -> list[Composed]:
     """Compose the releases of one data set; `delta` as in `compose`."""
     at = min(release.delta for release in releases) if delta is None else delta
     found = []
@@ -154,7 +156,7 @@ def compose_data_set(data: str, releases: Sequence[Released], delta: float | Non
         by_relation: dict[Relation, list[Released]] = defaultdict(list)
         left_out = {}
         for release in releases:
-            why, relation = composable(release, unit, at, len(releases))
+            why, relation = _composable(release, unit, at, len(releases))
             if relation is None:
                 left_out[release.name] = why
             else:
@@ -169,7 +171,7 @@ def compose_data_set(data: str, releases: Sequence[Released], delta: float | Non
     return found
 
 
-def composable(release: Released, unit: Unit, delta: float, releases: int) -> tuple[str, Relation | None]:
+def _composable(release: Released, unit: Unit, delta: float, releases: int) -> tuple[str, Relation | None]:
     """Return why a release cannot be composed for a unit, or its neighbour relation if it can."""
     if not release.ledger.entries(unit):
         return UNCHARGED.format(unit), None

@@ -42,9 +42,9 @@ def export(run: FinishedRun, folder: Path, *, allow_seeded: bool = False, own_na
             f"RUN {run.record.hash}: its noise was drawn from a seed, so that its epsilon holds only for those who "
             "do not know the seed; run it with --noise os, or give --allow-seeded, and the card will say so"
         )
-    with temporary_sibling(folder) as work:
+    with _temporary_sibling(folder) as work:
         try:
-            write_files(work, run, own_names)
+            _write_files(work, run, own_names)
             verified = verify(work, limits=None)
         except Failed as error:
             raise BenchError(f"RUN {run.record.hash}: what would be written does not verify: {error}") from None
@@ -58,7 +58,7 @@ def export(run: FinishedRun, folder: Path, *, allow_seeded: bool = False, own_na
 
 
 @contextmanager
-def temporary_sibling(folder: Path) -> Iterator[Path]:
+def _temporary_sibling(folder: Path) -> Iterator[Path]:
     """Yield an empty directory next to `folder`, removed at the end unless renamed.
 
     Directories of killed exports are removed too.
@@ -74,7 +74,7 @@ def temporary_sibling(folder: Path) -> Iterator[Path]:
     if not folder.parent.is_dir():
         raise BadOption(f"DIR {folder}: there is no {folder.parent} to write into; make it first")
     for stale in folder.parent.glob(f".{glob.escape(folder.name)}.exporting-*"):
-        if not is_in_use(stale):
+        if not _is_in_use(stale):
             shutil.rmtree(stale, ignore_errors=True)
     work = folder.with_name(f".{folder.name}.exporting-{os.getpid()}")
     try:
@@ -87,7 +87,7 @@ def temporary_sibling(folder: Path) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def is_in_use(left: Path) -> bool:
+def _is_in_use(left: Path) -> bool:
     """Return whether the process that writes into a temporary directory may still be running."""
     number = left.name.rpartition("-")[2]
     try:
@@ -99,7 +99,7 @@ def is_in_use(left: Path) -> bool:
     return True
 
 
-def write_files(work: Path, run: FinishedRun, own_names: bool) -> None:
+def _write_files(work: Path, run: FinishedRun, own_names: bool) -> None:
     """Write all files of the bundle of a run into an empty directory."""
     privacy = _write(work / PRIVACY, account.account(run))
     model = _write(work / MODEL, write_network(work, run, own_names))

@@ -40,13 +40,13 @@ def exact_products(device: torch.device) -> Iterator[None]:
         BenchError: float32 products or convolutions are set to a lower precision, as by
             `torch.set_float32_matmul_precision`, `torch.backends.mkldnn.conv.fp32_precision` or the environment.
     """
-    check_precision()
-    with torch.autocast(device.type, enabled=False), cudnn_without_tf32():
+    _check_precision()
+    with torch.autocast(device.type, enabled=False), _cudnn_without_tf32():
         yield
 
 
 @contextmanager
-def cudnn_without_tf32() -> Iterator[None]:
+def _cudnn_without_tf32() -> Iterator[None]:
     """Switch TF32 off globally and per operator, as operators otherwise keep the setting of `torch.backends`."""
     cudnn: Any = torch.backends.cudnn
     kinds: list[Any] = [getattr(cudnn, name) for name in CUDNN if hasattr(getattr(cudnn, name, None), "fp32_precision")]
@@ -68,7 +68,7 @@ def cudnn_without_tf32() -> Iterator[None]:
             kind.fp32_precision = precision
 
 
-def check_precision() -> None:
+def _check_precision() -> None:
     """Raise BenchError if torch or the environment lowers the precision of float32 products or convolutions."""
     try:
         setting = torch.get_float32_matmul_precision()

@@ -76,7 +76,7 @@ class NoCache:
 
 
 @contextmanager
-def no_progress(stage: str, total: int) -> Iterator[Callable[[int], None]]:
+def _no_progress(stage: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show no progress bar."""
     yield lambda done: None
 
@@ -84,7 +84,7 @@ def no_progress(stage: str, total: int) -> Iterator[Callable[[int], None]]:
 def played_context(generator: torch.Generator, present: int | None = None) -> PlayedContext:
     """Return the context of plays: on the CPU, without a progress bar; `present` as in `PlayedNoise`."""
     source = PlayedNoise.drawing(generator, present)
-    return PlayedContext(torch.device("cpu"), 0, no_progress, NoCache(), source=source)
+    return PlayedContext(torch.device("cpu"), 0, _no_progress, NoCache(), source=source)
 
 
 def accounted_game(

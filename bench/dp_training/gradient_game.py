@@ -128,13 +128,13 @@ def gradient_game(
         noisy = NoisyGradients(network, toy.arch, private, played, ctx, "play", make, chosen)
         own = {name: rows[: len(lanes)] for name, rows in chosen.chosen.items()}
         steps = range(-(-n // len(lanes)))
-        return torch.cat([projections(noisy.coding, noisy.noisy_mean(0, z, SAMPLING), own) for _ in steps])[:n]
+        return torch.cat([_projections(noisy.coding, noisy.noisy_mean(0, z, SAMPLING), own) for _ in steps])[:n]
 
     describe = "one step's noisy sum of clipped gradients, with one private record in half of the samples and without"
     return accounted_game(play, once.ledger(), delta, describe, claimed=claim(once) if claim else None)
 
 
-def projections(coding: Coding, mean: dict[str, Tensor], gradients: dict[str, Tensor]) -> Tensor:
+def _projections(coding: Coding, mean: dict[str, Tensor], gradients: dict[str, Tensor]) -> Tensor:
     """Return (lanes, parts): the projection of each released part on the contribution of each record's gradient.
 
     Args:

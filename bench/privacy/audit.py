@@ -205,7 +205,7 @@ class ScoredPlays:
     def best(self, delta: float) -> Choice:
         """Return the set of outputs with the best expected bound at `delta`."""
         zero, one = self.scores
-        choices = [best_threshold(name, zero[name], one[name], delta) for name in self.scorers]
+        choices = [_best_threshold(name, zero[name], one[name], delta) for name in self.scorers]
         return max(choices, key=lambda choice: choice.bound)
 
     def best_delta(self, curve: Callable[[float], float]) -> float | None:
@@ -247,7 +247,7 @@ def _played(game: DistinguishingGame, world: bool, n: int, generator: torch.Gene
         n -= rows
 
 
-def best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: float) -> Choice:
+def _best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: float) -> Choice:
     """Return the best of about 130 thresholds, with both sides of each, and both orders of the worlds."""
     score0, score1 = np.sort(score0), np.sort(score1)
     n, pooled = len(score0), np.sort(np.concatenate([score0, score1]))

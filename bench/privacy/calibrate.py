@@ -62,10 +62,10 @@ def calibrate_noise(
         low, high = low / 2, low
     else:
         return high
-    return bisect(read, budget, low, high, rtol)
+    return _bisect(read, budget, low, high, rtol)
 
 
-def bisect(cost: Callable[[float], float], budget: float, low: float, high: float, rtol: float) -> float:
+def _bisect(cost: Callable[[float], float], budget: float, low: float, high: float, rtol: float) -> float:
     """Return the result of bisecting [low, high] for a decreasing cost, with fewer evaluations than bisection.
 
     A secant of log cost over log parameter guesses the final bisection interval that contains the solution; costs are
@@ -77,7 +77,7 @@ def bisect(cost: Callable[[float], float], budget: float, low: float, high: floa
     over, met = low, high
     last, latest = low, high
     for _ in range(GUESSES):
-        guess = secant(cost, budget, last, latest)
+        guess = _secant(cost, budget, last, latest)
         if not over < guess < met:
             guess = math.sqrt(over * met)
         below, above = _last_interval(low, high, rtol, partial(operator.le, guess))
@@ -97,7 +97,7 @@ def _last_interval(low: float, high: float, rtol: float, falls: Callable[[float]
     return low, high
 
 
-def secant(cost: Callable[[float], float], budget: float, first: float, second: float) -> float:
+def _secant(cost: Callable[[float], float], budget: float, first: float, second: float) -> float:
     """Return where the power law through two evaluated parameters meets the budget; NaN if nowhere."""
     values = cost(first), cost(second), budget
     if not all(0 < value < math.inf for value in values) or values[0] == values[1]:

@@ -122,7 +122,7 @@ def dpsd_theorem1(*, beta: float, classes: int, batch: int, steps: int, sigma: f
     if sigma == 0:
         return math.inf
     slope = 2 * beta * beta * classes * batch * steps / sigma / sigma
-    return minimum_over_orders(slope, delta) if math.isfinite(slope) else math.inf
+    return _minimum_over_orders(slope, delta) if math.isfinite(slope) else math.inf
 
 
 def dpsd_theorem2(epsilon: float) -> float:
@@ -168,7 +168,7 @@ def dgd_composition(queries: int, scale_epsilon: float, delta: float, latent_eps
     return queries * (scale_epsilon * scale_epsilon) + scale_epsilon * root + latent_epsilon
 
 
-def minimum_over_orders(slope: float, delta: float) -> float:
+def _minimum_over_orders(slope: float, delta: float) -> float:
     """Return min over q > 1 of slope q + log((q-1)/q) - log(q delta)/(q-1), at least 0, by a refined scan."""
 
     def objective(u: np.ndarray) -> np.ndarray:

@@ -140,9 +140,9 @@ def _add(parts: Composition, event: dp_event.DpEvent, count: int) -> str:
         case dp_event.LaplaceDpEvent():
             return _add_noise(parts.laplace, event.noise_multiplier, count, lambda noise: 1 / noise)
         case dp_event.RandomizedResponseDpEvent():
-            return add_response(parts, event.noise_parameter, event.num_buckets, count)
+            return _add_response(parts, event.noise_parameter, event.num_buckets, count)
         case dp_event.PoissonSampledDpEvent():
-            return add_sampled(parts, event, count)
+            return _add_sampled(parts, event, count)
     return "nothing finite is known of it"
 
 
@@ -155,7 +155,7 @@ def _add_noise(counts: Counter[float], multiplier: Any, count: int, key: Callabl
     return ""
 
 
-def add_response(parts: Composition, noise: Any, choices: Any, count: int) -> str:
+def _add_response(parts: Composition, noise: Any, choices: Any, count: int) -> str:
     """Add a randomised response, of epsilon log((1 - p + p/k) / (p/k)) for a replaced true response.
 
     Args:
@@ -176,7 +176,7 @@ def add_response(parts: Composition, noise: Any, choices: Any, count: int) -> st
     return ""
 
 
-def add_sampled(parts: Composition, event: dp_event.PoissonSampledDpEvent, count: int) -> str:
+def _add_sampled(parts: Composition, event: dp_event.PoissonSampledDpEvent, count: int) -> str:
     """Add Poisson-sampled Gaussians; several on the same sample are one Gaussian with the sum of the squared mu.
 
     Returns:

@@ -33,21 +33,20 @@ class Step:
     Attributes:
         kind: of mechanism.
         scale: of its noise, or a response's epsilon; 0 = no protection, and no check.
-        entered: the mechanism's input in the first run.
-        answer: its output in the first run.
-        moved: in the second run, the L2 norm of the difference in the input, over the scale ("laplace": the L1 norm;
-            "response": the number of different labels); None if there was no second run.
-        by_row: the same for every row of a two-dimensional input: for responses to many images at once.
+        input, output: of the mechanism in the first run.
+        difference: in the second run, the L2 norm of the difference in the input, over the scale ("laplace": the L1
+            norm; "response": the number of different labels); None if there was no second run.
+        row_differences: the same for every row of a two-dimensional input: for responses to many images at once.
         draw: number of the Poisson sample it belongs to, from 1; 0 without sampling.
         sampled: whether the missing record was in that sample; True without sampling.
     """
 
     kind: Kind
     scale: float
-    entered: Tensor
-    answer: Tensor | None = None
-    moved: float | None = None
-    by_row: tuple[float, ...] = ()
+    input: Tensor
+    output: Tensor | None = None
+    difference: float | None = None
+    row_differences: tuple[float, ...] = ()
     draw: int = 0
     sampled: bool = True
 
@@ -65,15 +64,15 @@ class Trace:
     absent: bool = True
     steps: list[Step] = field(default_factory=list)
     samples: list[Tensor] = field(default_factory=list)
-    second: bool = False
+    is_second_run: bool = False
     at_step: int = 0
     at_sample: int = 0
 
-    def again(self) -> None:
+    def start_second_run(self) -> None:
         """Start the second run."""
-        self.second = True
+        self.is_second_run = True
 
-    def finished(self) -> None:
+    def end_second_run(self) -> None:
         """End the second run; raise Diverged if it took fewer steps than the first."""
         if self.at_step != len(self.steps) or self.at_sample != len(self.samples):
             raise Diverged(f"the second run took {self.at_step} steps, the first {len(self.steps)}")
@@ -98,7 +97,7 @@ class Witness(Noise):
     def sample(self, records: int, probability: float) -> Tensor:
         """As `Noise.sample`; the second run gets the first run's sample without the missing record."""
         trace, drawn = self.trace, super().sample(records, probability)
-        if not trace.second:
+        if not trace.is_second_run:
             trace.samples.append(drawn)
             return drawn
         if trace.at_sample >= len(trace.samples):
@@ -111,42 +110,42 @@ class Witness(Noise):
     def entering(self, kind: Kind, values: Tensor, scale: float) -> Tensor:
         """Record the input in the first run; compare it in the second."""
         trace = self.trace
-        if not trace.second:
+        if not trace.is_second_run:
             sampled = not trace.samples or bool((trace.samples[-1] == trace.missing).any())
             trace.steps.append(Step(kind, scale, values.detach().clone(), draw=len(trace.samples), sampled=sampled))
         else:
-            step = self._now()
+            step = self._current_step()
             close = abs(scale - step.scale) <= 0.1 * abs(step.scale)
-            if (step.kind, step.entered.shape) != (kind, values.shape) or not close:
+            if (step.kind, step.input.shape) != (kind, values.shape) or not close:
                 raise Diverged(
                     f"step {trace.at_step}: {kind} of {tuple(values.shape)} and scale {scale:.3g}, in the first run "
-                    f"{step.kind} of {tuple(step.entered.shape)} and scale {step.scale:.3g}"
+                    f"{step.kind} of {tuple(step.input.shape)} and scale {step.scale:.3g}"
                 )
-            step.moved, step.by_row = _moved(kind, step, values.detach(), scale)
+            step.difference, step.row_differences = _differences(kind, step, values.detach(), scale)
         return values
 
-    def released(self, answer: Tensor) -> Tensor:
+    def released(self, output: Tensor) -> Tensor:
         """Record the output in the first run; return the recorded output in the second."""
-        if not self.trace.second:
-            self.trace.steps[-1].answer = answer.detach().clone()
-            return answer
-        step = self._now()
+        if not self.trace.is_second_run:
+            self.trace.steps[-1].output = output.detach().clone()
+            return output
+        step = self._current_step()
         self.trace.at_step += 1
-        return present(step.answer, f"response of step {self.trace.at_step - 1} in the first run").clone()
+        return present(step.output, f"response of step {self.trace.at_step - 1} in the first run").clone()
 
-    def _now(self) -> Step:
+    def _current_step(self) -> Step:
         if self.trace.at_step >= len(self.trace.steps):
             raise Diverged("the second run takes one more step")
         return self.trace.steps[self.trace.at_step]
 
 
-def _moved(kind: Kind, step: Step, values: Tensor, scale: float) -> tuple[float, tuple[float, ...]]:
+def _differences(kind: Kind, step: Step, values: Tensor, scale: float) -> tuple[float, tuple[float, ...]]:
     """Return the difference in total and by row, relative to the scale; a mean over n records has 1 / n in both."""
     if kind == "response":
-        return float((step.entered != values).sum()), ()
+        return float((step.input != values).sum()), ()
     if step.scale == 0:
         return 0.0, ()
-    difference = step.entered.double() / step.scale - values.double() / scale
+    difference = step.input.double() / step.scale - values.double() / scale
     norm = 1 if kind == "laplace" else 2
     rows = torch.linalg.vector_norm(difference, norm, dim=1).tolist() if difference.ndim == 2 else []
     return float(torch.linalg.vector_norm(difference.flatten(), norm)), tuple(rows)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,8 @@ from bundles import KINDS, SEED, bundle_of, found, make, place, read
 from conftest import ROOT, write_toy
 from PIL import Image
 
-from bench.bundle import account, export, find
+from bench.boards import read_records
+from bench.bundle import account, export, find, network
 from bench.bundle.schema import AuditedEpsilon, ClaimedEpsilon, Privacy
 from bench.cli import main
 from bench.errors import BenchError
@@ -250,3 +254,32 @@ def test_export_refuses_additional_ledger_fields(tmp_path: Path) -> None:
         export(run, tmp_path / "bundle", allow_seeded=True)
     assert not (tmp_path / "bundle").exists()
     run.record.privacy["events"][0].pop("found_in_the_data")
+
+
+PAGE = (ROOT / "docs" / "releasing.md").read_text(encoding="utf-8")
+
+
+def named() -> list[str]:
+    """Return the names in the first column of the table."""
+    rows = re.findall(r"^\| (`.*?) \|", PAGE, flags=re.MULTILINE)
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+
+
+def test_docs_table_has_every_field_of_a_record() -> None:
+    fields = {field.name for field in dataclasses.fields(Record)}
+    assert fields == {name.split(".")[0] for name in named() if name.split(".")[0] in fields}
+
+
+def test_docs_table_has_every_metric() -> None:
+    patterns = [name.removeprefix("metrics.") for name in named() if name.startswith("metrics.")]
+    records = [found("dpsd data").record, found("class-moments").record]
+    records += read_records(ROOT / "leaderboards")
+    metrics = {name for record in records for name in record.metrics}
+    assert {"auc", "knn_gap", "ensemble_accuracy", "control_accuracy", "power_p_teacher"} <= metrics
+    assert [name for name in sorted(metrics) if not any(fnmatch(name, pattern) for pattern in patterns)] == []
+
+
+def test_bundle_code_reads_only_the_accuracy_metric() -> None:
+    """The allow-list is in the code: exporting another metric requires changing this test and the table."""
+    sources = [Path(module.__file__ or "").read_text(encoding="utf-8") for module in (account, network)]
+    assert set(re.findall(r"metrics\[f?\"([a-z_.{}]+)\"\]", "".join(sources))) == {"accuracy{end}"}

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from bench.bundle import Failed, card, proof, verify
 from bench.bundle.account import warnings
 from bench.bundle.files import decode
-from bench.bundle.schema import AccountedEpsilon, Model, Privacy
+from bench.bundle.schema import WITHHELD, AccountedEpsilon, Model, Privacy
 from bench.cli import main
 from bench.privacy import Relation, Unit
 
@@ -33,12 +34,19 @@ def folder(tmp_path: Path) -> Path:
     return shutil.copytree(untrained_bundle(), tmp_path / "bundle")
 
 
-def account(change: Callable[[Any], object]) -> Change:
-    return edit("privacy.json", change)
+def field(file: str, path: str, value: object) -> Change:
+    """A changed field of a JSON file, such as `accounted.label.epsilon`; a function computes it from the old value."""
+    *parents, last = [int(key) if key.isdecimal() else key for key in path.split(".")]
+
+    def change(content: Any) -> None:
+        for key in parents:
+            content = content[key]
+        content[last] = value(content[last]) if callable(value) else value
+
+    return edit(file, change)
 
 
-def model(change: Callable[[Any], object]) -> Change:
-    return edit("model.json", change)
+privacy, model = partial(field, "privacy.json"), partial(field, "model.json")
 
 
 def weights(change: Callable[[torch.Tensor], torch.Tensor]) -> Change:
@@ -127,7 +135,7 @@ def test_verify_accepts_every_kind_of_bundle(kind: str) -> None:
 
 FILES: dict[str, tuple[Change, list[str]]] = {
     "weights": (without_manifest(weights(lambda value: value + 1)), ["changed: student.safetensors"]),
-    "epsilon": (without_manifest(account(lambda p: p["accounted"]["label"].update(epsilon=0.5))),
+    "epsilon": (without_manifest(privacy("accounted.label.epsilon", 0.5)),
         ["changed: privacy.json"]),
     "missing": (lambda folder: (folder / "student.safetensors").unlink(), ["missing: student.safetensors"]),
     "missing and unlisted": (lambda folder: _leave_out(folder, "README.md"), ["missing: README.md"]),
@@ -172,135 +180,125 @@ def test_verify_refuses_other_files(folder: Path, capsys: pytest.CaptureFixture[
     assert all(word in said.err for word in words), said.err
 
 
-ACCOUNTS: dict[str, tuple[Change, list[str]]] = {
-    "smaller epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=0.5)),
-        ["unit label: epsilon 0.5", "the ledger gives 1 "]),
-    "finite instead of infinite": (account(lambda p: p["accounted"]["example"].update(epsilon=1.0)),
-        ["unit example: epsilon 1 ", "gives inf"]),
-    "epsilon as text": (account(lambda p: p["accounted"]["label"].update(epsilon="1")), ["accounted.label.epsilon"]),
-    "no epsilon": (account(lambda p: p["accounted"]["example"].update(epsilon=None)), ["accounted.example.epsilon"]),
-    "negative epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=-1.0)),
-        ["accounted.label.epsilon"]),
-    "smaller delta": (account(lambda p: p["accounted"]["example"].update(delta=0.0)), ["unit example"]),
-    "larger epsilon": (account(lambda p: p["accounted"]["label"].update(epsilon=2.0)), ["unit label"]),
-    "other relation": (account(lambda p: p["accounted"]["label"].update(relation="add-or-remove")),
-        ["add-or-remove"]),
-    "other accountant": (account(lambda p: p["accounted"]["label"].update(accountant="pld")), ["'pld'"]),
-    "other note": (account(lambda p: p["accounted"]["example"].update(note="all is well")), ["all is well"]),
-    "other unit": (account(lambda p: p["accounted"]["label"].update(unit="example")), ["is of unit example"]),
-    "more noise in the ledger": (account(lambda p: p["events"][0]["event"].update(noise_parameter=0.99)),
-        ["unit label: epsilon 1 ", "the ledger gives"]),
-    "an event less": (account(lambda p: p["events"].pop()), ["epsilons per example, label"]),
-    "an event more": (account(lambda p: p["events"].append(p["events"][0])), ["the ledger gives 2"]),
-    "no events": (account(lambda p: p["events"].clear()), ["privacy.json: events"]),
-    "unknown event": (account(lambda p: p["events"][0]["event"].update(name="NoDpEvent")), ["NoDpEvent"]),
-    "count of 0": (account(lambda p: p["events"][0].update(count=0)), ["events.0.count"]),
-    "no ledger": (account(lambda p: p.pop("events")), ["privacy.json: events"]),
-    "solved": (account(lambda p: p.update(solved={"sigma": 99.0})), ["privacy.json: solved"]),
-    "unknown field within": (account(lambda p: p["method"].update(approved=True)), ["method.approved"]),
-    "other warnings": (account(lambda p: p.update(warnings=[])), ["its warnings"]),
-    "undisputed claim": (account(lambda p: p["claimed"].update(source="DPSD, Theorem 1")),
-        ["not marked as disputed"]),
-    "not an object": (put("privacy.json", b"[]\n"), ["privacy.json: "]),
-    "not JSON": (put("privacy.json", b"{"), ["privacy.json cannot be read"]),
-    "key twice": (
-        in_text("privacy.json", ' "delta": 1e-05,\n "events"', ' "delta": 1e-05,\n "delta": 1e-05,\n "events"'),
-        ["'delta' is there twice"]),
-    "key twice within": (in_text("model.json", '"high": 0.75', '"high": 0.75,\n  "high": 0.75'), ["'high'", "twice"]),
-    "key twice in the manifest": (
-        lambda folder: put_manifest(
-            folder, (folder / "MANIFEST.json").read_bytes().replace(b"{\n", b'{\n "files": {},\n', 1)),
-        ["'files' is there twice"]),
-    "other spaces": (in_text("privacy.json", "\n", " \n"), ["is not written as `bench export` writes it"]),
-    "not a number": (in_text("model.json", '"high": 0.75', '"high": NaN'), ["NaN is not a finite number"]),
-    "beyond a float": (in_text("model.json", '"high": 0.75', '"high": 1e999'), ["1e999 is not a finite number"]),
-    "no name": (account(lambda p: p["method"].update(name=None)), ["method.name"]),
-    "other format": (account(lambda p: p.update(format=99)), ["format 99", "export the run again"]),
-    "card": (in_text("README.md", "| accounted | 1 |", "| accounted | 0.1 |"), ["README.md is not the card"]),
-    "words of the card": (in_text("README.md", "at most e^1 ", "at most e^0.1 "), ["e^0.1", "e^1 "]),
-    "noise in the card": (in_text("README.md", "Noise: seeded", "Noise: os"), ["is not the card", "Noise: os"]),
-    "more in the card": (in_text("README.md", "## Files", "Approved.\n\n## Files"), ["'Approved.'"]),
-    "line ends of the card": (in_text("README.md", "\n", "\r\n"), ["is not the card"]),
-    "code on the card": (in_text("README.md", "import torch\n", f"{IMPORT}\n"), ["is not the card", "os.system"]),
-    "card in no UTF-8": (put("README.md", b"\xff"), ["README.md is not the card"]),
-    "accuracy": (model(lambda m: m["accuracy"].update(share=0.6)), ["is not the card", "60.00%"]),
-    "accuracy out of its interval": (model(lambda m: m["accuracy"].update(share=0.9)), ["not within its interval"]),
-    "accuracy of withheld data": (model(lambda m: m.update(data="withheld: the owner's own data", class_names=None)),
-        ["data that are withheld"]),
-    "more classes": (with_card(model(lambda m: m.update(classes=11, class_names=None))), ["do not fit"]),
-    "other class names": (model(lambda m: m["class_names"].reverse()), ["not those of digits"]),
-    "fewer class names": (model(lambda m: m["class_names"].pop()), ["9 names are given for 10 classes"]),
-    "other network": (with_card(model(lambda m: m.update(architecture="datalens"))), ["do not fit"]),
-    "a path as network": (model(lambda m: m.update(architecture="hf-hub:someone/net")), ["model.json: architecture"]),
-    "other parameters": (with_card(model(lambda m: m.update(parameters=5))), ["not those stated (5 and"]),
-    "other buffers": (with_card(model(lambda m: m.update(buffers=["bn.running_mean"]))), ["and 1)"]),
-    "no shape": (model(lambda m: m["input"].update(shape=[1])), ["input.shape"]),
-    "no spread": (model(lambda m: m["normalisation"].update(std=[0.0])), ["normalisation.std"]),
-    "weights that are not finite": (weights(lambda value: value * torch.nan), ["not finite"]),
-    "a huge share": (model(lambda m: m["accuracy"].update(share=HUGE)), ["accuracy.share"]),
-    "a huge mean": (model(lambda m: m["normalisation"].update(mean=[HUGE])), ["normalisation.mean"]),
-    "huge classes": (model(lambda m: m.update(classes=HUGE)), ["model.json: classes"]),
+ACCOUNTS: dict[str, tuple[Change, str]] = {
+    "smaller epsilon": (privacy("accounted.label.epsilon", 0.5), "unit label: epsilon 0.5"),
+    "finite instead of infinite": (privacy("accounted.example.epsilon", 1.0), "unit example: epsilon 1 "),
+    "epsilon as text": (privacy("accounted.label.epsilon", "1"), "accounted.label.epsilon"),
+    "no epsilon": (privacy("accounted.example.epsilon", None), "accounted.example.epsilon"),
+    "negative epsilon": (privacy("accounted.label.epsilon", -1.0), "accounted.label.epsilon"),
+    "smaller delta": (privacy("accounted.example.delta", 0.0), "unit example"),
+    "larger epsilon": (privacy("accounted.label.epsilon", 2.0), "unit label"),
+    "other relation": (privacy("accounted.label.relation", "add-or-remove"), "add-or-remove"),
+    "other accountant": (privacy("accounted.label.accountant", "pld"), "'pld'"),
+    "other note": (privacy("accounted.example.note", "all is well"), "all is well"),
+    "other unit": (privacy("accounted.label.unit", "example"), "unit example"),
+    "more noise in the ledger": (privacy("events.0.event.noise_parameter", 0.99), "unit label: epsilon 1 "),
+    "an event less": (privacy("events", lambda events: events[:-1]), "example, label"),
+    "an event more": (privacy("events", lambda events: [*events, events[0]]), "unit label"),
+    "no events": (privacy("events", []), "privacy.json: events"),
+    "unknown event": (privacy("events.0.event.name", "NoDpEvent"), "NoDpEvent"),
+    "count of 0": (privacy("events.0.count", 0), "events.0.count"),
+    "no ledger": (edit("privacy.json", lambda p: p.pop("events")), "privacy.json: events"),
+    "solved": (edit("privacy.json", lambda p: p.update(solved={"sigma": 99.0})), "privacy.json: solved"),
+    "unknown field within": (edit("privacy.json", lambda p: p["method"].update(approved=True)), "method.approved"),
+    "other warnings": (privacy("warnings", []), "privacy.json"),
+    "undisputed claim": (privacy("claimed.source", "DPSD, Theorem 1"), "DPSD, Theorem 1"),
+    "not an object": (put("privacy.json", b"[]\n"), "privacy.json: "),
+    "not JSON": (put("privacy.json", b"{"), "privacy.json"),
+    "key twice": (in_text("privacy.json", ' "delta": 1e-05,\n', ' "delta": 1e-05,\n "delta": 1e-05,\n'), "'delta'"),
+    "key twice within": (in_text("model.json", '"high": 0.75', '"high": 0.75,\n  "high": 0.75'), "'high'"),
+    "key twice in the manifest": (lambda folder: put_manifest(folder, b'{"files": {}, "files": {}}'), "'files'"),
+    "other spaces": (in_text("privacy.json", "\n", " \n"), "privacy.json"),
+    "not a number": (in_text("model.json", '"high": 0.75', '"high": NaN'), "NaN"),
+    "beyond a float": (in_text("model.json", '"high": 0.75', '"high": 1e999'), "1e999"),
+    "no name": (privacy("method.name", None), "method.name"),
+    "other format": (privacy("format", 99), "format 99"),
+    "card": (in_text("README.md", "| accounted | 1 |", "| accounted | 0.1 |"), "README.md"),
+    "words of the card": (in_text("README.md", "at most e^1 ", "at most e^0.1 "), "e^0.1"),
+    "noise in the card": (in_text("README.md", "Noise: seeded", "Noise: os"), "Noise: os"),
+    "more in the card": (in_text("README.md", "## Files", "Approved.\n\n## Files"), "'Approved.'"),
+    "line ends of the card": (in_text("README.md", "\n", "\r\n"), "README.md"),
+    "code on the card": (in_text("README.md", "import torch\n", f"{IMPORT}\n"), "os.system"),
+    "card in no UTF-8": (put("README.md", b"\xff"), "README.md"),
+    "accuracy": (model("accuracy.share", 0.6), "60.00%"),
+    "accuracy out of its interval": (model("accuracy.share", 0.9), "model.json: accuracy"),
+    "accuracy of withheld data": (
+        edit("model.json", lambda m: m.update(data=WITHHELD, class_names=None)), "model.json: the whole"),
+    "more classes": (with_card(edit("model.json", lambda m: m.update(classes=11, class_names=None))), "11"),
+    "other class names": (model("class_names", lambda names: names[::-1]), "digits"),
+    "fewer class names": (model("class_names", lambda names: names[:-1]), "9 names"),
+    "other network": (with_card(model("architecture", "datalens")), "student.safetensors"),
+    "a path as network": (model("architecture", "hf-hub:someone/net"), "model.json: architecture"),
+    "other parameters": (with_card(model("parameters", 5)), "(5 and"),
+    "other buffers": (with_card(model("buffers", ["bn.running_mean"])), "and 1)"),
+    "no shape": (model("input.shape", [1]), "input.shape"),
+    "no spread": (model("normalisation.std", [0.0]), "normalisation.std"),
+    "weights that are not finite": (weights(lambda value: value * torch.nan), "(2, 10)"),
+    "a huge share": (model("accuracy.share", HUGE), "accuracy.share"),
+    "a huge mean": (model("normalisation.mean", [HUGE]), "normalisation.mean"),
+    "huge classes": (model("classes", HUGE), "model.json: classes"),
 }  # fmt: skip
+"""Forged content, and a value in the message: the file, the field or the number."""
 
 
 @pytest.mark.parametrize("fault", ACCOUNTS)
 def test_verify_refuses_forged_content(folder: Path, fault: str) -> None:
-    change, words = ACCOUNTS[fault]
+    change, value = ACCOUNTS[fault]
     change(folder)
     with pytest.raises(Failed) as failed:
         verify(folder, limits=None)
-    said = str(failed.value)
-    assert "\n" not in said and all(word in said for word in words), said
+    assert "\n" not in str(failed.value) and value in str(failed.value)
 
 
 @pytest.mark.thorough
 def test_verify_refuses_an_unknown_network(folder: Path) -> None:
     """Thorough, since the close names are looked for in timm."""
-    with_card(model(lambda m: m.update(architecture="no-net")))(folder)
+    with_card(model("architecture", "no-net"))(folder)
     with pytest.raises(Failed, match="no-net"):
         verify(folder, limits=None)
 
 
 CALL = {"function": "timm.create_model", "name": "relu-cnn", "arguments": {"num_classes": 10}}
-CODE: dict[str, tuple[str, Callable[[Any], object]]] = {
-    "function": ("model.json", lambda m: m.update(library=CALL | {"function": "os.system"})),
-    "module": ("model.json", lambda m: m.update(library=CALL | {"function": "timm.models.os.system"})),
-    "name": ("model.json", lambda m: m.update(library=CALL | {"name": '"); import os; ("'})),
-    "argument": ("model.json", lambda m: m.update(library=CALL | {"arguments": {"num_classes": "print(1)"}})),
-    "argument's name": ("model.json", lambda m: m.update(library=CALL | {"arguments": {"checkpoint_path": "x.pt"}})),
-    "program": ("model.json", lambda m: m.update(program='x").module(); import os; ("')),
-    "torch": ("model.json", lambda m: m.update(torch=f"2\n```\n```python\n{IMPORT}\n```")),
-    "side": ("model.json", lambda m: m["input"].update(shape=[1, "16); import os", 16])),
-    "mean": ("model.json", lambda m: m["normalisation"].update(mean=["__import__('os')"])),
-    "architecture": ("model.json", lambda m: m.update(architecture=f"a\n```python\n{IMPORT}\n```")),
-    "data": ("model.json", lambda m: m.update(data=f"a\n```python\n{IMPORT}\n```")),
-    "buffer": ("model.json", lambda m: m.update(buffers=[f"a.\n```python\n{IMPORT}\n```"])),
-    "class": ("model.json", lambda m: m["class_names"].__setitem__(0, f"a\n```python\n{IMPORT}\n```")),
-    "method": ("privacy.json", lambda p: p["method"].update(name=f"a\n```python\n{IMPORT}\n```")),
-    "use": ("privacy.json", lambda p: p["events"][0].update(why=f"a\n```python\n{IMPORT}\n```")),
-    "event": ("privacy.json", lambda p: p["events"][0]["event"].update(name=f"a`\n{IMPORT}")),
-    "source": ("privacy.json", lambda p: p["claimed"].update(source=f"a\n```python\n{IMPORT}\n```")),
-    "warning": ("privacy.json", lambda p: p["warnings"].append(f"```python\n{IMPORT}\n```")),
-    "accountant": ("privacy.json", lambda p: p.update(accountant=f"a\n```python\n{IMPORT}\n```")),
-    "tier": ("privacy.json", lambda p: p.update(tier=IMPORT)),
-    "noise": ("privacy.json", lambda p: p.update(noise=f"os\n```python\n{IMPORT}\n```")),
-    "overriding letter": ("privacy.json", lambda p: p["events"][0].update(why="a\u202eb")),
-    "zero-width letter": ("privacy.json", lambda p: p["claimed"].update(source="a\u200bb")),
-}  # fmt: skip
+BLOCK = f"a\n```python\n{IMPORT}\n```"
+CODE: dict[str, Change] = {
+    "function": model("library", CALL | {"function": "os.system"}),
+    "module": model("library", CALL | {"function": "timm.models.os.system"}),
+    "name": model("library", CALL | {"name": '"); import os; ("'}),
+    "argument": model("library", CALL | {"arguments": {"num_classes": "print(1)"}}),
+    "argument's name": model("library", CALL | {"arguments": {"checkpoint_path": "x.pt"}}),
+    "program": edit("model.json", lambda m: m.update(program='x").module(); import os; ("')),
+    "torch": model("torch", BLOCK),
+    "side": model("input.shape", [1, "16); import os", 16]),
+    "mean": model("normalisation.mean", ["__import__('os')"]),
+    "architecture": model("architecture", BLOCK),
+    "data": model("data", BLOCK),
+    "buffer": model("buffers", [BLOCK]),
+    "class": model("class_names.0", BLOCK),
+    "method": privacy("method.name", BLOCK),
+    "use": privacy("events.0.why", BLOCK),
+    "event": privacy("events.0.event.name", f"a`\n{IMPORT}"),
+    "source": privacy("claimed.source", BLOCK),
+    "warning": privacy("warnings", lambda warnings: [*warnings, BLOCK]),
+    "accountant": privacy("accountant", BLOCK),
+    "tier": privacy("tier", IMPORT),
+    "noise": privacy("noise", BLOCK),
+    "overriding letter": privacy("events.0.why", "a\u202eb"),
+    "zero-width letter": privacy("claimed.source", "a\u200bb"),
+}
 """Fields that reach the card, and what a forger would write into them."""
 
 
-@pytest.mark.parametrize("field", CODE)
-def test_verify_refuses_code_in_a_field_of_the_card(folder: Path, field: str) -> None:
-    file, change = CODE[field]
-    edit(file, change)(folder)
-    with pytest.raises(Failed, match=file.replace(".", r"\.")):
+@pytest.mark.parametrize("name", CODE)
+def test_verify_refuses_code_in_a_field_of_the_card(folder: Path, name: str) -> None:
+    CODE[name](folder)
+    with pytest.raises(Failed, match=r"(model|privacy)\.json"):
         verify(folder, limits=None)
 
 
 def test_card_escapes_sentences_of_the_ledger(folder: Path) -> None:
     said = "a | b <script>x</script> [c](http://d) `e`"
-    with_card(account(lambda p: (p["claimed"].update(source=said), p["events"][0].update(why=said))))(folder)
+    privacy("claimed.source", said)(folder)
+    with_card(privacy("events.0.why", said))(folder)
     text = (folder / "README.md").read_text(encoding="utf-8")
     assert "<script>" not in text and "[c](" not in text and text.count(r"a \| b &lt;script&gt;") == 2
     assert verify(folder, limits=None).privacy.claimed is not None
@@ -308,29 +306,28 @@ def test_card_escapes_sentences_of_the_ledger(folder: Path) -> None:
 
 def test_verify_refuses_another_network_of_a_library(folder: Path) -> None:
     """The card's lines must build the student; a call of the right kind is not enough."""
-    with_card(model(lambda m: m.update(library=CALL)))(folder)
+    with_card(model("library", CALL))(folder)
     with pytest.raises(Failed, match=r"timm\.create_model"):
         verify(folder, limits=None)
 
 
 def test_verify_ignores_a_difference_below_a_millionth(folder: Path) -> None:
     epsilon = read(folder / "privacy.json")["accounted"]["label"]["epsilon"]
-    account(lambda p: p["accounted"]["label"].update(epsilon=epsilon * (1 - 5e-7)))(folder)
+    privacy("accounted.label.epsilon", epsilon * (1 - 5e-7))(folder)
     assert verify(folder, limits=None).notes == []
-    account(lambda p: p["accounted"]["label"].update(epsilon=epsilon * (1 - 3e-6)))(folder)
+    privacy("accounted.label.epsilon", epsilon * (1 - 3e-6))(folder)
     with pytest.raises(Failed):
         verify(folder, limits=None)
 
 
 @pytest.mark.parametrize(("epsilon", "accepted"), [(1.5, True), (0.5, False)])
 def test_verify_accepts_only_more_of_an_older_accountant(folder: Path, epsilon: float, accepted: bool) -> None:
-    def publish(privacy: Any) -> None:
-        privacy["accountant"] = "0 (of old)"
-        privacy["accounted"]["label"]["epsilon"] = epsilon
-        made = Privacy.model_validate_json(json.dumps(privacy))
-        privacy["warnings"] = warnings(made)
+    def publish(content: Any) -> None:
+        content["accountant"] = "0 (of old)"
+        content["accounted"]["label"]["epsilon"] = epsilon
+        content["warnings"] = warnings(Privacy.model_validate_json(json.dumps(content)))
 
-    with_card(account(publish))(folder)
+    with_card(edit("privacy.json", publish))(folder)
     if accepted:
         (note,) = verify(folder, limits=None).notes
         assert "epsilon 1.5" in note and "0 (of old)" in note and proof.VERSION in note

@@ -73,7 +73,7 @@ def by_neighbours(settings: Settings) -> str | None:
 
 def _searches(trace: Trace, epsilon: float) -> list[str]:
     """Decreases that moved by more than eps_s / 4 of their noise, as the sparse vector technique has it."""
-    moved = [step.moved or 0.0 for step in trace.protected() if step.kind == "laplace"]
+    moved = [step.difference or 0.0 for step in trace.protected() if step.kind == "laplace"]
     return [f"a decrease moved by {max(moved):.3g} of its noise"] * (max(moved, default=0.0) > epsilon / 4 * (1 + 1e-6))
 
 

@@ -24,7 +24,7 @@ from bench.privacy.noise import Kind
 from bench.privacy.witness import Step, Trace, Witness
 from bench.seeds import derive
 from bench.teachers import fit_ensemble
-from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, MemoryArtifacts, silent, toy_private, toy_teacher, weights
 
 N, MISSING = 60, 17
 ROUNDING = 1e-6
@@ -96,15 +96,8 @@ def teachers(shards: Shards, private: Pair, seed: int = 9, missing: int | None =
         parts = [part[part != missing] for part in parts]
     seeds = [derive(seed, "member", j) for j in range(shards.count)]
     made = nets.Ensemble.build(shards.archs, shards.count, SHAPE, CLASSES, seeds)
-    fit_ensemble(
-        made,
-        images,
-        labels,
-        parts,
-        replace(shards, steps=min(shards.steps, 2), batch=8),
-        device=torch.device("cpu"),
-        seed=seed,
-    )
+    short = replace(shards, steps=min(shards.steps, 2), batch=8)
+    fit_ensemble(made, images, labels, parts, short, device=torch.device("cpu"), seed=seed)
     return made
 
 
@@ -132,9 +125,19 @@ def two_runs(
     for teacher in (first, second):
         torch.manual_seed(11)
         releases.append(plugin.convert(teacher, "datalens", budget, watched(trace)))
-        trace.again()
-    trace.finished()
+        trace.start_second_run()
+    trace.end_second_run()
     return trace, releases[0], releases[1]
+
+
+def compare(
+    plugin: Any, first: Teacher, second: Teacher, absent: bool = False, budget: Budget = OWN, missing: int = MISSING
+) -> tuple[Trace, Release]:
+    """Run a method on neighbouring data; both released students must be equal bit by bit."""
+    trace, one, other = two_runs(plugin, budget, first, second, absent, missing)
+    pairs = zip(weights(one.student), weights(other.student), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs), "the record reaches the release outside the mechanisms"
+    return trace, one
 
 
 def held(private: Pair, ensemble: nets.Ensemble | None = None) -> Teacher:
@@ -174,7 +177,7 @@ def violations(
             of_kind = [step for step in steps if step.kind == kind]
             allowed = [(reach, count) for name, reach, count in sensitivities(written) if name == kind]
             if kind == "response":
-                answers, uses = sum(step.moved or 0 for step in of_kind), sum(count for _, count in allowed)
+                answers, uses = sum(step.difference or 0 for step in of_kind), sum(count for _, count in allowed)
                 found += [f"response: {answers} answers to other labels, the ledger has {uses}"] * (answers > uses)
                 continue
             found += _too_far(kind, _rows(of_kind) if rows else _per_use(of_kind, twice), allowed)
@@ -200,11 +203,11 @@ def by_shape(trace: Trace, entries: Iterable[Entry]) -> list[tuple[list[Step], l
 def unmoved(trace: Trace, ledger: Ledger) -> set[str]:
     """Return the ledger's text of entries, by shape, in whose steps nothing moved."""
     parts = by_shape(trace, ledger.entries(Unit.EXAMPLE))
-    return {entry.why for steps, written in parts for entry in written if not any(step.moved for step in steps)}
+    return {entry.why for steps, written in parts for entry in written if not any(step.difference for step in steps)}
 
 
 def _of_numbers(step: Step) -> bool:
-    return step.kind != "response" and step.entered.shape[1:] == (1,)
+    return step.kind != "response" and step.input.shape[1:] == (1,)
 
 
 def _too_far(kind: str, moved: list[tuple[float, bool]], allowed: list[tuple[float, int]]) -> list[str]:
@@ -231,8 +234,8 @@ def _rows(steps: Iterable[Step]) -> list[tuple[float, bool]]:
     """Return how far each row moved. Values that are neither rows nor numbers must not move."""
     found: list[tuple[float, bool]] = []
     for step in steps:
-        assert step.by_row or not step.moved, f"{step.kind} of {tuple(step.entered.shape)}: no rows"
-        found += [(distance, True) for distance in step.by_row]
+        assert step.row_differences or not step.difference, f"{step.kind} of {tuple(step.input.shape)}: no rows"
+        found += [(distance, True) for distance in step.row_differences]
     return found
 
 
@@ -243,7 +246,7 @@ def _per_use(steps: Iterable[Step], twice: bool) -> list[tuple[float, bool]]:
         uses[("draw", step.draw) if step.draw else i].append(step)
     moved = []
     for together in uses.values():
-        distance = math.sqrt(sum((step.moved or 0.0) ** 2 for step in together))
+        distance = math.sqrt(sum((step.difference or 0.0) ** 2 for step in together))
         moved.append((distance / 2 if twice and not together[0].draw else distance, together[0].sampled))
     return moved
 

@@ -62,10 +62,10 @@ def labels_replaced(name: str, method: Any, budget: Budget) -> list[str]:
     private = records()
     trace, first, second = two_runs(method, budget, held(private), held(with_another_label(private)), absent=False)
     found = _students(first, second) + _responses(trace, first.ledger, Unit.LABEL)
-    answers = sum(len(step.entered) for step in trace.steps if step.kind == "response")
+    answers = sum(len(step.input) for step in trace.steps if step.kind == "response")
     if answers > len(private[1]):
         found.append(f"{answers} answers to {len(private[1])} labels")
-    moved = sum(step.moved or 0 for step in trace.steps if step.kind == "response")
+    moved = sum(step.difference or 0 for step in trace.steps if step.kind == "response")
     if moved > 1:
         found.append(f"one label is answered {moved:g} times")
     entries = {type(entry.event): entry for entry in first.ledger.entries(Unit.LABEL)}
@@ -76,8 +76,8 @@ def labels_replaced(name: str, method: Any, budget: Budget) -> list[str]:
         entry = entries[event]
         # Each of the two coordinates of a one-hot vector, or of two counts, is an entry's Laplace mechanism
         reach = entry.count / entry.event.noise_multiplier
-        if (step.moved or 0) > reach * ROOM:
-            found.append(f"{step.kind}: moved by {step.moved:.4g}, the ledger has {reach:.4g}")
+        if (step.difference or 0) > reach * ROOM:
+            found.append(f"{step.kind}: moved by {step.difference:.4g}, the ledger has {reach:.4g}")
     return found
 
 

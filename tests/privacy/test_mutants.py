@@ -10,6 +10,8 @@ import checks_votes
 import pytest
 from mutation import Mutant, planted_in_source
 
+from bench.privacy import mechanisms
+
 CHECKS = (checks_votes, checks_training)
 MISSED = {"cluster-rr: draw_again: labels kept too often", "dp-sinkhorn: clipped: each image clipped to C"}
 """Faults that neither finds."""
@@ -60,3 +62,34 @@ def test_correct_code_is_accepted(checks: ModuleType, settings: Any) -> None:
 @pytest.mark.parametrize(("checks", "settings"), CORRECT)
 def test_correct_code_is_accepted_at_twenty_seeds(checks: ModuleType, settings: Any) -> None:
     assert [checks.by_game(settings, seed) for seed in range(20)] == [None] * 20
+
+
+class Base:
+    def doubled(self, value: int) -> int:
+        return 2 * value
+
+
+class Derived(Base):
+    def doubled(self, value: int) -> int:
+        return super().doubled(value) + 1
+
+
+def test_planted_in_source_changes_and_restores_importers() -> None:
+    from bench.privacy.mechanisms import flip_probability as imported
+
+    right = float(imported(1.0, 2))
+    with planted_in_source(mechanisms.flip_probability, "math.exp(-epsilon)", "math.exp(epsilon)"):
+        assert float(imported(1.0, 2)) != right
+    assert float(imported(1.0, 2)) == right
+
+
+def test_planted_in_source_keeps_closures() -> None:
+    with planted_in_source(Derived.doubled, "+ 1", "+ 2"):
+        assert Derived().doubled(3) == 8
+    assert Derived().doubled(3) == 7
+
+
+@pytest.mark.parametrize("old", ["not there", "epsilon"])
+def test_planted_in_source_fragment_not_once_is_refused(old: str) -> None:
+    with pytest.raises(ValueError, match="occurs"), planted_in_source(mechanisms.flip_probability, old, "x"):
+        pass

@@ -105,7 +105,7 @@ def test_found_critics_that_share_random_draws() -> None:
             shared.manual_seed(1)
 
             release = method(*case).convert(held(pair), "datalens", OWN, watched(trace))
-            trace.again()
+            trace.start_second_run()
     assert violations(trace, release.ledger)
 
 
@@ -132,10 +132,10 @@ def test_found_steps_that_depend_on_a_record() -> None:
         noise = Witness(trace, 1)
         for row in pair[0]:
             Noise.of(noise).gaussian(row.float(), 1.0)
-        if trace.second:
+        if trace.is_second_run:
             with pytest.raises(Diverged, match="4 steps"):
-                trace.finished()
-        trace.again()
+                trace.end_second_run()
+        trace.start_second_run()
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_found_a_mechanism_that_depends_on_a_record(second: Callable[[Noise], Te
     trace = Trace(0)
     noise = Witness(trace, 1)
     noise.gaussian(torch.zeros(4), 1.0)
-    trace.again()
+    trace.start_second_run()
     with pytest.raises(Diverged, match=r"step 0: .*, in the first run gaussian of \(4,\) and scale 1"):
         second(noise)
 

@@ -27,14 +27,6 @@ def test_calibrate_noise_returns_the_smallest_noise(scale, power, budget, low, w
     assert exact * (1 - 1e-9) <= found <= exact * 1.002
 
 
-@given(budget=st.floats(0.5, 50), edge=POSITIVE)
-def test_calibrate_noise_of_a_cost_with_jumps(budget, edge):
-    def cost(x: float) -> float:
-        return math.inf if x < edge else 100.0 if x < 2 * edge else 0.25
-
-    assert 2 * edge <= calibrate_noise(cost, budget, 0.1, 1.0) <= 2 * edge * 1.002
-
-
 @pytest.mark.parametrize("budget", [0.3, 0.99, 5.0])
 def test_calibrate_noise_never_accepts_nan(budget):
     def cost(x: float) -> float:

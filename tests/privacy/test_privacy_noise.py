@@ -14,7 +14,7 @@ from scipy import stats
 
 from bench.api import Context
 from bench.errors import BenchError
-from bench.privacy.mechanisms import gaussian_rows, normalise_rows
+from bench.privacy.mechanisms import gaussian_rows, gaussian_shared_mean, normalise_rows
 from bench.privacy.noise import Noise, require_room
 from bench.testing import MemoryArtifacts, silent
 
@@ -178,6 +178,8 @@ def test_release_refuses_values_too_large_for_the_noise(value: float, std: float
 def test_noise_refuses_scales_beyond_floating_point(scale: float) -> None:
     with pytest.raises(BenchError):
         gaussian_rows(torch.zeros(1, 2), scale, Noise("cpu", 0))
+    with pytest.raises(BenchError):
+        gaussian_shared_mean(torch.zeros(2, 2), scale, Noise("cpu", 0))
     with pytest.raises(BenchError):
         Noise("cpu", 0).laplace(torch.zeros(1, 2), scale)
 

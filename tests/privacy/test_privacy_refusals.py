@@ -36,26 +36,26 @@ def method(name: str, **options: object):
     ],
     ids=["rr", "rr-debiased", "lp-2st", "dpsd", "fed-dpsd", "dp-dfd"],
 )
-def test_a_response_that_hardly_ever_flips(plugin, budget: Budget) -> None:
+def test_check_refuses_a_response_that_never_flips(plugin, budget: Budget) -> None:
     """Printed were 40 and 999,985, and no label was ever flipped."""
-    with pytest.raises(BenchError, match="too rare to be drawn") as caught:
+    with pytest.raises(BenchError, match="epsilon") as caught:
         plugin.check(budget, "toy", CLASSES)
     assert "\n" not in str(caught.value)
     plugin.check(replace(budget, epsilon=10.0), "toy", CLASSES)
     plugin.check(replace(budget, epsilon=math.inf, solve="sigma"), "toy", CLASSES)
 
 
-def test_a_huge_budget_for_records_is_spent_on_responses_that_can_be_drawn() -> None:
+def test_dpsd_spends_a_huge_budget_on_drawable_responses() -> None:
     plan = method("dpsd", mode="label").parameters(Budget(1e7, account="accounted"), "toy", CLASSES)
     assert 22.1 < plan.answer_epsilon < 22.2
 
 
-def test_noise_of_laplace_has_no_such_limit() -> None:
+def test_check_accepts_laplace_noise_at_any_epsilon() -> None:
     method("alibi").check(OF_LABELS, "toy", CLASSES)
 
 
 @pytest.mark.parametrize("clip", [0.0, 1e-22, 1e22])
-def test_clipping_norms_at_which_squares_underflow(clip: float) -> None:
+def test_dp_sgd_refuses_extreme_clipping_norms(clip: float) -> None:
     """At 1e-22 the sum of float32's clipped rows had 16 times the norm."""
     with pytest.raises((ValueError, BenchError), match="clip"):
         method("dp-sgd", clip=clip)
@@ -73,7 +73,7 @@ class Naming(Context):
         return super().privacy_noise(name)
 
 
-def test_the_control_does_not_see_the_releases_own_draw() -> None:
+def test_baseline_without_the_teacher_has_separate_draws() -> None:
     """Two releases with one draw of the noise would cancel it."""
     plugin = method("class-moments", teachers=3)
     ensemble = Ensemble.build(["shard-cnn"], 3, SHAPE, CLASSES, range(3)).eval()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from bench.config import configure
 from bench.data.affine import draw_affine
+from bench.dp_training.clipping import add_clipped, clipping_groups
 from bench.dp_training.dp_sgd import secret_moves, train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.per_sample_gradients import GRADIENTS, refuse_shared_rows
@@ -78,7 +80,7 @@ def test_opacus_gradients_of_other_rows_are_refused(views: int) -> None:
 
 
 @VIEWS
-def test_network_that_mixes_a_batch_is_refused_before_training(views: int) -> None:
+def test_network_that_mixes_a_batch_is_refused(views: int) -> None:
     with pytest.raises(BenchError, match=r"'made-up'.*outer\.weight"):
         check(Centred(), "opacus", views)
     settings = DpSgdSettings(
@@ -120,3 +122,23 @@ def test_views_of_a_record_do_not_depend_on_the_public_seed(name: str, given: di
 
     assert torch.equal(student("seeded"), student("seeded"))
     assert torch.equal(student("os"), student("os")) is not secret
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("place", [0, 7, 12])
+def test_add_clipped_ignores_a_broken_record(value: float, place: int) -> None:
+    torch.manual_seed(0)
+    rows = {"w": torch.randn(13, 4, 3), "b": torch.randn(13, 4)}
+    groups = clipping_groups(list(rows), 1.0)
+    silent = {name: row.clone() for name, row in rows.items()}
+    silent["w"][place], silent["b"][place] = 0.0, 0.0
+    broken = {name: row.clone() for name, row in rows.items()}
+    broken["w"][place, 1, 2] = value
+    sums = []
+    for given in (silent, broken):
+        before = {name: row.clone() for name, row in given.items()}
+        total = {name: torch.zeros(row.shape[1:], dtype=torch.float64) for name, row in rows.items()}
+        add_clipped(total, given, groups, 13)
+        sums.append(total)
+        assert all(torch.equal(given[name], row) or row.isnan().any() for name, row in before.items())
+    assert all(torch.equal(sums[0][name], sums[1][name]) and sums[0][name].abs().sum() > 0 for name in rows)
