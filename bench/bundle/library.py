@@ -10,7 +10,7 @@ from torch import nn
 from bench.bundle.card import given
 from bench.bundle.schema import Arguments, Call
 from bench.nets import Classifier, own_names
-from bench.nets.zoo import patch_for
+from bench.nets.zoo import choose_patch_size
 
 _MISFITS = (TypeError, ValueError, RuntimeError, AssertionError, IndexError, ZeroDivisionError)
 _WITH_HEADS = ("googlenet", "inception_v3")
@@ -38,7 +38,7 @@ def calls(arch: str, shape: tuple[int, int, int], classes: int) -> list[Call]:
 def _timm(name: str, shape: tuple[int, int, int], classes: int) -> list[Call]:
     channels, height, width = shape
     size: dict[str, Any] = {"img_size": height if height == width else (height, width)}
-    patch = {"patch_size": patch_for(height, width)}
+    patch = {"patch_size": choose_patch_size(height, width)}
     base: dict[str, Any] = {"num_classes": classes, "in_chans": channels}
     arguments = [Arguments(**base, **more) for more in ({}, size, size | patch)]
     return [Call(function="timm.create_model", name=name, arguments=each) for each in arguments]
