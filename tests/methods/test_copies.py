@@ -35,7 +35,7 @@ def test_more_copies_than_answers_are_refused_before_anything_is_trained(
             registry.load("method", name, "working"), "quick", given | {"copies": str(copies)}, "method", "working"
         )
 
-    with pytest.raises(BenchError, match=r"--method\.copies 30000: expected at most [0-9]+, as many as") as refused:
+    with pytest.raises(BenchError, match=r"--method\.copies 30000: expected at most [0-9]+") as refused:
         method(30_000).check(budget, "mnist", 10)
     most = int(str(refused.value).split("at most ")[1].split(",")[0])
     method(most).check(budget, "mnist", 10)
