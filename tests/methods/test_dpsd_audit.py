@@ -90,7 +90,7 @@ def test_label_mode_is_what_its_theorem_says(variant: Variant, epsilon: float, k
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_equation_5_as_printed_is_refuted_by_a_class_that_is_no_candidate(epsilon: float) -> None:
     played = game(Budget(epsilon), mode="label", response="printed")
-    assert "no candidate" in played.describe
+    assert "not a candidate" in played.describe
     found = audit(played, PLAYS)
     assert found.verdict == "refuted" and found.lower_bound > epsilon + 1 and math.isinf(found.accounted)
 
