@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from bench import nets, testing
 from bench.errors import BenchError
 from bench.nets.classifiers.dp_sgd_nets import ReluCnn, ReluVgg, TanhCnn, TanhVgg, TemperedSigmoid
 from bench.nets.classifiers.small_cnns import ConvNet, DataLensNet, DenseNet, EvaluatorNet, StridedNet
+from bench.plugins import discovery
 
 DP_SGD = {"tanh-cnn": TanhCnn, "relu-cnn": ReluCnn, "tanh-vgg": TanhVgg, "relu-vgg": ReluVgg}
 
@@ -28,6 +31,19 @@ def test_contract(name: str, check: str) -> None:
 def test_names_include_those_of_older_releases() -> None:
     known = {"datalens", "evaluator-cnn", "dgd-cnn", "shard-cnn", "scatter-linear", "convnet"}
     assert known | set(DP_SGD) <= set(nets.own_names())
+
+
+def test_file_with_a_table_defines_several_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "bench" / "nets" / "classifiers"
+    folder.mkdir(parents=True)
+    classes = 'class A:\n    """First A."""\n\nclass B:\n    """First B.\n\n    More."""\n'
+    (folder / "family.py").write_text('"""Two."""\nNETWORKS = {"net-a": "A", "net-b": "B"}\n' + classes)
+    (folder / "one_net.py").write_text('"""One."""\n')
+    monkeypatch.setattr(discovery, "ROOT", tmp_path)
+    found = discovery.entries("network")
+    modules = {name: entry.module.removeprefix("bench.nets.classifiers.") for name, entry in found.items()}
+    assert modules == {"net-a": "family:A", "net-b": "family:B", "one-net": "one_net"}
+    assert [entry.summary for entry in found.values()] == ["First A.", "First B.", "One."]
 
 
 CONVOLUTIONS = 25 * 32 + 32 + 25 * 32 * 64 + 64
