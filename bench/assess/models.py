@@ -228,7 +228,7 @@ def _weights(given: ModelGiven, path: Path, shape: Shape, classes: int) -> tuple
     notices = _Notices()
     token = reporter.set(notices)
     try:
-        arch = nets.identified(given.network)
+        arch = nets.identify(given.network)
         module = nets.build(arch, shape, classes)
         load_user(path, module, arch, given.normalise, shape)
     except BenchError as error:

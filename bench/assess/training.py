@@ -76,7 +76,7 @@ class Trainer:
         self, name: str, images: Tensor, labels: Tensor, settings: dict[str, int], train: Callable[[Classifier], None]
     ) -> Classifier:
         """A trained network, from its file where that is there."""
-        arch = nets.identified(self.network)
+        arch = nets.identify(self.network)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(self.seed, name))
             model = nets.build(arch, self.shape, self.classes)

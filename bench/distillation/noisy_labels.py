@@ -180,11 +180,21 @@ class AnnotationMechanism:
                 ledger.spend(event, count=count, unit=unit, why=what, carries=carries)
 
     def _spend_responses(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Add randomised responses; with clients, each responds to every image, and a removed record changes one."""
-        if self.response_as_printed or math.isinf(parameters.answer_epsilon):
-            self._spend_unprotected_labels(ledger, parameters)
-            return
+        """Add randomised responses; with clients, each responds to every image, and a removed record changes one.
+
+        Responses without a finite epsilon still carry at most log k nats each, or log c for Eq. 5 as published.
+        """
         responses = max(self.clients, 1)
+        if self.response_as_printed or math.isinf(parameters.answer_epsilon):
+            why = "randomised response as printed in Eq. 5" if self.response_as_printed else "labels without noise"
+            carries = responses * math.fsum(
+                images * math.log(self.classes if self.response_as_printed else k)
+                for images, k in self._candidates_of_images(parameters)
+            )
+            for unit in self.units:
+                nats = carries if unit == Unit.EXAMPLE else None
+                ledger.spend(unprotected_event(), unit=unit, why=why, carries=nats)
+            return
         for images, k in self._candidates_of_images(parameters):
             event = randomised_response_event(parameters.answer_epsilon, k)
             carries = images * responses * response_capacity(parameters.answer_epsilon, k)
@@ -195,19 +205,6 @@ class AnnotationMechanism:
                     one = Relation.ADD_OR_REMOVE_ONE if self.clients and unit == Unit.EXAMPLE else None
                     ledger.spend(event, count=images, unit=unit, why=why, carries=carries, relation=one)
         ledger.spend(event, count=responses, unit=Unit.QUERY, why="the randomised responses to one image")
-
-    def _spend_unprotected_labels(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Add responses without finite epsilon.
-
-        Each still carries at most log k nats, or log c for Eq. 5 as published.
-        """
-        why = "randomised response as printed in Eq. 5" if self.response_as_printed else "labels without noise"
-        carries = max(self.clients, 1) * math.fsum(
-            images * math.log(self.classes if self.response_as_printed else k)
-            for images, k in self._candidates_of_images(parameters)
-        )
-        for unit in self.units:
-            ledger.spend(unprotected_event(), unit=unit, why=why, carries=carries if unit == Unit.EXAMPLE else None)
 
     def _candidates_of_images(self, parameters: AnnotationParameters) -> list[tuple[int, int]]:
         """Return (number of images, number of candidates) pairs; the first batches have all c classes as candidates."""

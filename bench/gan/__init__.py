@@ -1,1 +1,4 @@
-"""GAN losses, training steps and batches; the attackers' GANs and latent-space searches."""
+"""GANs: training steps, losses and batches (`training`), the attackers' GAN (`wasserstein`, `gan_prior`), and searches.
+
+`latent_search` and `code_search` search a generator's latents; `eigenfaces` is a linear generator.
+"""

@@ -82,6 +82,6 @@ def nearest_images(
 
 
 def nesterov_step(z: Tensor, velocity: Tensor, gradient: Tensor, lr: float, momentum: float) -> tuple[Tensor, Tensor]:
-    """One step against gradient g: v' = mu v - lr g, z' = z - mu v + (1 + mu) v'. Returns (z', v')."""
+    """Take one step against gradient g: v' = mu v - lr g, z' = z - mu v + (1 + mu) v'. Return (z', v')."""
     faster = momentum * velocity - lr * gradient
     return z - momentum * velocity + (1 + momentum) * faster, faster

@@ -21,17 +21,17 @@ Diversity = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 
 
 def critic_loss(real: Tensor, fake: Tensor) -> Tensor:
-    """Critic loss mean D(G(z)) - mean D(x); `real` and `fake` are (n,) critic scores."""
+    """Return the critic's loss mean D(G(z)) - mean D(x), from (n,) critic scores."""
     return fake.mean() - real.mean()
 
 
 def generator_loss(fake: Tensor) -> Tensor:
-    """Generator loss -mean D(G(z)); `fake` is (n,) critic scores."""
+    """Return the generator's loss -mean D(G(z)), from (n,) critic scores."""
     return -fake.mean()
 
 
 def gradient_penalty(critic: Callable[[Tensor], Tensor], real: Tensor, fake: Tensor, alpha: Tensor) -> Tensor:
-    """Gradient penalty: mean over images of (||grad D(x~)||_2 - 1)^2 at x~ = alpha x + (1 - alpha) G(z).
+    """Return the gradient penalty: mean of (||grad D(x~)||_2 - 1)^2 at x~ = alpha x + (1 - alpha) G(z).
 
     Args:
         critic: maps (n, c, h, w) to (n,); must not mix the images of a batch.

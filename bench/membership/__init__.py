@@ -1,1 +1,1 @@
-"""Shared code of membership attacks: model confidences, reference models, and nearest neighbours."""
+"""Shared code of membership attacks: model confidences and reference models (`confidences`), nearest neighbours."""

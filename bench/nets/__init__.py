@@ -1,10 +1,13 @@
-"""Networks: classifiers by name, ensembles, students, generators and critics."""
+"""Networks: classifiers by name (`zoo`), ensembles, generators and critics, and fixed wavelet features.
+
+This project's own classifiers are in `classifiers`: small CNNs, networks for DP-SGD, and those on wavelet features.
+"""
 
 from __future__ import annotations
 
 from bench.nets.ensemble import Ensemble
 from bench.nets.small_net import SmallNet
-from bench.nets.users_network import identified
+from bench.nets.users_network import identify
 from bench.nets.zoo import Classifier, build, check, own_names, recorded_features
 
-__all__ = ["Classifier", "Ensemble", "SmallNet", "build", "check", "identified", "own_names", "recorded_features"]
+__all__ = ["Classifier", "Ensemble", "SmallNet", "build", "check", "identify", "own_names", "recorded_features"]

@@ -21,11 +21,11 @@ STRIDE = 2**SCALES
 FREQUENCY, BANDWIDTH, SLANT = 0.75 * math.pi, 0.8, 4 / ANGLES
 """Finest wavelet: frequency in radians per pixel, bandwidth in pixels, and ratio of its decay across and along the
 wave."""
-REACH = 2
+PERIODS = 2
 """Number of periods to either side over which a periodic wavelet is summed."""
 CACHED, ON_ACCELERATOR = 10_000, 200
 """Padded pixels transformed at once, which fit into the CPU's cache; factor on that number on an accelerator."""
-LEAST = 1e-20
+EPSILON = 1e-20
 """Added to the squares under a square root."""
 
 
@@ -70,10 +70,10 @@ class FineScattering(nn.Module):
         """Map (m, 1, h, w) to (m, 81, h // 4, w // 4)."""
         x = F.pad(x, self.border, mode="reflect")
         first = _modulus(torch.fft.ifft2(torch.fft.fft2(x) * self.fine))
-        second, again = self._halved(x).flatten(1, 2), self._halved(first).flatten(1, 2)
-        low, half = (self.rows, self.columns), (self.half_rows, self.half_columns)
+        coarse, second = self._halved(x).flatten(1, 2), self._halved(first).flatten(1, 2)
+        full, half = (self.rows, self.columns), (self.half_rows, self.half_columns)
         return torch.cat(
-            [_averaged(x, *low), _averaged(first, *low), _averaged(second, *half), _averaged(again, *half)], 1
+            [_averaged(x, *full), _averaged(first, *full), _averaged(coarse, *half), _averaged(second, *half)], 1
         )
 
     def _halved(self, maps: Tensor) -> Tensor:
@@ -84,8 +84,8 @@ class FineScattering(nn.Module):
         """
         p, q = maps.shape[2] // 2, maps.shape[3] // 2
         spectra = torch.fft.rfft2(maps)
-        turned = spectra[..., 1:].flip(-2, -1).roll(1, -2).conj().resolve_conj()
-        left, right = (torch.view_as_real(half).flatten(-2)[:, :, None] for half in (spectra[..., :q], turned))
+        mirrored = spectra[..., 1:].flip(-2, -1).roll(1, -2).conj().resolve_conj()
+        left, right = (torch.view_as_real(half).flatten(-2)[:, :, None] for half in (spectra[..., :q], mirrored))
         quarters = self.quarters.split(ANGLES)
         total = left[..., :p, :] * quarters[0]
         for quarter, part in enumerate((left[..., p:, :], right[..., :p, :], right[..., p:, :]), 1):
@@ -95,7 +95,7 @@ class FineScattering(nn.Module):
 
 def _modulus(waves: Tensor) -> Tensor:
     """Return the absolute value, with a finite gradient at 0."""
-    return torch.addcmul(waves.real.square() + LEAST, waves.imag, waves.imag).sqrt()
+    return torch.addcmul(waves.real.square() + EPSILON, waves.imag, waves.imag).sqrt()
 
 
 def _border(side: int) -> tuple[int, int]:
@@ -116,24 +116,21 @@ def _filters(p: int, q: int) -> dict[str, Tensor]:
     All are float64, for any precision in which the first network was built. The fine spectra are (angles, p, q); the
     coarse ones are quarters, (4, angles, p / 2, q), every number twice: top left, bottom left, top right, bottom right.
     """
-    spectra = [
-        torch.stack([torch.fft.fft2(_morlet(p, q, scale, angle)).real for angle in range(ANGLES)])
-        for scale in range(SCALES)
-    ]
+    spectra = []
+    for scale in range(SCALES):
+        sigma, frequency, found = BANDWIDTH * 2**scale, FREQUENCY / 2**scale, []
+        for angle in range(ANGLES):
+            theta = (ANGLES // 2 - 1 - angle) * math.pi / ANGLES
+            wave, envelope = (_gabor(p, q, sigma, theta, at) for at in (frequency, 0.0))
+            morlet = wave - wave.sum() / envelope.sum() * envelope  # its mean is 0
+            found.append(torch.fft.fft2(morlet).real)
+        spectra.append(torch.stack(found))
     quarters = [part for half in spectra[1].chunk(2, 2) for part in half.chunk(2, 1)]
     # Three axes: channels-last conversion of frozen networks permutes four-axis tensors and would split complex numbers
-    found = {"fine": spectra[0], "quarters": torch.cat(quarters).repeat_interleave(2, -1) / 4}
+    filters = {"fine": spectra[0], "quarters": torch.cat(quarters).repeat_interleave(2, -1) / 4}
     for halved, prefix in ((False, ""), (True, "half_")):
-        found |= {f"{prefix}rows": _averages(p, halved), f"{prefix}columns": _averages(q, halved)}
-    return found
-
-
-def _morlet(p: int, q: int, scale: int, angle: int) -> Tensor:
-    """Return the (p, q) complex128 wavelet of scale 2^`scale`, whose mean is 0."""
-    sigma, frequency = BANDWIDTH * 2**scale, FREQUENCY / 2**scale
-    theta = (ANGLES // 2 - 1 - angle) * math.pi / ANGLES
-    wave, envelope = (_gabor(p, q, sigma, theta, at) for at in (frequency, 0.0))
-    return wave - wave.sum() / envelope.sum() * envelope
+        filters |= {f"{prefix}rows": _averages(p, halved), f"{prefix}columns": _averages(q, halved)}
+    return filters
 
 
 def _gabor(p: int, q: int, sigma: float, theta: float, frequency: float) -> Tensor:
@@ -141,13 +138,13 @@ def _gabor(p: int, q: int, sigma: float, theta: float, frequency: float) -> Tens
 
     Rows are the first axis.
     """
-    y, x = (torch.arange(-REACH * side, (REACH + 1) * side, dtype=torch.float64) for side in (p, q))
+    y, x = (torch.arange(-PERIODS * side, (PERIODS + 1) * side, dtype=torch.float64) for side in (p, q))
     along = y[:, None] * math.cos(theta) + x * math.sin(theta)
     across = x * math.cos(theta) - y[:, None] * math.sin(theta)
     envelope = torch.exp(-(along.square() + (SLANT * across).square()) / (2 * sigma**2))
     wave = torch.polar(envelope, frequency * along) * (SLANT / (2 * math.pi * sigma**2))
-    periods = 2 * REACH + 1
-    return wave.view(periods, p, periods, q).sum((0, 2))
+    copies = 2 * PERIODS + 1
+    return wave.view(copies, p, copies, q).sum((0, 2))
 
 
 def _averages(side: int, halved: bool) -> Tensor:
@@ -156,13 +153,14 @@ def _averages(side: int, halved: bool) -> Tensor:
     Args:
         halved: for maps of half the resolution, (side // 4 - 2, side / 2): phi's spectrum is folded like theirs.
     """
-    sigma, period = BANDWIDTH * 2 ** (SCALES - 1), torch.arange(-REACH * side, (REACH + 1) * side, dtype=torch.float64)
-    window = torch.exp(-period.square() / (2 * sigma**2)).view(-1, side).sum(0) / (math.sqrt(2 * math.pi) * sigma)
+    sigma = BANDWIDTH * 2 ** (SCALES - 1)
+    x = torch.arange(-PERIODS * side, (PERIODS + 1) * side, dtype=torch.float64)
+    window = torch.exp(-x.square() / (2 * sigma**2)).view(-1, side).sum(0) / (math.sqrt(2 * math.pi) * sigma)
     spectrum = torch.fft.fft(window).real
     if halved:
         spectrum = spectrum.clone()
         spectrum[side // 4 : side // 4 + side // 2] = 0
         spectrum = spectrum.view(2, -1).sum(0)
     window, stride = torch.fft.ifft(spectrum).real, STRIDE // 2 if halved else STRIDE
-    places = torch.arange(side // STRIDE)[1:-1, None] * stride - torch.arange(len(window))
-    return window[places % len(window)]
+    shifts = torch.arange(side // STRIDE)[1:-1, None] * stride - torch.arange(len(window))
+    return window[shifts % len(window)]

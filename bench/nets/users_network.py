@@ -57,7 +57,7 @@ def is_users_network(name: str) -> bool:
     return _NAME.fullmatch(name) is not None and not name.startswith(_RESERVED)
 
 
-def identified(name: str) -> str:
+def identify(name: str) -> str:
     """Import the network that the user has named, hash its source, and return its complete name.
 
     Any other name is returned unchanged.

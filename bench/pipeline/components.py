@@ -115,7 +115,7 @@ class Components:
 
     def teacher(self, arch: str) -> str:
         """Return the name of the teacher's network, with the digest of the source for a user's own network."""
-        return nets.identified(arch)
+        return nets.identify(arch)
 
     def recipe(self, tier: str, given: TypedOptions) -> teachers.Recipe:
         """Return the training recipe of the teacher."""

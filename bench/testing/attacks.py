@@ -187,7 +187,7 @@ def _expect_images(images: Tensor) -> None:
     """Expect the shape of the toy images, with values in [0, 1]."""
     expect(images.shape[1:] == SHAPE, f"images are of shape {tuple(images.shape[1:])}; expected {SHAPE}")
     low, high = float(images.min()), float(images.max())
-    expect(low >= 0 and high <= 1, f"pixels lie between {low:g} and {high:g}; expected 0 to 1")
+    expect(low >= 0 and high <= 1, f"pixels are between {low:g} and {high:g}; expected 0 to 1")
 
 
 def _expect_scores(scores: Tensor) -> None:

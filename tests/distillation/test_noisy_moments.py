@@ -107,31 +107,27 @@ def test_added_record_changes_the_release_by_sensitivity(weight: float, pooled: 
     assert distance((images, labels), more, basis(5), weight, pooled) <= SENSITIVITY + 1e-5
 
 
-def test_relabelled_record_changes_the_release_by_root_two() -> None:
+T = 1 / math.sqrt(2)
+"""Inner product of an image of one bright pixel with one of two."""
+
+
+@pytest.mark.parametrize(
+    ("other", "label", "weight", "pooled", "squared"),
+    [
+        (pixel(0), 2, 0.5, False, 2),  # the same image in another class
+        (pixel(0), 2, 0.7, True, 2 * 0.7),
+        # Pixels are not negative: images without a common bright pixel, of inner product 0, are the worst replacement
+        *((pixel(5), label, w, pooled, 2) for label in (0, 1) for w, pooled in ((0.5, False), (0.7, True))),
+        # Same class, a^2 = w and inner product t: w (2 - 2 t) + (1 - w) (2 - 2 t^2)
+        *((pixel(0) + pixel(1), 0, w, False, w * (2 - 2 * T) + (1 - w) * (2 - 2 * T * T)) for w in (0.3, 0.5, 0.9)),
+    ],
+)
+def test_replaced_record_changes_the_release_by_hand(
+    other: Tensor, label: int, weight: float, pooled: bool, squared: float
+) -> None:
     data = records(20)
-    image = data[0][0]
-    there, back = with_first(data, image, 0), with_first(data, image, 2)
-    assert distance(there, back, torch.eye(PIXELS), 0.5, False) == pytest.approx(math.sqrt(2), abs=1e-5)
-    assert distance(there, back, torch.eye(PIXELS), 0.7, True) == pytest.approx(math.sqrt(2 * 0.7), abs=1e-5)
-
-
-@BOTH
-@pytest.mark.parametrize("label", [0, 1])
-def test_disjoint_images_are_the_worst_replacement(weight: float, pooled: bool, label: int) -> None:
-    """Pixels are not negative, so that t = <u, u'> >= 0, and two images without a common bright pixel have t = 0."""
-    data = records(20)
-    one, other = with_first(data, pixel(0), 0), with_first(data, pixel(5), label)
-    assert distance(one, other, torch.eye(PIXELS), weight, pooled) == pytest.approx(math.sqrt(2), abs=1e-5)
-
-
-def test_replacement_by_a_similar_image_by_hand() -> None:
-    """Same class, a^2 = w: w (2 - 2 t) + (1 - w) (2 - 2 t^2)."""
-    data, mixed = records(20), pixel(0) + pixel(1)
-    t = 1 / math.sqrt(2)
-    for weight in (0.3, 0.5, 0.9):
-        squared = weight * (2 - 2 * t) + (1 - weight) * (2 - 2 * t * t)
-        got = distance(with_first(data, pixel(0), 0), with_first(data, mixed, 0), torch.eye(PIXELS), weight, False)
-        assert got == pytest.approx(math.sqrt(squared), abs=1e-5)
+    one, replaced = with_first(data, pixel(0), 0), with_first(data, other, label)
+    assert distance(one, replaced, torch.eye(PIXELS), weight, pooled) == pytest.approx(math.sqrt(squared), abs=1e-5)
 
 
 @BOTH

@@ -90,7 +90,7 @@ def test_audit_does_not_refute_label_mode(variant: Variant, epsilon: float, k: i
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_audit_refutes_equation_5_as_printed(epsilon: float) -> None:
     played = game(Budget(epsilon), mode="label", response="printed")
-    assert "no candidate" in played.describe
+    assert "not a candidate" in played.describe
     found = audit(played, PLAYS)
     assert found.verdict == "refuted" and found.lower_bound > epsilon + 1 and math.isinf(found.accounted)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,7 @@ from bench import nets, testing
 from bench.errors import BenchError
 from bench.nets.classifiers.dp_sgd_nets import ReluCnn, ReluVgg, TanhCnn, TanhVgg, TemperedSigmoid
 from bench.nets.classifiers.small_cnns import ConvNet, DataLensNet, DenseNet, EvaluatorNet, StridedNet
+from bench.plugins import discovery
 
 DP_SGD = {"tanh-cnn": TanhCnn, "relu-cnn": ReluCnn, "tanh-vgg": TanhVgg, "relu-vgg": ReluVgg}
 
@@ -28,6 +31,19 @@ def test_contract(name: str, check: str) -> None:
 def test_names_include_those_of_older_releases() -> None:
     known = {"datalens", "evaluator-cnn", "dgd-cnn", "shard-cnn", "scatter-linear", "convnet"}
     assert known | set(DP_SGD) <= set(nets.own_names())
+
+
+def test_file_with_a_table_defines_several_networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "bench" / "nets" / "classifiers"
+    folder.mkdir(parents=True)
+    classes = 'class A:\n    """First A."""\n\nclass B:\n    """First B.\n\n    More."""\n'
+    (folder / "family.py").write_text('"""Two."""\nNETWORKS = {"net-a": "A", "net-b": "B"}\n' + classes)
+    (folder / "one_net.py").write_text('"""One."""\n')
+    monkeypatch.setattr(discovery, "ROOT", tmp_path)
+    found = discovery.entries("network")
+    modules = {name: entry.module.removeprefix("bench.nets.classifiers.") for name, entry in found.items()}
+    assert modules == {"net-a": "family:A", "net-b": "family:B", "one-net": "one_net"}
+    assert [entry.summary for entry in found.values()] == ["First A.", "First B.", "One."]
 
 
 CONVOLUTIONS = 25 * 32 + 32 + 25 * 32 * 64 + 64
@@ -68,9 +84,14 @@ def test_datalens_starts_as_in_keras() -> None:
     assert dense.bias.abs().max() == 0
 
 
-@pytest.mark.parametrize(("network", "side"), [(DataLensNet, (12, 17)), (EvaluatorNet, (9, 66))])
-def test_networks_take_oblong_images(network: type[nn.Module], side: tuple[int, int]) -> None:
-    assert network((2, *side), 4).eval()(torch.rand(3, 2, *side)).shape == (3, 4)
+@pytest.mark.parametrize("name", ["datalens", "evaluator-cnn", *DP_SGD])
+@pytest.mark.parametrize("shape", [(2, 12, 17), (2, 14, 60), (3, 24, 40), (1, 64, 64)], ids=str)
+def test_networks_take_oblong_and_large_images(name: str, shape: tuple[int, int, int]) -> None:
+    nets.check(name)
+    model, images = nets.build(name, shape, 7).eval(), torch.rand(3, *shape)
+    logits = model(images)
+    assert logits.shape == (3, 7)
+    torch.testing.assert_close(model.body.head(model.features(images)), logits)
 
 
 @pytest.mark.parametrize(
@@ -97,15 +118,6 @@ def test_tempered_sigmoid_is_by_default_tanh() -> None:
     torch.testing.assert_close(TemperedSigmoid()(x), x.tanh())
     by_hand = 3 / (1 + torch.exp(-0.5 * x)) - 0.25
     torch.testing.assert_close(TemperedSigmoid(3.0, 0.5, 0.25)(x), by_hand)
-
-
-@pytest.mark.parametrize("name", DP_SGD)
-@pytest.mark.parametrize("shape", [(1, 16, 16), (1, 28, 28), (3, 32, 32), (3, 24, 40), (1, 64, 64)])
-def test_dp_sgd_networks_take_grey_and_colour_images(name: str, shape: tuple[int, int, int]) -> None:
-    nets.check(name)
-    model, images = nets.build(name, shape, 7), torch.rand(3, *shape)
-    assert model(images).shape == (3, 7) and model.features(images).ndim == 2
-    torch.testing.assert_close(model(images), model.body.head(model.features(images)))
 
 
 @pytest.mark.parametrize("name", DP_SGD)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.errors import BenchError
-from bench.nets import build, check, identified
+from bench.nets import build, check, identify
 from bench.nets.users_network import is_users_network
 
 SHAPE, CLASSES = (3, 8, 8), 4
@@ -87,12 +87,12 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
 def test_is_users_network_excludes_library_names() -> None:
     assert is_users_network("package.module:function") and is_users_network("module:function#0123456789abcdef")
     assert not any(map(is_users_network, ("resnet18", "tv:resnet18", "small:resnet18", "small:tv:alexnet", "a:b:c")))
-    assert identified("resnet18") == "resnet18"
+    assert identify("resnet18") == "resnet18"
 
 
 @pytest.mark.parametrize("function", ["network", "plain", "library_names", "Network"])
 def test_build_calls_the_users_function(write: Write, function: str) -> None:
-    name = identified(f"{write('nets', NETWORK)}:{function}")
+    name = identify(f"{write('nets', NETWORK)}:{function}")
     torch.manual_seed(3)
     model = build(name, SHAPE, CLASSES)
     torch.manual_seed(3)
@@ -116,14 +116,14 @@ def test_build_calls_the_users_function(write: Write, function: str) -> None:
     ],
 )
 def test_build_refuses_broken_functions(write: Write, function: str, value: str) -> None:
-    name = identified(f"{write('nets', NETWORK)}:{function}")
+    name = identify(f"{write('nets', NETWORK)}:{function}")
     with pytest.raises(BenchError) as caught:
         build(name, SHAPE, CLASSES)
     message = str(caught.value)
     assert caught.value.code == "bad-plugin" and "\n" not in message and function in message and value in message
 
 
-def test_identified_refuses_modules_without_the_function(write: Write) -> None:
+def test_identify_refuses_modules_without_the_function(write: Write) -> None:
     good, raising, partial = write("nets", NETWORK), write("raising", "1 / 0"), write("partial", "import no_such_thing")
     for name, code, value in (
         (f"{good}:netwrok", "unknown-name", "'network'"),
@@ -135,22 +135,22 @@ def test_identified_refuses_modules_without_the_function(write: Write) -> None:
         ("math:sqrt", "bad-plugin", "math"),
     ):
         with pytest.raises(BenchError) as caught:
-            identified(name)
+            identify(name)
         assert caught.value.code == code and value in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_hash_covers_imported_local_modules(write: Write) -> None:
     write("parts", "WIDTH = 16")
     name = write("nets", f"from .parts import WIDTH\n{NETWORK}")
-    before = identified(f"{name}:network")
-    assert identified(f"{name}:network") == before == identified(before)
+    before = identify(f"{name}:network")
+    assert identify(f"{name}:network") == before == identify(before)
     write("unused", "WIDTH = 16")
-    assert identified(f"{name}:network") == before
+    assert identify(f"{name}:network") == before
     write("parts", "WIDTH = 17")
-    after = identified(f"{name}:network")
+    after = identify(f"{name}:network")
     assert after != before
     with pytest.raises(BenchError) as caught:
-        identified(before)
+        identify(before)
     assert caught.value.code == "bad-plugin" and after.partition("#")[2] in str(caught.value)
 
 
@@ -162,5 +162,5 @@ def test_names_of_other_users_records_run_no_code(write: Write, tmp_path: Path) 
             use(f"{module}:network#0123456789abcdef")
         assert caught.value.code == "unknown-name"
     assert not trace.exists() and module not in sys.modules
-    identified(f"{module}:network")
+    identify(f"{module}:network")
     assert trace.exists(), "the trap works"

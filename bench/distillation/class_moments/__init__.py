@@ -1,1 +1,4 @@
-"""Noisy class means and second moments: one private release, and images drawn from it."""
+"""Class means and second moments: one noisy release (`noisy_moments`), and images drawn from it (`class_images`).
+
+`typical_images` optimises images by a released second moment of features.
+"""

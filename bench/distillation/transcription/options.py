@@ -102,7 +102,7 @@ FEW_CLEAR_ANSWERS = Departure(
 )
 
 SEEN_TEST_SETS = {
-    "mnist": "settings of the queries and of the committee were chosen",
+    "mnist": "settings of the questions and of the committee were chosen",
     "digits": "settings of the committee were chosen",
 }
 """Test sets that were used in the design of this loop, and for what; docs/methods.md lists the settings."""
