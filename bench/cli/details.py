@@ -9,6 +9,7 @@ from rich.table import Table
 
 from bench import registry
 from bench.boards import information
+from bench.cli.result import NOISE, VARIANTS
 from bench.config import Departure, departures
 from bench.core import records
 from bench.core.privacy import PrivacyReport
@@ -23,13 +24,6 @@ from bench.storage.records import RECORD
 WIDE = 90
 """Length of the list of changes in the line of a variant; further ones are counted."""
 INTERVAL = "[95 % interval]"
-NOISE = {
-    "seeded": "seeded; an accounted epsilon holds only against those without the seed, which the record shows: for a "
-    "release use --noise os",
-    "os": "from the operating system; it cannot be repeated",
-}
-"""Sources of noise, and their meaning for the epsilon."""
-MEANINGS = {"printed": "as its paper publishes it", "own": "an algorithm of this project"}
 Numbers = Mapping[str, float | None]
 """Metrics of a record by key; the bounds of intervals have the keys KEY.lo and KEY.hi."""
 
@@ -70,8 +64,8 @@ def _describe_images(record: records.RunRecord) -> Iterator[str]:
 
 def describe_variant(kind: str, name: str, variant: str) -> str:
     """Return a line on the variant of a method or an attack, with as many changes from the paper as fit."""
-    if variant in MEANINGS:
-        return f"variant {variant}: {MEANINGS[variant]}"
+    if variant != "working":
+        return f"variant {variant}: {VARIANTS[variant]}"
     changed: Sequence[Departure] = departures(registry.load(kind, name, variant))
     shown = ""
     for number, departure in enumerate(changed):
@@ -110,7 +104,7 @@ def describe_account(privacy: PrivacyReport) -> list[str]:
     accounts = sorted(privacy.accounted_units.items())
     lines = [f"accounted per {unit}: {found.note}" for unit, found in accounts if found.note]
     if any(math.isfinite(found.epsilon) for _, found in accounts):
-        lines.append(f"noise: {NOISE[privacy.noise]}")
+        lines.append(NOISE[privacy.noise])
     return lines
 
 

@@ -28,10 +28,12 @@ VARIANTS = {
     "working": "the paper's algorithm with changes, see `bench show {}`",
     "own": "an algorithm of this project",
 }
+"""Descriptions of the variants; a method's name is inserted."""
 NOISE = {
     "os": "noise from the operating system: these epsilons hold against everyone",
     "seeded": "seeded noise: these epsilons hold only against those without the seed; for a release use --noise os",
 }
+"""The meaning of the noise for accounted epsilons, by its source."""
 
 
 def show(outcome: Outcome, out: Path, width: int) -> None:

@@ -104,20 +104,8 @@ def test_choose_takes_only_accounted_releases(boards: Path) -> None:
 
 
 def test_choose_excludes_a_release_refuted_in_any_row() -> None:
-    rows = [
-        proved("psg", 1.0, 0.97, dataset="mnist"),
-        proved(
-            "psg",
-            1.0,
-            0.97,
-            dataset="mnist",
-            attack="gmi",
-            attack_variant="working",
-            access="weights",
-            flags="refuted",
-            seeds="0",
-        ),
-    ]
+    attacked = {"attack": "gmi", "attack_variant": "working", "access": "weights", "flags": "refuted", "seeds": "0"}
+    rows = [proved("psg", 1.0, 0.97, dataset="mnist", **more) for more in ({}, attacked)]
     assert not selection.choose(boards_of(rows), selection.Constraints("example", 8, 0.9)).taken
 
 

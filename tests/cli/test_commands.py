@@ -288,28 +288,6 @@ def test_user_weights_are_not_trained_again(here: Path, finished: Finished) -> N
     assert str(here) not in ours.read_text()
 
 
-@pytest.mark.thorough
-def test_list_show_doctor_version(bench: Bench) -> None:
-    listed = bench("list")
-    assert listed.returncode == 0
-    for word in ("dpsd", "no-defence", "gmi", "digits", "imagefolder:PATH"):
-        assert word in listed.stdout
-    assert "gmi" not in bench("list", "methods").stdout
-    shown = bench("show", "dpsd").stdout
-    for word in ("reference", "needs", "unit", "Differs from the paper", "questions", "sigma", "[smoke"):
-        assert word in shown, word
-    doctor = bench("doctor").stdout
-    assert "torch" in doctor and "digits" in doctor and "blocks --dataset" in doctor
-    assert bench("--version").stdout.startswith("dp-distill-bench ")
-
-
-def test_run_help_has_the_options_of_plugins(bench: Bench) -> None:
-    general = bench("run", "--help").stdout
-    assert "--epsilon" in general and "--method.mode" not in general
-    special = bench("run", "--method", "dpsd", "--attack", "gmi", "--help").stdout
-    assert "--method.mode" in special and "--attack.iterations" in special and "paper" in special
-
-
 def test_publish_refuses_tier_smoke(bench: Bench, finished: Finished) -> None:
     (path,) = record_files(finished[0] / "runs")
     done = bench("leaderboard", "--publish", path.parent)

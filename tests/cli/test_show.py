@@ -78,6 +78,14 @@ def say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return said
 
 
+def test_list_names_plugins_of_one_or_all_kinds(say: Say) -> None:
+    listed, methods = say("list"), say("list", "methods")
+    assert all(
+        f"  {name} " in listed for name in ("dpsd", "no-defence", "gmi", "digits", "imagefolder:PATH", "tv:NAME")
+    )
+    assert "  dpsd " in methods and "  gmi " not in methods
+
+
 def test_show_lists_variants_and_changes(say: Say) -> None:
     shown = say("show", "shown")
     for line in (
@@ -171,6 +179,7 @@ def test_run_help_has_defaults_of_variant_and_tier(say: Say) -> None:
     run = ("run", "--method", "no-defence", "--attack", "shown")
     assert "Learning rate. [0.5; paper 1.0]" in say(*run, "--help")
     assert "Learning rate. [1.0]" in say(*run, "--attack-variant", "printed", "--help")
+    assert "--attack.rate" not in say("run", "--help") and "--epsilon" in say("run", "--help")
     assert "search. [2; paper 100]" in say(*run, "--tier", "smoke", "--help")
 
 

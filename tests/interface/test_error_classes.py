@@ -52,12 +52,16 @@ RAISED: list[tuple[str, Callable[[Path], object]]] = [
     ("unknown-name", lambda folder: bench.run("rr", attack="gmii", out=folder)),
     ("unknown-name", lambda folder: bench.run("rr", dataset="mnits", out=folder)),
     ("unknown-name", lambda folder: bench.run("rr", unit="person", out=folder)),
+    ("unknown-name", lambda folder: bench.run("rr", tier="huge", out=folder)),
+    ("unknown-name", lambda folder: bench.run("rr", noise="none", out=folder)),  # type: ignore[arg-type]
+    ("unknown-name", lambda folder: bench.run("rr", account="guessed", out=folder)),  # type: ignore[arg-type]
     ("unknown-name", lambda folder: bench.run("rr", variant="best", out=folder)),
     ("unknown-name", lambda folder: bench.run("rr", teacher="resnet19", out=folder)),
     ("unknown-name", lambda folder: bench.run("rr", memory_check="no", out=folder)),  # type: ignore[arg-type]
     ("unknown-name", lambda folder: bench.run("rr", method_options={"rat": 1}, out=folder)),
     ("bad-option", lambda folder: bench.run("dpsd", method_options={"sigma": "many"}, out=folder)),
     ("bad-option", lambda folder: bench.run("rr", seed=-1, out=folder)),
+    ("bad-option", lambda folder: bench.run("rr", method_options={"rate": [1]}, out=folder)),  # type: ignore[dict-item]
     ("bad-option", lambda folder: bench.run("rr", device="tpu", out=folder)),
     ("bad-data", arrays),
     ("bad-weights", weights),
@@ -77,6 +81,7 @@ def test_bad_input_has_the_code_of_its_kind(code: str, raising: Callable[[Path],
     with pytest.raises(errors.BenchError) as raised:
         raising(tmp_path)
     assert raised.value.code == code and len(str(raised.value).splitlines()) == 1
+    assert not list(tmp_path.rglob("record.json"))
 
 
 def test_command_prints_the_same_error_with_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,28 +83,6 @@ def test_result_is_shown_with_its_epsilons(result: bench.RunResult) -> None:
         assert word in str(result) and word in result._repr_html_()
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {"method": "no-such-method"},
-        {"method": "rr", "epsilon": -1},
-        {"method": "rr", "unit": "person"},
-        {"method": "rr", "tier": "huge"},
-        {"method": "rr", "method_options": {"no_such_option": 1}},
-        {"method": "rr", "method_options": {"rate": [1]}},
-        {"method": "rr", "dataset": "no-such-data"},
-        {"method": "rr", "noise": "none"},
-        {"method": "rr", "seed": -1},
-        {"method": "rr", "account": "guessed"},
-    ],
-    ids=str,
-)
-def test_bad_input_is_a_bench_error(given: dict[str, object], tmp_path: Path) -> None:
-    with pytest.raises(BenchError):
-        bench.run(**given, out=tmp_path)  # type: ignore[arg-type]
-    assert not list(tmp_path.rglob("record.json"))
-
-
 @pytest.mark.parametrize("name", ["missing", ""])
 def test_load_of_another_folder_is_not_found(name: str, tmp_path: Path) -> None:
     with pytest.raises(NotFound):
