@@ -41,7 +41,8 @@ few_votes = partial(Mutant, plug_in="datalens", options=lens.keywords["options"]
 moments = partial(Mutant, plug_in="class-moments", options={"teachers": 3, "sigma": 2})
 
 VOTES = [
-    pate(noisy_votes.release_counts, "plan.aggregation.counts(votes[answered], noise)", "votes[answered].double()", "no noise"),
+    pate(noisy_votes.release_counts, "plan.aggregation.counts(votes[answered], noise)", "votes[answered].double()",
+        "no noise"),
     pate(noisy_votes.release_counts, "plan.aggregation.counts(",
         "replace(plan.aggregation, scale=plan.aggregation.scale / 2).counts(", "noise halved"),
     pate(noisy_votes.release_counts, "plan.aggregation.counts(votes[answered], noise)",
