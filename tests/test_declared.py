@@ -266,7 +266,7 @@ def test_student_of_another_architecture_fails_the_run(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("part", "value", "named"),
     [
-        ("images", torch.zeros(4, 1, 8, 16), ["images", "(4, 1, 8, 16)", "1x16x16"]),
+        ("images", torch.zeros(4, 1, 8, 16), ["images", "(4, 1, 8, 16)", "(1, 16, 16)"]),
         ("images", torch.zeros(0, 1, 16, 16), ["images"]),
         ("images", torch.full((4, 1, 16, 16), torch.nan), ["images", "finite"]),
         ("targets", torch.zeros(3), ["targets", "(3,)", "4 images"]),

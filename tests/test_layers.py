@@ -109,7 +109,7 @@ def test_plugins_import_only_toolboxes_and_their_folder(path: Path) -> None:
 
 JUDGE = {"face_descriptor", "face_judge", "dlib", "face_recognition_models"}
 """The face judge and its modules."""
-MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/floors.py", "pipeline/inversion.py"}
+MAY_JUDGE = {"pipeline/face_judge.py", "pipeline/retrieval.py", "pipeline/inversion.py"}
 MAY_JUDGE |= {"pipeline/reference_images.py", "pipeline/components.py", "cli/doctor.py"}
 """Files of `bench` that use the face judge, or check whether it is installed."""
 

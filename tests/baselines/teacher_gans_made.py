@@ -8,7 +8,6 @@ from typing import Any
 import g_pate_made
 import numpy as np
 import torch
-from bench.gan.teacher_batches import TeacherBatches
 from torch import Tensor
 
 from baselines.datalens.accounting import DataLensParameters
@@ -19,6 +18,7 @@ from baselines.pate_gan import networks, pate_gan
 from baselines.pate_gan.pate_gan import PateGan
 from bench.config import configure
 from bench.distillation.votes.noisy_votes import Aggregation
+from bench.gan.training import TeacherBatches
 from bench.testing import CLASSES, SHAPE, context
 
 PIXELS = math.prod(SHAPE)

@@ -114,7 +114,7 @@ def test_feddf_batch_norm_uses_its_images() -> None:
     method, clients, models = trained(FedDf, BATCH_NORM, steps="1", batch="2", unlabelled="1")
     w = clients.average(models)
     u = torch.full((1, *SHAPE), 200, dtype=torch.uint8)
-    answers = ClientEnsemble(clients, models).answers(u, context())
+    answers = ClientEnsemble(clients, models).responses(u, context())
     after = method._distil(clients, w, u, answers, rng(), nothing)
     network = clients.with_weights(w).train()
     network(u.expand(2, *SHAPE) / 255)
@@ -139,7 +139,7 @@ def test_feddf_draws_from_all_of_8_bit_u(monkeypatch: pytest.MonkeyPatch) -> Non
         patch.setattr(feddf, "make_generator", lambda *given: Grey())
         assert method.unlabelled_images(toy(), context()).unique().tolist() == [255], "254.745"
     u = torch.randint(0, 256, (30, *SHAPE), dtype=torch.uint8)
-    answers = ClientEnsemble(clients, models).answers(u, context())
+    answers = ClientEnsemble(clients, models).responses(u, context())
     calls = record_calls(monkeypatch, torch, "randint")
     method._distil(clients, clients.average(models), u, answers, rng(), nothing)
     assert [call.arguments[0] for call in calls] == [30] * 3

@@ -294,8 +294,6 @@ def test_recommendation_has_cost_risks_and_gaps(boards: Path, capsys: pytest.Cap
         "cost": ["12 s on cpu"],
         "attacks": ["gmi (working) 40.0 % (teacher 90.0 %)", "lira (printed) AUC 0.520 (teacher 0.610), inconclusive"],
         "audited": ["no"],
-        "risks": ["public-data: The method had unlabelled public images of the private data's own distribution. No "
-                  "epsilon charges for them, and a method without them has a harder task."],
         "not measured": [
             "no attack with proved power that guesses members", "no audit",
             "nothing at the papers' size (this is tier quick)", "nothing on a GPU",

@@ -74,7 +74,7 @@ class Inline(Executor[int]):
     def __init__(self, main: Main, *given: Any, **options: Any) -> None:
         self.main, self.given, self.results = main, (*given, *options.values()), dict[int, TaskResult]()
 
-    def has_place(self, running: int, until: float | None) -> bool:
+    def has_room(self, running: int, until: float | None) -> bool:
         return running < 1
 
     def start(self, task: Task) -> int:

@@ -114,7 +114,7 @@ def test_watch_covers_the_printed_loop(monkeypatch: pytest.MonkeyPatch) -> None:
         convert("dpsd", "printed", {})
 
 
-@pytest.mark.parametrize("place", ["chosen", "drawn_children", "logits_of"])
+@pytest.mark.parametrize("place", ["choose_rows", "draw_children", "compute_logits"])
 def test_watch_covers_the_working_rounds(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = getattr(loop, place)
 

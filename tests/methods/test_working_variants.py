@@ -103,4 +103,4 @@ def test_committee_is_used_for_mostly_wrong_responses(
         options, members = "amount=5000", 3 if epsilon == 1.0 else 1
     trained = planned(monkeypatch)
     convert(name, f"{options},committee=0,answer_epsilon={epsilon}", OWN)
-    assert (trained[0][0].members, trained[0][0].questions) == (members, 5000)
+    assert (trained[0][0].members, trained[0][0].queries) == (members, 5000)

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from bench.bundle.program import write_program
 from torch import Tensor
 
 from bench import nets
+from bench.bundle.network import write_program
 from bench.nets.fine_scattering import MAPS, FineScattering
 from bench.nets.scattering import ANGLES, Scattering, gaussian_window, morlets
 

@@ -41,12 +41,12 @@ few_votes = partial(Mutant, plug_in="datalens", options=lens.keywords["options"]
 moments = partial(Mutant, plug_in="class-moments", options={"teachers": 3, "sigma": 2})
 
 VOTES = [
-    pate(noisy_votes.release_counts, "plan.aggregation.counts(votes[answered], noise)", "votes[answered].double()",
+    pate(noisy_votes.release_counts, "plan.aggregation.counts(votes[passed], noise)", "votes[passed].double()",
         "no noise"),
     pate(noisy_votes.release_counts, "plan.aggregation.counts(",
         "replace(plan.aggregation, scale=plan.aggregation.scale / 2).counts(", "noise halved"),
-    pate(noisy_votes.release_counts, "plan.aggregation.counts(votes[answered], noise)",
-        "votes[answered] + plan.aggregation.counts(0 * votes[answered[:1]], noise)", "one draw for all images"),
+    pate(noisy_votes.release_counts, "plan.aggregation.counts(votes[passed], noise)",
+        "votes[passed] + plan.aggregation.counts(0 * votes[passed[:1]], noise)", "one draw for all images"),
     gnmax(noisy_votes.release_counts, "plan.aggregation.confident(votes, noise)",
         "(votes.amax(1) >= plan.aggregation.threshold)", "threshold on the exact count"),
     all_pass(noisy_votes.release_counts, "[: plan.queries]", "[: plan.queries + 1]", "one answer more than charged"),

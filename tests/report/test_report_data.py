@@ -130,7 +130,7 @@ def test_run_page_has_all_numbers() -> None:
     assert page.measures.targets == ["student", "teacher", "random net", "unseen images"]
     rows = {label: cells for label, _, _, cells in page.measures.rows}
     tips = {label: tip for label, _, tip, _ in page.measures.rows}
-    assert tips["attack accuracy"].endswith("aimed at.") and tips["brand_new_metric"] == ""
+    assert tips["attack accuracy"] != "" and tips["brand_new_metric"] == ""
     assert ("queries", 1000) in page.others and (page.variant, page.attack_variant) == ("printed", "printed")
     assert [cell and cell[0] for cell in rows["attack accuracy"]] == [0.8, 0.9, 0.1, 0.95]
     assert [cell and cell[0] for cell in rows["brand_new_metric"]] == [1.5, 2, None, None]
