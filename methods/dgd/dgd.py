@@ -97,7 +97,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class Dgd:
-    """Discriminative-generative distillation; the defaults are those of the paper's section IV for MNIST.
+    """Options of DGD; the defaults are those of the paper's section IV for MNIST.
 
     Raises:
         ValueError: a value is out of range; the message names it.
@@ -243,7 +243,7 @@ class Dgd:
         return phi_g
 
     def generator_loss(self, phi_b: Any, x: Tensor) -> Tensor:
-        """L of Eq. 2, batch mean; low for one-hot outputs, balanced classes and large features."""
+        """Return L of Eq. 2, batch mean; under `follow text` it rewards one-hot outputs, balance and large features."""
         logits, features = phi_b(x).float(), phi_b.features(x).float()
         as_printed = self.follow == "equations"
         entropy = balance_loss(logits, per_sample=as_printed)
@@ -324,7 +324,7 @@ class Dgd:
             advance(1)
 
     def unsupervised_energy(self, phi_s: Any, triples: Tensor) -> Tensor:
-        """E_u of Eq. 6, batch mean.
+        """Return E_u of Eq. 6, batch mean.
 
         Args:
             triples: (3, n, c, h, w), decoded without a step, after n^perp, and after n^parallel.

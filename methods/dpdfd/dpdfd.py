@@ -81,7 +81,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class Dpdfd:
-    """Algorithm 1 and section 4.4; the paper prints few settings (see "Differs from the paper")."""
+    """Options of DPDFD, Algorithm 1 and section 4.4; the paper prints few settings (see "Differs from the paper")."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Liu et al., DPDFD, IJCAI 2023, Algorithm 1 and section 4.4"
@@ -132,7 +132,7 @@ class Dpdfd:
     teachers: Size[int] = 0
     """n, number of teachers on disjoint shards of the private data (section 4.4); 0 = the run's single teacher."""
     teacher_steps: Size[int] = 3000
-    """Many teachers: training steps of each."""
+    """Training steps of each of the n teachers."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "iterations", "batch", "direct_iterations", "teacher_steps")
@@ -242,7 +242,7 @@ class Dpdfd:
         return gaussian_shared_mean(bounded, parameters.sigma * parameters.beta, noise).expand_as(bounded)
 
     def _generator_loss(self, phi_s: Any, d: Tensor) -> Tensor:
-        """L_G, Eq. 5."""
+        """Return L_G of Eq. 5, a scalar, for images d (B, c, h, w)."""
         logits, argued = phi_s(d).float(), self.generator_terms == "argued"
         loss = self.ce_weight * confidence_loss(logits) + self.ie_weight * balance_loss(logits, per_sample=not argued)
         if self.norm_weight:
@@ -251,7 +251,7 @@ class Dpdfd:
         return loss
 
     def _train_directly(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run section 4.4's direct training."""
+        """Run section 4.4's direct training: one noisy mean per batch, constant learning rate."""
         parameters, noise = self.parameters(budget, teacher.classes), ctx.privacy_noise("dpdfd")
         return direct_training.train_directly(
             teacher,
@@ -305,7 +305,7 @@ def noisy_mean_of_teachers(
     Args:
         ours: (B, c) logits of the student.
         theirs: (n, B, c) logits of the teachers.
-        bounded: the bounded gradient for one teacher.
+        bounded: maps the logits of the student and of one teacher to bounded gradients.
     """
     total = torch.stack([bounded(ours, of_teacher) for of_teacher in theirs]).double().sum(0)
     return (gaussian_rows(total, parameters.sigma * parameters.beta, noise) / len(theirs)).float()

@@ -88,7 +88,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class Dpsd:
-    """Algorithm 1; the defaults are those of section IV-A."""
+    """Options of DPSD, Algorithm 1; the defaults are those of section IV-A."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
@@ -103,7 +103,8 @@ class Dpsd:
     }
 
     mode: Literal["data", "label"] = "data"
-    """The switch s of Eq. 6: noisy gradients (data, Eq. 3) or randomised response (label, Eq. 5)."""
+    """Response of the teacher, the switch s of Eq. 6: a noisy gradient (data, Eq. 3) or a randomised class (label,
+    Eq. 5)."""
     iterations: Size[int] = 200
     """T, number of iterations."""
     batch: Size[int] = 256
@@ -153,7 +154,7 @@ class Dpsd:
         return Sampler(UpsampleGenerator(shape, LATENT, WIDTH), gaussian_latents(LATENT))
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run Algorithm 1. Only `_annotate` queries the teacher, and in DPSD-T the generator's loss."""
+        """Run Algorithm 1. Only `_annotate` queries the teacher; in DPSD-T the generator's loss does, too."""
         parameters = self.parameters(budget, teacher.dataset, teacher.classes)
         # The stream names determine the published students; do not rename them
         noise, rng = ctx.privacy_noise("dpsd"), ctx.generator("transcription")
@@ -226,15 +227,15 @@ class Dpsd:
         return clip_rows(g, parameters.beta) if self.bound == "clip" else normalise_rows(g, parameters.beta, H)
 
     def _responses(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, noise: Source) -> Tensor:
-        """Eq. 5: return (b,) randomised responses for r; the candidates are the student's k most probable classes."""
+        """Eq. 5: return (b,) randomised responses for the teacher's class r; candidates are the student's top k."""
         r, candidates, epsilon = theirs.argmax(1), ours.topk(parameters.k, 1).indices, parameters.answer_epsilon
         if self.response == "printed":
-            # No finite epsilon: a class that is no candidate is a possible response only if r is a candidate
+            # No finite epsilon: a class outside the candidates is a possible response only if r is a candidate
             return randomised_response_as_printed(r, candidates, ours.shape[1], epsilon, noise)
         return randomised_response(r, candidates, epsilon, noise)
 
     def _generator_loss(self, discriminator: Any, x: Tensor) -> Tensor:
-        """L_g of Eq. 8."""
+        """Return L_g of Eq. 8, a scalar, for images x (b, c, h, w)."""
         logits, argued = discriminator(x).float(), self.generator_terms == "argued"
         loss = self.ce_weight * confidence_loss(logits) + self.ie_weight * balance_loss(logits, per_sample=not argued)
         if self.norm_weight:

@@ -75,7 +75,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class FedDpsd:
-    """Algorithm 2; the defaults are those of sections IV-A and IV-E, except for the clients' training."""
+    """Options of FedDPSD, Algorithm 2; defaults as in sections IV-A and IV-E, except for the clients' training."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"
@@ -88,7 +88,7 @@ class FedDpsd:
     only_with: ClassVar[dict[str, str]] = {"noise_by": "mode=data", "k": "mode=label", "beta": "mode=data"}
 
     mode: Literal["data", "label"] = "data"
-    """The switch s: noisy gradients (data) or randomised responses (label)."""
+    """Responses of the clients, the switch s: noisy gradients (data) or randomised classes (label)."""
     clients: Size[int] = 5
     """m, number of clients."""
     alpha: float = 0.5
@@ -238,7 +238,7 @@ def _responses(ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, n
 
 
 def _generator_loss(phi_s: Any, x: Tensor) -> Tensor:
-    """L_G, DPSD's Eq. 8, read as its text argues."""
+    """Return L_G: DPSD's Eq. 8 with the signs and the batch mean for which its text argues."""
     logits = phi_s(x).float()
     terms = confidence_loss(logits) + balance_loss(logits, per_sample=False)
     return terms + activation_loss(phi_s.features(x).float(), up=True)
@@ -250,7 +250,12 @@ def _generator_loss(phi_s: Any, x: Tensor) -> Tensor:
 def client_shards(clients: int, nets: str, alpha: float, steps: int) -> Shards:
     """Describe the clients' teachers, on Dirichlet shares of the private data.
 
-    A client that has its equal share of all records gets no more (DENSE).
+    As in DENSE, no client gets more than its equal share of all records.
+
+    Args:
+        nets: network names, separated by commas; the clients use them in turn.
+        alpha: concentration of the Dirichlet distribution, > 0.
+        steps: training steps of each teacher.
     """
     archs = tuple(name.strip() for name in nets.split(","))
     return Shards(clients, archs, "dirichlet-balanced", alpha, steps, CLIENT_BATCH, CLIENT_RATE)
@@ -280,8 +285,8 @@ def federated_game(
 ) -> DistinguishingGame:
     """Build the audit's game: one client's response to one image, of the two teachers that differ most.
 
-    A second client responds the same in both worlds. Label mode also tries a single client, and with noise by every
-    client there is a single client, because only its own noise counts.
+    A second client, if any, responds the same in both worlds. Label mode tries one client and two clients. Data mode
+    has two clients, or one if every client adds its own noise, because only its own noise protects it.
     """
     if mechanism.mode == "label":
         return response_game(step, replace(mechanism, clients=1), parameters, delta, clients=(1, 2))
