@@ -1,8 +1,8 @@
 """Distinguishing games for private annotation (DPSD, DPDFD, FedDPSD): the worst-case pairs of teachers, for audits.
 
-A world is a teacher. A play is the output of a method's own step for one synthetic image: its target, or its reading of
-the teacher's response. The adversary chooses the student's logits, as Theorems 1 and 2 allow. Unit `query`, and for
-many teachers `example`.
+The two worlds of a game are two teachers (or ensembles). A play is the output of a method's own step for one synthetic
+image: the student's target, or the log-likelihoods of the teacher's response. The adversary chooses the student's
+logits, as DPSD's Theorems 1 and 2 allow. The unit is `query`, and for many teachers `example`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_batches, play_of_rows
 
 FAR = 30.0
-"""Logit gap that corresponds to a small probability which float32 can still represent."""
+"""Logit gap between a probable and an improbable class, whose probability float32 can still represent."""
 PLAYS, BATCHES, TRIALS = 100_000, 2_000, 5_000
-"""Plays of row games, of batch games, and of the trial that chooses the strongest of several games."""
+"""Plays of games with noise per row, with noise per batch, and of the trial that chooses the strongest of several."""
 LOGIT_GAP = 8.0
 """For a flat student: difference of a teacher's logit of one class from all others."""
 SHARED = 2
-"""Index of the image that both worlds share: its teacher agrees with the student, so its gradient is 0."""
+"""Index of the image that both worlds share: on it the teacher agrees with the student, so the gradient is 0."""
 Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
-"""A method's step: (m, c, h, w) images, student, teacher (or ensemble), noise -> (m, d), all that is released of the
-teacher."""
+"""A method's step: (m, c, h, w) images, student, teacher (or ensemble), noise -> (m, d), everything about the teacher
+that the student's training uses."""
 
 
 def gradient_game(
@@ -107,7 +107,7 @@ def ensemble_game(
 def client_game(
     step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, clients: int
 ) -> DistinguishingGame:
-    """Build the game of a federation's gradients: one client's are opposite in the two worlds, another's the same.
+    """Build the game of a federation's gradients: those of one client are opposite in the two worlds, others equal.
 
     Args:
         clients: number of clients played, 1 or 2; the ledger is that of one client's response to one image.

@@ -1,4 +1,4 @@
-"""Sources of query images for a teacher: a data-free prior, or a generator that the student trains."""
+"""Sources of query images for a teacher: a data-free prior, or a generator trained on the student's outputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ activations dominate the other two terms."""
 
 
 class Source(Protocol):
-    """A source of new images."""
+    """A source of new query images; it has no access to private data."""
 
     def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
         """Draw (count, c, h, w) images in [0, 1]."""

@@ -32,7 +32,7 @@ ROOM = 1 - 2.0**-7
 MOST_CHUNK = 256
 """Most records whose gradients are in memory at once; float32 sums of this many rows are within `ROOM`."""
 COLUMNS = 1 << 16
-"""Number of coordinates whose squares are added in float32."""
+"""Largest number of coordinates whose squares are added in float32 at once."""
 TOGETHER, MOST_PRODUCT = 8, 1 << 15
 """Most rows added in float32, and the largest product of that number and the batch size."""
 LEAST_CLIP, LARGEST_CLIP = 1e-10, 1e10

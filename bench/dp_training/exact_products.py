@@ -1,4 +1,4 @@
-"""Full-precision float32 products and convolutions, which the rounding allowance of the sensitivity assumes.
+"""Force full-precision float32 products and convolutions, which the sensitivity's rounding allowance assumes.
 
 Under autocast, or where a GPU multiplies in TF32, factors are rounded to 8 or 11 bits first, and one record changes a
 sum of clipped gradients by more than the clipping norm. The same applies to the kernels that compute gradients: the

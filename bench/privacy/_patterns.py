@@ -24,12 +24,15 @@ MOST_SIGNS = 12
 
 
 def category(x0: Tensor, x1: Tensor) -> Scorer:
-    """Score by likelihood ratio per distinct output: labels, vectors without noise, noise from few seeds."""
+    """Score an output by the likelihood ratio of its exact value: for labels, vectors without noise, or few seeds."""
     return ratio_per_key(row_keys, x0, x1)
 
 
 def support(x0: Tensor, x1: Tensor) -> Scorer:
-    """Score by likelihood ratio per set of coordinates with one exact value, such as a zero that got no noise."""
+    """Score an output by the set of coordinates that have their most frequent exact value, such as 0 without noise.
+
+    The score is the likelihood ratio of that set.
+    """
     probe = torch.cat([x0[:PROBED_ROWS], x1[:PROBED_ROWS]])
     atoms = torch.full((probe.shape[1],), torch.nan, dtype=probe.dtype, device=probe.device)
     for column in range(probe.shape[1]):
@@ -40,7 +43,7 @@ def support(x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def orders(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
-    """Score by the order of coordinates, raw and centred: the best subsets, and the extreme coordinates."""
+    """Score outputs by the order of their coordinates, raw and centred: of the best subsets, and of the extremes."""
     chosen, mean = most_different(x0, x1, MOST_ORDERED), (x0.mean(0) + x1.mean(0)) / 2
     width = x0.shape[1]
     if len(chosen) < 2:
@@ -54,7 +57,7 @@ def orders(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
 
 
 def parity(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
-    """Score by the product of signs of the best subset of coordinates: raw and centred."""
+    """Score outputs by the product of the signs of the best subset of coordinates, raw and centred."""
     chosen, mean = most_different(x0, x1, MOST_SIGNS), (x0.mean(0) + x1.mean(0)) / 2
     scorers: dict[str, Scorer] = {}
     for word, centre in (("signs", torch.zeros_like(mean)), ("signs from the mean", mean)):

@@ -24,6 +24,7 @@ from bench.privacy._scorers import Scorer, fit
 from bench.seeds import derive
 
 Play = Callable[[bool, int, torch.Generator], Tensor]
+"""Function (world, n, generator) -> (n, d) outputs of n plays, see `DistinguishingGame.play`."""
 
 CHUNK = 50_000
 FITTED_NUMBERS = 10_000_000
@@ -277,7 +278,13 @@ def expected_bounds(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: flo
 def clopper_pearson_bound(
     likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float
 ) -> np.ndarray:
-    """Return log((P - delta) / Q), P bounded below and Q above, each at half of the error; -inf where P <= delta."""
+    """Return log((P - delta) / Q) with a lower bound on P and an upper bound on Q; -inf where P <= delta.
+
+    Args:
+        likely: (k,) numbers of the n plays in the more probable world whose output is in R; P is this probability.
+        unlikely: (k,) numbers of the n plays in the other world; Q is this probability.
+        confidence: each of the two bounds has half of the error 1 - confidence.
+    """
     from scipy.special import betaincinv
 
     tail = (1 - confidence) / 2

@@ -1,4 +1,7 @@
-"""Calibration of the noise, or of the number of steps, to a budget. The cost of every returned value was evaluated."""
+"""Calibration of the noise, or of the number of steps, to a budget.
+
+Every returned value was itself evaluated, so that its cost is known to be within the budget.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from bench.errors import BudgetError
 from bench.privacy.budget import Budget
 
 WIDEN = 60
+"""Most times that the search range is widened by a factor of two, in each direction."""
 GUESSES = 8
 """Most guesses of the interval that contains the parameter; most costs of the bench need three or four."""
 FARTHEST = 100.0

@@ -1,8 +1,8 @@
-"""Images drawn around the private classes, for training a student or querying a teacher.
+"""Images drawn from a Gaussian per private class, for training a student or querying a teacher.
 
-They come from one noisy release of class moments (`noisy_moments`), in a data-independent orthonormal basis of image
-space: principal directions of random pen strokes for glyphs, cosines of low frequencies for any image. Drawing is
-post-processing.
+The Gaussians are estimated from one noisy release of class moments (`noisy_moments`), in a data-independent orthonormal
+basis of image space: principal directions of random pen strokes for glyphs, cosines of low frequencies for other
+images. Drawing is post-processing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STROKES, POINTS = 4000, (4, 5, 6, 8)
 
 
 class ClassImages(NamedTuple):
-    """A distribution of images: a Gaussian per class, and a map from projections to images."""
+    """A distribution of images: a Gaussian per class in pixel space, and a map of its samples to valid images."""
 
     gaussians: Gaussians
     decode: Callable[[Tensor], Tensor]
@@ -55,7 +55,7 @@ def class_images(
 
     Args:
         teacher: provides the private records; nothing else of it is used.
-        multiplier: noise divided by `SENSITIVITY`; 0 = no noise.
+        multiplier: standard deviation of the noise divided by `SENSITIVITY`; 0 = no noise.
         noise: source of the privacy noise.
         pooled: one second moment for all records; None = below 1,000 records per class.
         dimension: of the basis; 0 = 80, or 32 below 1,000 records per class.
@@ -81,7 +81,7 @@ def first_share(pooled: bool) -> float:
 
 
 class ClassImageSource:
-    """An image source for queries that draws around the classes and drops the classes themselves."""
+    """A source of query images (`image_source.Source`) that draws from `ClassImages` and discards their classes."""
 
     def __init__(self, images: ClassImages) -> None:
         self._images = images
