@@ -1,4 +1,4 @@
-"""The three JSON files of a bundle as typed values: each field has a type and a range, other fields are errors.
+"""The three JSON files of a bundle as pydantic models: each field has a type and a range, other fields are errors.
 
 Untrusted files may contain anything. Decoded values are safe to print, compare and compute with: names contain no
 active characters, sentences no hidden ones, numbers are finite, lists are short.
@@ -123,7 +123,7 @@ class AccountedEpsilon(Guarantee):
 
 
 class ClaimedEpsilon(Guarantee):
-    """The epsilon of the method's paper."""
+    """The epsilon that the method's paper claims."""
 
     source: Sentence
     disputed: Slug
@@ -152,7 +152,7 @@ class LedgerEntry(Strict):
 
 
 class Privacy(Strict):
-    """`privacy.json`."""
+    """Content of `privacy.json`: epsilons (accounted, claimed, audited), the ledger, and warnings."""
 
     format: Literal[3]
     method: Method
@@ -209,7 +209,7 @@ class Input(Strict):
 
 
 class Normalisation(Strict):
-    """Constants of (x - mean) / std: one number each, or one a channel."""
+    """Constants of (x - mean) / std: one number each, or one per channel."""
 
     mean: Annotated[list[Annotated[float, Field(ge=-1e6, le=1e6)]], Field(min_length=1, max_length=16)]
     std: Annotated[list[Annotated[float, Field(ge=1e-6, le=1e6)]], Field(min_length=1, max_length=16)]
@@ -231,7 +231,7 @@ class Accuracy(Strict):
 
 
 class Model(Strict):
-    """`model.json`."""
+    """Content of `model.json`: how to load the student, and its input, classes and accuracy."""
 
     format: Literal[3]
     architecture: Architecture
@@ -266,7 +266,7 @@ class Model(Strict):
 
 
 class Manifest(Strict):
-    """`MANIFEST.json`: the SHA-256 of every other file."""
+    """Content of `MANIFEST.json`: the SHA-256 of every other file."""
 
     format: Literal[3]
     files: Annotated[dict[str, Digest], Field(max_length=20_000)]

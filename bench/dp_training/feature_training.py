@@ -201,7 +201,7 @@ class FeatureTraining:
         return accounted_game(play, spending.ledger(steps=1), budget.delta, describe)
 
     def play(self, spending: Spending, classes: int, world: bool, n: int, generator: torch.Generator) -> Tensor:
-        """Return (n, d): n plays of the releases in `spending`, without class moments; with a record in world 1 only."""
+        """Return (n, d): n plays of the releases in `spending` except class moments; only world 1 has the record."""
         std = spending.gradient_noise(self.clip)
         found = [played_gradients(classes, self.clip, std, world, n, generator)]
         if spending.share:
