@@ -65,8 +65,8 @@ class AttackerKnowledge:
 
     Attributes:
         images: (n, c, h, w) float32 in [0, 1], the suspects; members and non-members in random order.
-        labels: (n,) int64, the suspects' classes as in the training data; wrong on purpose under `--split canaries`,
-            where the suspects are mislabelled records.
+        labels: (n,) int64, the suspects' classes as in the training data; under `--split canaries` all of them are
+            wrong on purpose.
         load_population: loads `population`, which may be large, on first use.
         references: function (count, kind) -> `count` reference models, count even; every suspect is in the training
             records of exactly half of them. Kind "teacher": networks trained like the undefended teacher; "student":
@@ -125,7 +125,10 @@ class Attack(Protocol):
 
 @runtime_checkable
 class GenerativeAttack(Attack, Protocol):
-    """An inversion attack with a generator, whose images of random latents are a reference for the result."""
+    """An inversion attack with a generator that is trained without the target.
+
+    The generator's images of random latents are a baseline for the attack's result.
+    """
 
     def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
         """Generate (count, c, h, w) images in [0, 1] from random latents; `aux` as in `run`."""
@@ -136,7 +139,7 @@ class GenerativeAttack(Attack, Protocol):
 class DecodingAttack(GenerativeAttack, Protocol):
     """An attack whose generator can reconstruct a given image.
 
-    Tested on unseen images, this shows the limit of the generator.
+    Its reconstructions of unseen images show how well the generator can represent images at all.
     """
 
     def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:

@@ -25,7 +25,9 @@ Advance = Callable[[int], None]
 class Artifacts(Protocol):
     """Store for parts that several runs reuse, such as an attacker's GAN trained once for many targets."""
 
-    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors: ...
+    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors:
+        """Return the tensors stored under (kind, key); if there are none, call `make` and store its result."""
+        ...
 
 
 @dataclass(frozen=True)

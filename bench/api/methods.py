@@ -24,8 +24,9 @@ class Shards:
     Attributes:
         count: n, the number of teachers.
         archs: names of their networks for `bench.nets.build`, assigned cyclically.
-        partition: assignment of records to teachers: "hash" of the pixels, or the shares of a federation, "dirichlet"
-            or "dirichlet-balanced".
+        partition: assignment of records to teachers: "hash" of the pixels; or as among the clients of a federation,
+            each class by Dirichlet shares ("dirichlet"), where in "dirichlet-balanced" no client gets more than its
+            equal share of all records.
         alpha: concentration of the Dirichlet shares, > 0.
         steps: optimiser steps; the learning rate falls linearly to 0 over them.
         batch: images per step from each part, drawn with replacement.

@@ -130,7 +130,14 @@ class ClaimedEpsilon(Guarantee):
 
 
 class AuditedEpsilon(Strict):
-    """The lower bound of an audit, measured on another network of the same settings."""
+    """The lower bound of an audit, measured on another network of the same settings.
+
+    Attributes:
+        epsilon_lower: the bound on epsilon, at `delta` and `confidence`.
+        ceiling: the bound if all guesses were right: the detection limit of the audit.
+        canaries: number of canaries.
+        null_run: the bound of a run without canaries, which should be about 0.
+    """
 
     epsilon_lower: Annotated[float, Field(ge=0)]
     confidence: Share

@@ -79,7 +79,7 @@ def response_game(
     outside = [(0, k, "one class is not a candidate")] if k < classes else []
 
     def pair(one: int, other: int, what: str, teachers: int) -> DistinguishingGame:
-        table = torch.stack([-by_number, by_number])  # undecided about all other classes too
+        table = torch.stack([-by_number, by_number])  # the teachers also rank all other classes in opposite orders
         table[0, one] = table[1, other] = FAR
         teacher = _with_others(table, teachers)
 
@@ -97,9 +97,9 @@ def response_game(
 def ensemble_game(
     step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, flat: bool = False
 ) -> DistinguishingGame:
-    """Build the game of many teachers: two ensembles of two, one of whose teachers has opposite gradients.
+    """Build the game of many teachers, for unit `example`: in each world an ensemble of two teachers.
 
-    Unit `example`: the other teacher responds the same in both worlds.
+    The gradients of one teacher are opposite in the two worlds; the other teacher responds the same in both.
     """
     return _game_of_sums(step, mechanism, delta, flat, mechanism.answer_ledger(parameters), Unit.EXAMPLE)
 
@@ -181,7 +181,7 @@ def _with_others(table: Tensor, members: int) -> nn.Module:
 
 
 def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
-    """Return a student, and (3, c) logits: of two teachers with opposite gradients at its output, and its own."""
+    """Return a student and (3, c) logits: two teachers with opposite gradients at its output, one with gradient 0."""
     if not flat:
         undecided = torch.tensor([0.0, 0.0] + [-FAR] * (classes - 2))  # (1/2, 1/2, 0, 0, ...)
         confident = torch.full((2, classes), -2 * FAR)  # each teacher has the other's class second

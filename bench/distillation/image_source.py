@@ -66,7 +66,7 @@ class PriorSource:
 
 
 class HalfAndHalf:
-    """A source that alternates between images of two sources."""
+    """A mixture of two sources, whose images alternate."""
 
     def __init__(self, first: Source, second: Source) -> None:
         self._sources = first, second
@@ -85,7 +85,7 @@ class HalfAndHalf:
 
 
 class StudentTrainedGenerator:
-    """An upsampling generator trained by the student's outputs on images of new latents (DPSD Eq. 8, DPDFD Eq. 5)."""
+    """An upsampling generator trained on the student's outputs for images of new latents (DPSD Eq. 8, DPDFD Eq. 5)."""
 
     def __init__(self, shape: tuple[int, int, int], ctx: Context) -> None:
         self._ctx, self._rng = ctx, ctx.generator("generator")

@@ -245,10 +245,10 @@ class AnnotationMechanism:
 
 
 def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget) -> AnnotationParameters:
-    """Return `fields` with sigma (or the responses' epsilon), or T, calibrated to the budget.
+    """Return `fields` calibrated to the budget: sigma (in label mode the responses' epsilon), or T if it solves steps.
 
     Raises:
-        BenchError: the budget cannot be met, with the reason.
+        BenchError: the budget cannot be met; the message has the reason.
     """
     _check_unit(mechanism, budget)
     if budget.epsilon is None:
@@ -341,7 +341,11 @@ def _check_least_noise(mechanism: AnnotationMechanism, parameters: AnnotationPar
 def _calibrated(
     mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, epsilon: float
 ) -> AnnotationParameters:
-    """Return `fields` at which the mechanism costs `epsilon`. Raises Unreachable."""
+    """Return `fields` with the solved parameter, at which the mechanism costs at most `epsilon`.
+
+    Raises:
+        Unreachable: no value of the parameter meets the budget.
+    """
 
     def affordable(make: Callable[[float], AnnotationParameters]) -> AnnotationParameters:
         return make(calibrate_noise(lambda x: mechanism.cost(make(x), budget), epsilon, 0.1, 100.0, rtol=1e-4))

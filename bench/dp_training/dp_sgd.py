@@ -199,7 +199,7 @@ def secret_moves(count: int, noise: Noise) -> Tensor:
 
 
 def refuse_mixing(model: nn.Module, arch: str) -> None:
-    """Refuse a network with layers that mix the records of a batch, such as batch normalisation (`MIXING`).
+    """Refuse a network with layers that mix the records of a batch or may store statistics of them (`MIXING`).
 
     Raises:
         BenchError: one line that names the layer.

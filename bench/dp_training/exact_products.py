@@ -34,7 +34,7 @@ value of each that keeps float32 exact."""
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[None]:
-    """Compute without autocast on the device, and without TF32 in cuDNN's convolutions (torch's default).
+    """Context manager: no autocast on the device, and no TF32 in cuDNN's convolutions, which torch uses by default.
 
     Raises:
         BenchError: float32 products or convolutions are set to a lower precision, as by

@@ -149,7 +149,7 @@ class FeatureTraining:
         """Train as `train`; also return the whitening (None without one), which the same privacy account covers."""
         images, labels = private_records(teacher)
         name = f"wavelet-linear{'-mirrored' if self._mirrors(teacher.shape) else ''}"
-        network = nets.build(name, teacher.shape, teacher.classes).to(ctx.device)  # kept features do not move it
+        network = nets.build(name, teacher.shape, teacher.classes).to(ctx.device)  # needed if features are cached
         rows = unit_rows(kept_features(network, name, images, ctx), ctx.device)  # 1
         white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
         if white is not None:

@@ -51,7 +51,7 @@ class PlayedNoise(Noise):
         return noise
 
     def sample(self, records: int, probability: float) -> Tensor:
-        """As `Noise.sample`, restricted to the present records."""
+        """Draw a Poisson sample as `Noise.sample`, restricted to the present records."""
         drawn = super().sample(records, probability)
         return drawn if self.present is None else drawn[drawn < self.present]
 

@@ -219,7 +219,7 @@ def hockey_stick(
     for a removed record, and its negative at -x for an added one.
     """
     sign = 1.0 if kind is AdjacencyType.REMOVE else -1.0
-    edge = math.log1p(-q)  # no such x exists below it, or above its negative
+    edge = math.log1p(-q)  # no x has a loss below it (for an added record: above its negative)
     inner = sign * epsilons > edge
     # Epsilons outside are negative, for a removed record; for the others e^eps cannot overflow
     deltas = np.where(inner, 0.0, -np.expm1(np.minimum(epsilons, 0.0)) if kind is AdjacencyType.REMOVE else 0.0)

@@ -65,7 +65,7 @@ class DistinguishingGame:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One test of the privacy curve.
+    """Result of the test at one larger delta of the accountant's privacy curve.
 
     Attributes:
         delta: selected on the first half of the plays from `CURVE_DELTAS`.
@@ -82,7 +82,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """Result of an audit.
+    """Result of `audit`.
 
     Attributes:
         lower_bound: >= 0; the mechanism's true epsilon at `delta` is at least this, at the requested confidence.

@@ -36,8 +36,8 @@ def calibrate_noise(
     """Return the smallest noise that meets a budget, for a cost that decreases with the noise.
 
     Args:
-        cost: function from parameter > 0 to cost; infinity and NaN count as over the budget.
-        budget: the cost allowed.
+        cost: function from noise > 0 to cost, such as epsilon; infinity and NaN count as over the budget.
+        budget: the largest allowed cost.
         low, high: initial search range, 0 < low < high; widened by factors of two, up to 2^60 times, if needed.
         rtol: relative width at which the search stops.
 
@@ -115,8 +115,8 @@ def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int
     """Return the largest count that meets a budget, up to `high`, for a cost that grows with the count.
 
     Args:
-        cost: function from count >= 1 to cost; infinity and NaN count as over the budget.
-        budget: the cost allowed.
+        cost: function from count >= 1 to cost, such as epsilon; infinity and NaN count as over the budget.
+        budget: the largest allowed cost.
         high: >= 1, the largest allowed count.
 
     Returns:

@@ -100,7 +100,7 @@ class Witness(Noise):
         self.trace = trace
 
     def sample(self, records: int, probability: float) -> Tensor:
-        """As `Noise.sample`; the second run gets the first run's sample without the missing record."""
+        """Draw a Poisson sample in the first run; in the second, return the same one without the missing record."""
         trace, drawn = self.trace, super().sample(records, probability)
         if not trace.is_second_run:
             trace.samples.append(drawn)

@@ -168,7 +168,7 @@ class Dgd:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Baseline and ensemble, and with `images private` the private images."""
+        """Return the inputs: phi_b and the ensemble, and with `images private` the private images."""
         images = {"private_data"} if self.images == "private" else set()
         return frozenset({"teacher", "teacher_ensemble"} | images)
 
@@ -359,7 +359,7 @@ class Dgd:
 
     @property
     def unprotected(self) -> str:
-        """Access to the private data without protection, as the ledger describes it."""
+        """Return the ledger's description of the unprotected access to the private data."""
         return IMAGE_ACCESS if self.images == "private" else BASELINE_ACCESS
 
     def ledger(self, plan: VotePlan) -> Ledger:

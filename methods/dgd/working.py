@@ -205,7 +205,7 @@ class DgdWorking:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The ensemble, and with `prior baseline` the baseline."""
+        """Return the inputs: the ensemble, and with `prior baseline` phi_b."""
         return frozenset({"teacher_ensemble"} | ({"teacher"} if self.prior == BASELINE_PRIOR else set()))
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
@@ -220,7 +220,7 @@ class DgdWorking:
         )
 
     def ensemble_size(self, dataset: str) -> int:
-        """Return n."""
+        """Return n, the number of teachers for a data set."""
         return self.teachers or data.facts(dataset).teachers or TEACHERS
 
     def network(self, teacher_arch: str, dataset: str) -> str:
@@ -334,7 +334,7 @@ class DgdWorking:
 
     @property
     def unprotected(self) -> str:
-        """Access to the private data without protection, as the ledger describes it; "" = none."""
+        """Return the ledger's description of the unprotected access to the private data; "" = none."""
         return BASELINE_ACCESS if self.prior == BASELINE_PRIOR else ""
 
     def ledger(self, plan: VotePlan) -> Ledger:

@@ -78,7 +78,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class DpDfd:
-    """Algorithm 1; the defaults are those of section III-A.
+    """Options of DP-DFD, Algorithm 1; the defaults are those of section III-A.
 
     Raises:
         ValueError: a value is out of range; the message names it.
@@ -197,7 +197,7 @@ class DpDfd:
         pretrain(phi_g, phi_s, self.finetune_steps, self.batch, self.lr, loss, rng, silent, precision=ctx.precision)
 
     def generator_loss(self, discriminator: nn.Module, statistics: BatchStatistics | None, x: Tensor) -> Tensor:
-        """L_g of Eq. 2; `statistics` records the discriminator's BatchNorm inputs for N, None omits the term."""
+        """Return L_g of Eq. 2; `statistics` records the discriminator's BatchNorm inputs for N, None omits N."""
         logits = discriminator(x).float()
         entropy = balance_loss(logits, per_sample=self.follow == "equations")
         loss = self.ce_weight * confidence_loss(logits) + self.alpha * entropy
@@ -296,6 +296,6 @@ def respond(allowed: Tensor, y_t: Tensor, epsilon: float, noise: Source, soft: b
 
 
 def kl_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Eq. 3, batch mean: KL(y || p_s) of (n, c) targets y and the student's (n, c) logits, in nats; 0 log 0 = 0."""
+    """Return Eq. 3, batch mean: KL(y || p_s) for (n, c) targets y and the student's (n, c) logits; 0 log 0 = 0."""
     # The other direction is infinite for one-hot responses
     return F.kl_div(logits.log_softmax(1), targets, reduction="batchmean")

@@ -143,7 +143,7 @@ class Dpdfd:
 
     @property
     def needs(self) -> frozenset[str]:
-        """One teacher, many teachers, or the private images."""
+        """Return the input: one teacher, many teachers, or the private images."""
         if self.data == "private":
             return frozenset({"private_data"})
         return frozenset({"teacher_ensemble"} if self.teachers else {"teacher"})

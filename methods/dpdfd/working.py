@@ -127,8 +127,8 @@ class WorkingDpdfd(TranscriptionOptions):
     sigma: Solved[float] = 100.0
     """sigma of line 9, noise divided by C; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
-    """Largest noise (standard deviation) on the gradient of which the student learns, divided by C. If the budget
-    requires more, fewer queries are sent, at least 256; 0 = no limit."""
+    """Largest noise (standard deviation) on the gradient, or mean gradient, from which the student learns, divided by
+    C. If the budget requires more, fewer queries are sent, at least 256; 0 = no limit."""
     shared: int = 1
     """B of line 9, number of images that share one noisy mean gradient; 1 = a noise draw per image. Images that are
     left over in a batch of 256 or at the end of a round, fewer than B, are charged to the budget but get no response.
@@ -167,7 +167,7 @@ class WorkingDpdfd(TranscriptionOptions):
 
     @property
     def needs(self) -> frozenset[str]:
-        """One teacher, many teachers, or the private images."""
+        """Return the input: one teacher, many teachers, or the private images."""
         if self.data == "private":
             return frozenset({"private_data"})
         return frozenset({"teacher_ensemble"} if self.teachers else {"teacher"})
@@ -284,7 +284,7 @@ class WorkingDpdfd(TranscriptionOptions):
             answer_epsilon=1.0,
             iterations=self.direct_iterations if direct else self.questions // self.shared,
         )
-        most_noise = self.most_noise * max(self.teachers, self.shared)  # on the sum, whose mean is used
+        most_noise = self.most_noise * max(self.teachers, self.shared)  # of the sum's noise; the student uses the mean
         return calibrate(mechanism, fields if direct else limit_queries(mechanism, fields, budget, most_noise), budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:

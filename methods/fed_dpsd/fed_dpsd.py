@@ -244,7 +244,7 @@ def _generator_loss(phi_s: Any, x: Tensor) -> Tensor:
     return terms + activation_loss(phi_s.features(x).float(), up=True)
 
 
-# Both variants
+# Used by both variants
 
 
 def client_shards(clients: int, nets: str, alpha: float, steps: int) -> Shards:

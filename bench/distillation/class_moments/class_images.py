@@ -36,7 +36,7 @@ STROKES, POINTS = 4000, (4, 5, 6, 8)
 
 
 class ClassImages(NamedTuple):
-    """A distribution of images: a Gaussian per class in pixel space, and a map of its samples to valid images."""
+    """A distribution of images: a Gaussian per class in a basis of image space, and a map of its samples to images."""
 
     gaussians: Gaussians
     decode: Callable[[Tensor], Tensor]
@@ -58,7 +58,7 @@ def class_images(
         multiplier: standard deviation of the noise divided by `SENSITIVITY`; 0 = no noise.
         noise: source of the privacy noise.
         pooled: one second moment for all records; None = below 1,000 records per class.
-        dimension: of the basis; 0 = 80, or 32 below 1,000 records per class.
+        dimension: number of basis vectors; 0 = 80, or 32 below 1,000 records per class.
 
     Raises:
         RuntimeError: the method has no private records.
@@ -110,7 +110,7 @@ def stroke_basis(shape: tuple[int, int, int], d: int, seed: int) -> Tensor:
 
 
 def cosine_basis(shape: tuple[int, int, int], d: int) -> Tensor:
-    """Return (c h w, d or slightly more): cosines of the lowest frequencies, equal in every channel; uses no data."""
+    """Return (c h w, d or slightly more): cosines of the lowest frequencies, each in one channel; uses no data."""
     channels, h, w = shape
     rows, columns = _cosines(h), _cosines(w)
     order = sorted((i * i + j * j, i, j) for i in range(h) for j in range(w))[: math.ceil(d / channels)]
