@@ -134,11 +134,11 @@ class Dgd:
     images: Literal["synthetic", "private"] = "synthetic"
     """Images of D^: generated, or the private images without protection (RAW of Fig. 4; DGD and DGD+ of Fig. 7)."""
     synthetic: Size[int] = 60_000
-    """|D^|, number of images."""
+    """|D^|, number of images for the student, labelled or not."""
     alpha: float = 5.0
-    """alpha, weight of the information entropy in Eq. 2."""
+    """alpha, weight of the information entropy (class balance) in the generator's loss, Eq. 2."""
     beta: float = 0.1
-    """beta, weight of the activation in Eq. 2."""
+    """beta, weight of the activation (size of the features) in the generator's loss, Eq. 2."""
     follow: Literal["text", "equations"] = "text"
     """Reading of Eq. 2 and 6, where the paper contradicts itself: class balance, large activations, confident outputs
     (text), or the printed signs and sums (equations)."""
@@ -149,12 +149,12 @@ class Dgd:
     code: Size[int] = 32
     """c, length of a code of the VAE."""
     step_size: float = 1.0
-    """Length of the steps n of Eq. 4, in units of the code (codes are about standard normal)."""
+    """Length of a code's random steps along and across the manifold, n of Eq. 4; codes are about standard normal."""
     code_epsilon: float = 0.0
     """epsilon_1 of the Laplace noise on normalised codes, of scale 2c / epsilon_1 (III-E; the paper's is 0.01); 0 = no
     noise."""
     steps: Size[int] = 500
-    """Training steps of the VAE, and of the student."""
+    """Training steps of the VAE, and the same number of the student."""
     batch: Size[int] = 128
     """Images per step of teachers, generator, VAE and student (for each of E_s and E_u)."""
 

@@ -102,7 +102,8 @@ class DpDfdWorking(TranscriptionOptions):
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one selective randomised response; solved from the budget unless --solve steps or --epsilon none."""
     threshold: float = 0.0
-    """t of Alg. 1, line 5, a probability; 0 = 1/(2c) for c classes."""
+    """t of Alg. 1, line 5: classes with a larger probability under the student are candidates of a response; 0 = 1/(2c)
+    for c classes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -108,9 +108,10 @@ class Dpdfd:
     norm_bound: float = 5e-3
     """C, bound on the norm of a gradient in line 7, > 0. In Fig. 2 clipping overtakes normalising at 1e-3."""
     sigma: Solved[float] = 100.0
-    """sigma of line 9, noise divided by C; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of line 9, the noise's standard deviation divided by C; solved from the budget unless --solve steps or
+    --epsilon none."""
     gamma: float = 0.1
-    """gamma, step of line 10."""
+    """gamma, step from the student's output to its target along the noisy gradient (line 10)."""
     gamma_s: float = 0.1
     """Learning rate of the student."""
     gamma_g: float = 0.01
@@ -118,13 +119,14 @@ class Dpdfd:
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7) or clipping (Fig. 2)."""
     generator_terms: Literal["argued", "printed"] = "argued"
-    """Second and third term of Eq. 5: class balance and large features as the text argues, or as printed."""
+    """Second and third term of the generator's loss (Eq. 5): class balance and large features as the text argues
+    (argued), or the formula as printed (printed)."""
     ce_weight: float = 1.0
-    """Weight of Eq. 5's first term, CE; 0 = off (Table 6)."""
+    """Weight of the first term (CE, confident outputs) of the generator's loss, Eq. 5; 0 = off (Table 6)."""
     ie_weight: float = 1.0
-    """alpha, weight of Eq. 5's second term, IE; 0 = off (Table 6)."""
+    """alpha, weight of the second term (IE, class balance) of the generator's loss, Eq. 5; 0 = off (Table 6)."""
     norm_weight: float = 1.0
-    """beta, weight of Eq. 5's third term, Norm; 0 = off (Table 6)."""
+    """beta, weight of the third term (Norm, large features) of the generator's loss, Eq. 5; 0 = off (Table 6)."""
     data: Literal["synthetic", "private"] = "synthetic"
     """Training images: synthetic, or private (direct training, Table 4)."""
     direct_iterations: Size[int] = 3000

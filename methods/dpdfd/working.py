@@ -125,7 +125,8 @@ class WorkingDpdfd(TranscriptionOptions):
     norm_bound: float = 5e-3
     """C, bound on the norm of a gradient in line 7, > 0. In Fig. 2 clipping overtakes normalising at 1e-3."""
     sigma: Solved[float] = 100.0
-    """sigma of line 9, noise divided by C; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of line 9, the noise's standard deviation divided by C; solved from the budget unless --solve steps or
+    --epsilon none."""
     most_noise: float = 0.5
     """Largest noise (standard deviation) on the gradient, or mean gradient, from which the student learns, divided by
     C. If the budget requires more, fewer queries are sent, at least 256; 0 = no limit."""

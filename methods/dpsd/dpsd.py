@@ -116,11 +116,12 @@ class Dpsd:
     """beta, bound on the norm of a gradient in Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on
     ImageNet."""
     sigma: Solved[float] = 100.0
-    """sigma of Eq. 3, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of Eq. 3, the noise's standard deviation divided by beta; solved from the budget unless --solve steps or
+    --epsilon none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
     gamma_s: float = 0.1
-    """Learning rate of the student, and the step of Eq. 3."""
+    """Learning rate of the student, and step from its output to its target along the noisy gradient (Eq. 3)."""
     gamma_g: float = 0.01
     """Learning rate of the generator and of the vectors z."""
     loss: Literal["dkd", "kd"] = "dkd"
@@ -132,13 +133,14 @@ class Dpsd:
     discriminator: Literal["student", "teacher"] = "student"
     """Network that the generator's loss uses; teacher = DPSD-T, whose images are not private."""
     generator_terms: Literal["argued", "printed"] = "argued"
-    """Second and third term of Eq. 8: class balance and large activations as the text argues, or as printed."""
+    """Second and third term of the generator's loss (Eq. 8): class balance and large activations as the text argues
+    (argued), or the formula as printed (printed)."""
     ce_weight: float = 1.0
-    """Weight of Eq. 8's first term, CE; 0 = off (Table VI)."""
+    """Weight of the first term (CE, confident outputs) of the generator's loss, Eq. 8; 0 = off (Table VI)."""
     ie_weight: float = 1.0
-    """Weight of Eq. 8's second term, IE; 0 = off (Table VI)."""
+    """Weight of the second term (IE, class balance) of the generator's loss, Eq. 8; 0 = off (Table VI)."""
     norm_weight: float = 1.0
-    """Weight of Eq. 8's third term, NORM; 0 = off (Table VI)."""
+    """Weight of the third term (NORM, large activations) of the generator's loss, Eq. 8; 0 = off (Table VI)."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "iterations", "batch")

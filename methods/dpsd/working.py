@@ -133,7 +133,8 @@ class WorkingDpsd(TranscriptionOptions):
     """beta, bound on the norm of a gradient in Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on
     ImageNet."""
     sigma: Solved[float] = 100.0
-    """sigma of Eq. 3, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of Eq. 3, the noise's standard deviation divided by beta; solved from the budget unless --solve steps or
+    --epsilon none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5

@@ -108,11 +108,12 @@ class FedDpsd:
     beta: float = 0.0
     """beta, bound on the norm of a gradient; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
     sigma: Solved[float] = 100.0
-    """sigma, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma, the noise's standard deviation divided by beta; solved from the budget unless --solve steps or --epsilon
+    none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     gamma_s: float = 0.1
-    """Learning rate of the student, and the step of line 14."""
+    """Learning rate of the student, and step from its output to its target along the noisy mean gradient (line 14)."""
     gamma_g: float = 0.01
     """Learning rate of the generator."""
 

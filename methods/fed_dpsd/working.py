@@ -142,7 +142,8 @@ class WorkingFedDpsd(TranscriptionOptions):
     beta: float = 0.0
     """beta, bound on the norm of a gradient; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
     sigma: Solved[float] = 100.0
-    """sigma, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma, the noise's standard deviation divided by beta; solved from the budget unless --solve steps or --epsilon
+    none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
