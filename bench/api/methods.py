@@ -25,8 +25,8 @@ class Shards:
         count: n, the number of teachers.
         archs: names of their networks for `bench.nets.build`, assigned cyclically.
         partition: assignment of records to teachers: "hash" of the pixels; or as among the clients of a federation,
-            each class by Dirichlet shares ("dirichlet"), where in "dirichlet-balanced" no client gets more than its
-            equal share of all records.
+            "dirichlet": each class by Dirichlet shares; "dirichlet-balanced": likewise, except that a teacher that
+            already has its equal share of all records gets no records of further classes.
         alpha: concentration of the Dirichlet shares, > 0.
         steps: optimiser steps; the learning rate falls linearly to 0 over them.
         batch: images per step from each part, drawn with replacement.

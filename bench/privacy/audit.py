@@ -1,5 +1,8 @@
 """Audit of a mechanism: play the distinguishing game, and convert its outcome into a lower bound on epsilon.
 
+The two worlds of a game, 0 and 1, are two neighbouring inputs of a mechanism. A play is one run of the mechanism in one
+of them; the adversary sees its output. P0 and P1 are the distributions of outputs.
+
 (epsilon, delta)-differential privacy requires P1(R) <= e^epsilon P0(R) + delta for every set R of outputs, and the same
 with the worlds exchanged. Half of the plays selects a score, a threshold and the order of the worlds; the other,
 independent half tests this one R: epsilon >= log((P1(R) - delta) / P0(R)), with exact one-sided binomial bounds

@@ -6,8 +6,8 @@ noise is fresh. By the chain rule the responses of a run carry at most the sum o
 each query depends on earlier responses (Shannon 1948; Cover and Thomas, Elements of Information Theory, ch. 7 and 9).
 
 A method is symmetric in class names if renaming the private classes only renames its student's outputs. Such a method
-has accuracy 1 / c without responses. By Fano's inequality a higher accuracy requires the nats that it takes to name the
-classes: `needed`, and its inverse `most_accuracy`.
+has an expected accuracy of 1 / c without responses. By Fano's inequality a higher accuracy requires the information
+that it takes to name the classes: `needed`, and its inverse `most_accuracy`.
 """
 
 from __future__ import annotations

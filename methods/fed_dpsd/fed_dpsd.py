@@ -251,7 +251,7 @@ def _generator_loss(phi_s: Any, x: Tensor) -> Tensor:
 def client_shards(clients: int, nets: str, alpha: float, steps: int) -> Shards:
     """Describe the clients' teachers, on Dirichlet shares of the private data.
 
-    As in DENSE, no client gets more than its equal share of all records.
+    As in DENSE, a client that already has its equal share of all records gets no records of further classes.
 
     Args:
         nets: network names, separated by commas; the clients use them in turn.

@@ -40,8 +40,8 @@ WALK_MARGIN, WALK_START, SECOND_WALK = 0.12, 0.8, 0.25
 walk."""
 
 HALF_HEIGHT, ASPECT_SPREAD, WIDEST = (0.6, 0.75), 0.3, 0.72
-"""Box that contains a glyph: range of its half height; for paths, spread of the logarithm of width over height, and
-largest half width."""
+"""Box that contains a glyph: range of its half height; for paths, standard deviation of the logarithm of a random
+factor on the width, and largest half width."""
 WALK_HALF_WIDTH = (0.12, 0.7)
 """Range of the half width of that box for walks."""
 SLANT, WALK_SLANT, MOVE = 0.15, 0.2, 0.1
