@@ -16,7 +16,9 @@ from bench.nets.generators import UpsampleGenerator
 from bench.nets.small_net import xavier
 
 GENERATOR = "generator"
+"""Name of the source `StudentTrainedGenerator`."""
 LATENT, WIDTH = 100, 32
+"""Length of its latents, and channels of its last hidden map."""
 STEPS, BATCH, RATE = 30, 256, 1e-3
 """Generator steps between two rounds, their batch size and learning rate."""
 IE_WEIGHT, NORM_WEIGHT = 5.0, 0.02

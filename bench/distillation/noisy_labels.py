@@ -37,6 +37,7 @@ from bench.privacy.information import gaussian_capacity, response_capacity
 from bench.privacy.noise import require_room
 
 MOST_ITERATIONS = 10_000_000
+"""Largest T that a budget may determine."""
 FEWEST = 256
 """Smallest number of queries that `limit_queries` keeps, for any budget."""
 

@@ -24,6 +24,7 @@ from bench.ranks import Rank, Ranks
 from bench.validate import present
 
 Records = tuple[Tensor, Tensor]
+"""(n, c, h, w) images and (n,) labels."""
 
 
 class Sums(Protocol):

@@ -30,6 +30,7 @@ SHORT, LONG = 3.0, 100.0
 """Norms of the records' gradients divided by the clipping norm. A quarter of the gradients is long, so that an audit
 refutes a mechanism that bounds only their mean."""
 LANES = 256
+"""Default number of records, and so of independent plays, in one step of the game."""
 
 PlayedCoding = Callable[[Teacher, Context], MakeCoding | None]
 """Factory of the coding for toy records; returns None for uncoded gradients."""

@@ -33,7 +33,9 @@ LabelMechanism = Callable[[Tensor, torch.Generator], Tensor]
 """Label mechanism: (n,) labels and a generator -> (n, d), everything that is released about the labels."""
 
 UNITS = (Unit.LABEL, Unit.EXAMPLE)
+"""Units of the ledgers of these methods."""
 CHUNK = 8192
+"""Most labels that are randomised at once."""
 PLAYS, TRIALS = 100_000, 5_000
 """Plays of an audit's game, and plays of the trial that chooses the strongest of several games."""
 

@@ -32,7 +32,9 @@ from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Ledger, Unit
 
 CHUNK, SHOWN = 1000, 60
+"""Most images that are drawn at once; most images that are released for display."""
 SGD_RATE, ADAM_RATE = 2e-3, 1e-3
+"""Learning rates of the student."""
 
 Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 """Source of images: (n, generator) -> (n, c, h, w) in [0, 1] and (n,) int64 labels; called for at most CHUNK at

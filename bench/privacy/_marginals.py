@@ -17,16 +17,24 @@ import torch
 from torch import Tensor
 
 Scorer = Callable[[Tensor], Tensor]
+"""Score of outputs: (n, d) float64 -> (n,), higher for world 1."""
 
 ATOM_ROWS = 3
 """Number of equal sampled values from which a value is treated as an atom."""
 TAIL_ROWS = 8
+"""Number of sampled values in the outermost bins."""
 MOST_BINS = 64
+"""Most bins between the ends."""
 MOST_PAIRED = 20
+"""Most coordinates whose pairs and grid positions are used."""
 MOST_COORDINATES = 256
+"""Most coordinates that are used one by one."""
 PAIR_NUMBERS = 25_000_000
+"""Most numbers to which the statistics of pairs are fitted."""
 GRID_NUMBERS = 5_000_000
+"""Most numbers to which the statistics of grid positions are fitted."""
 GRID_CELLS = 64
+"""Number of positions between two grid points that are distinguished."""
 BEST_OF_A_KIND = 2
 """Number of statistics of each kind that become scores."""
 
@@ -64,6 +72,7 @@ class Marginal:
 
 
 Counts = tuple[np.ndarray, np.ndarray]
+"""Counts of each value or bin in world 0 and in world 1."""
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,20 @@ from torch import Tensor
 from bench.privacy._marginals import Scorer, expected_bound, most_different
 
 Keys = Callable[[Tensor], Tensor]
+"""Pattern of outputs: (n, d) -> (n,) int64 keys, equal for equal patterns."""
 
 MOST_KEYS = 1_000_000
+"""Most patterns whose likelihood ratio is kept."""
 PROBED_ROWS = 4000
+"""Number of outputs per world in which repeated values of a coordinate are searched."""
 ATOM_ROWS = 20
+"""Number of equal sampled values from which a coordinate has an exact value."""
 MOST_SUBSETS = 130
+"""Most subsets of one size whose orders are tried."""
 MOST_ORDERED = 10
+"""Most coordinates from which these subsets are chosen."""
 MOST_SIGNS = 12
+"""Most coordinates whose signs are multiplied."""
 
 
 def category(x0: Tensor, x1: Tensor) -> Scorer:

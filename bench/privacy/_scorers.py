@@ -17,8 +17,11 @@ from bench.privacy._patterns import category, orders, parity, row_keys, support
 SMALLEST_VARIANCE = 1e-13
 """Smallest variance relative to a coordinate's own; float32 rounding errors of two equal noises are below it."""
 CUBIC_ROWS = 20_000
+"""Most outputs per world to which the cubic discriminant is fitted."""
 MOST_CUBED = 8
+"""Most coordinates in its products."""
 FEW_OUTPUTS = 64
+"""Number of distinct outputs up to which only the simplest scores are used."""
 
 
 def fit(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:

@@ -30,14 +30,18 @@ Play = Callable[[bool, int, torch.Generator], Tensor]
 """Function (world, n, generator) -> (n, d) outputs of n plays, see `DistinguishingGame.play`."""
 
 CHUNK = 50_000
+"""Most plays per call of a game's `play`."""
 FITTED_NUMBERS = 10_000_000
+"""Most numbers (plays times length of an output) to which scores are fitted, per world."""
 LEAST_PLAYS = 1000
+"""Smallest number of plays per world of an audit."""
 CAUTION = 2.0
 """Standard deviations by which a candidate's counts are corrected downwards, to compensate the selection of the
 best."""
 CURVE_DELTAS = (0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 0.9)
 """Deltas at which a privacy curve is tested besides the game's own; there a few thousand plays detect a wrong scale."""
 SUGGESTED_PLAYS = 1_000_000
+"""Default number of plays per world of a game."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ __all__ = [
     "refuse_finite_budget",
 ]
 Account = Literal["claimed", "accounted"]
+"""Epsilon that is compared with a budget, see `Budget.account`."""
 Solve = Literal["sigma", "steps", "none"]
+"""Parameter that is calibrated to a budget, see `Budget.solve`."""
 
 
 class Relation(StrEnum):

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray  # boards import this file without numpy
 
 CONFIDENCE = 0.95
+"""Default confidence of an audit's bound."""
 LARGEST = 60.0
+"""Largest epsilon that is searched."""
 _HALVINGS = 60
 
 

@@ -37,6 +37,7 @@ from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 
 MAX_STAGES = 1_000_000
+"""Largest number of stages that a budget may determine."""
 PLAYS, TRIAL_PLAYS = 100_000, 10_000
 """Plays of the audit's game, and of the trial that selects the strongest of several games."""
 Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]

@@ -63,6 +63,7 @@ from bench.privacy.noise import Source
 from bench.validate import at_least, positive
 
 NoiseBy = Literal["server", "client"]
+"""Who adds the noise: the server once, or every client."""
 LAMBDA, H = 8.0, 1e-4
 """DPSD's weight of Eq. 2's non-target part, and stability constant of Eq. 3."""
 LATENT, WIDTH = 100, 32

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 MOST_QUERIES = 10_000_000
+"""Largest number of queries that a budget may determine."""
 CHUNK = 256
 """Number of images per forward pass of the teachers."""
 LARGEST = "the noisy largest count, against the threshold"
