@@ -107,7 +107,7 @@ def _sum(factor: Tensor, rows: Tensor, together: int) -> Tensor:
 
 
 def add_noise(total: dict[str, Tensor], groups: list[ClippingGroup], z: float, source: Source) -> None:
-    """Add N(0, z^2 C_g^2 / share_g) to every coordinate of every group's sums, in place; z = 0 adds nothing."""
+    """Add N(0, z^2 C_g^2 / share_g) to every coordinate of each group's sums, in place; z = 0 adds nothing."""
     noise = Noise.of(source)
     for group in groups:
         flat = torch.cat([total[name].flatten() for name in group.names]).double()

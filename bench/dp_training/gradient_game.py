@@ -50,7 +50,12 @@ class Lanes:
 
     @classmethod
     def rows(cls, lanes: int = LANES, width: int = 2, last: bool = True) -> Lanes:
-        """Build lanes: each is a row of the first layer, of `width` numbers, and (with `last`) a column of the last."""
+        """Build lanes: each is a row of the first layer's weight, of `width` numbers, and a column of the last layer's.
+
+        Args:
+            lanes: number of lanes.
+            last: whether records have a gradient in the last layer.
+        """
         each = torch.arange(lanes)
         of_first, of_last = torch.zeros(lanes, lanes, width), torch.zeros(lanes, 2, lanes)
         of_first[each, each] = 1 - 1.5 * torch.linspace(0, 1, width)

@@ -136,7 +136,10 @@ def signs_of_differences(subset: tuple[int, ...], centre: Tensor, x: Tensor) -> 
 
 
 def best_product(chosen: list[int], centre: Tensor, x0: Tensor, x1: Tensor) -> tuple[Scorer, str]:
-    """Find the best product of signs: all means at once, by a Walsh-Hadamard transform of the pattern counts."""
+    """Return the product of signs whose mean differs most between the worlds, as a score, and its name.
+
+    All means are computed at once, by a Walsh-Hadamard transform of the counts of sign patterns.
+    """
     powers = 2 ** torch.arange(len(chosen))
 
     def below(x: Tensor) -> Tensor:

@@ -276,7 +276,11 @@ def _best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: fl
 
 
 def expected_bounds(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float) -> np.ndarray:
-    """Return the expected bound of the test, which has twice as many plays."""
+    """Return the bound to expect from a test with twice as many plays, after a cautious correction of the counts.
+
+    Args:
+        likely, unlikely: (k,) numbers of the n plays whose output is in R, as in `clopper_pearson_bound`.
+    """
     fewer = 2 * np.maximum(likely - CAUTION * np.sqrt(likely), 0)
     more = 2 * np.minimum(unlikely + CAUTION * np.sqrt(unlikely + 0.25), n)
     return clopper_pearson_bound(fewer, more, 2 * n, delta, 0.95)

@@ -259,7 +259,7 @@ class Dgd:
         return private.to(rng.device)[order].float() / 255
 
     def learn_vae(self, images: Tensor, rng: torch.Generator, ctx: Context, advance: Advance) -> VAE:
-        """Train (phi_e, phi_d) on D^."""
+        """Train the VAE (phi_e, phi_d) on the images D^, (n, c, h, w) in [0, 1]; return it in eval mode, frozen."""
         vae = VAE((images.shape[1], images.shape[2], images.shape[3]), self.code, self.width).to(images.device)
         optimizer, schedule = adam_with_linear_decay(vae, RATE, self.steps)
         for _ in range(self.steps):
@@ -305,7 +305,7 @@ class Dgd:
         ctx: Context,
         advance: Advance,
     ) -> None:
-        """Train phi_s on E = E_s + E_u (Eq. 1)."""
+        """Train phi_s in place on E = E_s + E_u (Eq. 1): `queried` images with their `labels`, and `triples` (Eq. 4)."""
         trained = ctx.compiled(phi_s)
         optimizer, schedule = adam_with_linear_decay(phi_s, RATE, self.steps)
         for _ in range(self.steps):
