@@ -305,7 +305,7 @@ class Dgd:
         ctx: Context,
         advance: Advance,
     ) -> None:
-        """Train phi_s in place on E_s + E_u (Eq. 1), with `queried` images with their `labels`, and `triples` (Eq. 4)."""
+        """Train phi_s in place on E = E_s + E_u (Eq. 1), on `queried` images with `labels` and on `triples` (Eq. 4)."""
         trained = ctx.compiled(phi_s)
         optimizer, schedule = adam_with_linear_decay(phi_s, RATE, self.steps)
         for _ in range(self.steps):
