@@ -1,1 +1,4 @@
-"""The distillation methods, one file each; the file's name, with `_` written `-`, is the public name."""
+"""Distillation methods, one folder each: `<name>.py` follows the paper, `working.py` is the variant `working`.
+
+The name on the command line is `<name>` with `_` written as `-`.
+"""

@@ -1,9 +1,9 @@
 """The plug-in interface: the inputs of a method or an attack, and the results that it must return.
 
 A plug-in is one frozen dataclass in one file. Its fields are public hyper-parameters: `--help` shows them, the record
-stores them, and they are hashed. The string under a field is its help line. Private data, devices and random generators
-are passed only as arguments. Images are (n, c, h, w) float32 in [0, 1] everywhere; a model contains its own
-normalisation.
+of a run stores them, and they determine the run's hash. The string under a field is its help line. Private data,
+devices and random generators are passed only as arguments. Images are (n, c, h, w) float32 in [0, 1] unless stated
+otherwise (private and public records are uint8); a model contains its own normalisation.
 
 `methods` holds the inputs and results of a method, `attacks` those of an attack, `access` the views that an attack has
 of its target, `sampler` the way to draw from a generator, and `context` the device, seeds and precision of a step.

@@ -1,4 +1,4 @@
-"""An attack's views of a network, and of released images or generators, by access level, with counted queries."""
+"""Access of an attack to its target: a network, or released images or a generator, limited to one access level."""
 
 from __future__ import annotations
 
@@ -23,15 +23,21 @@ class AccessDenied(Exception):
 
 
 class Target:
-    """A model behind one access level: counts the queries and refuses calls above that level.
+    """An attacked network behind one access level: counts the queries and refuses calls above that level.
 
     One query is one image passed through the model. `label` returns class indices, `scores` adds softmax probabilities,
     `weights` adds differentiable logits and the module itself.
 
     Args:
         model: in eval mode, frozen.
+        access: the level.
+        shape: (c, h, w) of the model's images.
+        classes: number of its classes.
         victims: (m, c, h, w) images that another user sends to the model; an attack may receive the model's responses
             to them (`victim_scores`) or corrupted copies of them (`corrupted_victims`), never the images.
+
+    Attributes:
+        queries: number of queries so far.
     """
 
     def __init__(
@@ -72,7 +78,10 @@ class Target:
             return torch.cat([self.__model(part).softmax(1) for part in self.__victims.split(512)])
 
     def corrupted_victims(self, how: str) -> Tensor:
-        """Return the victims' images (m, c, h, w), corrupted (`bench.data.corrupted`), for attacks that assume this.
+        """Return corrupted copies of the victims' images, (m, c, h, w); allowed at every access level.
+
+        Args:
+            how: a corruption of `bench.data.corrupted`.
 
         Raises:
             AccessDenied: the target has no victims.
@@ -112,7 +121,7 @@ class ReleasedImages:
         sampler: the released generator, frozen and in eval mode; None if no generator is released.
 
     Attributes:
-        queries: number of images seen so far.
+        queries: number of images returned so far.
         most: number of available images; None if a generator draws any number.
     """
 
@@ -124,7 +133,10 @@ class ReleasedImages:
         self.__sampler = sampler
 
     def samples(self, count: int, rng: torch.Generator) -> Tensor:
-        """Return up to `count` 8-bit images: generated, cycling through the classes, or the released ones."""
+        """Return at most `count` images, (n, c, h, w) in [0, 1]: generated ones, or the first of the released ones.
+
+        Generated images are rounded to 8 bits; a conditional generator cycles through the classes.
+        """
         sampler = self.__sampler
         if sampler is None:
             found = present(self.__images, "released image and no generator")[:count]
@@ -135,7 +147,10 @@ class ReleasedImages:
         return found
 
     def latents(self, count: int, rng: torch.Generator) -> Tensor:
-        """Draw (count, latent) latents as the release does. Raises AccessDenied below access `generator`."""
+        """Draw (count, latent) latents from the generator's own distribution.
+
+        Raises AccessDenied below access `generator`.
+        """
         return self.__generator().latents(count, rng)
 
     def decode(self, z: Tensor, labels: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Interfaces of attacks: the attacker's knowledge, the results, and the protocol of each kind of attack."""
+"""Interfaces of attacks: the inputs of an attacker, the results, and one protocol for each kind of attack."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class AttackResult:
         draws: (n,) int64, index of the independent attack seed that made the image.
         victims: (n,) int64, index of the victim (`Target.victim_scores`) that each image reconstructs; None for an
             attack on classes.
-        facts: finite numbers specific to this attack that its result needs for interpretation; stored among the
-            record's metrics under the same names.
+        facts: finite numbers specific to this attack that help to interpret its result; stored among the record's
+            metrics under the same names.
     """
 
     images: Tensor
@@ -65,7 +65,8 @@ class AttackerKnowledge:
 
     Attributes:
         images: (n, c, h, w) float32 in [0, 1], the suspects; members and non-members in random order.
-        labels: (n,) int64, the suspects' classes as in the training data; under split canaries they are wrong.
+        labels: (n,) int64, the suspects' classes as in the training data; under `--split canaries` all of them are
+            wrong on purpose.
         load_population: loads `population`, which may be large, on first use.
         references: function (count, kind) -> `count` reference models, count even; every suspect is in the training
             records of exactly half of them. Kind "teacher": networks trained like the undefended teacher; "student":
@@ -79,9 +80,10 @@ class AttackerKnowledge:
 
     @cached_property
     def population(self) -> tuple[Tensor, Tensor]:
-        """Return (images, labels) from the same distribution that no training set contains, the references' included.
+        """Return (n, c, h, w) images and (n,) labels that are in no training set, not even in that of a reference.
 
-        Labels are -1 for images of no private class; only attacks with `labelled` False receive such images.
+        They are from the suspects' distribution. A label of -1 marks an image of no private class; only attacks with
+        `labelled` False receive such images.
         """
         return self.load_population()
 
@@ -123,7 +125,10 @@ class Attack(Protocol):
 
 @runtime_checkable
 class GenerativeAttack(Attack, Protocol):
-    """An inversion attack with a generator, whose images of random latents are a reference for the result."""
+    """An inversion attack with a generator that is trained without the target.
+
+    The generator's images of random latents are a baseline for the attack's result.
+    """
 
     def prior(self, count: int, aux: Tensor, ctx: Context) -> Tensor:
         """Generate (count, c, h, w) images in [0, 1] from random latents; `aux` as in `run`."""
@@ -134,7 +139,7 @@ class GenerativeAttack(Attack, Protocol):
 class DecodingAttack(GenerativeAttack, Protocol):
     """An attack whose generator can reconstruct a given image.
 
-    Tested on unseen images, this shows the limit of the generator.
+    Its reconstructions of unseen images show how well the generator can represent images at all.
     """
 
     def nearest(self, images: Tensor, aux: Tensor, ctx: Context) -> Tensor:
@@ -154,7 +159,7 @@ class MembershipAttack(Protocol):
         goal: "membership".
         access: the least access level that the attack needs; it gets exactly this level.
         labelled: optional; False if the attack needs no labels of the attacker's images, neither for learning nor for
-            reference models, so that it also runs where those images show other people (split identity).
+            reference models, so that it also runs where those images show other people (`--split identity`).
     """
 
     version: ClassVar[int]
@@ -164,11 +169,11 @@ class MembershipAttack(Protocol):
     tiers: ClassVar[Tiers]
 
     def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
-        """Return a reason not to run with `aux` labelled images that are in no training records, or None."""
+        """Return a reason not to run with a population of `aux` labelled images, or None."""
         ...
 
     def infer(self, target: Target, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Return a score for every suspect."""
+        """Return a score for every suspect, using the target and the attacker's knowledge."""
         ...
 
 
@@ -192,12 +197,12 @@ class ReleaseAttack(Protocol):
     def access(self) -> Access: ...
 
     def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
-        """Return a reason not to run with `aux` images that are in no training records, or None."""
+        """Return a reason not to run with a population of `aux` images, or None."""
         ...
 
     def compare(self, released: ReleasedImages, knowledge: AttackerKnowledge, ctx: Context) -> MembershipResult:
-        """Return a score for every suspect. The knowledge has no reference models.
+        """Return a score for every suspect.
 
-        All of the attacker's images form the population.
+        There are no reference models; `knowledge.population` has all of the attacker's images.
         """
         ...

@@ -25,16 +25,18 @@ Advance = Callable[[int], None]
 class Artifacts(Protocol):
     """Store for parts that several runs reuse, such as an attacker's GAN trained once for many targets."""
 
-    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors: ...
+    def get(self, kind: str, key: dict[str, Any], make: Callable[[], Tensors]) -> Tensors:
+        """Return the tensors stored under (kind, key); if there are none, call `make` and store its result."""
+        ...
 
 
 @dataclass(frozen=True)
 class Context:
-    """How a step runs. No setting here may change the quantity that is measured.
+    """Execution settings of a step of a run. None of them may change the quantity that the step measures.
 
     Attributes:
         device: device of all tensors.
-        seed: the seed of this step, derived from the named parts of its spec.
+        seed: the seed of this step, derived from the step's specification.
         noise: "seeded" derives the privacy noise from `seed`; "os" draws all of it from the system's entropy.
         track: opens a progress bar; use `with ctx.track("stage", total) as advance: advance(1)`.
         artifacts: the content-addressed store for reusable parts.
@@ -70,9 +72,13 @@ class Context:
         return torch.Generator(self.device).manual_seed(derive(self.seed, name))
 
     def privacy_noise(self, name: str) -> Noise:
-        """Return the source of privacy noise, and of draws per private record that are not indexed by the record.
+        """Return a source for the draws on which privacy relies: noise, and draws made once per private record.
 
-        Seeded like any other randomness, or taken from the system's entropy (`--noise os`).
+        Examples of the latter are Poisson samples and augmentation (`bench.privacy.noise`). The source is seeded like
+        any other randomness, or uses the system's entropy (`--noise os`).
+
+        Args:
+            name: of this source; two sources of one name return the same draws if they are seeded.
         """
         seed = derive(self.seed, f"privacy-noise/{name}") if self.noise == "seeded" else None
         return Noise(self.device, seed)

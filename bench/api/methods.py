@@ -19,18 +19,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Shards:
-    """Settings of a teacher ensemble: networks on disjoint parts of the private split, trained in parallel with Adam.
+    """Settings of a teacher ensemble: networks trained in parallel with Adam on disjoint parts of the private records.
 
     Attributes:
         count: n, the number of teachers.
         archs: names of their networks for `bench.nets.build`, assigned cyclically.
-        partition: assignment of records to teachers: "hash" of the pixels, or the shares of a federation, "dirichlet"
-            or "dirichlet-balanced".
+        partition: assignment of records to teachers: "hash" of the pixels; or as among the clients of a federation,
+            "dirichlet": each class by Dirichlet shares; "dirichlet-balanced": likewise, except that a teacher that
+            already has its equal share of all records gets no records of further classes.
         alpha: concentration of the Dirichlet shares, > 0.
         steps: optimiser steps; the learning rate falls linearly to 0 over them.
         batch: images per step from each part, drawn with replacement.
-        lr: first learning rate.
-        weight_decay: decoupled, >= 0.
+        lr: initial learning rate.
+        weight_decay: decoupled (as in AdamW), >= 0.
         shift: random translation of the images by up to this many pixels.
         ridge: penalty of the ridge regression that fits networks with fixed features, in place of Adam.
     """
@@ -65,7 +66,8 @@ class Teacher:
         shape: (c, h, w) of one image.
         classes: number of classes.
         dataset: name of the private data set, for settings that a paper chooses per data set.
-        private: (images uint8, labels) of the private split; None unless the method's `needs` include "private_data".
+        private: (n, c, h, w) uint8 images and (n,) int64 labels of the private records; None unless the method's
+            `needs` include "private_data".
         ensemble: the teachers requested by the method's `shards`, frozen; None unless its `needs` include
             "teacher_ensemble".
         public: (n, c, h, w) uint8, unlabelled images from the private data's distribution, which are in no teacher's
@@ -111,8 +113,8 @@ class Release:
         solved: parameters that were calibrated to the budget, such as {"sigma": 5.1}; stored in the record.
         control: baseline student trained the same way without the teachers' responses; its accuracy shows whether the
             teachers contributed anything. Only its accuracy is stored; it is not released.
-        votes: function from images to the ensemble's vote counts with new noise of this release's scale. Only its
-            accuracy is measured; it is not released and not in the ledger.
+        votes: maps images to the ensemble's vote counts with new noise of this release's scale. It is only used to
+            measure the accuracy of the noisy votes; it is not released and not in the ledger.
     """
 
     student: nn.Module
@@ -131,13 +133,13 @@ class Method(Protocol):
     """A conversion of a teacher into a private student. Baselines implement it too.
 
     Class variables:
-        version: increased when results change; part of the hash.
+        version: increased when results change; part of a run's hash.
         reference: paper and algorithm number.
         needs: any of "teacher", "private_data", "teacher_ensemble", "public_data"; may depend on the settings (a
             property). "teacher_network" requests no input: it declares that the released network has the teacher's
             architecture. With "teacher_ensemble" the method is an `EnsembleMethod`, with "public_data" a
             `PublicDataMethod`.
-        unit: the privacy unit of the paper's claim.
+        unit: the privacy unit of the paper's claim (`bench.privacy.Unit`).
         tiers: overrides {"smoke": {...}, "quick": {...}}; the field defaults are the paper's settings (tier `paper`).
         seen_test_sets: {data set: the choice that was made with its test accuracy}, for example "the learning rate was
             chosen"; omitted if there was no such choice. `bench choose` and the report show it.
@@ -145,12 +147,11 @@ class Method(Protocol):
             `student`; otherwise omitted.
         releases_images: False if the release has neither a generator nor images; otherwise omitted.
 
-    Optional methods:
-        networks(shape, student): names of the networks that it builds, if they differ from `student`. All four are
-            called before any training.
+    Optional methods, called before any training:
+        networks(shape, student): names of the networks that it builds, if they differ from `student`.
         check_data(shape, records, dataset): raises BenchError for image shapes or numbers of records that it cannot
             use.
-        held_bytes(shape, classes, dataset, budget): bytes of the images that it holds at once.
+        held_bytes(shape, classes, dataset, budget): largest number of bytes of images in memory at once.
         gradients_at_once(dataset): number of records whose per-sample gradients are in memory at once.
     """
 
@@ -175,9 +176,7 @@ class Method(Protocol):
 
 
 def trains_student(method: Method) -> bool:
-    """Return whether the method builds the network of `--student`.
-
-    If so, images that this network cannot take are refused early.
+    """Return whether the method builds the network of `--student`; if so, that network must take the images.
 
     A method that releases another network sets the attribute `trains_student` to False.
     """
@@ -218,10 +217,10 @@ class SamplingMethod(Method, Protocol):
 
 @runtime_checkable
 class AuditableMethod(Protocol):
-    """Interface for `bench audit mechanism`: a check of the settings, and a distinguishing game."""
+    """A method that `bench audit mechanism` can audit: it has a check of the settings and a distinguishing game."""
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """As for every method."""
+        """Raise BenchError if these settings cannot run within `budget`, as `Method.check`."""
         ...
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:

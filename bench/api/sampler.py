@@ -12,6 +12,7 @@ from torch import Tensor, nn
 Shape = tuple[int, int, int]
 Drawing = TypeVar("Drawing", bound=nn.Module, covariant=True)
 Latents = Callable[[int, torch.Generator], Tensor]
+"""Function (count, generator) -> (count, latent) latents."""
 
 
 def gaussian_latents(length: int) -> Latents:
@@ -29,7 +30,7 @@ class Sampler(Generic[Drawing]):
     """A generator, and the way to draw images from it.
 
     Attributes:
-        generator: maps (n, latent), and (n,) int64 labels if it is conditional, to (n, c, h, w) in [0, 1].
+        generator: maps (n, latent) latents, and (n,) int64 labels if it is conditional, to (n, c, h, w) in [0, 1].
         latents: function (count, generator) -> (count, latent), draws the inputs of the generator.
         classes: number of classes of a conditional generator; 0 for an unconditional one.
     """

@@ -1,7 +1,9 @@
-"""Bundles: a released student with its privacy account, in a separate directory; writing and checking one.
+"""Bundles: directories with a released student and its privacy account; `bench export` writes, `bench verify` checks.
 
-Only values on an explicit list are written (`account`, `network`); other fields of a record, which were measured on
-private data without noise, are never read.
+A bundle has the student's weights, `privacy.json` (ledger and epsilons), `model.json` (how to load the student), a
+model card, SHA-256 sums of all files, and any released generator and synthetic images. Only values on an explicit list
+are written (`account`, `network`); other fields of a record, which were measured on private data without noise, are
+never read.
 
 Each name is imported on first use: the command line reads the limits of a check without any library, and the files of
 an untrusted bundle are checked before torch is imported.

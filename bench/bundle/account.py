@@ -1,7 +1,7 @@
-"""`privacy.json`: the ledger, its accounted epsilon for every unit, the paper's claim, and warnings for the reader.
+"""Build `privacy.json`: the ledger, its accounted epsilon for every unit, the paper's claim, and warnings for users.
 
-`bench verify` compares the warnings with those that follow from the other fields, so that their wording cannot change
-within a format.
+`bench verify` compares the warnings with those that follow from the other fields, so their wording must not change
+within one version of the bundle format.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def warnings(privacy: Privacy) -> list[str]:
 
 
 def alarms(privacy: Privacy) -> list[str]:
-    """Return the warnings that void the guarantee for private records; they come first, on the card too."""
+    """Return the warnings about facts that void or weaken the guarantee for private records; they are shown first."""
     found, finite = [], _finite(privacy)
     method, record, audit = privacy.method, privacy.accounted.get(Unit.EXAMPLE), privacy.audited
     if (method.name, method.version) in UNTRUE_ACCOUNTS:

@@ -1,8 +1,8 @@
-"""`README.md` of a bundle: the model card, a function of `privacy.json` and `model.json` only.
+"""Model card of a bundle (`README.md`), computed from `privacy.json` and `model.json` only.
 
-`bench verify` compares the card byte by byte, so that its wording cannot change within a format. Text of these files is
-escaped by `markdown`. The lines of Python come from three templates, filled with names and numbers that
-`bench.bundle.schema` has checked.
+`bench verify` compares the card byte by byte, so its wording must not change within one version of the bundle format.
+Text of these files is escaped by `markdown`. The lines of Python come from three templates, filled with names and
+numbers that `bench.bundle.schema` has checked.
 """
 
 from __future__ import annotations

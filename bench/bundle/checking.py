@@ -1,7 +1,7 @@
 """Check a bundle: its files, its epsilon from its ledger, its card, its student. No private data are needed.
 
-The only code of a bundle that runs are the network's layers. First its files are checked, with the standard library
-only (`files`); then everything is recomputed in another process with limited memory and time (`proof`).
+A bundle contains no code: only the layers of the network that it names are run. First its files are checked, without
+numerical libraries (`files`); then everything is recomputed in another process with limited memory and time (`proof`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ class Verified:
     """Results for a valid bundle.
 
     Attributes:
-        privacy, model: its two JSON files.
-        recomputed: epsilon that the installed accountant computes from the ledger, by unit.
+        privacy, model: the decoded `privacy.json` and `model.json`.
+        recomputed: {unit: epsilon that the installed accountant computes from the ledger}.
         files: number of files in the manifest.
         output_shape: shape of the student's logits for two images.
-        notes: numbers that differ because the installed accountant has another version; none is larger than published.
-        warnings: facts that a reader must know.
+        notes: differences between published and recomputed epsilons, because another version of the accountant is
+            installed; no recomputed epsilon is larger.
+        warnings: facts that a user of the student must know (`account.warnings`).
     """
 
     privacy: Privacy
@@ -40,9 +41,10 @@ class Verified:
 
 
 def verify(folder: Path, limits: Limits | None = Limits()) -> Verified:  # noqa: B008 - a constant
-    """Check a bundle.
+    """Check a bundle: its files, the epsilons of its ledger, its card and its student.
 
     Args:
+        folder: the directory of the bundle.
         limits: memory and time of the computations, which run in another process; None for a trusted bundle that the
             caller made, which is checked in this process.
 

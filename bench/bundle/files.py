@@ -29,7 +29,7 @@ WEIGHTS, GENERATOR, SYNTHETIC = "student.safetensors", "generator.safetensors", 
 NEEDED = (PRIVACY, MODEL, WEIGHTS, CARD)
 IMAGE = re.compile(rf"{SYNTHETIC}/[0-9]{{3,5}}\.png")
 TEXTS = {MANIFEST: 2**21, PRIVACY: 2**20, MODEL: 2**22, CARD: 2**22}
-"""The largest size of a text file; weights may be as large as the memory limit of the check."""
+"""Largest size of each text file, in bytes; weights may be as large as the memory limit of the check."""
 MOST_IMAGE_BYTES = 2**22
 MOST_IMAGES, MOST_FILES = 10_000, 10_010
 MOST_PIXELS = 2**28
@@ -45,7 +45,7 @@ class Contents:
 
     Attributes:
         folder: folder of the files.
-        privacy, model: its two JSON files.
+        privacy, model: the decoded `privacy.json` and `model.json`.
         card: the bytes of its model card.
         extras: released files other than the student: the generator's file, the folder of images.
         files: number of files in the manifest.

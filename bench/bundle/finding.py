@@ -1,4 +1,4 @@
-"""Find a finished run by its path or hash, with its record and its release in the store."""
+"""Find a finished run by its path or hash, and its release in the store, for `bench export`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class ReleaseResult:
 
     Attributes:
         arch: name of the student's network.
-        accuracy: of the student on the test images.
+        accuracy: accuracy of the student on the test images, in [0, 1].
         tested: number of test images.
-        input: of the student, with class names; None in older releases.
+        input: input and classes of the student; None in older releases.
     """
 
     arch: str
@@ -62,8 +62,11 @@ class FinishedRun:
 
 
 def find(run: str, out: Path) -> FinishedRun:
-    """Find the run called `run`: a directory with a record, a record's file, a hash (or its start) below `out`, or
-    "latest".
+    """Find a finished run and its release.
+
+    Args:
+        run: a directory with a record, a record's file, the hash (or its start) of a run below `out`, or "latest".
+        out: folder with the runs, the `--out` of `bench run`.
 
     Raises:
         BenchError: no such run or more than one; a failed one; a release that is not in the store, is damaged there or

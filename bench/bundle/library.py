@@ -22,7 +22,8 @@ def library_call(arch: str, model: Classifier, shape: tuple[int, int, int], clas
     Args:
         arch: the name from which `bench.nets.build` made the student.
         model: the student, in eval mode.
-        shape: of its images, (c, h, w).
+        shape: (c, h, w) of its images.
+        classes: number of its classes.
     """
     return next((call for call in calls(arch, shape, classes) if builds(call, model, shape)), None)
 

@@ -1,4 +1,4 @@
-"""Limit memory and time of library code on an untrusted bundle, in a separate process that may be killed."""
+"""Limit memory and time of the check of an untrusted bundle, which runs in a separate process that may be killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MIB = 2**20
 STARTING = 300
 """Seconds of real time to start Python and import libraries from a slow disk; not counted as computation."""
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Variables that limit libraries to one thread: the stack and heap of each thread count as address space."""
+"""Environment variables that limit libraries to one thread: each thread's stack and heap count as memory used."""
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
-"""The student of a bundle: its weights under the names of its library, `model.json`, and a program of `torch.export`.
+"""Write and load the student of a bundle: its weights and `model.json`, or a program of `torch.export`.
 
-A network of timm or torchvision is stored so that this library loads it; other networks are loaded by this package. A
-bundle contains no program: `torch.export.load` runs code from the file, so that loading cannot check it. Users make the
-program from a verified bundle themselves (`write_program`).
+The weights of a timm or torchvision network have that library's names, so that it can load them without this package;
+other networks are loaded by this package. A bundle contains no `torch.export` program, because loading one runs code
+from the file before it could be checked. Users make the program from a verified bundle themselves (`write_program`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ KEPT = ("val", "tensor_meta")
 
 
 def student_input(run: FinishedRun, own_names: bool) -> StudentInput:
-    """Return the images and classes of a run's student.
+    """Return the image shape, the number of classes and the class names of a run's student.
 
     Args:
-        own_names: also name the classes of a user's own data set.
+        own_names: include class names of a user's own data set, which are withheld otherwise.
 
     Raises:
         BenchError: an older release without them, on a data set that is not a published one.
@@ -172,7 +172,8 @@ def write_program(path: Path, model: Classifier, shape: tuple[int, int, int]) ->
 
     Args:
         model: the student in eval mode, on the CPU, frozen.
-        shape: of its images, (c, h, w); the program takes any number of them, in [0, 1].
+        path: file to write.
+        shape: (c, h, w) of its images; the program takes any number of them, in [0, 1].
 
     Returns:
         False, without a file, if torch cannot trace the network or the program has other outputs.

@@ -1,6 +1,6 @@
-"""Prove a bundle by recomputing its numbers: the epsilons of its ledger, its card, its student.
+"""Recompute what a bundle states and compare: the epsilons of its ledger, its card, its student.
 
-Run as a module, it proves one bundle within limits: `python -m bench.bundle.proof DIR MIB SECONDS`.
+Run as a module, it checks one bundle within limits: `python -m bench.bundle.proof DIR MIB SECONDS`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class Proof(Strict):
     """Results for a valid bundle.
 
     Attributes:
-        recomputed: epsilon that the installed accountant computes from the ledger, by unit.
+        recomputed: {unit: epsilon that the installed accountant computes from the ledger}.
         output_shape: shape of the student's logits for two images.
-        notes: numbers that differ because the installed accountant has another version; none is larger than published.
+        notes: differences between published and recomputed epsilons, because another version of the accountant is
+            installed; no recomputed epsilon is larger.
     """
 
     recomputed: dict[Unit, AccountedEpsilon]
@@ -43,7 +44,7 @@ class Proof(Strict):
 
 
 class Refusal(Strict):
-    """The reason why a proof failed."""
+    """Result for an invalid bundle: `refused` is the reason, in one line."""
 
     refused: str
 
@@ -52,7 +53,7 @@ _RESULT: TypeAdapter[Proof | Refusal] = TypeAdapter(Proof | Refusal)
 
 
 def prove(contents: Contents) -> Proof:
-    """Recompute everything in this process, without limits; raise Failed for a difference."""
+    """Recompute everything in this process, without limits on memory and time; raise Failed for a difference."""
     recomputed, notes = check_account(contents.privacy)
     check_card(contents)
     return Proof(recomputed=recomputed, notes=notes, output_shape=_check_student(contents))
@@ -68,7 +69,7 @@ def prove_within(folder: Path, limits: Limits) -> Proof:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Prove the bundle of a command line, and print the results as JSON."""
+    """Check the bundle named on the command line (DIR MIB SECONDS); print a `Proof` or a `Refusal` as JSON."""
     limits, start = Limits(int(arguments[1]), int(arguments[2])), time.process_time()
     try:
         contents = read_bundle(Path(arguments[0]), limits)
@@ -112,10 +113,12 @@ def check_account(privacy: Privacy) -> tuple[dict[Unit, AccountedEpsilon], list[
 
 
 def compare(privacy: Privacy, theirs: AccountedEpsilon, ours: AccountedEpsilon) -> list[str]:
-    """Compare a published number with the recomputed one: no note if equal; a note if another accountant's was larger.
+    """Compare a published epsilon with the recomputed one; return [] if they are equal, else one note.
+
+    They may differ only if another version of the accountant published a larger one.
 
     Raises:
-        Failed: the published one is smaller, or differs for the same accountant.
+        Failed: the published epsilon is smaller, or it differs although the accountant has the same version.
     """
     if theirs.relation != ours.relation:
         raise Failed(f"unit {ours.unit}: published for {theirs.relation}; accounted for {ours.relation}")

@@ -1,8 +1,8 @@
-"""Compose several releases of the same private records: someone who sees all has the epsilon of all their ledgers.
+"""Joint epsilon of several releases of the same private records, for an adversary who has all of them.
 
 - Runs that differ only in their attack share one release, which counts once: it is one draw of the mechanism.
 - Releases with seeded noise do not compose: two of one method and seed share their draws, so that their difference may
-  reveal what the noise hides. Each of them has an epsilon for those without the seed, but together they have none.
+  reveal what the noise hides. Each has an epsilon against adversaries without the seed; together they have none.
 - Ledgers are composed, not epsilons: by one accountant at one delta, even if the releases have different deltas.
 - Only accounts with the same neighbour relation compose: an account for removed records does not cover replaced ones.
 - Versions, sizes and splits of a data set count as the same records: an upper bound if they share only some.
@@ -30,7 +30,7 @@ from bench.storage.records import RECORD, Record
 from bench.storage.specs import digest
 
 OF_RECORDS = (Unit.EXAMPLE, Unit.LABEL, Unit.CLIENT)
-"""Units that occur once for all releases; a synthetic image is queried by only one of them."""
+"""Units that all releases share. Unit `query` is not composed: each synthetic image belongs to one release."""
 SEEDED, UNCHARGED = "seeded noise", "not accounted per {}"
 KNOWN_SEED = " (seeded noise: for those without the seed)"
 
@@ -41,10 +41,11 @@ class Released:
 
     Attributes:
         name: displayed name: the release's method and hash, or the bundle's folder.
-        draw: equal for two records of one release.
-        data: name of the private records.
+        draw: identifier of the release; records of runs that share a release have the same.
+        data: name of the private data set.
         seeded: whether a seed determines the noise.
-        delta: delta of its budget.
+        delta: delta of the release's budget.
+        ledger: ledger of the release.
     """
 
     name: str
@@ -60,9 +61,11 @@ class Composed:
     """The joint guarantee of releases of the same private records, for one unit and neighbour relation.
 
     Attributes:
-        proved: the accounted epsilon; None where `left_out` names releases that cannot be composed.
+        data: name of the private data set.
+        proved: the accounted epsilon of the composition; None if this lists releases that cannot be composed.
+        unit: the protected unit.
         of: names of the composed releases.
-        left_out: why a release cannot be composed for the unit, by name.
+        left_out: {name of a release that cannot be composed: reason}.
     """
 
     data: str
@@ -100,7 +103,9 @@ def of_bundle(folder: Path) -> Released:
 
 
 def read(folder: Path) -> list[Released]:
-    """Find the releases in a folder: runs (`--out`, `leaderboards/`, one run) and bundles, itself or directly below it.
+    """Return the releases in a folder: of runs (an `--out`, `leaderboards/`, or one run) and of bundles.
+
+    A bundle is the folder itself or directly below it.
 
     Raises:
         BenchError: no such folder, none in it, or a record or bundle that cannot be read.

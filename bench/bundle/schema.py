@@ -1,4 +1,4 @@
-"""The three JSON files of a bundle as typed values: each field has a type and a range, other fields are errors.
+"""The three JSON files of a bundle as pydantic models: each field has a type and a range, other fields are errors.
 
 Untrusted files may contain anything. Decoded values are safe to print, compare and compute with: names contain no
 active characters, sentences no hidden ones, numbers are finite, lists are short.
@@ -123,14 +123,21 @@ class AccountedEpsilon(Guarantee):
 
 
 class ClaimedEpsilon(Guarantee):
-    """The epsilon of the method's paper."""
+    """The epsilon that the method's paper claims."""
 
     source: Sentence
     disputed: Slug
 
 
 class AuditedEpsilon(Strict):
-    """The lower bound of an audit, measured on another network of the same settings."""
+    """The lower bound of an audit, measured on another network of the same settings.
+
+    Attributes:
+        epsilon_lower: the bound on epsilon, at `delta` and `confidence`.
+        ceiling: the bound if all guesses were right: the detection limit of the audit.
+        canaries: number of canaries.
+        null_run: the bound of a run without canaries, which should be about 0.
+    """
 
     epsilon_lower: Annotated[float, Field(ge=0)]
     confidence: Share
@@ -152,7 +159,7 @@ class LedgerEntry(Strict):
 
 
 class Privacy(Strict):
-    """`privacy.json`."""
+    """Content of `privacy.json`: epsilons (accounted, claimed, audited), the ledger, and warnings."""
 
     format: Literal[3]
     method: Method
@@ -209,7 +216,7 @@ class Input(Strict):
 
 
 class Normalisation(Strict):
-    """Constants of (x - mean) / std: one number each, or one a channel."""
+    """Constants of (x - mean) / std: one number each, or one per channel."""
 
     mean: Annotated[list[Annotated[float, Field(ge=-1e6, le=1e6)]], Field(min_length=1, max_length=16)]
     std: Annotated[list[Annotated[float, Field(ge=1e-6, le=1e6)]], Field(min_length=1, max_length=16)]
@@ -231,7 +238,7 @@ class Accuracy(Strict):
 
 
 class Model(Strict):
-    """`model.json`."""
+    """Content of `model.json`: how to load the student, and its input, classes and accuracy."""
 
     format: Literal[3]
     architecture: Architecture
@@ -266,7 +273,7 @@ class Model(Strict):
 
 
 class Manifest(Strict):
-    """`MANIFEST.json`: the SHA-256 of every other file."""
+    """Content of `MANIFEST.json`: the SHA-256 of every other file."""
 
     format: Literal[3]
     files: Annotated[dict[str, Digest], Field(max_length=20_000)]

@@ -29,13 +29,13 @@ def export(run: FinishedRun, folder: Path, *, allow_seeded: bool = False, own_na
     """Write the bundle of a run into `folder`; return the result of `verify`.
 
     Args:
-        folder: new or empty; its parent must exist.
+        folder: new or empty directory; its parent must exist.
         allow_seeded: export also if the noise came from the recorded seed.
-        own_names: name the classes of a user's own data set.
+        own_names: include class names of a user's own data set, which are withheld otherwise.
 
     Raises:
-        BenchError: seeded noise that was not allowed, an existing or unwritable place, or a release that
-            cannot be rebuilt. Nothing is left behind.
+        BenchError: seeded noise without `allow_seeded`, a folder that is not empty or not writable, or a release that
+            cannot be rebuilt. No files are left behind.
     """
     if run.record.privacy["noise"] == "seeded" and not allow_seeded:
         raise BenchError(

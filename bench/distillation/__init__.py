@@ -3,7 +3,7 @@
 | module                                  | content                                                                 |
 |-----------------------------------------|-------------------------------------------------------------------------|
 | `losses`, `training`                    | student and generator losses; training step and replay buffer           |
-| `generator_training`, `image_source`    | data-free generators; sources of query images                           |
+| `generator_training`, `image_source`    | data-free generators; sources of query images (prior or generator)      |
 | `noisy_labels`, `distinguishing_games`  | privacy of noisy gradients and randomised responses, and its audits     |
 | `transcription`                         | the training loop of the `working` variants                             |
 | `votes`                                 | noisy votes of teacher ensembles (PATE, DGD), and students trained on them |

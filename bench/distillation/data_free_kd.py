@@ -1,15 +1,15 @@
-"""Data-free knowledge distillation without noise, from a classifier that is already private or needs no protection.
+"""Data-free knowledge distillation (DAFL) of a classifier that is already private or needs no protection; no noise.
 
 After Chen et al., "Data-Free Learning of Student Networks" (DAFL), ICCV 2019. N_T teacher, N_S student, G generator.
 Every round:
 
-1. the generator descends L_oh + alpha L_a + beta L_ie on images of new latents z, by the teacher's output: confident
-   (one-hot), large features, all classes equally often;
+1. the generator descends L_oh + alpha L_a + beta L_ie on images of new latents z; the terms reward confident (one-hot)
+   outputs of the teacher, large features, and equally frequent classes;
 2. a batch of new images, chosen so that the teacher's classes are balanced, is added to the replay buffer;
 3. the student descends KL(N_T(x) || N_S(x)) on augmented images of the buffer; the teacher is queried on every x.
 
-Privacy. The teacher's responses and gradients are used without noise, so the outcome is as private as the teacher's
-weights: post-processing, at no cost, of a privately trained teacher, and no protection of any other.
+Privacy. The teacher's responses and gradients are used without noise, so the student is as private as the teacher's
+weights: this is post-processing of a privately trained teacher, and protects no other teacher.
 
 Differs from the paper: images come from a replay buffer, can be chosen for balance (`oversample`) and augmented; the
 feature term is an L2 norm; images of digits can be pen strokes. With rounds of one generator and one student step,
@@ -48,12 +48,12 @@ class DataFreeKDSettings:
         batch: images per generator step and per round.
         oversample: images generated per image kept; the kept ones are balanced over the teacher's classes.
         replay_rounds: number of newest rounds whose images are in the replay buffer.
-        generator_steps, student_steps: per round.
+        generator_steps, student_steps: number of steps per round.
         student_batch: images per student step.
-        rate_generator, rate_student: of Adam; the student's falls to 0 along a cosine.
+        rate_generator, rate_student: learning rates of Adam; the student's falls to 0 along a cosine.
         confidence, balance, activation: weights of L_oh, L_ie and L_a.
-        latent, width: of the upsampling generator.
-        generator: "upsample", "strokes", or "auto": strokes if the data set's prior is the pen.
+        latent, width: length of z and channels of the last hidden map of the upsampling generator.
+        generator: "upsample"; "strokes", which draws pen strokes; or "auto": strokes if the data set's prior is `pen`.
         augment: randomly rotate, scale, shear and shift buffer images whenever the student sees them.
     """
 
@@ -93,8 +93,8 @@ def distil(
     """Distil `model` into a new student using only generated images.
 
     Args:
-        model: the teacher, on the context's device; it is returned to its original state.
-        dataset: selects strokes or not if `settings.generator` is "auto"; the data set itself is not used.
+        model: the teacher, on the context's device; its state is restored at the end.
+        dataset: name of the data set, which decides about strokes if `settings.generator` is "auto"; no data are used.
         shape: (c, h, w) of an image.
         student_arch: a network name for `bench.nets.build`.
 
@@ -102,7 +102,7 @@ def distil(
         The student in eval mode, the generator, and (at most 60, c, h, w) generated images in [0, 1].
 
     Raises:
-        BenchError: a student or generator that cannot take images of this shape.
+        BenchError: the student or the generator does not support images of this shape.
     """
     with fixed(model):
         kd = DataFreeKD(model, dataset, shape, classes, student_arch, settings, ctx)

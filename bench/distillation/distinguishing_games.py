@@ -1,8 +1,8 @@
 """Distinguishing games for private annotation (DPSD, DPDFD, FedDPSD): the worst-case pairs of teachers, for audits.
 
-A world is a teacher. A play is the output of a method's own step for one synthetic image: its target, or its reading of
-the teacher's response. The adversary chooses the student's logits, as Theorems 1 and 2 allow. Unit `query`, and for
-many teachers `example`.
+The two worlds of a game are two teachers (or ensembles). A play is the output of a method's own step for one synthetic
+image: the student's target, or the log-likelihoods of the teacher's response. The adversary chooses the student's
+logits, as DPSD's Theorems 1 and 2 allow. The unit is `query`, and for many teachers `example`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_batches, play_of_rows
 
 FAR = 30.0
-"""Logit gap that corresponds to a small probability which float32 can still represent."""
+"""Logit gap between a probable and an improbable class, whose probability float32 can still represent."""
 PLAYS, BATCHES, TRIALS = 100_000, 2_000, 5_000
-"""Plays of row games, of batch games, and of the trial that chooses the strongest of several games."""
+"""Plays of games with noise per row, with noise per batch, and of the trial that chooses the strongest of several."""
 LOGIT_GAP = 8.0
 """For a flat student: difference of a teacher's logit of one class from all others."""
 SHARED = 2
-"""Index of the image that both worlds share: its teacher agrees with the student, so its gradient is 0."""
+"""Index of the image that both worlds share: on it the teacher agrees with the student, so the gradient is 0."""
 Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
-"""A method's step: (m, c, h, w) images, student, teacher (or ensemble), noise -> (m, d), all that is released of the
-teacher."""
+"""A method's step: (m, c, h, w) images, student, teacher (or ensemble), noise -> (m, d), everything about the teacher
+that the student's training uses."""
 
 
 def gradient_game(
@@ -79,7 +79,7 @@ def response_game(
     outside = [(0, k, "one class is not a candidate")] if k < classes else []
 
     def pair(one: int, other: int, what: str, teachers: int) -> DistinguishingGame:
-        table = torch.stack([-by_number, by_number])  # undecided about all other classes too
+        table = torch.stack([-by_number, by_number])  # the teachers also rank all other classes in opposite orders
         table[0, one] = table[1, other] = FAR
         teacher = _with_others(table, teachers)
 
@@ -97,9 +97,9 @@ def response_game(
 def ensemble_game(
     step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, flat: bool = False
 ) -> DistinguishingGame:
-    """Build the game of many teachers: two ensembles of two, one of whose teachers has opposite gradients.
+    """Build the game of many teachers, for unit `example`: in each world an ensemble of two teachers.
 
-    Unit `example`: the other teacher responds the same in both worlds.
+    The gradients of one teacher are opposite in the two worlds; the other teacher responds the same in both.
     """
     return _game_of_sums(step, mechanism, delta, flat, mechanism.answer_ledger(parameters), Unit.EXAMPLE)
 
@@ -107,7 +107,7 @@ def ensemble_game(
 def client_game(
     step: Step, mechanism: AnnotationMechanism, parameters: AnnotationParameters, delta: float, clients: int
 ) -> DistinguishingGame:
-    """Build the game of a federation's gradients: one client's are opposite in the two worlds, another's the same.
+    """Build the game of a federation's gradients: those of one client are opposite in the two worlds, others equal.
 
     Args:
         clients: number of clients played, 1 or 2; the ledger is that of one client's response to one image.
@@ -181,7 +181,7 @@ def _with_others(table: Tensor, members: int) -> nn.Module:
 
 
 def _gradient_pair(classes: int, flat: bool) -> tuple[nn.Module, Tensor]:
-    """Return a student, and (3, c) logits: of two teachers with opposite gradients at its output, and its own."""
+    """Return a student and (3, c) logits: two teachers with opposite gradients at its output, one with gradient 0."""
     if not flat:
         undecided = torch.tensor([0.0, 0.0] + [-FAR] * (classes - 2))  # (1/2, 1/2, 0, 0, ...)
         confident = torch.full((2, classes), -2 * FAR)  # each teacher has the other's class second

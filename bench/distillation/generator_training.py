@@ -24,12 +24,19 @@ from bench.nets.stroke_generator import StrokeGenerator
 from bench.validate import instance, present
 
 ImageLoss = Callable[[Tensor], Tensor]
+"""Loss of generated images: (n, c, h, w) in [0, 1] -> scalar."""
 
 
 def make_generator(kind: str, dataset: str, shape: tuple[int, int, int], latent: int, width: int) -> nn.Module:
-    """Build an untrained, Xavier-initialised generator: "upsample", "strokes", or "auto".
+    """Build an untrained, Xavier-initialised generator.
 
-    "auto" is "strokes" for data sets of glyphs, for which pen strokes are a prior, and "upsample" otherwise.
+    Args:
+        kind: "upsample"; "strokes", which draws pen strokes; or "auto": "strokes" for data sets of glyphs (prior
+            `pen`), "upsample" for others.
+        dataset: name of the data set, for "auto".
+        shape: (c, h, w) of its images.
+        latent: length of z, for "upsample".
+        width: channels of the last hidden map, for "upsample".
 
     Raises:
         BenchError: the generator cannot make images of this size.

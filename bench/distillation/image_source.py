@@ -1,4 +1,4 @@
-"""Sources of query images for a teacher: a data-free prior, or a generator that the student trains."""
+"""Sources of query images for a teacher: a data-free prior, or a generator trained on the student's outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from bench.nets.generators import UpsampleGenerator
 from bench.nets.small_net import xavier
 
 GENERATOR = "generator"
+"""Name of the source `StudentTrainedGenerator`."""
 LATENT, WIDTH = 100, 32
+"""Length of its latents, and channels of its last hidden map."""
 STEPS, BATCH, RATE = 30, 256, 1e-3
 """Generator steps between two rounds, their batch size and learning rate."""
 IE_WEIGHT, NORM_WEIGHT = 5.0, 0.02
@@ -25,7 +27,7 @@ activations dominate the other two terms."""
 
 
 class Source(Protocol):
-    """A source of new images."""
+    """A source of new query images; it has no access to private data."""
 
     def draw(self, count: int, shape: tuple[int, int, int], rng: torch.Generator) -> Tensor:
         """Draw (count, c, h, w) images in [0, 1]."""
@@ -66,7 +68,7 @@ class PriorSource:
 
 
 class HalfAndHalf:
-    """A source that alternates between images of two sources."""
+    """A mixture of two sources, whose images alternate."""
 
     def __init__(self, first: Source, second: Source) -> None:
         self._sources = first, second
@@ -85,7 +87,7 @@ class HalfAndHalf:
 
 
 class StudentTrainedGenerator:
-    """An upsampling generator trained by the student's outputs on images of new latents (DPSD Eq. 8, DPDFD Eq. 5)."""
+    """An upsampling generator trained on the student's outputs for images of new latents (DPSD Eq. 8, DPDFD Eq. 5)."""
 
     def __init__(self, shape: tuple[int, int, int], ctx: Context) -> None:
         self._ctx, self._rng = ctx, ctx.generator("generator")

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 RowLoss = Callable[[Tensor, Tensor], Tensor]
+"""Loss per row: (n, c) student logits, (n, c) teacher logits -> (n,) losses."""
 
 
 def kd_loss(student: Tensor, teacher: Tensor) -> Tensor:

@@ -1,9 +1,11 @@
 """Privacy of differentially private annotation (DPSD, DPDFD, FedDPSD): ledger, claim and calibration.
 
-With one teacher, a private record may change it completely, hence all b rows of all T batches. With many teachers on
-disjoint shards, a record changes one of them, hence one of the n normalised gradients in every response.
+Annotation labels batches of synthetic images by a teacher's noisy gradients ("data mode") or randomised classes ("label
+mode"). With one teacher, a private record may change it completely, hence all b rows of all T batches. With many
+teachers on disjoint shards, a record changes one of them, hence one of the n normalised gradients in every response.
 
-b batch size, T batches, sigma noise over beta, k candidates. Units and theorems: `docs/privacy.md`.
+b batch size, T batches, sigma noise (standard deviation) over beta, k candidates. Units and theorems:
+`docs/privacy.md`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from bench.privacy.information import gaussian_capacity, response_capacity
 from bench.privacy.noise import require_room
 
 MOST_ITERATIONS = 10_000_000
+"""Largest T that a budget may determine."""
 FEWEST = 256
 """Smallest number of queries that `limit_queries` keeps, for any budget."""
 
@@ -70,7 +73,7 @@ class AnnotationParameters:
     Attributes:
         k: number of gradient entries kept (data mode) or of candidate classes (label mode).
         beta: the bound on a normalised gradient, in gradient units; > 0.
-        sigma: noise over beta, data mode; 0 = no noise.
+        sigma: standard deviation of the noise over beta, data mode; 0 = no noise.
         answer_epsilon: epsilon of one randomised response, label mode; infinity = no noise.
         iterations: T, number of annotated batches.
     """
@@ -82,7 +85,7 @@ class AnnotationParameters:
     iterations: int
 
     def solved(self, mode: str) -> dict[str, float]:
-        """Return the parameters that the budget and the data set determined, for the record."""
+        """Return, for the record, the parameters that the budget and the data set determined in this mode."""
         found: dict[str, float] = {"k": self.k, "beta": self.beta, "iterations": self.iterations}
         if mode == "data":
             return found | {"sigma": self.sigma}
@@ -100,8 +103,8 @@ class AnnotationMechanism:
         per_row: True = a noise draw per response, False = one draw on the sum over the batch.
         full_candidate_batches: number of initial batches of label mode in which all c classes are candidates.
         response_as_printed: randomised response exactly as in DPSD's published Eq. 5.
-        teacher_trains_generator: DPSD-T.
-        theorem: name of the theorem of Eq. 3's mechanism, for the claim.
+        teacher_trains_generator: whether the generator's loss uses the unprotected teacher (DPSD-T).
+        theorem: name of the paper's theorem about noisy gradients, for the claim.
         teachers: n, teachers on disjoint shards whose normalised gradients are summed before the noise (DPDFD, section
             4.4); 0 = one teacher.
         clients: m, teachers of the clients of a federation (FedDPSD), which respond with gradients or each with its own
@@ -149,7 +152,7 @@ class AnnotationMechanism:
             return
         rows = math.sqrt(self.batch) if self.per_row else self.batch
         why = "normalised gradients of a batch, a noise draw " + ("per row" if self.per_row else "per batch")
-        # Nats: a row has norm beta, a batch's sum b beta, each coordinate noise sigma beta
+        # Information in nats: a row has norm beta, a batch's sum b beta, the noise on each coordinate is sigma beta
         channels, sigma = (self.batch, parameters.sigma) if self.per_row else (1, parameters.sigma / self.batch)
         carries = parameters.iterations * channels * gaussian_capacity(sigma, self.classes)
         event = gaussian_event(parameters.sigma / (2 * rows))
@@ -180,7 +183,7 @@ class AnnotationMechanism:
                 ledger.spend(event, count=count, unit=unit, why=what, carries=carries)
 
     def _spend_responses(self, ledger: Ledger, parameters: AnnotationParameters) -> None:
-        """Add randomised responses; with clients, each responds to every image, and a removed record changes one.
+        """Add randomised responses. Each client responds to every image; a removed record changes those of one client.
 
         Responses without a finite epsilon still carry at most log k nats each, or log c for Eq. 5 as published.
         """
@@ -213,9 +216,9 @@ class AnnotationMechanism:
         return [(batches * self.batch, k) for batches, k in found if batches]
 
     def claim(self, parameters: AnnotationParameters, delta: float) -> Claim | None:
-        """Return the paper's theorem at these settings, or None; the papers state none for many teachers.
+        """Return the paper's theorem at these settings, or None: the papers state none for many teachers.
 
-        Its proof takes synthetic responses as neighbours.
+        Its unit is `query`, because its proof is for neighbours that differ in the response to one synthetic image.
         """
         if self.teachers:
             return None
@@ -235,7 +238,7 @@ class AnnotationMechanism:
         return Claim(value, delta, Unit.QUERY, self.theorem)
 
     def cost(self, parameters: AnnotationParameters, budget: Budget) -> float:
-        """Return the epsilon of `parameters` that is compared with `budget`."""
+        """Return the epsilon of `parameters` that is compared with `budget`: claimed, or accounted for its unit."""
         claim = self.claim(parameters, budget.delta)
         if budget.account == "claimed" and claim is not None:
             return claim.epsilon
@@ -243,10 +246,10 @@ class AnnotationMechanism:
 
 
 def calibrate(mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget) -> AnnotationParameters:
-    """Return `fields` with sigma (or the responses' epsilon), or T, calibrated to the budget.
+    """Return `fields` calibrated to the budget: sigma (in label mode the responses' epsilon), or T if it solves steps.
 
     Raises:
-        BenchError: the budget cannot be met, with the reason.
+        BenchError: the budget cannot be met; the message has the reason.
     """
     _check_unit(mechanism, budget)
     if budget.epsilon is None:
@@ -272,8 +275,9 @@ def limit_queries(
 ) -> AnnotationParameters:
     """Reduce the number of queries to what the budget allows at noise `sigma`, but to no fewer than FEWEST.
 
-    All queries are kept if they cost no more. The information of all responses grows with their number over sigma^2,
-    which the budget fixes; a student learns more from a few responses with little noise than from many with much.
+    All queries are kept if the cost does not grow with their number. The information of all responses is proportional
+    to their number over sigma^2, which the budget fixes; a student learns more from few responses with little noise
+    than from many with much.
 
     Args:
         sigma: largest noise over beta at which a response is useful, >= 0; 0 = any, which returns `fields` unchanged.
@@ -338,7 +342,11 @@ def _check_least_noise(mechanism: AnnotationMechanism, parameters: AnnotationPar
 def _calibrated(
     mechanism: AnnotationMechanism, fields: AnnotationParameters, budget: Budget, epsilon: float
 ) -> AnnotationParameters:
-    """Return `fields` at which the mechanism costs `epsilon`. Raises Unreachable."""
+    """Return `fields` with the solved parameter, at which the mechanism costs at most `epsilon`.
+
+    Raises:
+        Unreachable: no value of the parameter meets the budget.
+    """
 
     def affordable(make: Callable[[float], AnnotationParameters]) -> AnnotationParameters:
         return make(calibrate_noise(lambda x: mechanism.cost(make(x), budget), epsilon, 0.1, 100.0, rtol=1e-4))

@@ -40,7 +40,7 @@ class ReplayBuffer:
         self.targets.append(targets.detach())
 
     def sample(self, count: int, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Draw `count` images with their targets, with replacement, from the whole buffer."""
+        """Draw (count, c, h, w) images with their (count, classes) targets, with replacement, from the whole buffer."""
         if len(self.images) > 1:  # concatenate once after additions
             self.images, self.targets = [torch.cat(self.images)], [torch.cat(self.targets)]
         images, targets = self.images[0], self.targets[0]

@@ -9,8 +9,8 @@ votes have noise as in DGD: `--epsilon 10` sets the noise at which DGD claims 10
 none, and `--epsilon none` uses the fields. Nothing is claimed, as the figure has no epsilon.
 
 Differs from the paper (DGD), for all of them:
-- D^_u teaches by the student's own confident predictions (`bench/distillation/votes/voted_student.py`), not by the
-  VAE's triples and E_u (Eq. 4 and 6).
+- On D^_u the student learns from its own confident predictions (`bench/distillation/votes/voted_student.py`), not from
+  the VAE's triples by E_u (Eq. 4 and 6).
 - The paper does not state how many of the 60,000 images are voted on in this figure; here 1300, as at epsilon 10.
 """
 
@@ -46,14 +46,14 @@ QUICK: dict[str, Any] = {
 DEPARTURES = (
     MOVED_ABOUT,
     Departure(
-        what="teachers learn by Adam at 3e-3 instead of 0.05, on images shifted by up to a pixel",
-        why="tier quick has 120 steps of 16 images instead of 3000 of 128; at 0.05 Adam does not settle",
+        what="teachers are trained by Adam at 3e-3 instead of 0.05, on images shifted by up to a pixel",
+        why="tier quick has 120 steps of 16 images instead of 3000 of 128; at 0.05 Adam does not converge",
         sets={"teacher_lr": 3e-3, "teacher_shift": 1},
     ),
     Departure(
-        what="votes have Gaussian noise (the paper's DGD+) and become the posterior given all counts, not Laplace "
-        "noise and the arg-max",
-        why="as in the variant working of dgd: for one epsilon the accountant requires less Gaussian noise",
+        what="votes have Gaussian noise (the paper's DGD+) instead of Laplace noise, and the student's targets are the "
+        "class posteriors given all counts instead of the arg-max",
+        why="as in the variant `working` of dgd: at equal epsilon the accountant requires less noise if it is Gaussian",
         sets={"aggregation": "gaussian", "target_estimator": "posterior"},
     ),
 )

@@ -7,6 +7,6 @@
 - `label_privacy`: randomised labels and their privacy cost; `noisy_label_training`: training on them.
 - `feature_training`: a linear layer on data-independent features, trained on all private records at once; it uses
   `fixed_features`, `whitening`, `linear_head` and `head_accounting`.
-- `records`: the private records; `teacher_batches`: records of many teachers on disjoint parts.
+- `records`: access to the private records; `games`: parts of the distinguishing games of private training.
 - `top_k_votes`: gradients that vote with the signs of their largest coordinates.
 """

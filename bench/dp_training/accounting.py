@@ -32,10 +32,10 @@ class DpSgdParameters:
     """Parameters of DP-SGD that determine its privacy cost.
 
     Attributes:
-        sampling: q in (0, 1].
-        steps: T.
-        multiplier: z, noise over the clipping norm; 0 = no noise.
-        schedule: factor on z per step.
+        sampling: q in (0, 1], the probability that a record is in a batch.
+        steps: T, number of steps.
+        multiplier: z, standard deviation of the noise over the clipping norm; 0 = no noise.
+        schedule: factor on z for each step.
     """
 
     sampling: float

@@ -24,6 +24,7 @@ from bench.ranks import Rank, Ranks
 from bench.validate import present
 
 Records = tuple[Tensor, Tensor]
+"""(n, c, h, w) images and (n,) labels."""
 
 
 class Sums(Protocol):
@@ -45,7 +46,9 @@ class ClippedSums:
     """Sums of clipped gradients, computed on one device.
 
     Args:
-        views: augmented copies of each record.
+        gradients: computes per-sample gradients of the network.
+        coding: transform of the gradients before clipping.
+        views: number of augmented copies of each record.
         chunk: number of records whose gradients are in memory at once.
     """
 
@@ -68,9 +71,10 @@ class SharedClippedSums:
     """Sums of clipped gradients, computed by several ranks, each for the records that it owns (`owned`).
 
     Args:
+        ranks: the worker processes.
         model: the network in training; its weights are sent to the ranks for every sum.
-        plain: a copy of it made before any hooks were attached.
-        coding: transform of the gradients, used here for the parts of the total.
+        plain: a copy of `model` made before any hooks were attached.
+        coding: the identity (`Uncoded`); only its part names and shapes are used here.
     """
 
     def __init__(
@@ -121,7 +125,7 @@ class PrivateShare:
 
 
 _sums: tuple[Classifier, ClippedSums] | None = None
-"""State of a rank's process: the network of the current private training, and its `ClippedSums`."""
+"""State of a worker process: the network of the current private training, and its `ClippedSums`."""
 
 
 def prepare_sums(rank: Rank, given: PrivateNetwork) -> None:

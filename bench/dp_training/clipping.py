@@ -32,7 +32,7 @@ ROOM = 1 - 2.0**-7
 MOST_CHUNK = 256
 """Most records whose gradients are in memory at once; float32 sums of this many rows are within `ROOM`."""
 COLUMNS = 1 << 16
-"""Number of coordinates whose squares are added in float32."""
+"""Largest number of coordinates whose squares are added in float32 at once."""
 TOGETHER, MOST_PRODUCT = 8, 1 << 15
 """Most rows added in float32, and the largest product of that number and the batch size."""
 LEAST_CLIP, LARGEST_CLIP = 1e-10, 1e10
@@ -107,7 +107,7 @@ def _sum(factor: Tensor, rows: Tensor, together: int) -> Tensor:
 
 
 def add_noise(total: dict[str, Tensor], groups: list[ClippingGroup], z: float, source: Source) -> None:
-    """Add N(0, z^2 C_g^2 / share_g) to every coordinate of every group's sums, in place; z = 0 adds nothing."""
+    """Add N(0, z^2 C_g^2 / share_g) to every coordinate of each group's sums, in place; z = 0 adds nothing."""
     noise = Noise.of(source)
     for group in groups:
         flat = torch.cat([total[name].flatten() for name in group.names]).double()

@@ -1,4 +1,4 @@
-"""Transforms applied to per-sample gradients before clipping and noise (codings); the identity is plain DP-SGD."""
+"""Codings: transforms of per-sample gradients before clipping and noise; the identity is plain DP-SGD."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Coding(Protocol):
         ...
 
     def groups(self) -> list[ClippingGroup]:
-        """Return the clipping groups over the row's named parts."""
+        """Return the clipping groups; their names are those of the row's parts."""
         ...
 
     def zeros(self) -> dict[str, Tensor]:
-        """Return zeros: {part name: float64 tensor of one record's shape}."""
+        """Return zeros to which coded gradients are added: {part name: float64 tensor of one record's shape}."""
         ...
 
     def encode(self, gradients: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -57,6 +57,7 @@ def train(
         model: only its weights are trained; buffers must be public constants.
         arch: its architecture name, for messages.
         private: (n, c, h, w) images, uint8 or a floating-point type that the network takes, and (n,) int64 labels.
+        settings: public settings; number of steps and noise are those of `parameters`.
         parameters: the mechanism's parameters, for n records.
         stage: label of the progress bar and of the random generators.
         coding: transform of the gradients before clipping; None = the gradients themselves.
@@ -93,9 +94,8 @@ class NoisyGradients:
     """Steps 1 to 4 of DP-SGD: computes a noisy gradient at the network's current weights on each call.
 
     Args:
-        Those of `train`, and
-        gradients: per-sample gradients; None = computed by the network as the settings say. An audit passes chosen
-        ones.
+        model, arch, private, settings, ctx, stage, coding: as in `train`.
+        gradients: per-sample gradients; None = those of the network. An audit passes gradients of its choice.
 
     Raises:
         BenchError: the network mixes the images of a batch.
@@ -134,7 +134,13 @@ class NoisyGradients:
             self.sums = SharedClippedSums(ranks, model, plain, settings, self.coding)
 
     def __call__(self, step: int, z: float, q: float) -> dict[str, Tensor]:
-        """Return {parameter name: noisy mean gradient}; post-processing of `noisy_mean`."""
+        """Return {parameter name: noisy mean gradient}; post-processing of `noisy_mean`.
+
+        Args:
+            step: number of the step, from 0.
+            z: noise multiplier of this step.
+            q: sampling probability.
+        """
         mean = self.noisy_mean(step, z, q)
         return {name: found.to(self.weights[name].dtype) for name, found in self.coding.decode(mean).items()}
 
@@ -188,12 +194,12 @@ class WeightAverage:
 
 
 def secret_moves(count: int, noise: Noise) -> Tensor:
-    """Return (5, count) float32 parameters, as `bench.data.affine.draw_affine`, drawn from privacy noise."""
+    """Draw (5, count) float32 augmentation parameters, as `bench.data.affine.draw_affine`, from privacy noise."""
     return torch.cat([noise.normal(2, count), noise.uniform(3, count) * 2 - 1]).float()
 
 
 def refuse_mixing(model: nn.Module, arch: str) -> None:
-    """Refuse a network that mixes the records of a batch or keeps statistics of them in buffers.
+    """Refuse a network with layers that mix the records of a batch or may store statistics of them (`MIXING`).
 
     Raises:
         BenchError: one line that names the layer.

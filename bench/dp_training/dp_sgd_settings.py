@@ -17,14 +17,14 @@ class DpSgdSettings:
 
     Attributes:
         batch: B, expected records per batch; at most N.
-        steps: T.
+        steps: T, number of steps.
         multiplier: z, used if no budget determines it; 0 = no noise.
         clip: C, in gradient units.
         clipping: "flat" over all parameters jointly, or "layer": each of the m layers clipped to C / sqrt(m).
-        rate, momentum: of SGD.
+        rate, momentum: learning rate and momentum of SGD.
         decay: True = the learning rate falls to 0 linearly.
         falls: (fraction of the steps, factor) pairs; from that fraction on the rate is multiplied by the factor.
-        nesterov, weight_decay: of SGD.
+        nesterov, weight_decay: Nesterov momentum, and the L2 penalty of SGD.
         views: augmented copies of each record, whose mean gradient is clipped (De et al. 2022); 1 = the record itself.
         average: decay of an exponential average of the weights, which is returned; 0 = the last weights.
         gradients: "opacus" hooks or "func" (vmap of torch.func); both compute the same gradients.

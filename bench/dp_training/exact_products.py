@@ -1,4 +1,4 @@
-"""Full-precision float32 products and convolutions, which the rounding allowance of the sensitivity assumes.
+"""Force full-precision float32 products and convolutions, which the sensitivity's rounding allowance assumes.
 
 Under autocast, or where a GPU multiplies in TF32, factors are rounded to 8 or 11 bits first, and one record changes a
 sum of clipped gradients by more than the clipping norm. The same applies to the kernels that compute gradients: the
@@ -34,7 +34,7 @@ value of each that keeps float32 exact."""
 
 @contextmanager
 def exact_products(device: torch.device) -> Iterator[None]:
-    """Compute without autocast on the device, and without TF32 in cuDNN's convolutions (torch's default).
+    """Context manager: no autocast on the device, and no TF32 in cuDNN's convolutions, which torch uses by default.
 
     Raises:
         BenchError: float32 products or convolutions are set to a lower precision, as by

@@ -1,6 +1,7 @@
-"""Noisy training of a linear layer on whitened, fixed wavelet features; shared by the baselines that release it.
+"""Private training of a linear layer ("head") on fixed wavelet features; shared by the baselines that release it.
 
-`baselines/private_features.py` describes the algorithm, its steps and its privacy.
+`baselines/private_features.py` describes the algorithm, its steps 1 to 4, and its privacy. mu is the parameter of
+Gaussian differential privacy; squared mu's of composed mechanisms add up, so a release can have a share of mu^2.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ SMOKE: dict[str, int] = {"steps": 3, "drawings": 64}
 LONG = 5000
 """Number of features above which the maps are whitened instead of the whole row."""
 FASTEST = 400.0
-"""Largest rate times C, reached with little or no noise."""
+"""Largest learning rate times C; it applies with little or no noise."""
 
 
 @dataclass(frozen=True)
 class FeatureTraining:
-    """Options of the private linear head, with its training and release; the defaults are for two CPU cores."""
+    """Options of a private linear head, its training and its release; the defaults suit two CPU cores."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     releases_images: ClassVar[bool] = False
@@ -56,33 +57,38 @@ class FeatureTraining:
     }
 
     whitening: Literal["auto", "private", "public", "none"] = "auto"
-    """Whiten rows by their own noisy moments, by drawings of a prior, or not; auto = private, for colour public."""
+    """Whiten feature rows by their own noisy second moment (private), by that of images drawn from a prior (public), or
+    not (none); auto = private, for colour images public."""
     whitened: Literal["auto", "rows", "maps"] = "auto"
-    """Whiten whole rows, or maps, equally at all positions; auto = rows up to 5,000 features."""
+    """Whiten whole feature rows (rows), or the features of each image position by one common matrix (maps); auto = rows
+    up to 5,000 features."""
     share: float = 0.2
-    """The private whitening's share of mu^2, in (0, 1)."""
+    """Share of the privacy cost mu^2 that the private whitening has, in (0, 1)."""
     kappa: float = 1.0
-    """Shift of the noisy second moment, in units of its noise's largest eigenvalue."""
+    """Private whitening: multiple of the identity added to the noisy second moment, in units of the noise's largest
+    eigenvalue."""
     rho: float = 0.3
-    """Shift of the drawings' covariance, in units of its mean diagonal."""
+    """Public whitening: multiple of the identity added to the drawn images' covariance, in units of its mean diagonal.
+    """
     drawings: Size[int] = 6000
-    """Number of images, from the data set's prior, for public whitening."""
+    """Public whitening: number of images drawn from the data set's prior."""
     steps: Size[int] = 120
     """T, steps over all records; solved from the budget with --solve steps."""
     clip: float = 0.03
     """C, largest norm of a record's gradient; without clipping it is at most sqrt(2)."""
     multiplier: Solved[float] = 30.0
-    """z, noise of a step over its sensitivity to one record; solved from the budget unless --solve steps or none."""
+    """z, noise of a step divided by its sensitivity to one record; solved from the budget unless --solve steps or none.
+    """
     rate: float = 0.0
     """Learning rate times C; 0 = the rate at which the noise on a logit is `logit_noise`."""
     logit_noise: float = 0.75
-    """Standard deviation of a logit by the noise of all steps together; sets the rate if that is 0."""
+    """Standard deviation that the noise of all steps adds to a logit; determines the learning rate if `rate` is 0."""
     momentum: float = 0.0
     """Momentum of the descent, in [0, 1)."""
     average: float = 0.0
     """Fraction of the last steps whose weights are averaged; 0 = the last weights."""
     mirrored: Literal["auto", "yes", "no"] = "auto"
-    """Features are averaged over image and mirror image; auto = in colour."""
+    """Whether features are averaged over an image and its mirror image; auto = yes for colour images."""
     neighbours: Neighbours = "add-or-remove"
     """Neighbours for which the noise is calibrated: one record added or removed, or one record replaced."""
 
@@ -104,6 +110,7 @@ class FeatureTraining:
         """Calibrate the mechanism parameters to `budget` for this kind of whitening.
 
         Args:
+            kind: value of `whitening`.
             images: fraction of mu^2 reserved for class moments, in [0, 1).
         """
         share = self.share * (1 - images) if kind in ("auto", "private") else 0.0
@@ -139,10 +146,10 @@ class FeatureTraining:
     def train_and_whiten(
         self, teacher: Teacher, spending: Spending, delta: float, ctx: Context
     ) -> tuple[Release, Whitening | None]:
-        """As `train`; also return the whitening, which the same privacy account covers."""
+        """Train as `train`; also return the whitening (None without one), which the same privacy account covers."""
         images, labels = private_records(teacher)
         name = f"wavelet-linear{'-mirrored' if self._mirrors(teacher.shape) else ''}"
-        network = nets.build(name, teacher.shape, teacher.classes).to(ctx.device)  # kept features do not move it
+        network = nets.build(name, teacher.shape, teacher.classes).to(ctx.device)  # needed if features are cached
         rows = unit_rows(kept_features(network, name, images, ctx), ctx.device)  # 1
         white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
         if white is not None:
@@ -194,7 +201,7 @@ class FeatureTraining:
         return accounted_game(play, spending.ledger(steps=1), budget.delta, describe)
 
     def play(self, spending: Spending, classes: int, world: bool, n: int, generator: torch.Generator) -> Tensor:
-        """Return n plays of the releases in `spending`, without class moments."""
+        """Return (n, d): n plays of the releases in `spending` except class moments; only world 1 has the record."""
         std = spending.gradient_noise(self.clip)
         found = [played_gradients(classes, self.clip, std, world, n, generator)]
         if spending.share:

@@ -73,7 +73,7 @@ def unit_rows(features: Tensor, device: torch.device) -> Tensor:
 def normalised(rows: Tensor) -> Tensor:
     """Return (n, d) float32 rows of norm 1, to 2^-23.
 
-    A float32 norm would lose many small numbers next to a large one.
+    The norm is computed in float64: in float32 many small numbers would be lost next to a large one.
     """
     norm = rows.double().norm(dim=1, keepdim=True)
     return (rows / norm.clamp_min(LEAST_NORM)).float()

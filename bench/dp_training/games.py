@@ -1,7 +1,7 @@
-"""Distinguishing games of private training; an audit plays the same functions that training calls.
+"""Parts of the distinguishing games of private training; an audit calls the same functions as training.
 
 The two worlds are data sets with and without one record. The number of records is public, so both worlds have the same
-number of positions: an absent record is in no sample, and its values are NaN, which every clipped sum counts as zero.
+number of positions: an absent record is never sampled, and its values are NaN, which every clipped sum counts as zero.
 """
 
 from __future__ import annotations
@@ -28,26 +28,30 @@ Artifact = TypeVar("Artifact")
 PLAYS = 4000
 """Suggested number of plays for a game whose play takes about a millisecond."""
 SAMPLING = 0.5
-"""Sampling rate q of a played step; at 1/2 the record is absent as often as present, so missing sampling is
-detected."""
+"""Sampling rate q of a step in a game. At 1/2 the record is in half of the samples, so an audit detects a step that
+does not sample."""
 RECORDS = 50_000
-"""Number of private records for which a game calibrates the noise; the real number is not known then."""
+"""Number of private records for which a game calibrates the noise, because an audit reads no data set."""
 
 
 class PlayedNoise(Noise):
-    """Privacy noise drawn from an audit's generator; records numbered `present` and above are in no sample."""
+    """Privacy noise drawn from an audit's generator; records with indices from `present` on are never sampled."""
 
     present: int | None = None
 
     @classmethod
     def drawing(cls, generator: torch.Generator, present: int | None = None) -> PlayedNoise:
-        """Return a noise source on the generator; None = all records are present."""
+        """Return a noise source on the generator.
+
+        Args:
+            present: number of records that are present; None = all.
+        """
         noise = validate.instance(cls.of(generator), PlayedNoise, "the source of a play")
         noise.present = present
         return noise
 
     def sample(self, records: int, probability: float) -> Tensor:
-        """As `Noise.sample`, restricted to the present records."""
+        """Draw a Poisson sample as `Noise.sample`, restricted to the present records."""
         drawn = super().sample(records, probability)
         return drawn if self.present is None else drawn[drawn < self.present]
 
@@ -57,7 +61,7 @@ class PlayedContext(Context):
     """A context whose privacy noise comes from an audit; all other randomness is seeded and the same in every play.
 
     Attributes:
-        source: of all privacy noise.
+        source: the source of all privacy noise.
     """
 
     source: Noise | None = None
@@ -99,7 +103,7 @@ def accounted_game(
     """Build a game whose audit is compared with the accounted epsilon of one play, at every delta.
 
     Args:
-        ledger: of one play.
+        ledger: the ledger of one play.
         claimed: the epsilon of a play according to the paper; None = the accounted epsilon.
     """
     entries = ledger.entries(unit)

@@ -27,9 +27,10 @@ from bench.privacy.audit import DistinguishingGame
 FIRST, LAST = "body.1.weight", "body.2.weight"
 """Weights of the network in the game."""
 SHORT, LONG = 3.0, 100.0
-"""Norms of the records' gradients divided by the clipping norm. A quarter of them is long, so that a mechanism that
-bounds only their mean is refuted."""
+"""Norms of the records' gradients divided by the clipping norm. A quarter of the gradients is long, so that an audit
+refutes a mechanism that bounds only their mean."""
 LANES = 256
+"""Default number of records, and so of independent plays, in one step of the game."""
 
 PlayedCoding = Callable[[Teacher, Context], MakeCoding | None]
 """Factory of the coding for toy records; returns None for uncoded gradients."""
@@ -49,7 +50,12 @@ class Lanes:
 
     @classmethod
     def rows(cls, lanes: int = LANES, width: int = 2, last: bool = True) -> Lanes:
-        """Build lanes: each is a row of the first layer, of `width` numbers, and (with `last`) a column of the last."""
+        """Build lanes: each is a row of the first layer's weight, of `width` numbers, and a column of the last layer's.
+
+        Args:
+            lanes: number of lanes.
+            last: whether records have a gradient in the last layer.
+        """
         each = torch.arange(lanes)
         of_first, of_last = torch.zeros(lanes, lanes, width), torch.zeros(lanes, 2, lanes)
         of_first[each, each] = 1 - 1.5 * torch.linspace(0, 1, width)
@@ -107,9 +113,11 @@ def gradient_game(
     In world 1 a private record is in half of the samples; in world 0 it is absent.
 
     Args:
-        settings: of the training; its clipping is played.
-        parameters: of the mechanism; the step with the least noise is played.
+        settings: settings of the training, whose clipping the game uses.
+        parameters: parameters of the mechanism; the game has the step with the least noise.
         claim: the epsilon of such a step according to the paper; None = the accounted epsilon.
+        lanes: the lanes; None = `Lanes.rows()`.
+        coding: factory of the coding; None = none.
         gradients: {weight: (lanes, *shape)} of the records; further rows belong to no record.
     """
     lanes = lanes or Lanes.rows()

@@ -30,7 +30,7 @@ class Spending:
 
     Attributes:
         steps: T.
-        multiplier: z, noise of a step divided by the largest change of the gradient sum by one record; 0 = none.
+        multiplier: z, noise of a step divided by the largest change of the gradient sum by one record; 0 = no noise.
         share: fraction of mu^2 for the second moment, in [0, 1); 0 = not released.
         images: fraction of mu^2 for the class moments, from which images are drawn, in [0, 1 - share); 0 = not
             released.
@@ -45,12 +45,12 @@ class Spending:
 
     @property
     def moment_multiplier(self) -> float:
-        """Return m, the noise of the second moment divided by its sensitivity; 0 = none."""
+        """Return m, the noise of the second moment divided by its sensitivity; 0 without noise or without a release."""
         return self._multiplier_of(self.share)
 
     @property
     def images_multiplier(self) -> float:
-        """Return k, the noise of the class moments divided by their sensitivity; 0 = none."""
+        """Return k, the noise of the class moments divided by their sensitivity; 0 without noise or a release."""
         return self._multiplier_of(self.images)
 
     def _multiplier_of(self, share: float) -> float:

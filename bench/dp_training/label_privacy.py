@@ -33,7 +33,9 @@ LabelMechanism = Callable[[Tensor, torch.Generator], Tensor]
 """Label mechanism: (n,) labels and a generator -> (n, d), everything that is released about the labels."""
 
 UNITS = (Unit.LABEL, Unit.EXAMPLE)
+"""Units of the ledgers of these methods."""
 CHUNK = 8192
+"""Most labels that are randomised at once."""
 PLAYS, TRIALS = 100_000, 5_000
 """Plays of an audit's game, and plays of the trial that chooses the strongest of several games."""
 
@@ -42,7 +44,7 @@ def label_epsilon(budget: Budget, own: float) -> float:
     """Return the epsilon of one label's randomisation within `budget`, > 0; infinity = no noise.
 
     Args:
-        own: the method's option, used if no budget determines epsilon.
+        own: the method's option `label_epsilon`, used if no budget determines epsilon.
 
     Raises:
         BenchError: a unit other than label and example, an account for examples, a budget solved by steps, or an option
@@ -110,11 +112,12 @@ def label_claim(epsilon: float, source: str, delta: float = 0.0) -> Claim:
 def label_game(
     answer: LabelMechanism, pairs: list[tuple[int, int]], ledger: Ledger, claim: Claim, delta: float
 ) -> DistinguishingGame:
-    """Build the game of one label's randomised response, for the most distinguishable pair of labels.
+    """Build the game of one label's randomised response, for the pair of labels that is easiest to distinguish.
 
     Args:
         answer: the mechanism, for (n,) labels.
-        pairs: pairs of classes, one per world.
+        pairs: candidate pairs of classes: the label in world 0 and in world 1.
+        ledger, claim: ledger and claim of one label's use.
     """
     accounted, curve = account(ledger, Unit.LABEL, delta), accounted_curve(ledger, Unit.LABEL)
     game_delta = max(claim.delta, accounted.delta if accounted.finite else 0.0)

@@ -1,4 +1,4 @@
-"""DP-GD of a linear layer: full-batch gradient descent with Gaussian noise, exactly accounted.
+"""Full-batch gradient descent with Gaussian noise (DP-GD) on a linear layer; composed exactly, without sampling.
 
 For a row u of norm at most 1, the gradient of the cross-entropy is (p - y) u^T, with p the probabilities and y the
 one-hot label. Its norm is |p - y| |u|, so that clipping to C needs no per-sample gradient. Every step:
@@ -29,7 +29,7 @@ from bench.dp_training.exact_products import exact_products
 from bench.privacy.noise import Noise, Source
 
 PLAYED = 64
-"""Number of records per played sum."""
+"""Number of records, and so of independent plays, in one sum of an audit's game."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class HeadSettings:
     """Public, data-independent training settings of the head.
 
     Attributes:
-        steps: T.
-        clip: C.
+        steps: T, number of steps over all records.
+        clip: C, the clipping norm of one record's gradient.
         rate: learning rate, on gradients averaged over the records.
         momentum: in [0, 1).
         average: fraction of the last steps whose weights are averaged; 0 = the last weights.

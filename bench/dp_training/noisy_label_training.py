@@ -34,24 +34,25 @@ RowLoss = Callable[[Tensor, Tensor, float], Tensor]
 SMOKE = {"epochs": 1, "batch": 32}
 QUICK = {"epochs": 3, "least_steps": 300, "batch": 256}
 BY_TIME = "set by time on two CPU cores, without looking at any accuracy"
+"""End of a reason: how a setting was chosen."""
 ADAM = Departure(
     what="Adam at 1e-3 with a rate that falls along a cosine, instead of the published SGD and schedule",
-    why=f"the published ones are made for far more steps than a few passes have; {BY_TIME}",
+    why=f"the published schedule needs far more steps than a few passes have; {BY_TIME}",
     sets={"optimizer": "adam", "rate": 1e-3, "schedule": "cosine"},
 )
 NO_WARMUP = Departure(
     what="no warm-up of the learning rate",
-    why=f"a share of the few passes would go into it; {BY_TIME}",
+    why=f"the warm-up would take a share of the few passes; {BY_TIME}",
     sets={"warmup": 0.0},
 )
 NO_WEIGHT_DECAY = Departure(
     what="no weight decay",
-    why=f"the published one is made for SGD and many passes; {BY_TIME}",
+    why=f"the published weight decay is meant for SGD and many passes; {BY_TIME}",
     sets={"weight_decay": 0.0},
 )
 NO_AUGMENTATION = Departure(
-    what="images are seen as they are, without augmentation",
-    why=f"moving images takes time in every step; {BY_TIME}",
+    what="training images are not augmented",
+    why=f"augmentation takes time in every step; {BY_TIME}",
     sets={"augment": False},
 )
 
@@ -64,15 +65,15 @@ class LabelPrivate:
     releases_images: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.LABEL)
     responds: ClassVar[bool] = True
-    """Whether labels are answered by a randomised response, whose epsilon has a limit."""
+    """Whether labels are randomised by randomised response, whose finite epsilons have an upper limit."""
     only_with: ClassVar[dict[str, str]] = {"momentum": "optimizer=sgd", "drop": "schedule=steps"}
 
     label_epsilon: float = 1.0
-    """epsilon of one label's randomisation, where no budget determines it (--epsilon none or --solve none)."""
+    """epsilon of one label's randomisation, used if no budget determines it (--epsilon none or --solve none)."""
     epochs: Size[int] = 200
-    """Passes over the records, in each stage."""
+    """Passes over the records in each training stage."""
     least_steps: Size[int] = 0
-    """Steps of a stage at least: small data sets are passed over more often."""
+    """Smallest number of steps in a stage; small data sets get more passes to reach it."""
     batch: Size[int] = 512
     """Records per step; at least 2."""
     optimizer: Literal["sgd", "adam"] = "sgd"
@@ -84,13 +85,14 @@ class LabelPrivate:
     weight_decay: float = 1e-4
     """L2 penalty on all parameters."""
     schedule: Literal["steps", "cosine", "constant"] = "steps"
-    """After the warm-up the rate is multiplied by `drop` at 30, 60 and 90 % of the steps, or falls along a cosine."""
+    """Learning rate after the warm-up: multiplied by `drop` at 30, 60 and 90 % of the steps (steps), falling along a
+    cosine, or constant."""
     warmup: float = 0.15
     """Share of the steps in which the rate rises linearly."""
     drop: float = 0.1
-    """Factor of schedule steps."""
+    """Factor on the learning rate at every drop of schedule `steps`."""
     augment: bool = True
-    """Images are turned, scaled, sheared and moved a little whenever they are seen."""
+    """Randomly rotate, scale, shear and shift images a little whenever they are used."""
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "epochs")

@@ -16,18 +16,17 @@ from bench.errors import BenchError
 from bench.nets import Classifier
 
 ROUNDED = 1e-3
-"""Allowed relative change of a record's gradient between batches, due to a different order of rounding."""
+"""Allowed relative difference of a record's gradient between batches, which have different rounding errors."""
 
 
 def views(images: Tensor, count: int, records: Tensor, drawn: Tensor | None) -> Tensor:
-    """Return (n * count, c, h, w): `count` augmented copies of each image, adjacent.
-
-    If count is 1, return the images themselves.
+    """Return (n * count, c, h, w): `count` augmented copies of each image, adjacent; the images themselves if 1.
 
     Args:
+        images: (n, c, h, w).
         records: (n,) int64 indices of the records.
-        drawn: (5, N * count) parameters of `draw_affine`, those of record i from column i * count on; None if count is
-        1.
+        drawn: (5, N * count) parameters of `draw_affine` for all N records, those of record i from column i * count on;
+            None if count is 1.
     """
     if drawn is None or not len(images):  # an empty sample is possible; its noisy sum is noise only
         return images

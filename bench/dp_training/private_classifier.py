@@ -36,13 +36,15 @@ STANDARD: dict[str, int] = {"batch": 4096, "steps": 600}
 """Settings of tier standard: large batches (De et al., arXiv 2204.13650), less noise per epsilon; with
 `FALLING_RATE`."""
 QUIET = 0.02
-"""A decaying rate starts at no more than QUIET q N / sigma, where a step's noise on a weight is QUIET C."""
+"""A decaying learning rate starts at no more than QUIET q N / sigma, at which the noise of a step on a weight is
+QUIET C."""
 FALLING_RATE = Departure(
     what="a learning rate of 8, or less where noise is strong, that falls linearly to 0, instead of the published "
     "constant one",
-    why="tiers quick and standard take 600 steps where thousands are published; chosen on what is neither private nor "
-    "the test set: at quick for dp-sgd among 2, 4, 8 and 16 on the attacker's part of Fashion-MNIST, the limit on "
-    "that of digits, benchmarks/attackers_part.py, at standard among 16 on USPS, benchmarks/large_batches.py",
+    why="tiers quick and standard take 600 steps where thousands are published; chosen on data that are neither "
+    "private nor test data. At quick, for dp-sgd: the rate among 2, 4, 8 and 16 on the attacker's part of "
+    "Fashion-MNIST, the limit on that of digits (benchmarks/attackers_part.py). At standard: among 16 settings on "
+    "USPS (benchmarks/large_batches.py)",
     sets={"rate": 8.0, "decay": True},
 )
 
@@ -61,32 +63,34 @@ class PrivateTraining:
     """Name of the paper whose algorithm the claim refers to."""
 
     network: Size[str] = "auto"
-    """Network trained and released: auto = {relu,tanh}-cnn, of colour images -vgg; student = the run's --student; or a
-    name. None with batch normalisation."""
+    """Network that is trained and released: a name (without batch normalisation); auto = relu-cnn or tanh-cnn, by the
+    method's activation, for colour images relu-vgg or tanh-vgg; student = the run's --student."""
     batch: Size[int] = 0
-    """B = qN, records expected in a batch; 0 = 512, of fmnist 2048, of cifar10 and cifar100 1024."""
+    """B = qN, expected number of records in a batch; 0 = 512, for fmnist 2048, for cifar10 and cifar100 1024."""
     steps: Size[int] = 0
-    """T; 0 = 4680, of fmnist 1160, of cifar10 and cifar100 1440. Solved from the budget with --solve steps."""
+    """T, number of steps; 0 = 4680, for fmnist 1160, for cifar10 and cifar100 1440. Solved from the budget with --solve
+    steps."""
     multiplier: Solved[float] = 1.07
     """sigma (or z), noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 0.1
     """C, the clipping norm of one record's gradient."""
     rate: float = 0.0
-    """eta, learning rate of SGD; 0 = 0.5, of fmnist 4, of cifar10 and cifar100 1."""
+    """eta, learning rate of SGD; 0 = 0.5, for fmnist 4, for cifar10 and cifar100 1."""
     momentum: float = 0.9
     """Momentum of SGD."""
     decay: bool = False
-    """The learning rate falls to 0 linearly, from `rate` or from 0.02 B / sigma, whichever is less."""
+    """Whether the learning rate falls to 0 linearly, from `rate` or from 0.02 B / sigma, whichever is smaller."""
     average: float = 0.0
     """Release an exponential average of the weights with this decay (post-processing); 0 = the last weights."""
     views: int = 1
-    """Jittered copies of each record, whose mean gradient is clipped; costs time, no privacy. 1 = the record itself."""
+    """Augmented copies of each record, whose mean gradient is clipped; they cost time, not privacy. 1 = only the record
+    itself."""
     gradients: Literal["opacus", "func"] = "opacus"
     """Per-sample gradients by opacus' hooks or by torch.func; the results are the same."""
     mean: float = 0.0
-    """The network sees (image - mean) / std; a public constant."""
+    """Public constant; the input of the network is (image - mean) / std."""
     std: float = 1.0
-    """The network sees (image - mean) / std; a public constant."""
+    """Public constant; the input of the network is (image - mean) / std."""
 
     def __post_init__(self) -> None:
         validate.positive(self, "std")
@@ -143,7 +147,7 @@ class PrivateTraining:
         return None
 
     def _played_lanes(self) -> Lanes:
-        """Return game gradients (lanes) that the coding keeps disjoint."""
+        """Return gradients for the game in disjoint parts of the weights (lanes), which the coding keeps disjoint."""
         return Lanes.rows()
 
     def _played_gradients(self, lanes: Lanes) -> dict[str, Tensor]:

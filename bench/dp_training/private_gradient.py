@@ -55,10 +55,10 @@ class PrivateGradient:
 
         Args:
             parameters: {name: tensor} of the network; the gradient is with respect to these.
-            loss: of one record: loss(parameters, *(row[i] for row in rows)).
+            loss: loss of one record i, called as loss(parameters, *(row[i] for row in rows)).
             rows: tensors (m, ...), one row for each record of `sample`; m = 0 returns noise only.
             records: n, total number of private records.
-            source: of the noise.
+            source: source of the noise.
         """
         plain = {name: value.detach() for name, value in parameters.items()}
         groups = clipping_groups(list(plain), self.clip)

@@ -6,10 +6,10 @@ follows is post-processing:
 1. draw a set of `samples` images, with classes as balanced as possible;
 2. train the run's `--student` on it from scratch, on pixels in [0, 1], and release it.
 
-The defaults are the protocol of DataLens (Wang et al., CCS 2021) and G-PATE: 100,000 images, 600 passes of plain SGD,
-2e-3, batches of 512. Tier quick is 30,000 images, 8 passes, batches of 128, with the variant working by Adam, 1e-3
-falling to 0. The released student is the one after the last pass: no epoch is chosen, on test images or others.
-DataLens and G-PATE report the best of 600 epochs on the test set.
+The defaults are the protocol of DataLens (Wang et al., CCS 2021) and G-PATE: 100,000 images, 600 passes of plain SGD at
+2e-3, batches of 512. Tier quick has 30,000 images, 8 passes and batches of 128; the variant `working` uses Adam at
+1e-3, falling linearly to 0. The student after the last pass is released; DataLens and G-PATE report the best of 600
+epochs on the test set.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Ledger, Unit
 
 CHUNK, SHOWN = 1000, 60
+"""Most images that are drawn at once; most images that are released for display."""
 SGD_RATE, ADAM_RATE = 2e-3, 1e-3
+"""Learning rates of the student."""
 
 Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 """Source of images: (n, generator) -> (n, c, h, w) in [0, 1] and (n,) int64 labels; called for at most CHUNK at
@@ -41,8 +43,8 @@ once."""
 SMOKE: dict[str, int] = {"samples": 40, "passes": 1, "student_batch": 128}
 QUICK: dict[str, int] = {"samples": 30_000, "passes": 8, "student_batch": 128}
 STUDENT_BY_ADAM = Departure(
-    what="the student is trained by Adam, 1e-3 falling linearly to 0, instead of SGD at 2e-3",
-    why="at that rate SGD needs the 600 passes over 100,000 images of its protocol, which are hours on two cores",
+    what="the student is trained by Adam at 1e-3, falling linearly to 0, instead of SGD at 2e-3",
+    why="SGD at 2e-3 needs the published 600 passes over 100,000 images, which take hours on two CPU cores",
     sets={"student_optimiser": "adam"},
 )
 
@@ -52,8 +54,8 @@ class Synthesis:
     """A private source of labelled images.
 
     Attributes:
-        draw: makes images and labels from released values only (an exception is `dpgen`, which claims no privacy and
-            takes its labels from the teacher).
+        draw: makes images and labels from released values only (except in `dpgen`, which claims no privacy and takes
+            its labels from the teacher).
         ledger, claim, solved: as in a `Release`.
         generator: the network used by `draw`, released with the student.
     """
@@ -67,7 +69,7 @@ class Synthesis:
 
 @dataclass(frozen=True)
 class PrivateGenerator(ABC):
-    """Options of the downstream classifier, and the conversion; a baseline implements `synthesise`."""
+    """Options of the student trained on synthetic images, and the conversion; a baseline implements `synthesise`."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.EXAMPLE)
@@ -79,7 +81,7 @@ class PrivateGenerator(ABC):
     student_batch: Size[int] = 512
     """Synthetic images per step of the student."""
     student_optimiser: Literal["sgd", "adam"] = "sgd"
-    """Of the student: plain SGD, 2e-3 (DataLens, G-PATE), or Adam, 1e-3 falling linearly to 0."""
+    """Optimiser of the student: plain SGD at 2e-3 (DataLens, G-PATE), or Adam at 1e-3, falling linearly to 0."""
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "samples", "passes", "student_batch")
@@ -95,8 +97,8 @@ class PrivateGenerator(ABC):
         Args:
             images: (n, c, h, w) uint8 on the context's device; n is public.
             labels: (n,) int64.
-            teacher: for its shape, classes and dataset; only a baseline whose `needs` include "teacher" may query its
-                model, which was trained on the private records.
+            teacher: provides shape, classes and name of the data set; only a baseline whose `needs` include "teacher"
+                may query its model, which was trained on the private records.
         """
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
@@ -182,7 +184,10 @@ def fit(network: Classifier, images: Tensor, labels: Tensor, by: PrivateGenerato
 
 
 def by_class(images: Tensor, labels: Tensor, classes: int) -> Tensor:
-    """Return up to 10 rows of images for display; with 10 classes each column shows one class: its first images."""
+    """Return at most 60 images for display, ordered class 0, 1, ..., 0, 1, ...: the first images of each class.
+
+    Only the first 10 classes are shown; if one of them has no image, the first images of all are returned.
+    """
     firsts = [(labels == c).nonzero().flatten()[: SHOWN // min(classes, 10)] for c in range(min(classes, 10))]
     rows = min((len(found) for found in firsts), default=0)
     if rows == 0:

@@ -32,7 +32,8 @@ def top_k_votes(rows: Tensor, k: int, cap: float, of_rows: Tensor, of_columns: T
     Args:
         rows: (n, d) gradients, any float dtype; or (n, m, d), n voters on m images.
         k: in [1, d].
-        cap: c > 0; far below the gradients the signs are deterministic, far above b_i is the row's largest entry.
+        cap: c > 0. If it is far below the gradients' entries, the signs are deterministic; if it is above them, b_i is
+            the row's largest magnitude.
         of_rows: (n,) offsets r_i in [0, 1), float64; for images (n, 1).
         of_columns: (d,) offsets t_j in [0, 1), float64; or (m, d), one row per image.
 

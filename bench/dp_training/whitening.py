@@ -45,7 +45,7 @@ REPLACED = math.sqrt(2)
 BLOCKS = 4
 """Number of column blocks: the second moment is symmetric, and blocks below the diagonal are not computed."""
 PLAYED = 32
-"""Number of records per played moment."""
+"""Number of records, and so of independent plays, in one second moment of an audit's game."""
 PART = 2048
 """Number of rows that are whitened at once."""
 
@@ -145,10 +145,16 @@ def played_moments(std: float, world: bool, n: int, generator: torch.Generator) 
 
 
 def private_whitening(rows: Tensor, places: int, std: float, kappa: float, source: Source) -> Whitening:
-    """Return the whitening by (S + E + kappa std sqrt(2 k) I)^-1, E the noise.
+    """Return the whitening by (S + E + kappa std sqrt(2 k) I)^-1, with S the second moment and E its noise.
 
-    The noise's largest eigenvalue is about std sqrt(2 k). Without noise the shift is that of noise 1. If kappa is
-    too small for a positive definite result, it is doubled until it suffices, which uses the released matrix only.
+    The noise's largest eigenvalue is about std sqrt(2 k). Without noise the shift is that of std 1. If kappa is too
+    small for a positive definite sum, it is doubled until it suffices, which uses the released matrix only.
+
+    Args:
+        rows: (n, d) of norm at most 1, private.
+        places: number of positions of a row.
+        std: standard deviation of the noise on the diagonal of S; 0 = no noise.
+        kappa: > 0.
     """
     moment = noisy_second_moment(rows, places, std, source)
     shift = kappa * (std or 1.0) * math.sqrt(2 * len(moment))
@@ -156,7 +162,7 @@ def private_whitening(rows: Tensor, places: int, std: float, kappa: float, sourc
 
 
 def public_whitening(rows: Tensor, places: int, rho: float) -> Whitening:
-    """Return the whitening by the covariance of public rows, with rho times its mean diagonal added to the diagonal."""
+    """Return the whitening by the covariance of public (n, d) rows, shifted by rho times its mean diagonal."""
     mean = rows.unflatten(1, (-1, places)).double().mean((0, 2))
     moment = second_moment(rows, places) / len(rows) - places * mean[:, None] * mean
     shift = rho * float(moment.diagonal().mean())
@@ -180,14 +186,13 @@ class Typicality:
 
     The root of u (S + shift)^-1 u^T, with u the features of an image as a row of norm 1 and S the noisy second moment:
     small in directions that are common among the records, large in directions that are rare. For long rows S is of one
-    position's features, and the terms of u's positions are summed. S is the only input that depends on private data,
-    and
-    it is already released: post-processing.
+    position's features, and the terms of u's positions are summed. Only S depends on private data, and it is already
+    released: this is post-processing.
 
     Attributes:
-        network: of fixed features, maps (n, c, h, w) in [0, 1] to (n, d), on the images' device.
-        whitening: by the noisy second moment of the records' features.
-        ctx: of the run; with bfloat16 autocast, the product with the whitening uses it.
+        network: its fixed `features` map (n, c, h, w) in [0, 1] to (n, d), on the images' device.
+        whitening: whitening by the noisy second moment of the records' features.
+        ctx: context of the run; the product with the whitening uses its autocast setting.
     """
 
     network: Classifier

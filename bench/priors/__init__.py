@@ -1,7 +1,7 @@
 """Priors: data-free distributions of images, used as queries to a teacher.
 
-Every prior is a plug-in: a file in `kinds/`, or an entry point `bench.priors`. Names joined by `+`, such as
-`shapes+pen`, are one prior whose images alternate between them.
+Every prior is a plug-in: a file in `kinds/`, or an entry point of the group `bench.priors`. Names joined by `+`, such
+as `shapes+pen`, denote a mixture, whose images alternate between these priors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Prior(ABC):
 
     @abstractmethod
     def draw_part(self, count: int, shape: Shape, rng: torch.Generator) -> Tensor:
-        """As `draw`, for at least 1 and at most as many images as fit into memory at once."""
+        """Draw images as `draw`; called with at least 1 and at most max(1, `pixels` / (h w)) images."""
 
 
 class Mixture(Prior):

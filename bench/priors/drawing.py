@@ -12,7 +12,7 @@ TINT = 0.2
 TINTED = 4.0
 """Factor on a tint before the logistic function, whose slope in the middle is 1/4."""
 OWN = 0.2
-"""Share of a field that differs between channels; the rest is common to all."""
+"""Share of a random field that differs between colour channels; the rest is common to all channels."""
 
 
 class Draws:

@@ -1,10 +1,12 @@
-"""Differential privacy: mechanisms, the ledger of their uses, the accountant, the papers' claims, and audits.
+"""Differential privacy: mechanisms, the ledger (list of their uses), the accountant, the papers' claims, and audits.
 
 - `budget`, `ledger`, `events`: the protected unit, the budget of a run, and the list of every use of private data.
 - `accountant`: epsilon from a ledger; `calibrate`: noise or steps from an epsilon; `claims`: the papers' theorems.
 - `mechanisms`, `counts`, `noise`: the Gaussian and Laplace mechanisms, randomised response, and their random draws.
-- `audit`: lower bound on a mechanism's epsilon by the distinguishing game; `one_run`: of a training, by canaries.
-- `witness`: sensitivity check, by running a method on neighbouring data; `information`: bounds in nats.
+- `audit`: lower bound on a mechanism's epsilon by the distinguishing game; `one_run`: on that of a training, by
+  canaries.
+- `witness`: sensitivity check, by running a method on neighbouring data; `information`: bounds in nats on what the
+  responses reveal about all private data.
 
 Importing this package is fast: modules that need scipy, dp_accounting or torch are imported where they are used.
 """

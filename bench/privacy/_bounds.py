@@ -46,8 +46,8 @@ def small_log_delta(mu: float, s: float) -> float:
 
     Relative error at most mu^2 / 8.
 
-    As for an option's price and its vega, d delta / d mu = phi(mu/2 - epsilon/mu), and the integral over mu is
-    at most e^(epsilon/2) mu g(s), g(s) = int_0^1 phi(s/t) dt = phi(s) + s Phi(s) = phi(s) (1 + s M(-s)).
+    The derivative is d delta / d mu = phi(mu/2 - epsilon/mu), and its integral over mu is at most e^(epsilon/2) mu
+    g(s), g(s) = int_0^1 phi(s/t) dt = phi(s) + s Phi(s) = phi(s) (1 + s M(-s)), M the Mills ratio.
     """
     mills = math.sqrt(math.pi / 2) * special.erfcx(-s / math.sqrt(2))
     log_density = -s * s / 2 - math.log(2 * math.pi) / 2

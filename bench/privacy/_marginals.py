@@ -17,23 +17,31 @@ import torch
 from torch import Tensor
 
 Scorer = Callable[[Tensor], Tensor]
+"""Score of outputs: (n, d) float64 -> (n,), higher for world 1."""
 
 ATOM_ROWS = 3
 """Number of equal sampled values from which a value is treated as an atom."""
 TAIL_ROWS = 8
+"""Number of sampled values in the outermost bins."""
 MOST_BINS = 64
+"""Most bins between the ends."""
 MOST_PAIRED = 20
+"""Most coordinates whose pairs and grid positions are used."""
 MOST_COORDINATES = 256
+"""Most coordinates that are used one by one."""
 PAIR_NUMBERS = 25_000_000
+"""Most numbers to which the statistics of pairs are fitted."""
 GRID_NUMBERS = 5_000_000
+"""Most numbers to which the statistics of grid positions are fitted."""
 GRID_CELLS = 64
+"""Number of positions between two grid points that are distinguished."""
 BEST_OF_A_KIND = 2
 """Number of statistics of each kind that become scores."""
 
 
 @dataclass(frozen=True)
 class Marginal:
-    """Log-likelihood ratio of one number: the log of its frequency in world 1 over that in world 0.
+    """Estimated log-likelihood ratio of a real number: log of its frequency in world 1 over that in world 0.
 
     Attributes:
         atoms, atom_ratio: repeated values, ascending, and the log ratio of each.
@@ -64,6 +72,7 @@ class Marginal:
 
 
 Counts = tuple[np.ndarray, np.ndarray]
+"""Counts of each value or bin in world 0 and in world 1."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +92,7 @@ class Statistic:
 
 
 def single_numbers(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
-    """Return scores from the best numbers of every kind, and from the sums of the coordinates' log ratios."""
+    """Return scores {name: scorer}: the best statistics of every kind, and sums of the coordinates' log ratios."""
     kinds = [list(kind(x0, x1, delta)) for kind in (coordinates, norms, pairs, grid_positions)]
     scorers: dict[str, Scorer] = {}
     if x0.shape[1] > 1:
@@ -168,13 +177,13 @@ def _summed(statistics: list[Statistic], marginals: list[Marginal]) -> Scorer:
 
 
 def coordinates(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
-    """Yield the coordinates that differ most."""
+    """Yield a statistic for each of the coordinates that differ most between the worlds."""
     for j in most_different(x0, x1, MOST_COORDINATES):
         yield _statistic(f"x{j}", lambda x, j=j: x[:, j].contiguous(), x0, x1, delta)  # type: ignore[misc]
 
 
 def norms(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
-    """Yield norms, extreme coordinates, and distances from both worlds' means."""
+    """Yield statistics of norms, extreme coordinates, and distances from both worlds' means."""
     m0, m1 = x0.mean(0), x1.mean(0)
     numbers: dict[str, Scorer] = {
         "distance from mean 0": lambda x: (x - m0).norm(dim=1),
@@ -194,7 +203,7 @@ def norms(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
 
 
 def pairs(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
-    """Yield differences and sums of coordinates, rounded so that shared noise cancels to equal values."""
+    """Yield statistics of differences and sums of two coordinates, rounded so that shared noise cancels exactly."""
     chosen = most_different(x0, x1, MOST_PAIRED)
     columns = len(chosen) * (len(chosen) - 1)
     rows = PAIR_NUMBERS // max(columns, 1)
@@ -211,7 +220,7 @@ def pairs(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
 
 
 def grid_positions(x0: Tensor, x1: Tensor, delta: float) -> Iterator[Statistic]:
-    """Yield the position of a coordinate between two grid points, for grids of powers of 2 and of 10."""
+    """Yield statistics of a coordinate's position between two grid points, for grids of powers of 2 and of 10."""
     chosen = most_different(x0, x1, MOST_PAIRED)
     rows = GRID_NUMBERS // (14 * len(chosen))
     x0, x1 = x0[:rows], x1[:rows]

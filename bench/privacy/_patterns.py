@@ -14,22 +14,32 @@ from torch import Tensor
 from bench.privacy._marginals import Scorer, expected_bound, most_different
 
 Keys = Callable[[Tensor], Tensor]
+"""Pattern of outputs: (n, d) -> (n,) int64 keys, equal for equal patterns."""
 
 MOST_KEYS = 1_000_000
+"""Most patterns whose likelihood ratio is kept."""
 PROBED_ROWS = 4000
+"""Number of outputs per world in which repeated values of a coordinate are searched."""
 ATOM_ROWS = 20
+"""Number of equal sampled values from which a coordinate has an exact value."""
 MOST_SUBSETS = 130
+"""Most subsets of one size whose orders are tried."""
 MOST_ORDERED = 10
+"""Most coordinates from which these subsets are chosen."""
 MOST_SIGNS = 12
+"""Most coordinates whose signs are multiplied."""
 
 
 def category(x0: Tensor, x1: Tensor) -> Scorer:
-    """Score by likelihood ratio per distinct output: labels, vectors without noise, noise from few seeds."""
+    """Score an output by the likelihood ratio of its exact value: for labels, vectors without noise, or few seeds."""
     return ratio_per_key(row_keys, x0, x1)
 
 
 def support(x0: Tensor, x1: Tensor) -> Scorer:
-    """Score by likelihood ratio per set of coordinates with one exact value, such as a zero that got no noise."""
+    """Score an output by the set of coordinates that have their most frequent exact value, such as 0 without noise.
+
+    The score is the likelihood ratio of that set.
+    """
     probe = torch.cat([x0[:PROBED_ROWS], x1[:PROBED_ROWS]])
     atoms = torch.full((probe.shape[1],), torch.nan, dtype=probe.dtype, device=probe.device)
     for column in range(probe.shape[1]):
@@ -40,7 +50,7 @@ def support(x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def orders(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
-    """Score by the order of coordinates, raw and centred: the best subsets, and the extreme coordinates."""
+    """Score outputs by the order of their coordinates, raw and centred: of the best subsets, and of the extremes."""
     chosen, mean = most_different(x0, x1, MOST_ORDERED), (x0.mean(0) + x1.mean(0)) / 2
     width = x0.shape[1]
     if len(chosen) < 2:
@@ -54,7 +64,7 @@ def orders(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
 
 
 def parity(x0: Tensor, x1: Tensor) -> dict[str, Scorer]:
-    """Score by the product of signs of the best subset of coordinates: raw and centred."""
+    """Score outputs by the product of the signs of the best subset of coordinates, raw and centred."""
     chosen, mean = most_different(x0, x1, MOST_SIGNS), (x0.mean(0) + x1.mean(0)) / 2
     scorers: dict[str, Scorer] = {}
     for word, centre in (("signs", torch.zeros_like(mean)), ("signs from the mean", mean)):
@@ -126,7 +136,10 @@ def signs_of_differences(subset: tuple[int, ...], centre: Tensor, x: Tensor) -> 
 
 
 def best_product(chosen: list[int], centre: Tensor, x0: Tensor, x1: Tensor) -> tuple[Scorer, str]:
-    """Find the best product of signs: all means at once, by a Walsh-Hadamard transform of the pattern counts."""
+    """Return the product of signs whose mean differs most between the worlds, as a score, and its name.
+
+    All means are computed at once, by a Walsh-Hadamard transform of the counts of sign patterns.
+    """
     powers = 2 ** torch.arange(len(chosen))
 
     def below(x: Tensor) -> Tensor:

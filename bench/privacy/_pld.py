@@ -34,7 +34,9 @@ from bench.privacy._bounds import DROPPED_MASS, response_losses
 from bench.privacy.composition import Composition
 
 FINEST_GRID = 1e-4
+"""Smallest step of the grid of losses."""
 GRID_POINTS = 400_000
+"""Approximate number of grid points over the range of relevant losses."""
 WIDEST_LOSS = 2e8
 """Largest loss: beyond about 2.8e8 the grid's step exceeds 709, whose exponential dp_accounting computes and
 overflows."""
@@ -43,6 +45,7 @@ LARGEST_LAPLACE = 300.0
 MOST_RESPONSES, MOST_RESPONSE_WORK = 1_000_000, 20_000_000
 """Most randomised responses; and for those with the same epsilon, most responses times distinct numbers of choices."""
 MOST_KINDS = 100
+"""Most different mechanisms."""
 MOST_POINTS = 2_000_000
 """Most grid points over all kinds of sampled Gaussians; above it the grid is coarser. Under replacement each takes 4
 microseconds."""
@@ -219,7 +222,7 @@ def hockey_stick(
     for a removed record, and its negative at -x for an added one.
     """
     sign = 1.0 if kind is AdjacencyType.REMOVE else -1.0
-    edge = math.log1p(-q)  # no such x exists below it, or above its negative
+    edge = math.log1p(-q)  # no x has a loss below it (for an added record: above its negative)
     inner = sign * epsilons > edge
     # Epsilons outside are negative, for a removed record; for the others e^eps cannot overflow
     deltas = np.where(inner, 0.0, -np.expm1(np.minimum(epsilons, 0.0)) if kind is AdjacencyType.REMOVE else 0.0)

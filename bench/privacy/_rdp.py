@@ -29,6 +29,7 @@ Array = NDArray[np.float64]
 MOST_SAMPLED, MOST_KINDS = 400, 10_000
 """Most kinds of sampled Gaussians (about 10 ms each), and of all mechanisms (0.2 ms), so that a bound takes seconds."""
 ORDERS = np.unique(np.concatenate([np.arange(2, 65), np.geomspace(65, 4096, 60).round()]))
+"""Integer orders at which Poisson-sampled Gaussians are evaluated."""
 TINY = 1e-300
 """Replaces exponents that would underflow."""
 ROUNDING = 4e-15
@@ -74,7 +75,7 @@ def log_moments(parts: Composition, excess: Array) -> Iterator[Array]:
 
 
 def gaussian(mu: float, excess: Array) -> Array:
-    """Return a (a - 1) mu^2 / 2, for a sensitivity of mu standard deviations."""
+    """Return the log moment of a Gaussian mechanism of sensitivity mu standard deviations: a (a - 1) mu^2 / 2."""
     half = mu * math.sqrt(0.5)
     return half * (1 + excess) * half * excess
 
@@ -87,23 +88,27 @@ def _pure(epsilon: float, excess: Array, exact: Array) -> Array:
 
 
 def laplace(epsilon: float, excess: Array) -> Array:
-    """Return log(a / (2a - 1) e^((a - 1) e) + (a - 1) / (2a - 1) e^(-a e)) (Mironov 2017, Prop. 6)."""
+    """Return the log moment of an e-DP Laplace mechanism (Mironov 2017, Prop. 6).
+
+    log(a / (2a - 1) e^((a - 1) e) + (a - 1) / (2a - 1) e^(-a e)).
+    """
     order = 1 + excess
     grown = excess * epsilon + np.log(order / (order + excess))
     return np.logaddexp(grown, np.log(excess / (order + excess)) - order * epsilon)
 
 
 def response(epsilon: float, choices: int, excess: Array) -> Array:
-    """Return that of k-ary randomised response, with probability ratios e^e, e^-e and, k - 2 times, 1."""
+    """Return the log moment of k-ary randomised response, with probability ratios e^e, e^-e and, k - 2 times, 1."""
     flipped = -np.logaddexp(epsilon, math.log(choices - 1))
     total = np.logaddexp((1 + excess) * epsilon, -excess * epsilon)
     return flipped + (np.logaddexp(total, math.log(choices - 2)) if choices > 2 else total)
 
 
 def sampled_gaussian(probability: float, multiplier: float, excess: Array) -> Array:
-    """Return the log of the sum over k of C(a, k) q^k (1 - q)^(a - k) e^(k (k - 1) / (2 z^2)), linear between orders.
+    """Return the log moment of a Poisson-sampled Gaussian, interpolated linearly between integer orders a.
 
-    The 1 that the sum exceeds is subtracted term by term: the terms k = 0 and 1 vanish.
+    It is the log of the sum over k of C(a, k) q^k (1 - q)^(a - k) e^(k (k - 1) / (2 z^2)). The binomial probabilities,
+    whose sum is 1, are subtracted term by term for precision: the terms k = 0 and 1 vanish.
     """
     rare, common, spread = math.log(probability), math.log1p(-probability), 1 / multiplier / math.sqrt(2)
     values = [0.0]

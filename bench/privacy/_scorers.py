@@ -17,14 +17,17 @@ from bench.privacy._patterns import category, orders, parity, row_keys, support
 SMALLEST_VARIANCE = 1e-13
 """Smallest variance relative to a coordinate's own; float32 rounding errors of two equal noises are below it."""
 CUBIC_ROWS = 20_000
+"""Most outputs per world to which the cubic discriminant is fitted."""
 MOST_CUBED = 8
+"""Most coordinates in its products."""
 FEW_OUTPUTS = 64
+"""Number of distinct outputs up to which only the simplest scores are used."""
 
 
 def fit(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
-    """Return every applicable scorer by name, the simplest first.
+    """Return {name: scorer} for every applicable scorer, the simplest first.
 
-    With few outputs, each scorer is tested separately.
+    With at most `FEW_OUTPUTS` distinct outputs these are two discriminants and the scores of repeated outputs.
     """
     discriminants = {"mean difference": mean_difference(x0, x1), "linear discriminant": linear(x0, x1)}
     repeats = {"category": category(x0, x1), "support": support(x0, x1)}
@@ -36,13 +39,13 @@ def fit(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
 
 
 def mean_difference(x0: Tensor, x1: Tensor) -> Scorer:
-    """Project on the difference of the means."""
+    """Return the projection on the difference of the means."""
     direction = x1.mean(0) - x0.mean(0)
     return lambda x: x @ direction
 
 
 def linear(x0: Tensor, x1: Tensor) -> Scorer:
-    """Fisher's discriminant with a tiny ridge; also detects sums of coordinates in which the noise cancels."""
+    """Return Fisher's linear discriminant with a tiny ridge; it also detects sums of coordinates without noise."""
     centre, scale = _standard(x0, x1)
     z0, z1 = (x0 - centre) / scale, (x1 - centre) / scale
     within = (_covariance(z0) + _covariance(z1)) / 2
@@ -51,7 +54,7 @@ def linear(x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def quadratic(x0: Tensor, x1: Tensor) -> Scorer:
-    """Log-likelihood ratio of two Gaussians with separate covariances; detects noise of different size."""
+    """Return the log-likelihood ratio of two Gaussians with own covariances; it detects noise of different size."""
     centre, scale = _standard(x0, x1)
     parts = []
     for x in (x0, x1):
@@ -69,9 +72,9 @@ def quadratic(x0: Tensor, x1: Tensor) -> Scorer:
 
 
 def cubic(x0: Tensor, x1: Tensor) -> Scorer:
-    """Fisher's discriminant on all products of up to three coordinates.
+    """Return Fisher's discriminant on all products of up to three coordinates.
 
-    Detects differences in signs or orders of noise.
+    It detects differences in the signs or the order of coordinates.
     """
     chosen = most_different(x0, x1, MOST_CUBED)
     centre, scale = _standard(x0[:, chosen], x1[:, chosen])

@@ -9,9 +9,10 @@ so. scipy and dp_accounting are imported by the first call.
 - Gaussians without other mechanisms are composed exactly in closed form; everything else by privacy loss distributions
   (`_pld`), or by Renyi differential privacy (`_rdp`), zero-concentrated privacy and basic composition if their number,
   kinds or delta forbid that.
-- Labels and queries (units `label` and `query`) are replaced between neighbours, records and clients added or removed;
-  composed with randomised responses, which are defined for replacement only, they are replaced too.
-- The epsilons of pure mechanisms are also added; if the sum is the smallest number (to 1e-4), delta is 0.
+- Neighbours differ in one replaced label or query (units `label` and `query`), or in one added or removed record or
+  client. In a composition with randomised responses, which are defined only for replacement, records and clients are
+  replaced, too.
+- The epsilons of pure mechanisms (delta 0) are also added; if their sum is the smallest bound (to 1e-4), delta is 0.
 
 input                  accepted range            beyond it
 delta                  0 < delta < 1             refused

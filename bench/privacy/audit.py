@@ -1,5 +1,8 @@
 """Audit of a mechanism: play the distinguishing game, and convert its outcome into a lower bound on epsilon.
 
+The two worlds of a game, 0 and 1, are two neighbouring inputs of a mechanism. A play is one run of the mechanism in one
+of them; the adversary sees its output. P0 and P1 are the distributions of outputs.
+
 (epsilon, delta)-differential privacy requires P1(R) <= e^epsilon P0(R) + delta for every set R of outputs, and the same
 with the worlds exchanged. Half of the plays selects a score, a threshold and the order of the worlds; the other,
 independent half tests this one R: epsilon >= log((P1(R) - delta) / P0(R)), with exact one-sided binomial bounds
@@ -24,16 +27,21 @@ from bench.privacy._scorers import Scorer, fit
 from bench.seeds import derive
 
 Play = Callable[[bool, int, torch.Generator], Tensor]
+"""Function (world, n, generator) -> (n, d) outputs of n plays, see `DistinguishingGame.play`."""
 
 CHUNK = 50_000
+"""Most plays per call of a game's `play`."""
 FITTED_NUMBERS = 10_000_000
+"""Most numbers (plays times length of an output) to which scores are fitted, per world."""
 LEAST_PLAYS = 1000
+"""Smallest number of plays per world of an audit."""
 CAUTION = 2.0
 """Standard deviations by which a candidate's counts are corrected downwards, to compensate the selection of the
 best."""
 CURVE_DELTAS = (0.01, 0.03, 0.1, 0.2, 0.4, 0.7, 0.9)
 """Deltas at which a privacy curve is tested besides the game's own; there a few thousand plays detect a wrong scale."""
 SUGGESTED_PLAYS = 1_000_000
+"""Default number of plays per world of a game."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +72,7 @@ class DistinguishingGame:
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One test of the privacy curve.
+    """Result of the test at one larger delta of the accountant's privacy curve.
 
     Attributes:
         delta: selected on the first half of the plays from `CURVE_DELTAS`.
@@ -81,7 +89,7 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class MechanismAudit:
-    """Result of an audit.
+    """Result of `audit`.
 
     Attributes:
         lower_bound: >= 0; the mechanism's true epsilon at `delta` is at least this, at the requested confidence.
@@ -268,7 +276,11 @@ def _best_threshold(name: str, score0: np.ndarray, score1: np.ndarray, delta: fl
 
 
 def expected_bounds(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float) -> np.ndarray:
-    """Return the expected bound of the test, which has twice as many plays."""
+    """Return the bound to expect from a test with twice as many plays, after a cautious correction of the counts.
+
+    Args:
+        likely, unlikely: (k,) numbers of the n plays whose output is in R, as in `clopper_pearson_bound`.
+    """
     fewer = 2 * np.maximum(likely - CAUTION * np.sqrt(likely), 0)
     more = 2 * np.minimum(unlikely + CAUTION * np.sqrt(unlikely + 0.25), n)
     return clopper_pearson_bound(fewer, more, 2 * n, delta, 0.95)
@@ -277,7 +289,13 @@ def expected_bounds(likely: np.ndarray, unlikely: np.ndarray, n: int, delta: flo
 def clopper_pearson_bound(
     likely: np.ndarray, unlikely: np.ndarray, n: int, delta: float, confidence: float
 ) -> np.ndarray:
-    """Return log((P - delta) / Q), P bounded below and Q above, each at half of the error; -inf where P <= delta."""
+    """Return log((P - delta) / Q) with a lower bound on P and an upper bound on Q; -inf where P <= delta.
+
+    Args:
+        likely: (k,) numbers of the n plays in the more probable world whose output is in R; P is this probability.
+        unlikely: (k,) numbers of the n plays in the other world; Q is this probability.
+        confidence: each of the two bounds has half of the error 1 - confidence.
+    """
     from scipy.special import betaincinv
 
     tail = (1 - confidence) / 2

@@ -25,11 +25,13 @@ __all__ = [
     "refuse_finite_budget",
 ]
 Account = Literal["claimed", "accounted"]
+"""Epsilon that is compared with a budget, see `Budget.account`."""
 Solve = Literal["sigma", "steps", "none"]
+"""Parameter that is calibrated to a budget, see `Budget.solve`."""
 
 
 class Relation(StrEnum):
-    """How a unit differs between neighbours: added or removed, or replaced by another one."""
+    """Neighbouring relation: one unit is added or removed, or one unit is replaced by another."""
 
     ADD_OR_REMOVE_ONE = "add-or-remove"
     REPLACE_ONE = "replace"
@@ -38,9 +40,9 @@ class Relation(StrEnum):
 class Unit(StrEnum):
     """The unit of data that a guarantee protects. Numbers of different units are never mixed or ranked together.
 
-    EXAMPLE: one record of the teacher's private training set. LABEL: one private record's label. QUERY: the response to
-    one synthetic image. CLIENT: all data of one federated client; the number of clients is public, so that a removed
-    client stays as one without records, which still responds. NONE: no guarantee.
+    EXAMPLE: one record of the teacher's private training set. LABEL: one private record's label. QUERY: the teacher's
+    response to one synthetic image. CLIENT: all data of one federated client; the number of clients is public, so that
+    a removed client is one without records, which still responds. NONE: no guarantee.
     """
 
     EXAMPLE = "example"
@@ -70,7 +72,8 @@ class Budget:
     Attributes:
         epsilon: > 0; infinity = any run meets it; None = no budget, the method's own options are used.
         delta: in (0, 1).
-        account: the epsilon compared with the budget: "claimed" by the method's paper, or "accounted" from the ledger.
+        account: the epsilon compared with the budget: "claimed" (stated by the method's paper, for the paper's unit) or
+            "accounted" (computed from the ledger by the accountant, for `unit`).
         solve: the calibrated parameter: the noise ("sigma"), the number of steps, or none.
         unit: the unit of the "accounted" epsilon.
 

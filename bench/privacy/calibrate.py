@@ -1,4 +1,7 @@
-"""Calibration of the noise, or of the number of steps, to a budget. The cost of every returned value was evaluated."""
+"""Calibration of the noise, or of the number of steps, to a budget.
+
+Every returned value was itself evaluated, so that its cost is known to be within the budget.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from bench.errors import BudgetError
 from bench.privacy.budget import Budget
 
 WIDEN = 60
+"""Most times that the search range is widened by a factor of two, in each direction."""
 GUESSES = 8
 """Most guesses of the interval that contains the parameter; most costs of the bench need three or four."""
 FARTHEST = 100.0
@@ -32,8 +36,8 @@ def calibrate_noise(
     """Return the smallest noise that meets a budget, for a cost that decreases with the noise.
 
     Args:
-        cost: function from parameter > 0 to cost; infinity and NaN count as over the budget.
-        budget: the cost allowed.
+        cost: function from noise > 0 to cost, such as epsilon; infinity and NaN count as over the budget.
+        budget: the largest allowed cost.
         low, high: initial search range, 0 < low < high; widened by factors of two, up to 2^60 times, if needed.
         rtol: relative width at which the search stops.
 
@@ -111,8 +115,8 @@ def largest_count(cost: Callable[[int], float], budget: float, high: int) -> int
     """Return the largest count that meets a budget, up to `high`, for a cost that grows with the count.
 
     Args:
-        cost: function from count >= 1 to cost; infinity and NaN count as over the budget.
-        budget: the cost allowed.
+        cost: function from count >= 1 to cost, such as epsilon; infinity and NaN count as over the budget.
+        budget: the largest allowed cost.
         high: >= 1, the largest allowed count.
 
     Returns:

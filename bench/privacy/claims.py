@@ -1,4 +1,4 @@
-"""Claims: the privacy theorems of the four papers, evaluated as published; known defects; and contradicted claims.
+"""Claims: the privacy theorems of the papers (DPSD, DPDFD, DP-DFD, DGD) as published, their defects, and disputes.
 
 Symbols: b batch, T steps, s noise scale, B normalisation bound beta, c classes, d delta.
 """

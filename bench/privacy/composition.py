@@ -26,7 +26,7 @@ OUTSIDE = "a parameter is outside of its range"
 
 @dataclass
 class Composition:
-    """Counts of every mechanism used; equal ones are merged, so that the order of use has no effect.
+    """The mechanisms in a ledger and their numbers of uses; equal ones are merged, so the order of use has no effect.
 
     Attributes:
         gaussian: {noise multiplier > 0: count}.

@@ -33,7 +33,9 @@ from bench.privacy.noise import SMALLEST_SCALE, Noise, Source
 Law = Literal["laplace", "gaussian"]
 
 FIRST_BITS, MORE_BITS = 62, 64
+"""Random bits of V that are drawn first, and each time when they do not determine j."""
 UNSURE = 2.0**-40
+"""Relative distance of V from an S_j below which float64 is not trusted."""
 MOST_SCALE = 2.0**30
 """Largest scale, in counts, at which float64 decides all except one in a thousand draws."""
 

@@ -5,8 +5,9 @@ about anything. A response is one use of a channel: its input depends on the pri
 noise is fresh. By the chain rule the responses of a run carry at most the sum of their channels' capacities, even if
 each query depends on earlier responses (Shannon 1948; Cover and Thomas, Elements of Information Theory, ch. 7 and 9).
 
-A method that treats class names symmetrically cannot name a class before its first query. By Fano's inequality an
-accuracy requires as many nats as naming the classes takes: `needed`, and its inverse `most_accuracy`.
+A method is symmetric in class names if renaming the private classes only renames its student's outputs. Such a method
+has an expected accuracy of 1 / c without responses. By Fano's inequality a higher accuracy requires the information
+that it takes to name the classes: `needed`, and its inverse `most_accuracy`.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def noise_over_radius(multiplier: float) -> float:
 
 
 def needed(accuracy: float, classes: int) -> float:
-    """Return a lower bound on the nats that a method symmetric in class names needs for an accuracy.
+    """Return a lower bound on the information, in nats, that a method symmetric in class names needs for an accuracy.
 
     sum over j = 2..c of max(0, log j - phi(a)), phi(a) = h(a) + (1 - a) log(c - 1), h the binary entropy: naming the
     classes one after another, of which j are left, minus the uncertainty that Fano's inequality permits at accuracy a.
@@ -165,7 +166,7 @@ def fano(accuracy: float, classes: int) -> float:
 
 
 def most_accuracy(nats: float, classes: int) -> float:
-    """Return the largest accuracy that this many nats permit: the inverse of `needed`, rounded up.
+    """Return the largest accuracy that this much information permits: the inverse of `needed`, rounded up.
 
     Args:
         nats: >= 0, or infinity.
@@ -195,7 +196,7 @@ def most_accuracy(nats: float, classes: int) -> float:
 
 
 def most_chance(accuracy: float, nats: float, classes: int) -> float:
-    """Return an upper bound on the probability that a run reaches an accuracy by luck, given its nats.
+    """Return an upper bound on the probability that a run reaches an accuracy by luck, given its information.
 
     The largest p with p log(p/q) + (1 - p) log((1 - p)/(1 - q)) <= nats, where q is the chance of a response without
     any information. Two namings of the classes for which one student has accuracy a differ in at most 2 c (1 - a)

@@ -2,10 +2,10 @@
 
 An entry states what was done, as a dp_accounting event. In a `GaussianDpEvent` the noise multiplier is the noise's
 standard deviation over the L2 sensitivity between the neighbours of the entry's unit, in a `LaplaceDpEvent` the noise
-scale over the L1 sensitivity. The writer of an entry must include a factor of two if both neighbours contribute, as
-they also do when composed with randomised responses. A `PoissonSampledDpEvent` follows DP-SGD: the noise over one
-record's contribution, even if neighbours replace it (units `label` and `query`, and in composition with randomised
-responses); the accountant then counts it twice.
+scale over the L1 sensitivity. If neighbours replace the unit (units `label` and `query`, and any unit in a composition
+with randomised responses), the writer must use the sensitivity to replacement, often twice that to removal. In a
+`PoissonSampledDpEvent` the multiplier is always the noise over one record's contribution, as in DP-SGD; the accountant
+doubles the sensitivity under replacement.
 """
 
 from __future__ import annotations

@@ -68,13 +68,13 @@ def clip_rows(grads: Tensor, bound: float) -> Tensor:
 def keep_top_k(grads: Tensor, k: int, by: Literal["magnitude", "value"]) -> Tensor:
     """Zero all except k entries of each row: those of largest magnitude, or of largest value.
 
-    Exactly k entries are kept, including ties. The choice of entries costs no privacy only if noise is then added to
-    all
-    coordinates: noise on the kept ones only reveals which they are.
+    Exactly k entries are kept, also if there are ties. The choice of entries costs no privacy only if noise is then
+    added to all coordinates: noise on only the kept ones would reveal which they are.
 
     Args:
         grads: (n, c).
         k: in [1, c].
+        by: order of the entries.
 
     Returns:
         (n, c), same dtype and device.
@@ -233,8 +233,12 @@ def randomised_response_as_printed(
 def flip_probability(epsilon: float, choices: int | Tensor) -> Tensor:
     """Return (k - 1) / (e^epsilon + k - 1), the probability that a response over k choices changes its label; float64.
 
+    Args:
+        epsilon: >= 0, or infinity.
+        choices: k >= 1, or a tensor of them.
+
     Raises:
-        BenchError: `limits.check_response_epsilon` refuses the epsilon; for varying choices it is checked with two.
+        BenchError: `events.check_response_epsilon` refuses the epsilon; a tensor of choices is checked as two choices.
     """
     check_response_epsilon(epsilon, 2 if isinstance(choices, Tensor) else choices)
     others = (torch.as_tensor(choices).double() - 1).clamp_min(0) * math.exp(-epsilon)

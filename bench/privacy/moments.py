@@ -37,8 +37,11 @@ from bench.privacy.claims import dgd_composition
 from bench.privacy.ledger import Ledger
 
 MOST_MOMENTS = 32
+"""Default number of moments of `classic_moments`."""
 SCALE_EPSILON = 1 / 20
+"""DGD's e0."""
 DELTA = 1e-5
+"""DGD's delta."""
 PRINTED = {27: 1.0, 400: 5.80, 1000: 8.03, 1300: 10.0}
 """DGD's published numbers: 5.80 by composition, the others by its moments accountant."""
 

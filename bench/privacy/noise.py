@@ -40,8 +40,8 @@ from bench.errors import BenchError
 from bench.seeds import derive
 
 VERSION = 2
-"""Version of the draws, stored in records: version 1 drew float32, with tails up to 5.77 deviations, and is not
-stored."""
+"""Version of the draws, stored in records. Records without this field have version 1, which drew float32, with tails up
+to 5.77 deviations."""
 BITS = 63
 """Random bits per draw."""
 FEW = 1 << 20
@@ -163,8 +163,9 @@ class Noise:
         """Return `values`, the input of a mechanism; `bench.privacy.witness` overrides this hook to record it.
 
         Args:
+            kind: the mechanism.
             values: private values, or labels of a randomised response.
-            scale: of the noise, or the epsilon of the response.
+            scale: scale of the noise, or the epsilon of the response.
         """
         return values
 
@@ -209,8 +210,8 @@ def require_room(name: str, scale: float, dtype: torch.dtype) -> None:
 
     Args:
         name: name of the noise, for the message.
-        scale: of the noise, as a multiple of the largest value; 0 = no noise, and no guarantee.
-        dtype: of the values, in `MOST_OVER_SCALE`.
+        scale: scale of the noise divided by the bound on the values; 0 = no noise, and no guarantee.
+        dtype: dtype of the values, a key of `MOST_OVER_SCALE`.
 
     Raises:
         BenchError: the bound is more than `MOST_OVER_SCALE` scales, or `require_scale` refuses the scale.

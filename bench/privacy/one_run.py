@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray  # boards import this file without numpy
 
 CONFIDENCE = 0.95
+"""Default confidence of an audit's bound."""
 LARGEST = 60.0
+"""Largest epsilon that is searched."""
 _HALVINGS = 60
 
 
@@ -116,7 +118,7 @@ def correct_guesses(scores: NDArray[np.floating[Any]], coins: NDArray[np.bool_],
 
 
 def comparable(found: Mapping[str, Any] | None, delta: float) -> str | None:
-    """Return why the bound of an audit cannot be compared with this epsilon, or None if it can.
+    """Return the reason why an audit's bound cannot be compared with this epsilon; None if it can.
 
     The audit is a game of adding or removing one private example, and its bound holds at `delta`. It can refute an
     (epsilon, d) guarantee for the same unit and relation with d <= delta, and no other.

@@ -1,4 +1,4 @@
-"""The f-DP audit: a lower bound on epsilon from one training run, by a test of the whole trade-off curve.
+"""The f-DP audit: a lower bound on epsilon from one training run, by testing a family of trade-off curves.
 
 Mahloujifar, Melis, Chaudhuri, "Auditing f-Differential Privacy in One Run", ICML 2025 (arXiv 2410.22235), for guesses
 between two worlds of each canary. As in `bench.privacy.one_run`, of m canaries each is in the training data by a fair

@@ -1,12 +1,12 @@
-"""Sensitivity check on neighbouring runs: the inputs of each mechanism may differ by the ledger's sensitivity at most.
+"""Sensitivity check: run a method twice, with and without one record, and compare the inputs of each mechanism.
 
 A method runs on its records with a `Witness` in place of every noise source, which stores the inputs and outputs of
 each mechanism. Then it runs again without one record, with the same public seed, and the witness returns the outputs of
-the first run for any input. Both runs have then seen the same outputs, as adaptive composition assumes, and at every
-step the inputs may differ by the step's sensitivity at most. This detects public randomness that changes with a record,
-statistics that depend on one, and records used by two teachers.
+the first run for any input. Both runs have then used the same outputs, as adaptive composition assumes, and at every
+step the inputs may differ by at most the sensitivity that the ledger states. This detects public randomness that
+changes with a record, statistics that depend on one, and records used by two teachers.
 
-Poisson samples are the first run's, without the missing record.
+Poisson samples of the second run are the first run's, without the missing record.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Step:
     """One use of a mechanism.
 
     Attributes:
-        kind: of mechanism.
-        scale: of its noise, or a response's epsilon; 0 = no protection, and no check.
-        input, output: of the mechanism in the first run.
-        difference: in the second run, the L2 norm of the difference in the input, over the scale ("laplace": the L1
-            norm; "response": the number of different labels); None if there was no second run.
+        kind: the mechanism.
+        scale: scale of its noise, or a response's epsilon; 0 = no protection, and no check.
+        input, output: input and output of the mechanism in the first run.
+        difference: L2 norm of the difference between both runs' inputs, divided by the scale ("laplace": the L1 norm;
+            "response": the number of different labels); None if there was no second run.
         row_differences: the same for every row of a two-dimensional input: for responses to many images at once.
-        draw: number of the Poisson sample it belongs to, from 1; 0 without sampling.
+        draw: number of the Poisson sample that the step belongs to, from 1; 0 without sampling.
         sampled: whether the missing record was in that sample; True without sampling.
     """
 
@@ -56,8 +56,13 @@ class Trace:
     """The steps of both runs.
 
     Attributes:
-        missing: number of the record that is missing in the second run.
-        absent: True if later records move up in the second run, so that they have smaller numbers.
+        missing: index of the record that is missing in the second run.
+        absent: True if the record is deleted, so that the indices of later records are smaller by one in the second
+            run; False if its position remains.
+        steps: all uses of a mechanism, in order.
+        samples: the first run's Poisson samples.
+        is_second_run: whether the second run has started.
+        at_step, at_sample: number of steps and samples that the second run has taken.
     """
 
     missing: int
@@ -86,8 +91,8 @@ class Witness(Noise):
     """A noise source that records the first run, and replays its outputs in the second.
 
     Args:
-        trace: shared by all sources of a run.
-        seed: of the draws, the same in both runs.
+        trace: the trace, shared by all sources of both runs.
+        seed: seed of the draws, the same in both runs.
     """
 
     def __init__(self, trace: Trace, seed: int) -> None:
@@ -95,7 +100,7 @@ class Witness(Noise):
         self.trace = trace
 
     def sample(self, records: int, probability: float) -> Tensor:
-        """As `Noise.sample`; the second run gets the first run's sample without the missing record."""
+        """Draw a Poisson sample in the first run; in the second, return the same one without the missing record."""
         trace, drawn = self.trace, super().sample(records, probability)
         if not trace.is_second_run:
             trace.samples.append(drawn)

@@ -1,7 +1,9 @@
-"""Contract tests that every plug-in must pass; third parties subclass them and set `plugin`.
+"""Contract tests that every plug-in must pass, and toy inputs for them.
 
-class TestMine(MethodContract):
-    plugin = MyMethod
+To test your own plug-in with pytest:
+
+    class TestMine(MethodContract):
+        plugin = MyMethod
 """
 
 from __future__ import annotations

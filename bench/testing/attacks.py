@@ -1,4 +1,4 @@
-"""The contracts of the three kinds of attack."""
+"""Contract tests of the three kinds of attack: inversion, membership, and on released images or generators."""
 
 from __future__ import annotations
 
@@ -38,10 +38,15 @@ from bench.testing.toys import (
 
 
 class AttackContract(PluginContract):
-    """Checks of an inversion attack that the runner relies on."""
+    """Contract tests of an inversion attack (`bench.api.Attack`); subclass it and set `plugin`."""
 
     def attack(self, seed: int = 0, model: nn.Module | None = None, **changes: Any) -> tuple[AttackResult, Target]:
-        """Run one smoke attack on the toy teacher, with some fields changed."""
+        """Run the attack at tier smoke; return its result and the target.
+
+        Args:
+            model: the attacked network; None = the toy teacher's.
+            changes: values of options of the attack.
+        """
         torch.manual_seed(seed)
         plugin = dataclasses.replace(self.smoke(), **changes)
         victims = toy_images(6) if plugin.observes else None
@@ -107,10 +112,10 @@ class AttackContract(PluginContract):
 
 
 class MembershipContract(PluginContract):
-    """Checks of a membership attack that the runner relies on."""
+    """Contract tests of a membership attack (`bench.api.MembershipAttack`); subclass it and set `plugin`."""
 
     def infer(self, seed: int = 0) -> tuple[Tensor, Target]:
-        """Return the scores of 40 toy suspects."""
+        """Run the attack at tier smoke; return the (40,) scores of toy suspects and the target."""
         torch.manual_seed(seed)
         target = Target(sure_network(), self.plugin.access, SHAPE, CLASSES)
         found = self.smoke().infer(target, toy_knowledge(self.plugin.access), context(seed))
@@ -136,10 +141,10 @@ class MembershipContract(PluginContract):
 
 
 class ReleaseContract(PluginContract):
-    """Checks of an attack on released images or generators that the runner relies on."""
+    """Contract tests of an attack on a release (`bench.api.ReleaseAttack`); subclass it and set `plugin`."""
 
     def compare(self, seed: int = 0) -> tuple[Tensor, ReleasedImages]:
-        """Return the scores of 40 toy suspects against an untrained generator."""
+        """Run the attack at tier smoke on an untrained generator; return the (40,) scores and the released images."""
         torch.manual_seed(seed)
         plugin = self.smoke()
         released = ReleasedImages(plugin.access, None, toy_sampler())
@@ -198,7 +203,7 @@ def _expect_scores(scores: Tensor) -> None:
 
 
 def _expect_skip_reason(attack: Any) -> None:
-    """Expect None for a toy task; None or a sentence for one without images."""
+    """Expect no reason to skip a toy task, and None or a sentence for a task without images."""
     reason = attack.skip_reason(SHAPE, CLASSES, 1000)
     expect(reason is None, f"`skip_reason` gives {reason!r} for {CLASSES} classes and 1000 images; expected None")
     reason = attack.skip_reason(SHAPE, CLASSES, 0)

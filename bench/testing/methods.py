@@ -1,4 +1,4 @@
-"""The contract of a method."""
+"""Contract tests of a method."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from bench.testing.toys import CLASSES, SHAPE, recording_context, same_tensors, 
 
 
 class MethodContract(PluginContract):
-    """Checks of a method that the runner relies on."""
+    """Contract tests of a method (`bench.api.Method`); subclass it and set `plugin`."""
 
     budget: ClassVar[Budget] = Budget(10.0)
+    """Budget of the conversions."""
     teacher_arch: ClassVar[str] = "datalens"
     """Network of the toy teacher; override it for methods that need more, such as BatchNorm layers."""
     uses_randomness: ClassVar[bool] = True
+    """Whether another seed changes the release."""
 
     def teacher(self) -> Teacher:
         """Return the toy teacher and other inputs of the method: private or public images, an untrained ensemble."""
@@ -83,8 +85,7 @@ class MethodContract(PluginContract):
         )
 
     def test_unneeded_teacher_has_no_effect(self) -> None:
-        """Boards assume this: they apply measurements of such a release, such as an audit, to every teacher's
-        network."""
+        """Boards assume this: they apply measurements of such a release, such as an audit, to runs with any teacher."""
         if self.smoke().needs & {"teacher", "teacher_network", "teacher_ensemble"}:
             return
         made = self._convert(dataclasses.replace(self.teacher(), arch="relu-cnn"), 0).release

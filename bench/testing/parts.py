@@ -1,4 +1,4 @@
-"""The contracts of data sets, networks, priors, teacher recipes and metrics."""
+"""Contract tests of data sets, networks, priors, teacher recipes and metrics."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from bench.testing.toys import CLASSES, CPU, SHAPE, same_tensors, toy_private, t
 
 @lru_cache(maxsize=1)
 def _read(name: str, root: Path) -> data.ImageData:
-    """Read a data set once: large sets take seconds to read, and the checks of one set follow one another."""
+    """Read a data set; the last one is cached, as reading a large one takes seconds and its checks run in sequence."""
     return data.load(name, root)
 
 
 class DatasetContract:
-    """Checks of a data set that the rest of the bench relies on."""
+    """Contract tests of a data set; subclass it, and set `name` and `root`."""
 
     name: ClassVar[str]
     """Its name on the command line, NAME:ARGUMENT for a data set with an argument."""
@@ -81,7 +81,7 @@ class DatasetContract:
 
 
 class NetworkContract:
-    """Checks of a network on the command line that the rest of the bench relies on."""
+    """Contract tests of a network that is a plug-in; subclass it and set `name`."""
 
     name: ClassVar[str]
     """Its name on the command line."""
@@ -157,7 +157,7 @@ class NetworkContract:
 
 
 class PriorContract:
-    """Checks of a prior over images that the rest of the bench relies on."""
+    """Contract tests of a prior over images; subclass it and set `name`."""
 
     name: ClassVar[str]
     """Its name on the command line."""
@@ -169,7 +169,7 @@ class PriorContract:
     """(c, h, w) of the images that it draws."""
 
     def draw(self, count: int, shape: tuple[int, int, int] = (1, 28, 28), seed: int = 0) -> Tensor:
-        """Draw images with a seed."""
+        """Draw (count, c, h, w) images of the prior with a seed."""
         return priors.load(self.name).draw(count, shape, torch.Generator().manual_seed(seed))
 
     def test_draws_images_of_every_shape_in_range(self) -> None:
@@ -217,7 +217,7 @@ class PriorContract:
 
 
 class TeacherRecipeContract:
-    """Checks of a teacher recipe that the rest of the bench relies on."""
+    """Contract tests of a teacher recipe; subclass it and set `recipe`."""
 
     recipe: ClassVar[type[teachers.Recipe]]
 
@@ -261,7 +261,7 @@ class TeacherRecipeContract:
 
 
 class MetricContract:
-    """Checks of a metric of reconstructed images that the rest of the bench relies on."""
+    """Contract tests of a metric of reconstructed images; subclass it and set `metric`."""
 
     metric: ClassVar[Metric]
 

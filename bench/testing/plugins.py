@@ -1,4 +1,4 @@
-"""Checks that apply to every method and every attack."""
+"""Contract tests that apply to every method and every attack."""
 
 from __future__ import annotations
 
@@ -39,14 +39,15 @@ def expect_known_tiers(tiers: Collection[str]) -> None:
 
 
 class PluginContract:
-    """Checks of both methods and attacks."""
+    """Contract tests of a class that is a method or an attack: its options, tiers, departures and docstring."""
 
     plugin: ClassVar[type[Any]]
+    """The class under test."""
     variant: ClassVar[Variant | None] = None
     """The variant of the plug-in; None = its default one."""
 
     def smoke(self) -> Any:
-        """Return the plug-in at tier smoke."""
+        """Build the plug-in with the options of tier smoke."""
         return configure(self.plugin, "smoke", {}, "plugin", self.variant)
 
     def test_fields_are_frozen_and_documented(self) -> None:

@@ -28,11 +28,12 @@ from bench.privacy.noise import Noise
 from bench.validate import instance
 
 SHAPE, CLASSES = (1, 16, 16), 4
+"""(c, h, w) and number of classes of all toy images."""
 CPU = torch.device("cpu")
 
 
 class MemoryArtifacts:
-    """Artifacts stored in a dictionary, with a count of how often each kind was made."""
+    """A store of artifacts in memory (`bench.api.Artifacts`); `made` lists the kinds that were made, in order."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, Tensor]] = {}
@@ -49,7 +50,7 @@ class MemoryArtifacts:
 
 @contextmanager
 def silent(stage: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar that shows nothing."""
+    """Context manager: a progress bar that shows nothing."""
     yield lambda n: None
 
 
@@ -102,7 +103,7 @@ def toy_private(seed: int = 0, n: int = 80) -> tuple[Tensor, Tensor]:
 
 
 def toy_sampler(seed: int = 0) -> Sampler:
-    """Build an untrained generator with 8 latents and no labels."""
+    """Build an untrained, unconditional generator with latents of length 8."""
     torch.manual_seed(seed)
     layers = nn.Sequential(nn.Linear(8, math.prod(SHAPE)), nn.Sigmoid(), nn.Unflatten(1, SHAPE))
     return Sampler(layers.eval().requires_grad_(False), gaussian_latents(8))

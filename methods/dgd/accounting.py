@@ -23,7 +23,7 @@ CLAIM_REMARKS = {
 
 
 def votes_ledger(plan: VotePlan, unprotected: str) -> Ledger:
-    """Return the ledger of the votes and of the access that is `unprotected` ("" = none)."""
+    """Return the ledger of the votes and of the unprotected access, a key of `CLAIM_REMARKS` ("" = none)."""
     ledger = plan.ledger()
     if unprotected:
         ledger.spend(unprotected_event(), why=unprotected)
@@ -60,14 +60,16 @@ def _epsilon(plan: VotePlan, budget: Budget, unprotected: str, code_epsilon: flo
 
 
 def limit_queries(fields: VotePlan, share: float, minimum: int, budget: Budget, unprotected: str) -> VotePlan:
-    """Return `fields` with as many queries as the budget allows at a noise of `share` of the teachers.
+    """Return `fields` with as many queries as the budget allows at a noise scale of `share` times the teachers' number.
 
-    The information of the votes on one image depends on noise / teachers. A student learns more from few votes with a
-    small noise than from many votes with a large one.
+    The information of the votes on one image depends on noise / teachers. A student learns more from few queries with
+    little noise than from many with much.
 
     Args:
         fields: its number of queries is the maximum.
+        share: noise scale on a vote count, divided by the number of teachers, > 0.
         minimum: number of queries if the budget allows fewer at this noise.
+        unprotected: a key of `CLAIM_REMARKS`.
     """
     if budget.epsilon is None or math.isinf(budget.epsilon) or budget.solve != "sigma":
         return fields
@@ -93,7 +95,7 @@ def one_query_game(plan: VotePlan, delta: float, label: VoteStep) -> Distinguish
     """Build the audit's game: the noisy label of one image, with and without a changed vote of one teacher.
 
     Args:
-        label: the method's own labels of images.
+        label: the method's own function that labels images by noisy votes.
     """
     one_query = VotePlan(plan.aggregation, 1, 1, plan.teachers)
     return class_vote_game(plan, votes_epsilon(one_query, delta), delta, label)

@@ -97,7 +97,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class Dgd:
-    """Discriminative-generative distillation; the defaults are those of the paper's section IV for MNIST.
+    """Options of DGD; the defaults are those of the paper's section IV for MNIST.
 
     Raises:
         ValueError: a value is out of range; the message names it.
@@ -134,11 +134,11 @@ class Dgd:
     images: Literal["synthetic", "private"] = "synthetic"
     """Images of D^: generated, or the private images without protection (RAW of Fig. 4; DGD and DGD+ of Fig. 7)."""
     synthetic: Size[int] = 60_000
-    """|D^|, number of images."""
+    """|D^|, number of images for the student, labelled or not."""
     alpha: float = 5.0
-    """alpha, weight of the information entropy in Eq. 2."""
+    """alpha, weight of the information entropy (class balance) in the generator's loss, Eq. 2."""
     beta: float = 0.1
-    """beta, weight of the activation in Eq. 2."""
+    """beta, weight of the activation (size of the features) in the generator's loss, Eq. 2."""
     follow: Literal["text", "equations"] = "text"
     """Reading of Eq. 2 and 6, where the paper contradicts itself: class balance, large activations, confident outputs
     (text), or the printed signs and sums (equations)."""
@@ -149,12 +149,12 @@ class Dgd:
     code: Size[int] = 32
     """c, length of a code of the VAE."""
     step_size: float = 1.0
-    """Length of the steps n of Eq. 4, in units of the code (codes are about standard normal)."""
+    """Length of a code's random steps along and across the manifold, n of Eq. 4; codes are about standard normal."""
     code_epsilon: float = 0.0
     """epsilon_1 of the Laplace noise on normalised codes, of scale 2c / epsilon_1 (III-E; the paper's is 0.01); 0 = no
     noise."""
     steps: Size[int] = 500
-    """Training steps of the VAE, and of the student."""
+    """Training steps of the VAE, and the same number of the student."""
     batch: Size[int] = 128
     """Images per step of teachers, generator, VAE and student (for each of E_s and E_u)."""
 
@@ -168,7 +168,7 @@ class Dgd:
 
     @property
     def needs(self) -> frozenset[str]:
-        """Baseline and ensemble, and with `images private` the private images."""
+        """Return the inputs: phi_b and the ensemble, and with `images private` the private images."""
         images = {"private_data"} if self.images == "private" else set()
         return frozenset({"teacher", "teacher_ensemble"} | images)
 
@@ -243,7 +243,7 @@ class Dgd:
         return phi_g
 
     def generator_loss(self, phi_b: Any, x: Tensor) -> Tensor:
-        """L of Eq. 2, batch mean; low for one-hot outputs, balanced classes and large features."""
+        """Return L of Eq. 2, batch mean; under `follow text` it rewards one-hot outputs, balance and large features."""
         logits, features = phi_b(x).float(), phi_b.features(x).float()
         as_printed = self.follow == "equations"
         entropy = balance_loss(logits, per_sample=as_printed)
@@ -259,7 +259,7 @@ class Dgd:
         return private.to(rng.device)[order].float() / 255
 
     def learn_vae(self, images: Tensor, rng: torch.Generator, ctx: Context, advance: Advance) -> VAE:
-        """Train (phi_e, phi_d) on D^."""
+        """Train the VAE (phi_e, phi_d) on the images D^, (n, c, h, w) in [0, 1]; return it in eval mode, frozen."""
         vae = VAE((images.shape[1], images.shape[2], images.shape[3]), self.code, self.width).to(images.device)
         optimizer, schedule = adam_with_linear_decay(vae, RATE, self.steps)
         for _ in range(self.steps):
@@ -305,7 +305,7 @@ class Dgd:
         ctx: Context,
         advance: Advance,
     ) -> None:
-        """Train phi_s on E = E_s + E_u (Eq. 1)."""
+        """Train phi_s in place on E = E_s + E_u (Eq. 1), on `queried` images with `labels` and on `triples` (Eq. 4)."""
         trained = ctx.compiled(phi_s)
         optimizer, schedule = adam_with_linear_decay(phi_s, RATE, self.steps)
         for _ in range(self.steps):
@@ -324,7 +324,7 @@ class Dgd:
             advance(1)
 
     def unsupervised_energy(self, phi_s: Any, triples: Tensor) -> Tensor:
-        """E_u of Eq. 6, batch mean.
+        """Return E_u of Eq. 6, batch mean.
 
         Args:
             triples: (3, n, c, h, w), decoded without a step, after n^perp, and after n^parallel.
@@ -359,7 +359,7 @@ class Dgd:
 
     @property
     def unprotected(self) -> str:
-        """Access to the private data without protection, as the ledger describes it."""
+        """Return the ledger's description of the unprotected access to the private data."""
         return IMAGE_ACCESS if self.images == "private" else BASELINE_ACCESS
 
     def ledger(self, plan: VotePlan) -> Ledger:

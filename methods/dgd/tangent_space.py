@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.func import jvp, vmap
 
 Decode = Callable[[Tensor], Tensor]
+"""Decoder: (n, c) codes -> (n, ...) images, row by row."""
 
 
 def jacobian_gram(decode: Decode, codes: Tensor) -> Tensor:

@@ -1,17 +1,18 @@
-"""DGD as it learns: noisy votes on images of a data-free prior and their children; a student of the class posteriors.
+"""DGD, variant `working`: a student trained on class posteriors given noisy votes on images of a data-free prior.
 
-This variant keeps of Ge et al. (IEEE TIP 2023, section III; `methods/dgd/dgd.py` has it as printed): synthetic images
-D^ that contain no private data, noisy votes of an ensemble on a few of them (Eq. 3), and a student of these labels
+It keeps three parts of Ge et al. (IEEE TIP 2023, section III; `methods/dgd/dgd.py` has all of it): synthetic images D^
+that contain no private data, noisy votes of an ensemble on a few of them (Eq. 3), and a student trained on these labels
 (Eq. 5). `bench/distillation/transcription/loop.py` chooses the queries and trains the student: post-processing of the
-votes.
+votes. "Children" are transformed copies of labelled images.
 
 Privacy. Only the noisy votes leave, one vote per record and query, so epsilon is finite for a private record. For
 Gaussian votes (the paper's DGD+) the claim is the accounted epsilon; for Laplace votes it is section III-E's formula.
 With `prior baseline` a generator learns from phi_b without protection, as in the paper, and epsilon is infinite.
 
-Differs from the paper: by the `departures`, and where the paper leaves things open as the printed variant does. Smaller
-differences are not in that list: teachers that are networks train at 0.003 on batches of 16 shifted images (printed:
-0.05, 128, not shifted); the student's batch is 256 (128), Adam's betas are 0.9 and 0.99; queried images have 8 bits.
+Differs from the paper: by the `departures` below. Where the paper does not specify a setting, this variant has the
+printed variant's. Smaller differences are not in that list: teachers trained by gradient descent have learning rate
+0.003 and batches of 16 shifted images (printed: 0.05, 128, not shifted); the student's batch is 256 (128), Adam's betas
+are 0.9 and 0.99; queried images have 8 bits.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ TEACHERS = 500
 ROUNDS = 5
 """Number of rounds with `rounds 0` and little noise."""
 MIN_QUERIES, MAX_QUERIES, RELATIVE_NOISE = 1300, 25_600, 0.1
-"""With `queries 0`: smallest (the paper's) and largest number of queries, and target noise as a share of the
-teachers."""
+"""With `queries 0`: smallest (the paper's) and largest number of queries, and target noise scale divided by the number
+of teachers."""
 PRINTED_STEPS = 500
 """The paper's number of student steps (section IV)."""
 MIN_PROBABILITY = 1e-5
@@ -81,7 +82,7 @@ TRIPLES = 3000
 
 @dataclass(frozen=True)
 class DgdWorking:
-    """Noisy votes on images of a prior and on their children, and a student of the class posteriors.
+    """Options of DGD's variant `working`: noisy votes on images of a prior and on their children, in rounds.
 
     Raises:
         ValueError: a value is out of range; the message names it.
@@ -105,19 +106,23 @@ class DgdWorking:
             without={"aggregation": "laplace"},
         ),
         Departure(
-            "as many queries as the budget allows with noise of a tenth of the teachers, at least 1300",
-            "the noise grows with the square root of the queries, the votes with the teachers",
+            "as many queries as the budget allows with a noise scale of a tenth of the number of teachers, at least "
+            "1300",
+            "the required noise grows with the square root of the number of queries, the vote counts with the number "
+            "of teachers",
             without={"queries": MIN_QUERIES},
         ),
         Departure(
-            "teachers are least squares on scattering features, or small networks on a few thousand images",
-            "a network trained on 100 images is less accurate",
+            "teachers are linear classifiers fitted to scattering features by least squares, or small networks on "
+            "data sets of a few thousand images",
+            "a convolutional network trained on about 100 images is less accurate",
             without={"teachers": 100, "teacher_net": "shard-cnn"},
         ),
         Departure(
-            "five rounds of queries, with children of labelled images, balanced over the classes that the student "
-            "predicts; one round if the noise is more than a tenth of the teachers",
-            "the prior has few images of some classes; a student of noisier labels chooses badly",
+            "queries are sent in five rounds; candidates are images of the prior and transformed copies (children) of "
+            "labelled ones, and the queries are balanced over the classes that the student predicts. One round if the "
+            "noise scale is more than a tenth of the number of teachers",
+            "the prior draws few images of some classes; a student trained on noisier labels chooses badly",
             without={"rounds": 1, "evolve": 0.0, "choose": 1.0},
         ),
         Departure(
@@ -126,13 +131,14 @@ class DgdWorking:
             without={"reading": "argmax"},
         ),
         Departure(
-            "no VAE and no unsupervised energy: the student learns only from the labelled images (Eq. 4 and 6 omitted)",
-            "with them the student was worse, and at chance with few labels",
+            "no VAE and no unsupervised energy E_u: the student learns only from the labelled images (Eq. 4 and 6 are "
+            "omitted)",
+            "with them the student was less accurate, and at chance with few labels",
             without={"energy": 1.0},
         ),
         Departure(
-            "labelled images are moved a little at every training step",
-            "a student memorises a few thousand images",
+            "labelled images are randomly rotated, scaled, sheared and shifted a little at every training step",
+            "otherwise a student memorises a few thousand images",
             without={"jitter": False},
         ),
         Departure(
@@ -141,9 +147,9 @@ class DgdWorking:
             without={"student_steps": PRINTED_STEPS},
         ),
         Departure(
-            "three in five of the student's steps follow the last label",
-            "the student has to unlearn a fit to the first labels: 10 points with 1,300 queries (MNIST, on the "
-            "attacker's images, one seed); no effect with all 25,600",
+            "three in five of the student's steps follow the last round of labels",
+            "the student has to unlearn its fit to the first labels: these steps add 10 points of accuracy with 1,300 "
+            "queries (MNIST, on the attacker's images, one seed), and have no effect with all 25,600",
             without={"early": 0.8},
         ),
     )
@@ -166,26 +172,26 @@ class DgdWorking:
     """Sigma of Gaussian votes, or noise scale 2 / epsilon_0 of Eq. 3, in votes; solved from the budget unless --solve
     steps."""
     queries: Size[int] = 0
-    """|D^_s|, number of images that the ensemble labels; 0 = 1300 to 25,600, as many as the budget allows with noise of
-    a tenth of the teachers."""
+    """|D^_s|, number of images that the ensemble labels; 0 = 1300 to 25,600, as many as the budget allows with a noise
+    scale of a tenth of the number of teachers."""
     prior: str = "auto"
     """Source of D^: a prior (`bench list priors`), or several that alternate, A+B; auto = the data set's; `baseline` =
     a generator that learns from phi_b (Eq. 2; unprotected); `generator` = one that learns from the student."""
     rounds: Size[int] = 0
-    """Rounds of queries; the student learns after each. 0 = 5, or 1 if the noise is more than a tenth of the teachers;
-    a single round has no children."""
+    """Rounds of queries; the student is trained after each. 0 = 5, or 1 if the noise scale is more than a tenth of the
+    number of teachers; a single round has no children."""
     evolve: float = 0.7
-    """Share of the candidate images that are children of labelled images."""
+    """Share of the candidate images that are transformed copies (children) of labelled images."""
     choose: float = 2.0
     """Candidate images per query; the queried ones are balanced over the classes that the student predicts."""
     reading: Literal["posterior", "argmax"] = "posterior"
     """Training target: posterior of the classes given all noisy counts, or the counts' arg-max (Eq. 3)."""
     jitter: bool = True
-    """Whether labelled images are moved a little at every training step."""
+    """Randomly rotate, scale, shear and shift labelled images a little at every training step."""
     student_steps: Size[int] = 0
-    """Student steps in total; 0 = 300 plus one per 15 queries."""
+    """Total steps of the student; 0 = 300, and one more per 15 queries."""
     early: float = 0.4
-    """Share of the student's steps before the last labels, from 0 to 1."""
+    """Share of the student's steps that precede the last round of labels, from 0 to 1."""
     energy: float = 0.0
     """Weight of E_u (Eq. 6) relative to the labels, on triples of a VAE of D^ (Eq. 4); 0 = no VAE."""
 
@@ -199,7 +205,7 @@ class DgdWorking:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The ensemble, and with `prior baseline` the baseline."""
+        """Return the inputs: the ensemble, and with `prior baseline` phi_b."""
         return frozenset({"teacher_ensemble"} | ({"teacher"} if self.prior == BASELINE_PRIOR else set()))
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
@@ -214,7 +220,7 @@ class DgdWorking:
         )
 
     def ensemble_size(self, dataset: str) -> int:
-        """Return n."""
+        """Return n, the number of teachers for a data set."""
         return self.teachers or data.facts(dataset).teachers or TEACHERS
 
     def network(self, teacher_arch: str, dataset: str) -> str:
@@ -223,7 +229,7 @@ class DgdWorking:
         return {"same": teacher_arch, "auto": small}.get(self.teacher_net, self.teacher_net)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run section III. Only `label` queries the ensemble; only `prior baseline` queries phi_b."""
+        """Label images and train the student. Only `label` queries the ensemble; only `prior baseline` uses phi_b."""
         plan = replace(self.plan(budget, teacher.dataset), teachers=len(teacher.members()))
         noise = ctx.privacy_noise("dgd")
         # III-B: the source of the synthetic images D^
@@ -266,7 +272,10 @@ class DgdWorking:
         return image_source(self.prior, teacher, ctx)
 
     def training(self, plan: VotePlan) -> Transcription:
-        """Configure queries and training of the student; with much noise one round, as its choices would be poor."""
+        """Return the settings of the queries and of the student's training.
+
+        With much noise there is one round, as the student's choice of images would be poor.
+        """
         queries, clear = plan.queries, plan.aggregation.scale <= 1.01 * RELATIVE_NOISE * plan.teachers
         return Transcription(
             queries=queries,
@@ -325,7 +334,7 @@ class DgdWorking:
 
     @property
     def unprotected(self) -> str:
-        """Access to the private data without protection, as the ledger describes it; "" = none."""
+        """Return the ledger's description of the unprotected access to the private data; "" = none."""
         return BASELINE_ACCESS if self.prior == BASELINE_PRIOR else ""
 
     def ledger(self, plan: VotePlan) -> Ledger:
@@ -342,7 +351,7 @@ class DgdWorking:
 
 
 class BaselineGenerator:
-    """Section III-B: phi_g, trained once against the unprotected phi_b, with a constant learning rate."""
+    """Image source of section III-B: phi_g, trained once against the unprotected phi_b at a constant learning rate."""
 
     def __init__(self, teacher: Teacher, ctx: Context) -> None:
         rng = ctx.generator("generator")
@@ -370,12 +379,12 @@ class BaselineGenerator:
 
 
 def generator_loss(discriminator: Any, x: Tensor) -> Tensor:
-    """L of Eq. 2, batch mean, read as the paper's text: confident outputs, balanced classes, large features."""
+    """Return L of Eq. 2, batch mean; low for confident outputs, balanced classes and large features (paper's text)."""
     logits = discriminator(x).float()
     activation = l1_activation_loss(discriminator.features(x).float(), up=True)
     return confidence_loss(logits) + ALPHA * balance_loss(logits, per_sample=False) + BETA * activation
 
 
 def cross_entropy(logits: Tensor, log_targets: Tensor) -> Tensor:
-    """E_s of Eq. 5, batch mean, of the student's (n, c) logits and (n, c) target log-probabilities."""
+    """Return E_s of Eq. 5, batch mean, for the student's (n, c) logits and (n, c) target log-probabilities."""
     return F.cross_entropy(logits, log_targets.exp())

@@ -37,6 +37,7 @@ from bench.privacy.noise import Source
 from bench.privacy.plays import play_of_rows
 
 MAX_STAGES = 1_000_000
+"""Largest number of stages that a budget may determine."""
 PLAYS, TRIAL_PLAYS = 100_000, 10_000
 """Plays of the audit's game, and of the trial that selects the strongest of several games."""
 Step = Callable[[Tensor, nn.Module, nn.Module, Source], Tensor]
@@ -133,8 +134,8 @@ def calibrate_responses(
 
     Args:
         ledger_of: returns the method's ledger of a plan.
-        refusal: reason and remedy, if no epsilon of a response gives a finite accounted epsilon for the budget's unit;
-            "" = one does.
+        refusal: error message, if no epsilon of a response gives a finite accounted epsilon for the budget's unit;
+            "" otherwise.
 
     Raises:
         BenchError: the budget cannot be met; the message has the reason.
@@ -185,12 +186,13 @@ def _solve(
 def response_game(plan: ResponsePlan, ledger: Ledger, delta: float, classes: int, step: Step) -> DistinguishingGame:
     """Build the audit's game: one response to one synthetic image; the adversary chooses the student's output.
 
-    Candidates are two classes (a confident student), all classes, or a number in between. The classes of the two
-    teachers are both candidates, or one of them is not. The teachers are unsure enough for a soft response to differ
-    from a one-hot one.
+    The two worlds are two teachers with different classes. Several games are tried, and the one whose worlds are
+    easiest to distinguish is returned: two candidates (a confident student), all classes, or a number in between; both
+    teachers' classes are candidates, or only one is. The teachers are unsure enough for a soft response to differ from
+    a one-hot one.
 
     Args:
-        step: the method's own responses, by row.
+        step: the method's own function, which returns one private response per image.
     """
     accounted, curve = account(ledger, Unit.QUERY, delta), accounted_curve(ledger, Unit.QUERY)
     games = []

@@ -78,7 +78,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class DpDfd:
-    """Algorithm 1; the defaults are those of section III-A.
+    """Options of DP-DFD, Algorithm 1; the defaults are those of section III-A.
 
     Raises:
         ValueError: a value is out of range; the message names it.
@@ -101,15 +101,18 @@ class DpDfd:
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one selective randomised response; solved from the budget unless --epsilon none."""
     threshold: float = 0.0
-    """t of Alg. 1, line 5, a probability; 0 = 1/(2c) for c classes."""
+    """t of Alg. 1, line 5: classes with a larger probability under the student are candidates of a response; 0 = 1/(2c)
+    for c classes."""
     answers: Literal["onehot", "soft"] = "onehot"
     """Response for the teacher's class: a one-hot vector, or y_t as in line 9, which has no finite epsilon."""
     ce_weight: float = 1.0
-    """Weight of the first term of Eq. 2, cross-entropy (Tab. III, CE); 0 = off."""
+    """Weight of the cross-entropy (confident outputs) in the generator's loss, Eq. 2 (Tab. III, CE); 0 = off."""
     alpha: float = 5.0
-    """alpha, weight of the information entropy in Eq. 2 (Tab. III, IE); 0 = off."""
+    """alpha, weight of the information entropy (class balance) in the generator's loss, Eq. 2 (Tab. III, IE); 0 = off.
+    """
     beta: float = 10.0
-    """beta, weight of the BatchNorm statistics in Eq. 2 (Tab. III, Norm); 0 = off."""
+    """beta, weight of the distance to the teacher's BatchNorm statistics in the generator's loss, Eq. 2 (Tab. III,
+    Norm); 0 = off."""
     follow: Literal["text", "equations"] = "text"
     """Reading of Eq. 2 and 3, where the paper contradicts itself: entropy of the batch mean and responses of all stages
     (text), or the printed entropy per sample and responses of the current stage (equations)."""
@@ -197,7 +200,7 @@ class DpDfd:
         pretrain(phi_g, phi_s, self.finetune_steps, self.batch, self.lr, loss, rng, silent, precision=ctx.precision)
 
     def generator_loss(self, discriminator: nn.Module, statistics: BatchStatistics | None, x: Tensor) -> Tensor:
-        """L_g of Eq. 2; `statistics` records the discriminator's BatchNorm inputs for N, None omits the term."""
+        """Return L_g of Eq. 2; `statistics` records the discriminator's BatchNorm inputs for N, None omits N."""
         logits = discriminator(x).float()
         entropy = balance_loss(logits, per_sample=self.follow == "equations")
         loss = self.ce_weight * confidence_loss(logits) + self.alpha * entropy
@@ -296,6 +299,6 @@ def respond(allowed: Tensor, y_t: Tensor, epsilon: float, noise: Source, soft: b
 
 
 def kl_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Eq. 3, batch mean: KL(y || p_s) of (n, c) targets y and the student's (n, c) logits, in nats; 0 log 0 = 0."""
+    """Return Eq. 3, batch mean: KL(y || p_s) for (n, c) targets y and the student's (n, c) logits; 0 log 0 = 0."""
     # The other direction is infinite for one-hot responses
     return F.kl_div(logits.log_softmax(1), targets, reduction="batchmean")

@@ -1,4 +1,4 @@
-"""DP-DFD as it learns: selective responses to images of a data-free prior and their children, read by likelihood.
+"""DP-DFD, variant `working`: a student trained on the likelihoods of selective responses to a data-free prior's images.
 
 The mechanism is Liu et al.'s selective response (`methods/dp_dfd/dp_dfd.py` has Algorithm 1 as printed). The loop of
 `bench/distillation/transcription/loop.py` chooses the queries and trains the student: post-processing of the responses.
@@ -7,8 +7,11 @@ Privacy. As for the printed algorithm, epsilon of one response is claimed (unit 
 the unprotected teacher, so the epsilon of one private record (unit `example`) is finite: the sum over all responses.
 `--account accounted` limits it.
 
-Differs from the paper: by the `departures`, and where the paper leaves things open as the printed variant does. The
-student's weights have Xavier initialisation, and it makes a fixed number of steps after each round (`student_steps`).
+A "reading" is the log-likelihood of a response under every class; "children" are transformed copies of queried images.
+
+Differs from the paper: by the `departures` below. Where the paper does not specify a setting, this variant has the
+printed variant's, except that the student's weights have Xavier initialisation and the total number of its steps is
+fixed (`student_steps`).
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ from methods.dp_dfd.dp_dfd import N_SYNTHETIC, candidates, respond
 
 @dataclass(frozen=True)
 class DpDfdWorking(TranscriptionOptions):
-    """Selective responses to images of a prior, and a student of their likelihoods.
+    """Options of DP-DFD's variant `working`: selective responses to images of a prior, sent in rounds.
 
     Raises:
         ValueError: a value is out of range; the message names it.
@@ -99,7 +102,8 @@ class DpDfdWorking(TranscriptionOptions):
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one selective randomised response; solved from the budget unless --solve steps or --epsilon none."""
     threshold: float = 0.0
-    """t of Alg. 1, line 5, a probability; 0 = 1/(2c) for c classes."""
+    """t of Alg. 1, line 5: classes with a larger probability under the student are candidates of a response; 0 = 1/(2c)
+    for c classes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -113,7 +117,7 @@ class DpDfdWorking(TranscriptionOptions):
         return Transcription.of(self, self.plan(budget, dataset, classes).answers).image_bytes(shape)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run rounds of queries. Only `query_teacher` queries the teacher."""
+        """Send rounds of queries and train the student. Only `query_teacher` queries the teacher."""
         plan = self.plan(budget, teacher.dataset, teacher.classes)
         noise = ctx.privacy_noise("dp-dfd")
 
@@ -137,7 +141,7 @@ class DpDfdWorking(TranscriptionOptions):
     def query_teacher(
         self, images: Tensor, ours: Tensor, phi_t: nn.Module, plan: ResponsePlan, noise: Source
     ) -> Tensor:
-        """Lines 2b and 2c: return (n, c) readings of the private responses, all that is used of the teacher.
+        """Lines 2b and 2c: return (n, c) readings of the private responses; nothing else of the teacher is used.
 
         Args:
             ours: (n, c) logits of the student.

@@ -60,9 +60,11 @@ def train_directly(
 
     Args:
         sanitise: bounds the gradients of a batch and adds noise.
+        batch: images per iteration.
         gamma: step of line 10.
         gamma_s: learning rate of the student's Adam.
-        falling: whether the rate falls to 0 along a cosine.
+        falling: whether that rate falls to 0 along a cosine; otherwise it is constant.
+        mechanism, parameters, delta: determine the paper's claim (Theorem 3) and the number of iterations.
 
     Raises:
         RuntimeError: the method's `needs` does not contain the private data.

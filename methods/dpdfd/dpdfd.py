@@ -81,7 +81,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class Dpdfd:
-    """Algorithm 1 and section 4.4; the paper prints few settings (see "Differs from the paper")."""
+    """Options of DPDFD, Algorithm 1 and section 4.4; the paper prints few settings (see "Differs from the paper")."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Liu et al., DPDFD, IJCAI 2023, Algorithm 1 and section 4.4"
@@ -108,9 +108,10 @@ class Dpdfd:
     norm_bound: float = 5e-3
     """C, bound on the norm of a gradient in line 7, > 0. In Fig. 2 clipping overtakes normalising at 1e-3."""
     sigma: Solved[float] = 100.0
-    """sigma of line 9, noise divided by C; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of line 9, the noise's standard deviation divided by C; solved from the budget unless --solve steps or
+    --epsilon none."""
     gamma: float = 0.1
-    """gamma, step of line 10."""
+    """gamma, step from the student's output to its target along the noisy gradient (line 10)."""
     gamma_s: float = 0.1
     """Learning rate of the student."""
     gamma_g: float = 0.01
@@ -118,13 +119,14 @@ class Dpdfd:
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7) or clipping (Fig. 2)."""
     generator_terms: Literal["argued", "printed"] = "argued"
-    """Second and third term of Eq. 5: class balance and large features as the text argues, or as printed."""
+    """Second and third term of the generator's loss (Eq. 5): class balance and large features as the text argues
+    (argued), or the formula as printed (printed)."""
     ce_weight: float = 1.0
-    """Weight of Eq. 5's first term, CE; 0 = off (Table 6)."""
+    """Weight of the first term (CE, confident outputs) of the generator's loss, Eq. 5; 0 = off (Table 6)."""
     ie_weight: float = 1.0
-    """alpha, weight of Eq. 5's second term, IE; 0 = off (Table 6)."""
+    """alpha, weight of the second term (IE, class balance) of the generator's loss, Eq. 5; 0 = off (Table 6)."""
     norm_weight: float = 1.0
-    """beta, weight of Eq. 5's third term, Norm; 0 = off (Table 6)."""
+    """beta, weight of the third term (Norm, large features) of the generator's loss, Eq. 5; 0 = off (Table 6)."""
     data: Literal["synthetic", "private"] = "synthetic"
     """Training images: synthetic, or private (direct training, Table 4)."""
     direct_iterations: Size[int] = 3000
@@ -132,7 +134,7 @@ class Dpdfd:
     teachers: Size[int] = 0
     """n, number of teachers on disjoint shards of the private data (section 4.4); 0 = the run's single teacher."""
     teacher_steps: Size[int] = 3000
-    """Many teachers: training steps of each."""
+    """Training steps of each of the n teachers."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "iterations", "batch", "direct_iterations", "teacher_steps")
@@ -143,7 +145,7 @@ class Dpdfd:
 
     @property
     def needs(self) -> frozenset[str]:
-        """One teacher, many teachers, or the private images."""
+        """Return the input: one teacher, many teachers, or the private images."""
         if self.data == "private":
             return frozenset({"private_data"})
         return frozenset({"teacher_ensemble"} if self.teachers else {"teacher"})
@@ -242,7 +244,7 @@ class Dpdfd:
         return gaussian_shared_mean(bounded, parameters.sigma * parameters.beta, noise).expand_as(bounded)
 
     def _generator_loss(self, phi_s: Any, d: Tensor) -> Tensor:
-        """L_G, Eq. 5."""
+        """Return L_G of Eq. 5, a scalar, for images d (B, c, h, w)."""
         logits, argued = phi_s(d).float(), self.generator_terms == "argued"
         loss = self.ce_weight * confidence_loss(logits) + self.ie_weight * balance_loss(logits, per_sample=not argued)
         if self.norm_weight:
@@ -251,7 +253,7 @@ class Dpdfd:
         return loss
 
     def _train_directly(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run section 4.4's direct training."""
+        """Run section 4.4's direct training: one noisy mean per batch, constant learning rate."""
         parameters, noise = self.parameters(budget, teacher.classes), ctx.privacy_noise("dpdfd")
         return direct_training.train_directly(
             teacher,
@@ -305,7 +307,7 @@ def noisy_mean_of_teachers(
     Args:
         ours: (B, c) logits of the student.
         theirs: (n, B, c) logits of the teachers.
-        bounded: the bounded gradient for one teacher.
+        bounded: maps the logits of the student and of one teacher to bounded gradients.
     """
     total = torch.stack([bounded(ours, of_teacher) for of_teacher in theirs]).double().sum(0)
     return (gaussian_rows(total, parameters.sigma * parameters.beta, noise) / len(theirs)).float()

@@ -1,9 +1,10 @@
-"""DPDFD as it learns: one noisy gradient per image of a data-free prior, read by its likelihood.
+"""DPDFD, variant `working`: a student trained on the likelihoods of noisy gradients at images of a data-free prior.
 
-Queries, bound and theorem are those of `dpdfd.py`; see there for the paper and its privacy. Each query is a batch of
-one image, and one private record may change all N responses: N times a Gaussian mechanism of multiplier sigma / 2 (with
-`shared` B: N / B times sigma / (2 B)). `bench/distillation/transcription/loop.py` chooses the queries and trains the
-student: post-processing of the responses.
+Gradient bound and theorem are those of `dpdfd.py`; see there for the paper and its privacy. Each query is a batch of
+one image, and one private record may change all N responses: N Gaussian mechanisms of multiplier sigma / 2 (with
+`shared` B: N / B of multiplier sigma / (2 B)). `bench/distillation/transcription/loop.py` chooses the queries and
+trains the student: post-processing of the responses. A "reading" is the log-likelihood of a response under every class;
+"children" are transformed copies of queried images.
 
 Differs from the paper: as `dpdfd.py`, and by the `departures` below. Many teachers (`teachers`) are least squares on
 scattering features (`teacher_nets`); those of the printed variant have the network of the run's `--teacher`.
@@ -58,7 +59,7 @@ GAMMA = 0.1
 
 @dataclass(frozen=True)
 class WorkingDpdfd(TranscriptionOptions):
-    """One query per image: few images with little noise each."""
+    """Options of DPDFD's variant `working`: one query per image or copy; few queries, each with little noise."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Liu et al., DPDFD, IJCAI 2023, Algorithm 1 and section 4.4"
@@ -75,8 +76,8 @@ class WorkingDpdfd(TranscriptionOptions):
         Departure(
             "the student learns from the likelihood of each response under every class (`--method.reading printed`: "
             "the paper's target)",
-            "a target one step of gamma C from the student's own output is lost in Adam's steps, whose size does not "
-            "depend on that distance",
+            "the paper's target is only gamma C away from the student's own output; a step of Adam is larger, and its "
+            "size does not depend on that distance",
             worth=READING_WORTH,
         ),
         REPLAY,
@@ -94,7 +95,7 @@ class WorkingDpdfd(TranscriptionOptions):
         COMMITTEE,
         Departure(
             "a noise draw per image, not one noisy mean per batch (`--method.shared B`)",
-            "line 9 applies the same step to all images of a batch; DPSD has a draw per image, too",
+            "line 9 gives all images of a batch the same gradient; with a draw per image, as in DPSD, each has its own",
             without={"shared": 16},
         ),
     )
@@ -119,21 +120,24 @@ class WorkingDpdfd(TranscriptionOptions):
     }
 
     questions: Size[int] = 51_200
-    """B T, number of responses, one per image or copy; fewer if the budget does not allow as many at `most_noise`."""
+    """Number of queries (the paper's B T), one per image or copy; fewer if the budget allows fewer at noise
+    `most_noise`."""
     norm_bound: float = 5e-3
     """C, bound on the norm of a gradient in line 7, > 0. In Fig. 2 clipping overtakes normalising at 1e-3."""
     sigma: Solved[float] = 100.0
-    """sigma of line 9, noise divided by C; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of line 9, the noise's standard deviation divided by C; solved from the budget unless --solve steps or
+    --epsilon none."""
     most_noise: float = 0.5
-    """Largest noise, divided by the bound. If the budget needs more, there are fewer queries, at least 256; 0 = no
-    limit."""
+    """Largest noise (standard deviation) on the gradient, or mean gradient, from which the student learns, divided by
+    C. If the budget requires more, fewer queries are sent, at least 256; 0 = no limit."""
     shared: int = 1
-    """B of line 9, number of images that share one noisy mean; 1 = a noise draw per image. The remainder of every 256
-    images, and of every round, that does not fill a B is charged, but gets no response."""
+    """B of line 9, number of images that share one noisy mean gradient; 1 = a noise draw per image. Images that are
+    left over in a batch of 256 or at the end of a round, fewer than B, are charged to the budget but get no response.
+    """
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7) or clipping (Fig. 2)."""
     asked_at: Literal["flat", "student"] = "flat"
-    """Output at which the gradient is taken: all classes equally likely (flat), or the student's."""
+    """Student output at which the gradient is evaluated: uniform over the classes (flat), or the student's own."""
     data: Literal["synthetic", "private"] = "synthetic"
     """Training images: synthetic, or private (direct training, Table 4, without replay)."""
     direct_iterations: Size[int] = 600
@@ -143,9 +147,9 @@ class WorkingDpdfd(TranscriptionOptions):
     teachers: Size[int] = 0
     """n, number of teachers on disjoint shards of the private data (section 4.4); 0 = the run's single teacher."""
     teacher_nets: Size[str] = "scatter-linear"
-    """Many teachers: their networks, separated by commas; with several, they alternate."""
+    """Networks of the n teachers, separated by commas; with several, they alternate."""
     teacher_steps: Size[int] = 3000
-    """Many teachers: training steps of each; networks on fixed features are solved in closed form."""
+    """Training steps of each of the n teachers; networks on fixed features are solved in closed form instead."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -164,7 +168,7 @@ class WorkingDpdfd(TranscriptionOptions):
 
     @property
     def needs(self) -> frozenset[str]:
-        """One teacher, many teachers, or the private images."""
+        """Return the input: one teacher, many teachers, or the private images."""
         if self.data == "private":
             return frozenset({"private_data"})
         return frozenset({"teacher_ensemble"} if self.teachers else {"teacher"})
@@ -190,7 +194,7 @@ class WorkingDpdfd(TranscriptionOptions):
         return Transcription.of(self, self.parameters(budget, classes).iterations * self.shared).image_bytes(shape)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run rounds of queries. Only `_query_teacher` queries the teacher, or the teachers."""
+        """Send rounds of queries and train the student. Only `_query_teacher` queries the teacher or the teachers."""
         if self.data == "private":
             return self._train_directly(teacher, student, budget, ctx)
         phi_t = teacher.members() if self.teachers else teacher.model
@@ -217,7 +221,7 @@ class WorkingDpdfd(TranscriptionOptions):
     def _query_teacher(
         self, images: Tensor, ours: Tensor, phi_t: nn.Module, parameters: AnnotationParameters, noise: Source
     ) -> Tensor:
-        """Return (n, c) readings of the noisy responses to n images, all that is used of the teachers.
+        """Return (n, c) readings of the noisy responses to n images; nothing else of the teachers is used.
 
         A reading is a response's log-likelihood under every class, or with `reading printed` line 10's outputs.
 
@@ -235,11 +239,14 @@ class WorkingDpdfd(TranscriptionOptions):
         return gradient_log_likelihood(g, expected_gradients(bounded, at), parameters.beta, sigma)
 
     def _noisy(self, g: Tensor, parameters: AnnotationParameters, noise: Source) -> Tensor:
-        """Return (n, c) rows with own noise each, or each the noisy mean of its `shared` rows; the remainder is 0."""
+        """Add noise to (n, c) bounded gradients, or replace every `shared` of them by their noisy mean.
+
+        Rows left over at the end, fewer than `shared`, become 0.
+        """
         std = parameters.sigma * parameters.beta
         if self.shared == 1:
             return gaussian_rows(g, std, noise)
-        means = torch.zeros_like(g)  # at a flat output a zero is equally likely under every class
+        means = torch.zeros_like(g)  # gradients are at a flat output, where 0 is equally likely under every class
         for start in range(0, len(g) - self.shared + 1, self.shared):
             means[start : start + self.shared] = gaussian_shared_mean(g[start : start + self.shared], std, noise)
         return means
@@ -278,7 +285,7 @@ class WorkingDpdfd(TranscriptionOptions):
             answer_epsilon=1.0,
             iterations=self.direct_iterations if direct else self.questions // self.shared,
         )
-        most_noise = self.most_noise * max(self.teachers, self.shared)  # on the sum, whose mean is used
+        most_noise = self.most_noise * max(self.teachers, self.shared)  # of the sum's noise; the student uses the mean
         return calibrate(mechanism, fields if direct else limit_queries(mechanism, fields, budget, most_noise), budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:

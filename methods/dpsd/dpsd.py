@@ -88,7 +88,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class Dpsd:
-    """Algorithm 1; the defaults are those of section IV-A."""
+    """Options of DPSD, Algorithm 1; the defaults are those of section IV-A."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
@@ -103,7 +103,8 @@ class Dpsd:
     }
 
     mode: Literal["data", "label"] = "data"
-    """The switch s of Eq. 6: noisy gradients (data, Eq. 3) or randomised response (label, Eq. 5)."""
+    """Response of the teacher, the switch s of Eq. 6: a noisy gradient (data, Eq. 3) or a randomised class (label,
+    Eq. 5)."""
     iterations: Size[int] = 200
     """T, number of iterations."""
     batch: Size[int] = 256
@@ -115,11 +116,12 @@ class Dpsd:
     """beta, bound on the norm of a gradient in Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on
     ImageNet."""
     sigma: Solved[float] = 100.0
-    """sigma of Eq. 3, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of Eq. 3, the noise's standard deviation divided by beta; solved from the budget unless --solve steps or
+    --epsilon none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
     gamma_s: float = 0.1
-    """Learning rate of the student, and the step of Eq. 3."""
+    """Learning rate of the student, and step from its output to its target along the noisy gradient (Eq. 3)."""
     gamma_g: float = 0.01
     """Learning rate of the generator and of the vectors z."""
     loss: Literal["dkd", "kd"] = "dkd"
@@ -131,13 +133,14 @@ class Dpsd:
     discriminator: Literal["student", "teacher"] = "student"
     """Network that the generator's loss uses; teacher = DPSD-T, whose images are not private."""
     generator_terms: Literal["argued", "printed"] = "argued"
-    """Second and third term of Eq. 8: class balance and large activations as the text argues, or as printed."""
+    """Second and third term of the generator's loss (Eq. 8): class balance and large activations as the text argues
+    (argued), or the formula as printed (printed)."""
     ce_weight: float = 1.0
-    """Weight of Eq. 8's first term, CE; 0 = off (Table VI)."""
+    """Weight of the first term (CE, confident outputs) of the generator's loss, Eq. 8; 0 = off (Table VI)."""
     ie_weight: float = 1.0
-    """Weight of Eq. 8's second term, IE; 0 = off (Table VI)."""
+    """Weight of the second term (IE, class balance) of the generator's loss, Eq. 8; 0 = off (Table VI)."""
     norm_weight: float = 1.0
-    """Weight of Eq. 8's third term, NORM; 0 = off (Table VI)."""
+    """Weight of the third term (NORM, large activations) of the generator's loss, Eq. 8; 0 = off (Table VI)."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "iterations", "batch")
@@ -153,7 +156,7 @@ class Dpsd:
         return Sampler(UpsampleGenerator(shape, LATENT, WIDTH), gaussian_latents(LATENT))
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run Algorithm 1. Only `_annotate` queries the teacher, and in DPSD-T the generator's loss."""
+        """Run Algorithm 1. Only `_annotate` queries the teacher; in DPSD-T the generator's loss does, too."""
         parameters = self.parameters(budget, teacher.dataset, teacher.classes)
         # The stream names determine the published students; do not rename them
         noise, rng = ctx.privacy_noise("dpsd"), ctx.generator("transcription")
@@ -226,15 +229,15 @@ class Dpsd:
         return clip_rows(g, parameters.beta) if self.bound == "clip" else normalise_rows(g, parameters.beta, H)
 
     def _responses(self, ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, noise: Source) -> Tensor:
-        """Eq. 5: return (b,) randomised responses for r; the candidates are the student's k most probable classes."""
+        """Eq. 5: return (b,) randomised responses for the teacher's class r; candidates are the student's top k."""
         r, candidates, epsilon = theirs.argmax(1), ours.topk(parameters.k, 1).indices, parameters.answer_epsilon
         if self.response == "printed":
-            # No finite epsilon: a class that is no candidate is a possible response only if r is a candidate
+            # No finite epsilon: a class outside the candidates is a possible response only if r is a candidate
             return randomised_response_as_printed(r, candidates, ours.shape[1], epsilon, noise)
         return randomised_response(r, candidates, epsilon, noise)
 
     def _generator_loss(self, discriminator: Any, x: Tensor) -> Tensor:
-        """L_g of Eq. 8."""
+        """Return L_g of Eq. 8, a scalar, for images x (b, c, h, w)."""
         logits, argued = discriminator(x).float(), self.generator_terms == "argued"
         loss = self.ce_weight * confidence_loss(logits) + self.ie_weight * balance_loss(logits, per_sample=not argued)
         if self.norm_weight:

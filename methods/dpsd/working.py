@@ -1,6 +1,7 @@
-"""DPSD as it learns: noisy responses to images of a data-free prior and their children, read by likelihood.
+"""DPSD, variant `working`: a student trained on the likelihoods of noisy responses to images of a data-free prior.
 
-Mechanisms, noise and theorems are those of `dpsd.py`; see there for the paper and its privacy.
+Mechanisms, noise and theorems are those of `dpsd.py`; see there for the paper and its privacy. A "reading" is the
+log-likelihood of a response under every class; "children" are transformed copies of queried images.
 `bench/distillation/transcription/loop.py` chooses the queries and trains the student: post-processing of the responses.
 
 Differs from the paper: as `dpsd.py`, and by the `departures` below. Their effects were measured at a claimed epsilon of
@@ -70,7 +71,7 @@ GAMMA = 0.1
 
 @dataclass(frozen=True)
 class WorkingDpsd(TranscriptionOptions):
-    """One query per image, in rounds."""
+    """Options of DPSD's variant `working`: one query per image or copy, sent in rounds."""
 
     version: ClassVar[int] = 5
     reference: ClassVar[str] = "Liu et al., DPSD, arXiv 2601.19090, Algorithm 1"
@@ -87,8 +88,8 @@ class WorkingDpsd(TranscriptionOptions):
         Departure(
             "the student learns from the likelihood of each response under every class (`--method.reading printed`: "
             "the paper's target)",
-            "a target one step of gamma_s beta from the student's own output is lost in Adam's steps, whose size does "
-            "not depend on that distance",
+            "the paper's target is only gamma_s beta away from the student's own output; a step of Adam is larger, and "
+            "its size does not depend on that distance",
             worth=READING_WORTH,
         ),
         REPLAY,
@@ -98,8 +99,8 @@ class WorkingDpsd(TranscriptionOptions):
         Departure(
             "all classes are candidates of a response, and all entries of a gradient are kept (`--method.k 3`: the "
             "student's three most probable classes, or the three largest entries)",
-            "a class outside the student's three gets a random response, so the student never learns it; a confident "
-            "teacher's omitted entries have as much information as the kept ones",
+            "a class outside the student's three gets a random response, so the student never learns it; if the "
+            "teacher is confident, the entries that top-k omits carry as much information as those that it keeps",
             worth=CANDIDATES_WORTH,
         ),
         FLAT_QUESTIONS,
@@ -121,10 +122,10 @@ class WorkingDpsd(TranscriptionOptions):
     }
 
     mode: Literal["data", "label"] = "data"
-    """Noisy gradients (data, Eq. 3) or randomised response (label, Algorithm 2)."""
+    """Response of the teacher: a noisy gradient (data, Eq. 3) or a randomised class (label, Algorithm 2)."""
     questions: Size[int] = 51_200
-    """b T, number of responses, one per image or copy; in data mode fewer if the budget does not allow as many at
-    `most_noise`."""
+    """Number of queries (the paper's b T), one per image or copy; in data mode fewer if the budget allows fewer at
+    noise `most_noise`."""
     k: int = 0
     """k, entries of a gradient (Eq. 3) or candidates of a response (Eq. 5); 0 = all classes. The paper's is 3 for
     MNIST, FMNIST and CIFAR10."""
@@ -132,18 +133,19 @@ class WorkingDpsd(TranscriptionOptions):
     """beta, bound on the norm of a gradient in Eq. 3; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on
     ImageNet."""
     sigma: Solved[float] = 100.0
-    """sigma of Eq. 3, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma of Eq. 3, the noise's standard deviation divided by beta; solved from the budget unless --solve steps or
+    --epsilon none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
-    """Data mode: largest noise, divided by the bound. If the budget needs more, there are fewer queries, at least 256;
-    0 = no limit."""
+    """Data mode: largest sigma. If the budget requires more noise, fewer queries are sent, at least 256; 0 = no
+    limit."""
     loss: Literal["kd", "dkd"] = "kd"
     """L_t, distillation loss: plain, or decoupled (Eq. 2; Fig. 6)."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (Eq. 3) or clipping (Fig. 5)."""
     asked_at: Literal["flat", "student"] = "flat"
-    """Output at which Eq. 3's gradient is taken: all classes equally likely (flat), or the student's."""
+    """Student output at which Eq. 3's gradient is evaluated: uniform over the classes (flat), or the student's own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,7 +163,7 @@ class WorkingDpsd(TranscriptionOptions):
         return Transcription.of(self, self.parameters(budget, dataset, classes).iterations).image_bytes(shape)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run rounds of queries. Only `_query_teacher` queries the teacher."""
+        """Send rounds of queries and train the student. Only `_query_teacher` queries the teacher."""
         parameters = self.parameters(budget, teacher.dataset, teacher.classes)
         mechanism, noise = self._mechanism(teacher.classes), ctx.privacy_noise("dpsd")
 
@@ -185,7 +187,7 @@ class WorkingDpsd(TranscriptionOptions):
     def _query_teacher(
         self, images: Tensor, ours: Tensor, phi_t: nn.Module, parameters: AnnotationParameters, noise: Source
     ) -> Tensor:
-        """Return (n, c) readings of the noisy responses to n images, all that is used of the teacher.
+        """Return (n, c) readings of the noisy responses to n images; nothing else of the teacher is used.
 
         A reading is a response's log-likelihood under every class, or with `reading printed` the paper's target.
 
@@ -210,7 +212,8 @@ class WorkingDpsd(TranscriptionOptions):
     def _loss(self) -> Loss:
         """Loss on stored readings: likelihood, or cross-entropy to Eq. 6's target.
 
-        For printed responses of label mode, one-hot with logarithms 0 and minus infinity, the two are equal.
+        In label mode the paper's target is the one-hot response, stored as logarithms 0 and minus infinity. For it the
+        likelihood loss is equal to the cross-entropy.
         """
         return F.cross_entropy if self.reading == "printed" and self.mode == "data" else likelihood_loss
 

@@ -63,6 +63,7 @@ from bench.privacy.noise import Source
 from bench.validate import at_least, positive
 
 NoiseBy = Literal["server", "client"]
+"""Who adds the noise: the server once, or every client."""
 LAMBDA, H = 8.0, 1e-4
 """DPSD's weight of Eq. 2's non-target part, and stability constant of Eq. 3."""
 LATENT, WIDTH = 100, 32
@@ -75,7 +76,7 @@ N_SYNTHETIC = 60
 
 @dataclass(frozen=True)
 class FedDpsd:
-    """Algorithm 2; the defaults are those of sections IV-A and IV-E, except for the clients' training."""
+    """Options of FedDPSD, Algorithm 2; defaults as in sections IV-A and IV-E, except for the clients' training."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"
@@ -88,7 +89,7 @@ class FedDpsd:
     only_with: ClassVar[dict[str, str]] = {"noise_by": "mode=data", "k": "mode=label", "beta": "mode=data"}
 
     mode: Literal["data", "label"] = "data"
-    """The switch s: noisy gradients (data) or randomised responses (label)."""
+    """Responses of the clients, the switch s: noisy gradients (data) or randomised classes (label)."""
     clients: Size[int] = 5
     """m, number of clients."""
     alpha: float = 0.5
@@ -108,11 +109,12 @@ class FedDpsd:
     beta: float = 0.0
     """beta, bound on the norm of a gradient; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
     sigma: Solved[float] = 100.0
-    """sigma, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma, the noise's standard deviation divided by beta; solved from the budget unless --solve steps or --epsilon
+    none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     gamma_s: float = 0.1
-    """Learning rate of the student, and the step of line 14."""
+    """Learning rate of the student, and step from its output to its target along the noisy mean gradient (line 14)."""
     gamma_g: float = 0.01
     """Learning rate of the generator."""
 
@@ -238,19 +240,24 @@ def _responses(ours: Tensor, theirs: Tensor, parameters: AnnotationParameters, n
 
 
 def _generator_loss(phi_s: Any, x: Tensor) -> Tensor:
-    """L_G, DPSD's Eq. 8, read as its text argues."""
+    """Return L_G: DPSD's Eq. 8 with the signs and the batch mean for which its text argues."""
     logits = phi_s(x).float()
     terms = confidence_loss(logits) + balance_loss(logits, per_sample=False)
     return terms + activation_loss(phi_s.features(x).float(), up=True)
 
 
-# Both variants
+# Used by both variants
 
 
 def client_shards(clients: int, nets: str, alpha: float, steps: int) -> Shards:
     """Describe the clients' teachers, on Dirichlet shares of the private data.
 
-    A client that has its equal share of all records gets no more (DENSE).
+    As in DENSE, a client that already has its equal share of all records gets no records of further classes.
+
+    Args:
+        nets: network names, separated by commas; the clients use them in turn.
+        alpha: concentration of the Dirichlet distribution, > 0.
+        steps: training steps of each teacher.
     """
     archs = tuple(name.strip() for name in nets.split(","))
     return Shards(clients, archs, "dirichlet-balanced", alpha, steps, CLIENT_BATCH, CLIENT_RATE)
@@ -280,8 +287,8 @@ def federated_game(
 ) -> DistinguishingGame:
     """Build the audit's game: one client's response to one image, of the two teachers that differ most.
 
-    A second client responds the same in both worlds. Label mode also tries a single client, and with noise by every
-    client there is a single client, because only its own noise counts.
+    A second client, if any, responds the same in both worlds. Label mode tries one client and two clients. Data mode
+    has two clients, or one if every client adds its own noise, because only its own noise protects it.
     """
     if mechanism.mode == "label":
         return response_game(step, replace(mechanism, clients=1), parameters, delta, clients=(1, 2))

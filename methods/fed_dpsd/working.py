@@ -1,6 +1,7 @@
-"""FedDPSD as it learns: clients' noisy responses to images of a data-free prior, read by likelihood.
+"""FedDPSD, variant `working`: a student trained on the likelihoods of the clients' noisy responses to a prior's images.
 
-Queries, bound, noise and theorems are those of `fed_dpsd.py`; see there for the paper and its privacy.
+Gradient bound, noise and theorems are those of `fed_dpsd.py`; see there for the paper and its privacy. A "reading" is
+the log-likelihood of a response under every class; "children" are transformed copies of queried images.
 `bench/distillation/transcription/loop.py` chooses the queries and trains the student: post-processing of the responses.
 
 Differs from the paper: as `fed_dpsd.py`, and by the `departures` below. Clients are small networks (`shard-cnn`) of 600
@@ -75,7 +76,7 @@ by beta."""
 
 @dataclass(frozen=True)
 class WorkingFedDpsd(TranscriptionOptions):
-    """One query per image, in rounds."""
+    """Options of FedDPSD's variant `working`: one query per image or copy, sent in rounds."""
 
     version: ClassVar[int] = 4
     reference: ClassVar[str] = "Liu et al., FedDPSD, arXiv 2601.19090, Algorithm 2"
@@ -122,7 +123,7 @@ class WorkingFedDpsd(TranscriptionOptions):
     }
 
     mode: Literal["data", "label"] = "data"
-    """The switch s: noisy gradients (data) or randomised responses (label)."""
+    """Responses of the clients, the switch s: noisy gradients (data) or randomised classes (label)."""
     clients: Size[int] = 5
     """m, number of clients."""
     alpha: float = 0.5
@@ -134,19 +135,20 @@ class WorkingFedDpsd(TranscriptionOptions):
     noise_by: NoiseBy = "server"
     """Data mode: add noise once at the server (as printed), or at every client."""
     questions: Size[int] = 51_200
-    """b T, number of responses, one per image or copy; in data mode fewer if the budget does not allow as many at
-    `most_noise`."""
+    """Number of queries (the paper's b T), one per image or copy; in data mode fewer if the budget allows fewer at
+    noise `most_noise`."""
     k: int = 0
     """k, candidates of a randomised response, the student's most probable classes; 0 = all classes."""
     beta: float = 0.0
     """beta, bound on the norm of a gradient; 0 = the paper's: 1e-3 up to epsilon 1, 5e-3 above, 1e-4 on ImageNet."""
     sigma: Solved[float] = 100.0
-    """sigma, noise divided by beta; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma, the noise's standard deviation divided by beta; solved from the budget unless --solve steps or --epsilon
+    none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
     most_noise: float = 0.5
-    """Data mode: largest noise of the clients' mean, divided by the bound. If the budget needs more, there are fewer
-    queries, at least 256; 0 = no limit."""
+    """Data mode: largest noise (standard deviation) on the mean of the clients' gradients, divided by beta. If the
+    budget requires more, fewer queries are sent, at least 256; 0 = no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -168,7 +170,7 @@ class WorkingFedDpsd(TranscriptionOptions):
         return Transcription.of(self, self.parameters(budget, dataset, classes).iterations).image_bytes(shape)
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run rounds of queries. Only `_query_clients` queries the clients."""
+        """Send rounds of queries and train the student. Only `_query_clients` queries the clients."""
         clients, parameters = teacher.members(), self.parameters(budget, teacher.dataset, teacher.classes)
         mechanism, noise = self._mechanism(teacher.classes), ctx.privacy_noise("fed-dpsd")
 
@@ -192,7 +194,7 @@ class WorkingFedDpsd(TranscriptionOptions):
     def _query_clients(
         self, images: Tensor, ours: Tensor, clients: Ensemble, parameters: AnnotationParameters, noise: Source
     ) -> Tensor:
-        """Return (n, c) readings of the noisy responses to n images, all that is used of the clients.
+        """Return (n, c) readings of the noisy responses to n images; nothing else of the clients is used.
 
         A reading is a response's log-likelihood under every class, or with `reading printed` the paper's target.
 

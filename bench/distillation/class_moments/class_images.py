@@ -1,8 +1,8 @@
-"""Images drawn around the private classes, for training a student or querying a teacher.
+"""Images drawn from a Gaussian per private class, for training a student or querying a teacher.
 
-They come from one noisy release of class moments (`noisy_moments`), in a data-independent orthonormal basis of image
-space: principal directions of random pen strokes for glyphs, cosines of low frequencies for any image. Drawing is
-post-processing.
+The Gaussians are estimated from one noisy release of class moments (`noisy_moments`), in a data-independent orthonormal
+basis of image space: principal directions of random pen strokes for glyphs, cosines of low frequencies for other
+images. Drawing is post-processing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STROKES, POINTS = 4000, (4, 5, 6, 8)
 
 
 class ClassImages(NamedTuple):
-    """A distribution of images: a Gaussian per class, and a map from projections to images."""
+    """A distribution of images: a Gaussian per class in a basis of image space, and a map of its samples to images."""
 
     gaussians: Gaussians
     decode: Callable[[Tensor], Tensor]
@@ -55,10 +55,10 @@ def class_images(
 
     Args:
         teacher: provides the private records; nothing else of it is used.
-        multiplier: noise divided by `SENSITIVITY`; 0 = no noise.
+        multiplier: standard deviation of the noise divided by `SENSITIVITY`; 0 = no noise.
         noise: source of the privacy noise.
         pooled: one second moment for all records; None = below 1,000 records per class.
-        dimension: of the basis; 0 = 80, or 32 below 1,000 records per class.
+        dimension: number of basis vectors; 0 = 80, or 32 below 1,000 records per class.
 
     Raises:
         RuntimeError: the method has no private records.
@@ -81,7 +81,7 @@ def first_share(pooled: bool) -> float:
 
 
 class ClassImageSource:
-    """An image source for queries that draws around the classes and drops the classes themselves."""
+    """A source of query images (`image_source.Source`) that draws from `ClassImages` and discards their classes."""
 
     def __init__(self, images: ClassImages) -> None:
         self._images = images
@@ -110,7 +110,7 @@ def stroke_basis(shape: tuple[int, int, int], d: int, seed: int) -> Tensor:
 
 
 def cosine_basis(shape: tuple[int, int, int], d: int) -> Tensor:
-    """Return (c h w, d or slightly more): cosines of the lowest frequencies, equal in every channel; uses no data."""
+    """Return (c h w, d or slightly more): cosines of the lowest frequencies, each in one channel; uses no data."""
     channels, h, w = shape
     rows, columns = _cosines(h), _cosines(w)
     order = sorted((i * i + j * j, i, j) for i in range(h) for j in range(w))[: math.ceil(d / channels)]

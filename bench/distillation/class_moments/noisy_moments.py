@@ -23,7 +23,7 @@ from torch import Tensor
 from bench.privacy.noise import Noise, Source
 
 PLAYED, PATCH = 8, 16
-"""Number of records in one release of an audit's game, and pixels per patch."""
+"""Number of records in one release of an audit's game, and pixels per bright patch of such a record."""
 SENSITIVITY = 1.0
 """Change of the release, in the coordinates of `coordinates`, when one record is removed."""
 
@@ -66,10 +66,10 @@ def noisy_moments(
         images: (n, c, h, w) uint8, private.
         labels: (n,) int64, private.
         basis: (c h w, d) orthonormal columns, chosen without data; on the generator's device.
-        multiplier: noise divided by `SENSITIVITY`; 0 = no noise.
-        source: of the privacy noise.
+        multiplier: standard deviation of the noise divided by `SENSITIVITY`; 0 = no noise.
+        source: source of the privacy noise.
         weight: a^2 in (0, 1), the share of the first moments.
-        pooled: one second moment for all records, for small data sets.
+        pooled: release one second moment of all records instead of one per class; for small data sets.
     """
     d, std = basis.shape[1], multiplier * SENSITIVITY
     first, second = _sums(images, labels, classes, basis, pooled)
@@ -214,12 +214,12 @@ def denoised_factors(covariance: Tensor, edge: Tensor) -> Tensor:
 
 
 def to_stroke_image(projections: Tensor) -> Tensor:
-    """Map projections to pen-stroke images in [0, 1]: scale to the brightest ink, remove the dim background."""
+    """Map (n, c, h, w) projections to pen-stroke images in [0, 1]: scale to the brightest ink, remove dim pixels."""
     bright = projections.flatten(1).quantile(0.97, dim=1).clamp_min(1e-3)[:, None, None, None]
     return ((projections / bright - 0.15) / 0.7).clamp(0, 1)
 
 
 def to_image(projections: Tensor) -> Tensor:
-    """Map projections to images in [0, 1]: scale each to its brightest pixels."""
+    """Map (n, c, h, w) projections to images in [0, 1]: scale each to its brightest pixels."""
     bright = projections.flatten(1).quantile(0.99, dim=1).clamp_min(1e-3)[:, None, None, None]
     return (projections / bright).clamp(0, 1)

@@ -24,7 +24,7 @@ IMAGES_PER_RESPONSE, MOST_IMAGES = 8, 20_000
 """Images that the committee labels, per response and at most in total; half are new, half are children of annotated
 images."""
 STEPS_RATIO, MOST_STEPS = 2, 1500
-"""Steps of the student that the committee teaches, relative to a member's steps, and at most."""
+"""Steps of the student that the committee teaches: ratio to a member's steps, and largest number."""
 
 
 def count_steps(members: int, schedule: Schedule) -> int:
@@ -50,12 +50,12 @@ def train_by_committee(
     """Train a new student that learns from the responses only through the committee.
 
     Args:
-        members: >= 2.
-        schedule: of each member.
-        new: makes an untrained student.
+        members: number of students in the committee, >= 2.
+        schedule: training schedule of each member.
+        new: function that builds an untrained student.
         annotated: the images and readings that each member learns from.
-        source: of new images.
-        loss: of a batch of readings.
+        source: source of new images for the committee to label.
+        loss: loss on a batch of readings.
     """
     committee = []
     for _ in range(members):

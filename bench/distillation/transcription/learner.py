@@ -1,4 +1,4 @@
-"""Student training on readings: Adam with a one-cycle rate, in passes over all readings or balanced over classes."""
+"""Student training on readings (log-likelihoods of responses) by Adam with a one-cycle learning rate."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Schedule:
     """Training schedule of a student.
 
     Attributes:
-        steps: total number.
+        steps: total number of steps.
         gamma_s: largest learning rate of Adam; one cycle, a tenth of it rising.
         batch: readings per step.
         jitter: True = randomly rotate, scale, shear and shift stored images whenever they are reused.
@@ -106,7 +106,7 @@ def one_cycle(step: int, steps: int) -> float:
 
     Args:
         step: 0, 1, ...
-        steps: total number.
+        steps: total number of steps.
     """
     rise = max(steps // 10, 1)
     if step < rise:

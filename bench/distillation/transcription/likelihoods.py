@@ -30,7 +30,7 @@ def response_log_likelihood(responses: Tensor, allowed: Tensor, epsilon: float) 
     Args:
         responses: (n,) int64, each a candidate of its row.
         allowed: (n, c) bool, the k >= 2 candidates, whose number may differ between rows.
-        epsilon: of one response; may be infinite.
+        epsilon: epsilon of one response; may be infinite.
     """
     k = allowed.sum(1, keepdim=True).float()
     odds = max(math.exp(-epsilon), LEAST_ODDS)

@@ -8,7 +8,8 @@
     if responses are few, or more often wrong than right:
         train new students on all readings; their mean teaches the released student
 
-Only the function `query`, which the method provides, uses a teacher; the prior uses no data.
+Only the function `query`, which the method provides, uses a teacher; the prior uses no data. `__init__.py` explains the
+terms.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ IMAGES_PER_ROUND, FEWEST_ROUNDS = 5000, 4
 FIRST_STEPS, IMAGES_PER_STEP = 300, 40
 """Default number of student steps: these, and one more for this many images."""
 UNCERTAINTY = 0.5
-"""Default exponent of the student's uncertainty in the choice of queries."""
+"""Default exponent of the student's uncertainty in the choice of queries (`choose_rows`)."""
 FLOAT_COPIES = 12
 """Bytes per pixel value while float32 images are converted to bytes: three copies."""
 
@@ -78,9 +79,9 @@ class Transcription:
         batch: readings per step.
         early: share of the steps between rounds; the others follow the last round, at a falling rate.
         members: number of students whose mean teaches the released one; 1 = the querying student is released.
-        copies: augmented copies of every chosen image, each queried once; their readings are added to one. N / copies
-            images are chosen.
-        balanced: True = the classes that stored readings favour are equally frequent in training.
+        copies: augmented copies of every chosen image, each queried once; their readings are summed. N / copies images
+            are chosen.
+        balanced: True = images are drawn for training so that their most likely classes are equally frequent.
     """
 
     queries: int
@@ -127,15 +128,15 @@ class Transcription:
 
     @property
     def images(self) -> int:
-        """Return the total number of images that the student chooses."""
+        """Return the total number of distinct query images, without their copies."""
         return max(self.queries // self.copies, 1)
 
     def image_bytes(self, shape: tuple[int, int, int]) -> int:
-        """Return the bytes of the images in memory at the peak.
+        """Return the peak memory of the images, in bytes.
 
-        A round's new images are float32, in three copies during conversion to bytes; there are two copies of the
-        annotated ones while a round's are added. From the second round on, a share `evolve` of the candidates are
-        children.
+        New images of a round are float32, and there are three copies of them during conversion to bytes. There are two
+        copies of the annotated images while a round's images are added. From the second round on, a share `evolve` of
+        the candidates are children.
         """
         size = math.ceil(self.images / min(self.rounds, self.images))
         candidates = self.choose * size
@@ -162,14 +163,14 @@ class Transcription:
         """Run the loop; return the student in eval mode and (n, c, h, w) images of the last round, in [0, 1].
 
         Args:
-            teacher: only public properties of its data are used here.
+            teacher: only its `shape` and `classes` are used; queries go through `query`.
             student: name of the student's network.
-            source: of new images.
-            query: called once for every query.
-            title: for the progress bar.
-            loss: of a batch of readings.
+            source: source of new images.
+            query: returns the readings of a batch; every image and copy is passed to it exactly once.
+            title: title of the progress bar.
+            loss: loss on a batch of readings.
             regulariser: loss term added in every step of the querying student.
-            transform: of the student's chosen images before they are sent.
+            transform: transform of the chosen images before they are queried.
         """
         shape, rng = teacher.shape, ctx.generator("transcription")
 
@@ -232,7 +233,7 @@ class Transcription:
         return images[choose_rows(compute_logits(phi_s, images), size, self.uncertainty, rng)]
 
     def _read_responses(self, query: Query, chosen: Tensor, phi_s: nn.Module, rng: torch.Generator) -> Tensor:
-        """Return (n, classes): the reading of each image's response, or the sum over its copies' responses."""
+        """Query the teacher; return (n, classes) readings, for each image the sum over its copies."""
         logits = compute_logits(phi_s, chosen)
         readings = []
         for part, ours in zip(chosen.split(self.batch), logits.split(self.batch), strict=True):

@@ -35,8 +35,8 @@ PLAIN_LOSS_WORTH = f"{ONE_STUDENT}, with Eq. 2's 45.8 % and 43.4 %"
 FROM_A_PRIOR = Departure(
     "images come from a data-free prior instead of a generator (`--method.prior generator`: a generator that learns "
     "from the student, with other weights and another rate than the paper's)",
-    "the teacher assigns an untrained generator's images to few classes; a student that agrees with it never causes "
-    "images of the other classes",
+    "the teacher assigns an untrained generator's images to few classes; the student learns only those, so the "
+    "generator that it trains never makes images of the other classes",
     worth=f"{ONE_STUDENT}, with that generator 49.1 % and 15.7 %; {LABEL_MODE}, with it 87.9 % and 47.5 %",
 )
 CHILDREN = Departure(
@@ -46,9 +46,9 @@ CHILDREN = Departure(
     worth=f"{ONE_STUDENT}, without 73.6 % and 72.2 %; {CHILDREN_LABELS}",
 )
 CHOICE = Departure(
-    "the student chooses half of the candidates, balanced over classes, uncertain ones more often (`--method.choose "
-    "1`: no choice)",
-    "queries are few, and the teacher's classes of drawn images are not equally frequent",
+    "the student chooses half of the candidate images as queries, balanced over its predicted classes, uncertain ones "
+    "more often (`--method.choose 1`: no choice)",
+    "queries are few, and the teacher assigns a prior's images to some classes much more often than to others",
     worth=f"{ONE_STUDENT}, without 73.9 % and 71.8 %; {CHOICE_LABELS}",
 )
 REPLAY = Departure(
@@ -58,7 +58,7 @@ REPLAY = Departure(
 )
 ONE_CYCLE = Departure(
     "the student's learning rate is at most 2e-3, in one cycle (`--method.gamma_s 0.1`: the paper's rate)",
-    "at 0.1 most of the student's units become inactive at once",
+    "at 0.1 most of the student's units become inactive in the first steps",
     worth=f"{ONE_STUDENT}, with 0.1 43.4 % and 48.8 %; {LABEL_MODE}, with 0.1 77.6 % and 56.4 %",
 )
 ROUNDS = Departure(
@@ -71,12 +71,13 @@ ROUNDS = Departure(
 MANY_STEPS = Departure(
     "after each round the student takes many steps on stored responses (`--method.student_steps`), with dropout if its "
     "network has any; as printed: one step per batch, without dropout if responses are gradients",
-    "steps on stored responses cost no privacy; and a likelihood, unlike the printed target, is not close to the "
-    "student's own output, from which dropout would differ by more than one gradient step",
+    "steps on stored responses cost no privacy. Dropout is possible because the target is a likelihood; the printed "
+    "target is so close to the student's own output that dropout changes the output by more",
     without={"student_steps": 100},
 )
 JITTER = Departure(
-    "fewer than 4,096 stored images are moved a little whenever they are used again (`--method.jitter off`)",
+    "if there are fewer than 4,096 stored images, they are randomly rotated, scaled, sheared and shifted a little "
+    "whenever they are used again (`--method.jitter off`)",
     "a student memorises a few hundred images",
     worth=f"{ONE_STUDENT}, without 70.3 % and 50.9 %",
 )
@@ -88,8 +89,8 @@ COMMITTEE = Departure(
     f"1, digits, 64.1 % and 59.4 %; {COMMITTEE_LABELS}",
 )
 FLAT_QUESTIONS = Departure(
-    "gradients are taken at a uniform output, where all classes are equally likely (`--method.asked_at student`: at "
-    "the student's output)",
+    "gradients are evaluated at a uniform output, where all classes are equally likely (`--method.asked_at student`: "
+    "at the student's output)",
     "at the output of a student that is confident and right the gradient is only rounding error",
     worth="DPSD, data mode, one student, three seeds: 77.9 % on MNIST, at the student's output 72.9 %; on digits no "
     "effect (80.1 % and 80.4 %), at a claimed epsilon of 1 59.4 % and 45.9 %. DPDFD, digits: 78.9 % and 78.1 %, at 1 "
@@ -97,7 +98,7 @@ FLAT_QUESTIONS = Departure(
 )
 FEW_CLEAR_ANSWERS = Departure(
     "data mode: few queries, at least 256, with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
-    "if the noise exceeds the gradient's bound, a student memorises the noise",
+    "if the noise is larger than the gradient's bound, the student memorises the noise",
     worth=f"{ONE_STUDENT}, with 10,240 images at sigma 1.7 67.4 % and 49.8 %",
 )
 
@@ -105,12 +106,12 @@ SEEN_TEST_SETS = {
     "mnist": "settings of the questions and of the committee were chosen",
     "digits": "settings of the committee were chosen",
 }
-"""Test sets that were used in the design of this loop, and for what; docs/methods.md lists the settings."""
+"""Data sets whose test accuracy was used to design this loop, and the settings chosen; docs/methods.md lists them."""
 
 
 @dataclass(frozen=True)
 class TranscriptionOptions:
-    """Options of the queries and of the student's training.
+    """Options of the queries and of the student's training that the `working` variants share.
 
     Raises:
         ValueError: a value is out of range; the message names it.
@@ -119,30 +120,32 @@ class TranscriptionOptions:
     seen_test_sets: ClassVar[dict[str, str]] = SEEN_TEST_SETS
 
     rounds: Size[int] = 0
-    """Rounds of queries, after each of which the student is trained; 0 = one per 5,000 queries, at least 4."""
+    """Rounds of queries, after each of which the student is trained; 0 = one per 5,000 query images, at least 4."""
     prior: str = "auto"
-    """Source of new images: a prior (`bench list priors`), or several in rotation, A+B; auto = the data set's prior;
-    generator = a generator trained only by the student, with other weights and another rate than the paper's."""
+    """Source of new query images: a prior (`bench list priors`), or several that alternate, A+B; auto = the data set's
+    prior; generator = a generator trained on the student's outputs (its loss weights and rate are not the paper's)."""
     evolve: float = 0.7
     """Share of the candidate images that are transformed copies (children) of queried images."""
     choose: float = 2.0
-    """Candidate images per query, among which the student chooses; 1 = no choice."""
+    """Number of candidate images per query image, from which the student chooses; 1 = no choice."""
     reading: Literal["likelihood", "printed"] = "likelihood"
     """Target computed from a response: its likelihood under every class, or the paper's target (printed)."""
     jitter: Literal["auto", "on", "off"] = "auto"
-    """Move stored images a little whenever they are used again; auto = if there are fewer than 4,096."""
+    """Randomly rotate, scale, shear and shift stored images a little when they are used again; auto = if fewer than
+    4,096."""
     replay: bool = True
     """Train on all responses so far; false = only on those of the last round."""
     copies: int = 1
-    """Queries per image: slightly moved copies, whose likelihoods are added. At most the number of all queries; an
-    incomplete last set of copies is charged to the budget but not sent."""
+    """Queries per image: itself and slightly transformed copies, whose log-likelihoods are summed. Queries left over
+    if the number of queries is not a multiple are charged to the budget but not sent."""
     committee: int = 0
-    """Students that learn from all responses and whose mean teaches the released student; 1 = none, the querying
-    student is released; 0 = three if fewer than 4,096 images are queried or most responses are wrong, else none."""
+    """Number of students that learn from all responses and whose mean prediction teaches the released student. 1 = no
+    committee, the querying student is released; 0 = three if fewer than 4,096 images are queried or most responses are
+    wrong, else 1."""
     gamma_s: float = 2e-3
     """Largest learning rate of the student, in one cycle of increase and decrease."""
     student_steps: Size[int] = 0
-    """Total steps of the student; 0 = 300, and one more per 40 queried images."""
+    """Total training steps of the student; 0 = 300, and one more per 40 query images."""
 
     def __post_init__(self) -> None:
         validate.at_least(self, 1, "choose", "copies")

@@ -1,8 +1,8 @@
 """Choice of the query images: new ones from a prior, children of annotated ones, and the student's selection.
 
-A child is a randomly rotated, stretched, bent, thickened or combined copy of an annotated image. It is queried again,
-since far from the data a teacher's response changes with the image. All of this uses only past responses and the
-student trained on them: post-processing, which costs no privacy.
+A child is a randomly rotated, stretched, bent, thickened or combined copy of an annotated image. It needs its own
+query, since far from the private data a teacher's class changes under such transforms. All of this uses only past
+responses and the student trained on them: post-processing, which costs no privacy.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class AnnotatedImages:
         self.images, self.readings = torch.cat([self.images, images]), torch.cat([self.readings, readings])
 
     def newest(self, count: int) -> AnnotatedImages:
-        """Return the last `count` of them."""
+        """Return the `count` images that were added last, with their readings."""
         found = AnnotatedImages(tuple(self.images.shape[1:]), self.readings.shape[1], self.images.device)  # type: ignore[arg-type]
         found.add(self.images[-count:], self.readings[-count:])
         return found

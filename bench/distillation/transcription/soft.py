@@ -1,9 +1,9 @@
-"""Distillation by soft responses of a classifier with unlimited queries, in the loop of `loop.py`.
+"""Distillation of an already private classifier by its softmax outputs, in the loop of `loop.py`.
 
-It is for a classifier that is private itself, so that any use of its responses is post-processing. The queries are
-drawings of a prior and their children, class-balanced and where the student is uncertain. The logits are divided by a
-temperature at which responses to drawings have a mean entropy of `ENTROPY`, since the size of a clipped and noisy
-head's logits carries no information. The student minimises the cross-entropy to these responses.
+The classifier was trained privately, so any number of queries is post-processing. The queries are images of a prior and
+their children, class-balanced, those on which the student is uncertain more often. The logits are divided by a
+temperature at which responses to images of the prior have a mean entropy of `ENTROPY`, since the size of a clipped and
+noisy head's logits carries no information. The student minimises the cross-entropy to these responses.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ ENTROPY = 1.0
 SHOWN = 60
 """Number of the last round's images that are released with the student."""
 DRAWINGS = 2000
-"""Number of drawings from which the temperature is computed."""
+"""Number of images of the prior from which the temperature is computed."""
 COLDEST, HOTTEST, HALVINGS = 1e-4, 1e4, 60
 """Range of the search for the temperature, and its number of bisections."""
 
 
 @dataclass(frozen=True)
 class SoftTranscription(TranscriptionOptions):
-    """Settings of the student's training.
+    """Settings of a student's training on a private classifier's softmax outputs.
 
     Attributes:
         queries: number of queries to the classifier.
-        balanced: True = the classes that stored responses favour are equally frequent in training.
+        balanced: True = images are drawn for training so that their most likely classes are equally frequent.
     """
 
     evolve: float = 0.5
@@ -66,8 +66,8 @@ class SoftTranscription(TranscriptionOptions):
             model: the classifier; maps (n, c, h, w) in [0, 1] to (n, classes) logits, on the context's device, in eval
                 mode.
             teacher: only its shape, classes and data set name are used.
-            second_source: source of half of the new images, if not all come from the prior.
-            transform: of every round's queries before they are sent.
+            second_source: source of half of the new images; None = all come from the prior.
+            transform: transform of every round's images before they are queried.
         """
         source, rng = image_source(self.prior, teacher, ctx), ctx.generator("temperature")
         if second_source is not None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 MOST_QUERIES = 10_000_000
+"""Largest number of queries that a budget may determine."""
 CHUNK = 256
 """Number of images per forward pass of the teachers."""
 LARGEST = "the noisy largest count, against the threshold"
@@ -73,8 +74,13 @@ class Aggregation:
         """Add the ledger entries of `queries` labels, chosen from `candidates` images by the threshold.
 
         Unit `example`: one vote of every query changes. Unit `query`: the responses for one image, to `per_image`
-        queries, are replaced by those for another, which may change all votes. The numbers must be fixed before the
-        votes are collected.
+        queries, are replaced by those for another, which may change all votes.
+
+        Args:
+            queries: largest number of labels; like all numbers here, fixed before the votes are collected.
+            candidates: largest number of images that are compared with the threshold.
+            teachers: number of votes per query.
+            per_image: number of queries about one image.
         """
         for unit, votes, labels, compared in (
             (Unit.EXAMPLE, 1, queries, candidates),
@@ -89,12 +95,15 @@ class Aggregation:
                 ledger.spend(event, count=compared, unit=unit, why=why, carries=carries)
 
     def capacity(self, teachers: int) -> float:
-        """Return a bound on the nats of one image's noisy counts: n votes have L1 norm n, and L2 norm at most n."""
+        """Return an upper bound, in nats, on the information in one image's noisy counts.
+
+        The counts of n votes have L1 norm n, and L2 norm at most n.
+        """
         channel = gaussian_capacity if self.law == "gaussian" else laplace_capacity
         return channel(self.scale / teachers)
 
     def threshold_capacity(self, teachers: int) -> float:
-        """Return an upper bound on the nats of one threshold result: a yes or no about a count in [0, n]."""
+        """Return an upper bound, in nats, on the information in one threshold result: one bit on a count in [0, n]."""
         return min(math.log(2), gaussian_capacity(2 * self.threshold_scale / teachers, 1))
 
     def _event(self, votes: int) -> DpEvent:
@@ -233,7 +242,7 @@ def votes_epsilon(plan: VotePlan, delta: float) -> float:
 
 
 def noisy_votes(plan: VotePlan, images: Tensor, members: Ensemble, noise: Source) -> tuple[Tensor, Tensor]:
-    """Collect and aggregate the votes on the images; the result is all that is released of the teachers' responses.
+    """Collect and aggregate the votes on the images; nothing else of the teachers' responses may be used.
 
     Args:
         images: (n, c, h, w), at most `plan.candidates` of them.

@@ -7,7 +7,7 @@ The field `images` selects the student's images:
   they are used.
 - "private": the private images themselves, unprotected: epsilon is infinite for a private record, and the claim covers
   only the votes.
-- "strokes", "generated": an untrained generator's random pen strokes or smooth blots; no data at all.
+- "strokes", "generated": random pen strokes or smooth blots, drawn by an untrained generator; no data are used.
 
 The queries, targets and student are in `bench/distillation/votes/voted_student.py`.
 """
@@ -43,7 +43,7 @@ DIAGNOSTIC = "data_dependent_epsilon_diagnostic"
 
 @dataclass(frozen=True)
 class NoisyVotes(VotedStudent):
-    """Options shared by both papers' students and teachers."""
+    """Options that both PATE baselines share; a subclass adds the noise on the votes and the paper's theorems."""
 
     images: Literal["public", "private", "strokes", "generated"] = "public"
     """Images of the student: public (the papers), private (unprotected), pen strokes, or smooth blots (generated)."""
@@ -72,8 +72,8 @@ class NoisyVotes(VotedStudent):
         """Return epsilon by the paper's data-dependent theorem.
 
         Args:
-            votes: (n, classes) counts without noise of all queries.
-            answered: those of the labelled images.
+            votes: (n, classes) counts of all queries, without noise; private.
+            answered: (m, classes), the rows of `votes` whose images got a label.
         """
 
     @property
@@ -163,7 +163,7 @@ def _calibrated(method: NoisyVotes, budget: Budget, teachers: int) -> VotePlan:
 
 
 def vote_plan(noise: Aggregation, answers: int, queries: int, teachers: int) -> VotePlan:
-    """Return a plan with at most `answers` labels from `queries` images; without a threshold all images get one."""
+    """Return a plan with at most `answers` labels for `queries` images; without a threshold every image gets one."""
     return VotePlan(noise, answers if noise.threshold > 0 else queries, queries, teachers)
 
 

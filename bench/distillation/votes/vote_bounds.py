@@ -6,7 +6,11 @@ moment at lambda is lambda D_(lambda + 1), with integer lambda.
 
 Data-independent bounds hold for any votes. Data-dependent ones are functions of the votes and therefore private: an
 epsilon computed from them must not be released as it is, nor compared with a budget. They bound D_alpha(M(D) || M(D'))
-for the data D with these votes and any neighbour D', and only for the release of the arg-max; noisy counts reveal more.
+for the data D with these votes and any neighbour D'; they hold only if just the arg-max is released, as noisy counts
+reveal more.
+
+"2017" is Papernot et al., "Semi-supervised Knowledge Transfer" (PATE, Laplace votes); "2018" is Papernot et al.,
+"Scalable Private Learning with PATE" (GNMax, Gaussian votes with a threshold).
 """
 
 from __future__ import annotations
@@ -22,14 +26,17 @@ Values = NDArray[np.float64]
 WHOLE_ORDERS = np.arange(2, 10_002, dtype=np.float64)
 """lambda + 1 for lambda = 1 to 10,000."""
 FEW_WHOLE_ORDERS = WHOLE_ORDERS[:512]
+"""lambda + 1 for lambda = 1 to 512, for bounds that are evaluated for every query."""
 ORDERS = 1 + np.logspace(-1.5, 3, 300)
+"""Orders alpha for Gaussian votes."""
 
 
 def epsilon_of(renyi: Values, orders: Values, delta: float) -> float:
     """Return the smallest epsilon over orders (Papernot et al. 2017, Theorem 2, the tail bound; 2018, Theorem 5).
 
     Args:
-        renyi: (k,) total divergence at each of the (k,) orders, > 1.
+        renyi: (k,) total divergences over all queries.
+        orders: (k,) their orders alpha, > 1.
     """
     return float((renyi - math.log(delta) / (orders - 1)).min())
 

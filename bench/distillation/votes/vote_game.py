@@ -32,11 +32,11 @@ VoteStep = Callable[[VotePlan, Tensor, Ensemble, Source], Tensor]
 def vote_game(plan: VotePlan, claimed: float, delta: float, step: Step) -> DistinguishingGame:
     """Build the game of one image's label, on which one of two teachers changes its vote. Unit `example`.
 
-    The noise does not depend on the number of teachers. A threshold keeps its share of them: the largest count is 1 in
-    world 0, and 2 in world 1.
+    The game has two teachers, with the noise of the release. A threshold is scaled to two teachers. The largest count
+    is 1 in world 0, and 2 in world 1.
 
     Args:
-        plan: of a release.
+        plan: the plan of a release, whose noise is audited.
         claimed: the epsilon of one query at `delta` by the paper's formula.
         step: the method's function that collects and aggregates votes.
     """

@@ -74,7 +74,7 @@ class VotedStudent(ABC):
     teacher_batch: Size[int] = 128
     """Images per training step of a teacher."""
     teacher_lr: float = 1e-3
-    """First learning rate of the teachers (Adam), falling linearly to 0."""
+    """Initial learning rate of the teachers (Adam), falling linearly to 0."""
     teacher_shift: int = 0
     """Largest random shift of the teachers' training images, in pixels."""
     unlabelled: Size[int] = 8900
@@ -82,7 +82,7 @@ class VotedStudent(ABC):
     unlabelled_weight: float = 1.0
     """Weight of the loss on the unlabelled images."""
     sure: float = 0.9
-    """Probability from which the student's own prediction is the target of an unlabelled image."""
+    """Smallest probability at which the student's own prediction becomes the target of an unlabelled image."""
     target_estimator: Literal["argmax", "posterior"] = "argmax"
     """Target from noisy counts: their arg-max (the papers), or the posterior mean of the class given all counts."""
     steps: Size[int] = 3000
@@ -90,9 +90,9 @@ class VotedStudent(ABC):
     batch: Size[int] = 128
     """Labelled images per student step, and the same number of unlabelled ones."""
     lr: float = 1e-3
-    """First learning rate of the student (Adam), falling linearly to 0."""
+    """Initial learning rate of the student (Adam), falling linearly to 0."""
     augment: bool = False
-    """Rotate, scale, shear and shift labelled images a little at random."""
+    """Randomly rotate, scale, shear and shift labelled images a little whenever they are used."""
 
     def __post_init__(self) -> None:
         at_least(self, 1, "teacher_steps", "teacher_batch", "steps")
@@ -219,7 +219,16 @@ class VotedStudent(ABC):
 
 
 def draw_some(images: Tensor, owner: str, candidates: int, count: int, rng: torch.Generator) -> Tensor:
-    """Return at most `count` of the images in random order. Raises BenchError if there are fewer than `candidates`."""
+    """Return at most `count` of the images in random order, (n, c, h, w) float32 in [0, 1].
+
+    Args:
+        images: (m, c, h, w) uint8.
+        owner: kind of the images, "public" or "private", for the message.
+        candidates: number of images that the queries need.
+
+    Raises:
+        BenchError: there are fewer than `candidates` images.
+    """
     if len(images) < candidates:
         raise BenchError(f"{candidates} queries, but only {len(images)} {owner} images; lower --method.query_count")
     order = torch.randperm(len(images), generator=rng, device=rng.device)[:count]

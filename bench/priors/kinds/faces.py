@@ -1,8 +1,8 @@
-"""left-right symmetric soft blobs arranged as a face: an upright oval, a darker cap, two eyes, a mouth, a ground
+"""left-right symmetric soft blobs arranged as a face: an oval head, darker hair, two eyes, a mouth, a background
 
-Prior knowledge: how a face is arranged, that it is lit from a side, and that skin is redder than blue. No picture of a
-person was used. Lengths are in halves of the image's shorter side unless they are shares of the head's
-half axes, angles in radians.
+Prior knowledge: how a face is arranged, that it is lit from a side, and that skin has more red than blue. No picture of
+a person was used. Lengths are in halves of the image's shorter side, except those that are stated relative to a part of
+the face; angles are in radians.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ HALF_WIDTH, TALLER = (0.4, 0.65), (1.15, 1.5)
 HAIR_WIDER, HAIR_LONGER, HAIR_UP = (0.95, 1.4), (0.9, 1.4), (0.05, 0.3)
 """Hair behind the head: ranges of its half axes and of its upward offset, relative to the head's."""
 CAP, HAIRLINE, HAIR_ARCH = 1.08, (0.3, 0.9), (-0.5, 0.8)
-"""Size of the cap relative to the head; height of the hairline in half heights, and how much lower it is at the
-sides."""
+"""Cap of hair in front of the head: size relative to the head; height of the hairline in half heights, and how much
+lower it is at the sides."""
 EYES_APART, EYES_UP, EYE_SIZE, EYE_FLATTER = (0.32, 0.5), (0.0, 0.22), (0.12, 0.24), (0.4, 0.8)
 """Position and size of the eyes: in half widths, half heights, half widths, and relative to the eye's half width."""
 MOUTH_DOWN, MOUTH_WIDTH, MOUTH_HEIGHT = (0.42, 0.65), (0.22, 0.5), (0.04, 0.13)

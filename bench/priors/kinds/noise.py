@@ -18,9 +18,9 @@ BLOCKS = 0.3
 SCALES = 2.0
 """Standard deviation of the logits of the scales' weights: some fields have one dominant scale, others all scales."""
 SHIFT, CUT_SHIFT = 0.25, 0.2
-"""Largest change of lightness before sharpening, for the fields and for the cutting mask."""
+"""Largest change of lightness before sharpening, for the fields and for the mask that combines two fields."""
 SHARPEST, CUT_SHARPNESS = 6, 8
-"""Most sharpening steps, which push values towards 0 and 1, for the fields and for the cutting mask."""
+"""Most sharpening steps, which push values towards 0 and 1, for a field; their number for the mask."""
 CUT, ON_BLACK = 0.7, 0.35
 """Share of images cut from two fields; probability that the second field is black."""
 TURN = 0.4

@@ -1,8 +1,8 @@
-"""light pen strokes on a dark ground, for digits and letters: turning paths, closed loops, random walks
+"""light pen strokes on a dark background, for digits and letters: curved paths, closed loops, random walks
 
-Prior knowledge: a glyph is one or two smooth strokes of one pen with a few corners, upright, taller than wide,
-in the middle of the image, sometimes a closed loop. No alphabet and no image was used. Lengths are in halves of the
-image's shorter side, angles in radians, pens in pixels.
+Prior knowledge: a glyph is one or two smooth strokes of one pen with a few corners, upright, taller than wide, in the
+middle of the image, sometimes a closed loop. No alphabet and no image was used. Lengths are in halves of the image's
+shorter side, angles in radians, pen radii in pixels.
 """
 
 from __future__ import annotations
@@ -40,8 +40,12 @@ WALK_MARGIN, WALK_START, SECOND_WALK = 0.12, 0.8, 0.25
 walk."""
 
 HALF_HEIGHT, ASPECT_SPREAD, WIDEST = (0.6, 0.75), 0.3, 0.72
+"""Box that contains a glyph: range of its half height; for paths, standard deviation of the logarithm of a random
+factor on the width, and largest half width."""
 WALK_HALF_WIDTH = (0.12, 0.7)
+"""Range of the half width of that box for walks."""
 SLANT, WALK_SLANT, MOVE = 0.15, 0.2, 0.1
+"""Standard deviation of the slant, of paths and of walks; largest shift from the middle of the image."""
 RADIUS, WALK_RADIUS, SHARPNESS = (0.8, 2.1), (0.9, 2.2), (1.4, 3.0)
 """Pen radii in pixels; and change of the logistic function's argument per pixel at the edge of the ink."""
 USUAL_SIDE = 28
@@ -166,7 +170,10 @@ def distance_to_strokes(lines: Tensor, pixels: Tensor) -> Tensor:
 
 
 def nearest_dot(dots: Tensor, pixels: Tensor) -> Tensor:
-    """Return (n, pixels): max of 2 <d, p> - |d|^2 over dots d (n, points, 2): |p|^2 minus the squared distance."""
+    """Return (n, pixels): |p|^2 minus the squared distance to the nearest dot, for dots d (n, points, 2) and pixels p.
+
+    It is the maximum of 2 <d, p> - |d|^2 over the dots.
+    """
     rows = torch.cat([2 * dots, -dots.square().sum(-1, keepdim=True)], -1)
     columns = torch.cat([pixels, torch.ones_like(pixels[:, :1])], 1).T
     return torch.cat([(part @ columns).amax(1) for part in rows.split(AT_ONCE)])

@@ -1,7 +1,7 @@
-"""textured shapes over each other, most of them symmetric, for garments and objects; a seventh is noise
+"""overlapping textured shapes, most of them mirror-symmetric, for garments and objects; one image in seven is noise
 
-Prior knowledge: an object has an outline and parts; many are the same left and right, are upright in the middle and
-have a texture or stripes; in grey on black, in colour half of them before a textured ground. Lengths are in halves of
+Prior knowledge: an object has an outline and parts; many objects are mirror-symmetric, upright and in the middle, and
+have a texture or stripes. The background is black; of colour images, half have a textured one. Lengths are in halves of
 the image's shorter side, angles in radians.
 """
 
@@ -22,6 +22,7 @@ NOISE = 0.15
 MOST = 5
 """Largest number of shapes per image; all numbers from 1 are equally likely."""
 SYMMETRIC = 0.6
+"""Share of mirror-symmetric images."""
 
 OFF, TURNED = 0.5, 0.6
 """Largest offset of a shape from the middle, in x and in y; share of shapes that are rotated."""
@@ -30,6 +31,7 @@ HALF_AXES, POWERS, EDGE = (0.15, 0.9), (1.0, 2.0, 2.0, 4.0, 8.0), (8.0, 28.0)
 WAVY, WAVE = 0.7, 0.25
 """Share of wavy outlines; standard deviation of the first harmonic; the k-th harmonic has 1/k of it."""
 WAVES = 4
+"""Number of harmonics of a wavy outline."""
 
 TONE, COLOUR_TONE = (0.0, 1.0), (0.2, 1.0)
 """Range of the lightness of an image's shapes, in grey and in colour."""
@@ -38,7 +40,7 @@ SPREAD, OTHER_TONE, DARKEST = 0.25, 0.7, 0.08
 HOLE = 0.25
 """Share of shapes, except the first, that cut a hole."""
 TEXTURED, GAIN = 0.8, 1.5
-"""Largest share of texture; factor on a texture."""
+"""Largest weight of the texture in a shape; factor on the texture's brightness."""
 STRIPED, STRIPES, SLANTING = 0.25, (6.0, 30.0), 0.3
 """Share of striped images; range of stripe frequencies in radians per unit length; share of slanted stripes."""
 HALF_WIDTH, HALF_HEIGHT, SOLID = (0.25, 1.0), (0.35, 1.0), 0.3
