@@ -74,7 +74,7 @@ def response_game(
         clients: for a federation, numbers of clients to try; all except one respond the same in both worlds. () = none.
     """
     classes, k = mechanism.classes, parameters.k
-    by_number = torch.arange(classes, dtype=torch.float32)
+    by_number = torch.arange(classes, dtype=torch.float32) * min(1.0, FAR / classes)  # all below FAR
     student = TableNetwork(-by_number.expand(2, -1))
     outside = [(0, k, "one class is not a candidate")] if k < classes else []
 
