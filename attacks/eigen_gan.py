@@ -15,10 +15,10 @@ prior loss (Zhang et al., CVPR 2020, Eq. 3).
 4. Return G(z).
 
 Why: a GAN that trains in minutes on two cores does not draw recognisable people (1 % of LFW's people with `plg-mi`);
-principal components draw people, but blurred. On LFW's 62 people the network has no effect: the face judge recognises
-59 % of redrawn unseen photographs with and without it, and the attack reaches 58.4 %, `pca-mi` 58.1 %, one seed. The
-GAN's settings were not tuned, and `realism` is off. The search has the settings of `pca-mi`, which were chosen by the
-judge on such a teacher.
+principal components draw people, but blurred. On LFW's 62 people B has no effect. The face judge recognises 59 % of
+unseen photographs that G redraws from their codes, with and without B, and 58.4 % of the attack's images (58.1 % of
+those of `pca-mi`), one seed. The GAN's settings were not tuned, and `realism` is off. The search has the settings of
+`pca-mi`, which were chosen by the score of the face judge on a teacher of LFW.
 
 Differs from the paper: not applicable.
 """
@@ -71,13 +71,13 @@ class EigenGenerator(nn.Module):
         return self.linear.code(images)
 
     def unlikeliness(self, images: Tensor) -> Tensor | float:
-        """Return -realism sum D(x)."""
+        """Return the penalty -realism sum D(x) of (n, c, h, w) images, a scalar; 0.0 if `realism` is 0."""
         return -self.realism * self.critic(images).sum() if self.realism else 0.0
 
 
 @dataclass(frozen=True)
 class EigenGan(CodeSearch):
-    """Inversion by a search in a GAN based on principal components; the defaults are tuned on LFW."""
+    """Inversion by a search over the codes of principal components with a GAN; the defaults are tuned on LFW."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "this project; after Larsen et al., ICML 2016, and Zhang et al., CVPR 2020"

@@ -25,7 +25,7 @@ Differs from the paper:
 - Views are the image and its four shifts by one pixel; the authors' released code has the image and its mirror image
   (`views=mirror`), which is wrong for digits.
 - phi is computed from the float32 softmax as log p_y - log sum_{j != y} p_j, both at least the smallest normal float32.
-- References of kind "teacher" do not include the defence: against a student the attack then relies on transfer.
+- Reference models of kind "teacher" are trained without the defence: an attack on a student then relies on transfer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MIN_SD = 1e-6
 
 @dataclass(frozen=True)
 class Lira(ReferenceAttack):
-    """Likelihood ratio attack; the defaults are the paper's."""
+    """Membership by the likelihood ratio attack; the defaults are the paper's."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Carlini et al., S&P 2022, arXiv 2112.03570, Algorithm 1"

@@ -21,8 +21,8 @@ Differs from the paper:
   `ref_batch`, their batch there, not means over the batch: the result does not depend on `batch`.
 - The authors' students are EfficientNet-B0, B1 and B2, which start from ImageNet. Here they are three small networks
   with random weights; `students` selects others. `student_steps` is the authors' 20 passes over 30,000 images in
-  batches of 64. Their learning rate is halved after 20 passes, that is never. The temperature of the distillation is
-  theirs, 1.
+  batches of 64. Their learning rate is halved after 20 passes, when the training has ended. The temperature of the
+  distillation is theirs, 1.
 - G, D, T and the students are in evaluation mode in step 4, so images do not affect each other.
 - The initial z is clamped too. Several images per class and seed are kept; see `attacks/gmi.py`.
 - The students depend on the target and are trained again in every run of the attack.
@@ -57,7 +57,7 @@ CHUNK = 500
 
 @dataclass(frozen=True)
 class Lomma(GanPrior):
-    """Logit loss and model augmentation on GMI; the defaults are the authors' for CelebA, the GAN's GMI's for MNIST."""
+    """LOMMA on GMI's search; the defaults are the authors' for CelebA, those of the GAN are GMI's for MNIST."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Nguyen et al., CVPR 2023, arXiv 2304.01669"
@@ -111,7 +111,7 @@ class Lomma(GanPrior):
     momentum: float = 0.9
     """Nesterov momentum mu of the latent search."""
     identity_weight: float = 100.0
-    """lambda, the weight of L_id against the critic (prior loss)."""
+    """lambda, the weight of L_id (identity loss) relative to the critic (prior loss)."""
     latent_clip: float = 1.0
     """Bound on every coordinate of z, at the start and after every step."""
     draws: Size[int] = 5

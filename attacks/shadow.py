@@ -19,8 +19,8 @@ Differs from the paper:
   logit-scaled confidence phi = log p_y - log sum_{j != y} p_j and the class, for one logistic regression of all classes
   (`hidden=0`, `per_class=false`). Few shadows have too few records per class, a hidden layer memorises them, and
   probabilities near 1 are all equal.
-- References of kind "teacher" do not include the defence: against a student the attack then relies on transfer. Kind
-  "student" repeats the teacher's training and the conversion for every shadow model.
+- Shadow models of kind "teacher" are trained without the defence: an attack on a student then relies on transfer. Kind
+  "student" repeats the teacher's training and the conversion into a student for every shadow model.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class Shadow(ReferenceAttack):
-    """Shadow models with a learned attack; the defaults are the paper's for MNIST."""
+    """Membership by classifiers trained on shadow models' responses; the defaults are the paper's for MNIST."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Shokri et al., S&P 2017, arXiv 1610.05820"

@@ -21,7 +21,7 @@ CHUNK = 512
 class Decoder(nn.Module):
     """Transposed convolutions from a vector to an image; batch normalisation and tanh between, a sigmoid at the end.
 
-    The first makes a small map of the vector, `doublings(h)` of 4x4 and stride 2 double it to the image:
+    The first one makes a small map of the vector; `doublings(h)` more, 4x4 of stride 2, double it to the image:
 
     | h      | start | doublings | channels            |
     |--------|-------|-----------|---------------------|

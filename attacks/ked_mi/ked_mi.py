@@ -117,7 +117,7 @@ class KedMi:
     kernels: Size[int] = 64
     """Outputs of D's minibatch discrimination."""
     kernel_length: Size[int] = 50
-    """Length of the code behind each of these outputs."""
+    """Length of the linear code from which each of these outputs is computed."""
     iterations: Size[int] = 2400
     """Steps of the recovery of mu and log sigma^2."""
     lr: float = 0.02

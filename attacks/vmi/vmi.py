@@ -50,7 +50,7 @@ SGD_MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class Vmi(GanPrior):
-    """Variational model inversion; the defaults are the authors', the GAN's GMI's for MNIST."""
+    """Variational model inversion; the defaults are the authors', those of the GAN are GMI's for MNIST."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Wang et al., NeurIPS 2021, arXiv 2201.10787"
