@@ -32,7 +32,7 @@ KIND = "network"
 SMALL_IMAGE = 64
 """Longer side in pixels below which vision transformers get smaller patches."""
 FEWEST_PATCHES, MOST_PATCHES = 4, 8
-"""Usual number of patches along the longer side of a small image."""
+"""Limits of the number of patches along the longer side of a small image, where the size allows it."""
 SMALL, TORCHVISION = "small:", "tv:"
 """Prefixes of names: a stem for small images; a network of torchvision."""
 _NAME = re.compile(rf"({SMALL})?({TORCHVISION})?[A-Za-z0-9_-]+")

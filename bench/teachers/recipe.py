@@ -24,7 +24,7 @@ EVALUATOR_TIERS: dict[str, dict[str, int]] = {
     "quick": {"epochs": 10, "max_steps": 600, "batch": 64, "shift": 1},
     "paper": {"epochs": 20},
 }
-"""Sizes of the standard recipe for the evaluator."""
+"""Options of the standard recipe for the evaluator, by tier."""
 
 
 def recipe_class(name: str) -> type[Recipe]:
@@ -34,7 +34,7 @@ def recipe_class(name: str) -> type[Recipe]:
 
 
 def is_recipe(cls: type) -> bool:
-    """Whether a class is a recipe; a named function, as the lookup of classes is cached by it."""
+    """Return whether a class is a recipe. It is a named function because `plugins.class_of` caches by it."""
     return issubclass(cls, Recipe)
 
 
