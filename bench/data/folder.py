@@ -181,13 +181,13 @@ def _listed(folders: Iterable[str]) -> str:
 
 
 def part_of(folder: str) -> str | None:
-    """Return the part that a folder's name means; None for any other name."""
+    """Return the part that a folder's name denotes, "train", "test" or "val"; None for any other name."""
     word = folder.lower().replace("-", "_").replace(" ", "_")
     return next((part for part, words in PART_WORDS.items() if word in words), None)
 
 
 def is_clutter(name: str) -> bool:
-    """Whether a file or folder is hidden, or created by an operating system or file manager."""
+    """Return whether a file or folder is hidden, or was created by an operating system or file manager."""
     return name.startswith(".") or name.lower() in _CLUTTER
 
 

@@ -150,8 +150,14 @@ def aux_labels(data: ImageData, split: Split) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Deduplicated:
-    """A data set and its split without duplicates, the attacker's images of another data set without them, if the split
-    has such, and the number of images removed from each part."""
+    """A data set and its split without duplicates.
+
+    Attributes:
+        data: the data set, without the removed private records.
+        split: its split, without the removed records.
+        other: (m, c, h, w) uint8, the remaining attacker's images from another data set; None if the split has none.
+        removed: name of a part to the number of images removed from it, if any: "private", "aux", "public".
+    """
 
     data: ImageData
     split: Split

@@ -63,7 +63,16 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class TableSplit:
-    """The rows of a split: images and labels, the classes of its ClassLabel, and its files' sizes and times."""
+    """The rows of a split.
+
+    Attributes:
+        name: the split's name.
+        images: the column of encoded images.
+        label_key: name of the column of labels.
+        labels: (n,) labels as they are in the table.
+        class_names: those of the ClassLabel; None if the labels are of another type.
+        file_version: names, sizes and times of the split's files.
+    """
 
     name: str
     images: pa.ChunkedArray
@@ -224,7 +233,7 @@ def find_columns(
 
 
 def only_column(found: Sequence[str], usual: Sequence[str], role: str, columns: Sequence[str], problem: str) -> str:
-    """Return the one column found, or the one with a usual name. Raises BadData if there is none, or several."""
+    """Return the only column found or, of several, the one with a usual name. Raises BadData if it is ambiguous."""
     chosen = found if len(found) == 1 else [key for key in found if key in usual]
     if len(chosen) != 1:
         which = f"{len(found)} columns of {role} ({', '.join(found)})" if found else f"no column of {role}"

@@ -24,7 +24,7 @@ LEVELS = 16
 
 
 class Digits(Dataset):
-    """The embedded default: scikit-learn's copy of the UCI optical digits, enlarged."""
+    """The default data set, which needs no download: scikit-learn's copy of the UCI optical digits, enlarged."""
 
     facts = DatasetFacts(
         shape=(1, SIDE, SIDE),

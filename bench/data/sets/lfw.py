@@ -19,10 +19,10 @@ TREES = ("lfw-py/lfw-deepfunneled", "lfw-py/lfw_funneled", "lfw-py/lfw")
 """torchvision's folders, of 250x250 images; the first that exists is read."""
 CROPPED = "lfw-64"
 CENTRE = (61 / 250, 61 / 250, 189 / 250, 189 / 250)
-"""128x128 pixels of the 250x250: the face."""
+"""The central 128x128 of 250x250 pixels, around the face, as shares of the sides."""
 ALL = 13_233
 MOST = 60
-"""Images of a person: one man has 530 of the 3,023 of the people with at least 20."""
+"""Largest number of images used per person. One man has 530 of the 3,023 images of people with at least 20."""
 
 
 class Lfw(PeopleDataset):
