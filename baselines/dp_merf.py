@@ -79,7 +79,12 @@ rounding errors: a record would move the features of others, by 2e-5 in total at
 
 @dataclass(frozen=True)
 class NoisyMeanEmbedding:
-    """Parameters of the mechanism: sigma, the noise over Delta / n, and the neighbour relation of Delta."""
+    """Parameters of the mechanism.
+
+    Attributes:
+        sigma: deviation of the noise over the sensitivity Delta / n; 0 = none.
+        neighbours: the neighbour relation that determines Delta.
+    """
 
     sigma: float
     neighbours: Neighbours
@@ -113,7 +118,7 @@ def _one_gaussian(multiplier: float) -> Ledger:
 
 @dataclass(frozen=True)
 class DpMerf(PrivateGenerator):
-    """Noisy mean embedding, generator, student; the defaults are those of the authors' MNIST script."""
+    """Train a student on a generator fitted to a noisy mean embedding; the defaults are the authors' for MNIST."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Harder, Adamczewski, Park, DP-MERF, AISTATS 2021"
@@ -138,7 +143,7 @@ class DpMerf(PrivateGenerator):
     length: float = 0.0
     """Value of l, the squared distance at which the kernel is exp(-1/2); 0 = as set by `bandwidth`."""
     neighbours: Neighbours = "add-or-remove"
-    """Delta = 1 for a record added or removed, 2 for one replaced (the paper); it scales the noise of sigma."""
+    """Neighbours that the noise is for: a record added or removed (Delta = 1), or replaced (Delta = 2, the paper)."""
     sigma: Solved[float] = 5.0
     """sigma, noise over Delta / n; solved from the budget unless --epsilon none."""
     latent: Size[int] = 5

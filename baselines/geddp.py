@@ -102,7 +102,7 @@ class Geddp(PrivateTraining):
     quant: float = 4.0
     """Lengths of codes are multiples of C / (quant sqrt(m))."""
     denoise: Literal["layers", "blocks", "off"] = "layers"
-    """Denoise the weights and biases of layers, blocks of b, or nothing."""
+    """Parts that are denoised separately: each layer's weight and bias, each block of b parameters, or none (off)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,7 +114,7 @@ class Geddp(PrivateTraining):
         return replace(super().settings(dataset), chunk=1)
 
     def _played_lanes(self) -> Lanes:
-        """A block each."""
+        """Use a separate block for each lane."""
         return Lanes.rows(width=self.block, last=False)
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:

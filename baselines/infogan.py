@@ -49,7 +49,7 @@ BETAS = (0.5, 0.999)
 
 @dataclass(frozen=True)
 class InfoGan(UnprotectedGenerator):
-    """A student of images of a GAN with recoverable codes; without a privacy guarantee."""
+    """Train a student on images of a GAN with recoverable codes; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen et al., InfoGAN, NeurIPS 2016, Eq. 6; Ge et al., DGD, Fig. 4"

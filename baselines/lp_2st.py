@@ -80,7 +80,7 @@ PAPER = (
 
 @dataclass(frozen=True)
 class Lp2st(LabelPrivate):
-    """RRWithPrior in two stages."""
+    """Train in two stages, the second one on labels that were randomised with the first model's prior."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Ghazi et al., NeurIPS 2021, Algorithms 1 to 3, T = 2"

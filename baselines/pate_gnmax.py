@@ -55,7 +55,7 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class PateGnmax(NoisyVotes):
-    """Noisy arg-max with Gaussian noise and a threshold; the defaults are the paper's MNIST setting."""
+    """Train a student on noisy arg-maxes with a threshold, Gaussian noise; the defaults are the paper's for MNIST."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Papernot et al., Scalable PATE, ICLR 2018, Algorithm 1 (Confident-GNMax)"
@@ -97,7 +97,7 @@ class PateGnmax(NoisyVotes):
             raise ValueError(f"answers is {self.answers}; expected at most query_count, {self.query_count}")
 
     def query_plan(self, teachers: int) -> VotePlan:
-        """Run steps 2 and 3."""
+        """Return the plan of steps 2 and 3: numbers of queries and of answers, the threshold, and both noises."""
         noise = Aggregation("gaussian", self.scale, self.threshold * teachers, self.threshold_noise * self.scale)
         return vote_plan(noise, self.answers or self.query_count, self.query_count, teachers)
 

@@ -63,7 +63,7 @@ CHOSEN = (
 
 @dataclass(frozen=True)
 class Rgp(PrivateTraining):
-    """DP-SGD on low-rank gradient carriers; the trained network is released."""
+    """DP-SGD on low-rank factors of every weight matrix; the trained network is released."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Yu et al., ICML 2021, Algorithms 1 and 2"

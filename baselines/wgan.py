@@ -44,7 +44,7 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class Wgan(UnprotectedGenerator):
-    """A student of images of a Wasserstein GAN with clipped weights; without a privacy guarantee."""
+    """Train a student on images of a Wasserstein GAN with clipped weights; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Arjovsky et al., WGAN, ICML 2017, Algorithm 1; Ge et al., DGD, Fig. 4"

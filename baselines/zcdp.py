@@ -56,7 +56,7 @@ LEAST = 0.01
 NO_NOISE = 1e-9
 AUTHORS = {"exponential": (0.0138, 0), "time": (0.0281, 0), "step": (0.7008, 10), "polynomial": (3.5277, 100),
            "constant": (0.0, 0)}  # fmt: skip
-"""k and period of the authors' code."""
+"""Schedule to k and period in the authors' code."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class Zcdp(PrivateTraining):
     k: float = 0.0
     """k of the schedule; 0 = exponential 0.0138, time 0.0281, step 0.7008, polynomial 3.5277."""
     period: int = 0
-    """Passes per step, or until the polynomial ends; 0 = 10 and 100."""
+    """Passes per step of schedule step (0 = 10), or until the polynomial schedule ends (0 = 100)."""
     final: float = 0.2
     """Polynomial schedule: ratio of the last noise to the first."""
     epochs: int = 0

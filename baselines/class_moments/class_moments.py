@@ -15,8 +15,9 @@ nothing measurable, so teachers are off by default.
 
 Privacy. A record moves the moments by 1 and one teacher's vote on every queried image, whose counts it moves by
 sqrt(2): both are Gaussian mechanisms in the ledger, and the moments have the share `moments_share` of mu^2 = sum of
-1 / multiplier^2. Neighbours leave one record out; the number of records is public. No paper states a theorem: there is
-no claim, and the budget limits the accounted epsilon. The baseline without votes is not in the ledger, because it is
+1 / multiplier^2. Neighbouring data sets differ by one left-out record; the number of records is public. No paper states
+a theorem: there is no claim, and the budget limits the accounted epsilon. The baseline without votes is not in the
+ledger, because it is
 not released: only its accuracy is recorded, for internal use.
 
 Differs from the paper: this method has no paper. The release of moments and the estimate of targets from votes are this
@@ -59,7 +60,7 @@ CHUNK, SHOWN = 256, 60
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """A student trained on images around the private classes; the defaults are for two CPU cores."""
+    """Train a student on images from noisy Gaussians of the private classes; the defaults are for two CPU cores."""
 
     version: ClassVar[int] = 1
     own: ClassVar[bool] = True
@@ -80,7 +81,7 @@ class ClassMoments:
     }
 
     teachers: Size[int] = 0
-    """n, teachers on disjoint parts of the private records; 0 = only moments, no votes."""
+    """n, teachers on disjoint parts of the private records, which vote on images; 0 = only moments, no votes."""
     teacher_nets: Size[str] = "scatter-linear"
     """Networks of the teachers, separated by commas and assigned cyclically; same = the run's --teacher."""
     teacher_steps: Size[int] = 3000
@@ -92,15 +93,15 @@ class ClassMoments:
     query_count: Size[int] = 1024
     """Images that the teachers vote on; solved from the budget with --solve steps."""
     sigma: Solved[float] = 100.0
-    """Noise of a vote count, in votes; solved from the budget unless --solve steps or --epsilon none."""
+    """Deviation of a vote count's noise, in votes; solved from the budget unless --solve steps or --epsilon none."""
     moments_share: float = 0.8
-    """With teachers, the moments' share of mu^2, in (0, 1)."""
+    """With teachers, the moments' share of mu^2, the squared GDP parameter of all releases, in (0, 1)."""
     multiplier: Solved[float] = 1.0
     """Without teachers, the moments' noise over their sensitivity; solved from the budget unless --epsilon none."""
     dimension: Size[int] = 0
     """d, directions of the basis in which moments are released; 0 = 80, or 32 for small data sets."""
     second_moments: Literal["auto", "per-class", "pooled"] = "auto"
-    """One second moment per class, or one of all classes with more weight on the means; auto = pooled for few data."""
+    """A second moment per class, or one of all classes with more weight on the means; auto = pooled for few data."""
     images: Size[int] = 10_240
     """Training images of the student, including the queried ones."""
     prior_logit: float = 2.0
@@ -126,7 +127,7 @@ class ClassMoments:
         return frozenset({"private_data"} | ({"teacher_ensemble"} if self.teachers else set()))
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
-        """The n teachers."""
+        """Return the networks and training settings of the n teachers."""
         named = teacher_arch if self.teacher_nets == "same" else self.teacher_nets
         archs = tuple(name.strip() for name in named.split(","))
         return Shards(self.teachers, archs, steps=self.teacher_steps, batch=self.teacher_batch, lr=self.teacher_lr)

@@ -79,7 +79,7 @@ PLAYED = 64
 
 @dataclass(frozen=True)
 class DpGan(PrivateGenerator):
-    """GAN with a DP-SGD critic; the defaults are Bie et al.'s for MNIST at epsilon 10."""
+    """Train a student on images of a GAN with a DP-SGD critic; the defaults are Bie et al.'s for MNIST, epsilon 10."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Bie et al., Private GANs, Revisited, TMLR 2023, Algorithm 1; Xie et al., 2018"
@@ -132,9 +132,9 @@ class DpGan(PrivateGenerator):
     latent: Size[int] = 128
     """Length of z."""
     width: Size[int] = 128
-    """d of the generator; even."""
+    """d of the generator: channels of its narrowest hidden map (dcgan), half of its first hidden layer (mlp); even."""
     critic_width: Size[int] = 128
-    """d of the critic; even."""
+    """d of the critic: channels of its first map (dcgan), units of its first hidden layer (mlp); even."""
     average: float = 0.0
     """Decay of an exponential average of the generator's weights, which is released; 0 = the last weights."""
 

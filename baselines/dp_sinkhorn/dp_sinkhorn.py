@@ -76,7 +76,7 @@ NEAR = 6
 
 @dataclass(frozen=True)
 class DpSinkhorn(PrivateGenerator):
-    """The defaults are the released code's for MNIST."""
+    """Train a student on a generator with noisy Sinkhorn gradients; the defaults are the released code's for MNIST."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Cao et al., NeurIPS 2021, Algorithm 1"
@@ -110,7 +110,7 @@ class DpSinkhorn(PrivateGenerator):
     label_weight: float = 15.0
     """alpha_c, factor of the one-hot labels in the cost."""
     regularisation: float = 0.05
-    """lambda of the entropic transport."""
+    """lambda, weight of the entropy in the transport problem."""
     iterations: Size[int] = 1
     """Sinkhorn iterations at lambda, after one at each larger regularisation."""
     latent: Size[int] = 16
@@ -118,7 +118,7 @@ class DpSinkhorn(PrivateGenerator):
     embedding: Size[int] = 8
     """Length of a label's embedding."""
     width: Size[int] = 64
-    """Channels of the generator's largest layer."""
+    """Channels of the generator's last hidden map, which has the image's size."""
     rate: float = 1e-5
     """Learning rate of Adam."""
     weight_decay: float = 1e-5
@@ -347,7 +347,7 @@ class SinkhornGenerator(nn.Module):
         classes: number of labels.
         latent: length of z.
         embedding: length of a label's embedding.
-        width: channels of the largest layer; each smaller layer has twice as many.
+        width: channels of the map of the image's size; a map of half that size has twice as many.
 
     Raises:
         BenchError: an image size that is not supported.

@@ -82,7 +82,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Dpgen(PrivateGenerator):
-    """Score network, samples, labels of an unprotected classifier, student; the defaults are the released code's."""
+    """Train a student on a score network's samples, labelled by an unprotected classifier; not private.
+
+    The defaults are the released code's.
+    """
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen, Yu, Kao, Pang and Lu, DPGEN, CVPR 2022"
@@ -124,13 +127,13 @@ class Dpgen(PrivateGenerator):
     network: Literal["refine", "dense"] = "refine"
     """Score network: convolutions with InstanceNorm++, or dense layers."""
     width: Size[int] = 128
-    """Channels, or hidden units."""
+    """Channels (refine) or hidden units (dense) of the score network."""
     levels: Size[int] = 232
-    """L, deviations of the noise, in geometric steps."""
+    """L, number of noise levels, in geometric steps from `most` to `least`."""
     most: float = 50.0
-    """sigma_1, the largest level."""
+    """sigma_1, the largest deviation of the noise, for pixels in [0, 1]."""
     least: float = 0.01
-    """sigma_L, the smallest level."""
+    """sigma_L, the smallest deviation of the noise."""
     steps: Size[int] = 300_000
     """Steps of the network."""
     batch: Size[int] = 128
@@ -140,7 +143,7 @@ class Dpgen(PrivateGenerator):
     average: float = 0.999
     """Decay of the exponential average of the weights; 0 = the last weights."""
     mirrored: bool = True
-    """Mirror half of the private images, also digits."""
+    """Mirror half of the private images; wrong for digits."""
     each: int = 5
     """Langevin steps per level."""
     step: float = 6.2e-6
@@ -160,7 +163,7 @@ class Dpgen(PrivateGenerator):
             )
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse another unit than one record, a proof, and steps to solve for, before anything is trained."""
+        """Refuse another unit than one record, a finite accounted epsilon, and --solve steps, before any training."""
         refuse_finite_budget(budget, (Unit.EXAMPLE,), "the possible responses are the private records")
         if budget.solve == "steps":
             raise BenchError("--solve steps: the claim is the same after any number of steps; use --solve sigma")

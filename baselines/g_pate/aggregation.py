@@ -26,6 +26,7 @@ from bench.distillation.votes.vote_bounds import (
 from bench.privacy.noise import Source
 
 Reading = Literal["argmax", "mean"]
+"""Estimate from noisy counts: the midpoint of the fullest bin, or the mean of all votes."""
 
 ORDERS: Values = np.array([1.1, *range(2, 200)])
 """The Renyi orders of the released code."""

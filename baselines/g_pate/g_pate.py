@@ -1,4 +1,4 @@
-"""G-PATE: a generator trained on noisy votes of many discriminators, of disjoint records, on its gradients.
+"""G-PATE: a generator whose gradients come from noisy votes of many discriminators, trained on disjoint records.
 
 Reference: Long, Wang, Yang, Kailkhura, Zhang, Gunter, Li, "G-PATE: Scalable Differentially Private Data Generator via
 Private Aggregation of Teacher Discriminators", NeurIPS 2021, Algorithms 1 and 2. Signs, means and constants are those
@@ -92,7 +92,7 @@ BETA = 0.5
 
 @dataclass(frozen=True)
 class GPate(PrivateGenerator):
-    """Noisy votes on projected gradients; the defaults are the released code's for MNIST at epsilon 10."""
+    """Train a generator on noisy votes on projected gradients; the defaults are the code's for MNIST at epsilon 10."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Long et al., G-PATE, NeurIPS 2021, Algorithms 1 and 2"
@@ -150,7 +150,7 @@ class GPate(PrivateGenerator):
     teacher_steps: Size[int] = 1
     """Steps of every teacher before each step of the generator."""
     batch: Size[int] = 30
-    """B, images of a step of the generator, and of a teacher: the records that each of 2000 has."""
+    """B, images per step of the generator and of a teacher; 30 is the number of MNIST records of each of 2000."""
     projected: int = 10
     """k, coordinates of an image's projected gradient, each of which is voted on."""
     bins: int = 10
@@ -164,7 +164,7 @@ class GPate(PrivateGenerator):
     scale: Solved[float] = 100.0
     """sigma_2, deviation of the counts' noise, in votes; solved from the budget unless --solve steps or none."""
     answers: float = 1.0
-    """Largest share of a step's coordinates that is answered (the first that pass), and that is charged for."""
+    """Largest share of a step's coordinates that are answered, the first ones that pass; this share is accounted."""
     target_estimator: Reading = "argmax"
     """Estimate from the noisy counts: the fullest bin's midpoint (the paper), or the mean of the teachers' votes."""
     loss: Literal["square", "entropy"] = "square"

@@ -80,7 +80,7 @@ PLAYED_IMAGES = 4
 
 @dataclass(frozen=True)
 class GsWgan(PrivateGenerator):
-    """Sanitised gradients of K unreleased critics; the defaults are the paper's for epsilon 10."""
+    """Train a generator on sanitised gradients of K unreleased critics; the defaults are the paper's for epsilon 10."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Chen et al., GS-WGAN, NeurIPS 2020, Algorithm 1"
@@ -138,9 +138,9 @@ class GsWgan(PrivateGenerator):
     generator: Literal["resnet", "dcgan"] = "resnet"
     """G: residual blocks, or transposed convolutions, which are cheaper."""
     latent: Size[int] = 10
-    """Length of z, bits."""
+    """Length of z, a vector of random bits."""
     width: Size[int] = 64
-    """m of the generator: 4m channels (resnet); d of dcgan, even."""
+    """Width of the generator: a quarter of all maps' channels (resnet), or those of its narrowest map (dcgan); even."""
     critic_width: Size[int] = 64
     """Channels of a critic's first layer."""
     average: float = 0.999

@@ -151,9 +151,9 @@ def private_mixture(
 
 
 def noisy_sums(codes: Tensor, mixture: Mixture, multiplier: float, source: Source) -> tuple[Tensor, Tensor, Tensor]:
-    """The releases of one iteration of `private_mixture`, float64: (K,), (K, k) and (K, k).
+    """Release the noisy sums of one iteration of `private_mixture`, float64: (K,), (K, k) and (K, k).
 
-    Of a single component the first is the number of records, which is public, without noise.
+    For a single component the first sum is the number of records, which is public and gets no noise.
     """
     counts, firsts, seconds = _sums(codes, mixture)
     noise = Noise.of(source)

@@ -83,7 +83,7 @@ NOISES = ("noise_mean", "noise_components", "noise_mixture", "noise_steps")
 
 @dataclass(frozen=True)
 class P3gm(PrivateGenerator):
-    """Phased private generation; the defaults are those of the authors' script for MNIST, epsilon 0.986."""
+    """Train a student on images of a private autoencoder; the defaults are the authors' for MNIST, epsilon 0.986."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Takagi et al., P3GM, ICDE 2021 (corrected, arXiv 2006.12101)"
@@ -117,7 +117,7 @@ class P3gm(PrivateGenerator):
     hidden: Size[int] = 1000
     """Width of decoder and variance network."""
     mean: Literal["half", "paid"] = "half"
-    """m: 1/2 for all pixels, or the records' mean with noise sigma_m."""
+    """m, subtracted from records: 1/2 for all pixels, or (paid) their mean with noise sigma_m, which is accounted."""
     scale: float = 1.0
     """C, norm at which x - m is clipped; 0 = sqrt(d / 12)."""
     components: int = 1

@@ -78,7 +78,7 @@ NO_CLASS = -100
 
 @dataclass(frozen=True)
 class Psg:
-    """A few private images whose gradients match those of the private records."""
+    """Train a student on a few synthetic images whose gradients match noisy ones of the private records."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Chen, Kerkouche and Fritz, NeurIPS 2022, Algorithm 1"
@@ -125,7 +125,7 @@ class Psg:
     iterations: Size[int] = 1000
     """Number of networks theta for gradient matching, one after the other."""
     outer: Size[int] = 0
-    """States of each network for gradient matching; 0 = the paper's for 1, 10, 20 or 50 images per class."""
+    """Training states of each network at which gradients are matched; 0 = the paper's for 1, 10, 20 or 50 per class."""
     inner: Size[int] = 0
     """Passes over S that train theta between two states; 0 = the paper's for 1, 10, 20 or 50 images per class."""
     batches: Size[int] = 10
