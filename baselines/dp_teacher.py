@@ -1,5 +1,4 @@
-"""A privately trained teacher, distilled without data and without further noise: the baseline of methods that add noise
-to the teacher's responses.
+"""A privately trained teacher, distilled without data or more noise: the baseline of methods with noisy responses.
 
 Reference: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1, with the bounded activations
 of Papernot et al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy", AAAI 2021; then
