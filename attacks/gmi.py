@@ -69,7 +69,7 @@ class Gmi(GanPrior):
         SHORT_TRAINING,
         Departure(
             what="the latent search's learning rate is 0.05, not 0.01",
-            why="tier quick has 50 steps, the paper 1,500; 50 small steps do not leave the random initial z",
+            why="tier quick has 50 steps, the paper 1,500; 50 small steps hardly move z from its random start",
             sets={"lr": 0.05},
         ),
     )

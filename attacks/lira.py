@@ -67,7 +67,7 @@ class Lira(ReferenceAttack):
         TEACHER_REFERENCES,
         Departure(
             what="offline, with one variance for all suspects",
-            why="tier quick has 4 references, 2 of them IN: too few for mu_in and for a variance of each suspect",
+            why="tier quick has 4 reference models, 2 of them IN: too few to estimate mu_in and a variance per suspect",
             sets={"mode": "offline", "variance": "fixed"},
         ),
     )

@@ -63,7 +63,7 @@ class Rmia(ReferenceAttack):
         TEACHER_REFERENCES,
         Departure(
             what="gamma is 1, not 2",
-            why="if the target hardly overfits, few suspects have twice the ratio of any record",
+            why="if the target hardly overfits, few suspects have twice the likelihood ratio of a population record",
             sets={"gamma": 1.0},
         ),
     )

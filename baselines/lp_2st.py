@@ -95,7 +95,7 @@ class Lp2st(LabelPrivate):
         NO_WEIGHT_DECAY,
         Departure(
             what="no mixup in either stage",
-            why=f"mixed images need the many passes of the published setting, although they help on digits; {BY_TIME}",
+            why=f"mixup needs the many passes of the published setting, although it helps on digits; {BY_TIME}",
             sets={"mixup": 0.0},
         ),
     )

@@ -127,11 +127,11 @@ class TopAgg(PrivateTraining):
 
 
 class Votes:
-    """A `Coding` of gradients into votes: steps 3, 4 and 6; it draws by record.
+    """A `Coding` of gradients into votes: steps 3, 4 and 6. Its random numbers are drawn for each record.
 
     Args:
-        records: N.
-        noise: of the stochastic signs.
+        records: N, number of private records.
+        noise: random source of the stochastic signs.
     """
 
     def __init__(self, by: TopAgg, model: nn.Module, records: int, noise: Noise) -> None:
@@ -148,7 +148,7 @@ class Votes:
         self.of_columns = self.noise.uniform(self.d).to(self.device)
 
     def of(self, records: Tensor) -> None:
-        """Set the records of the next gradients."""
+        """Set the (n,) indices of the records whose gradients are encoded next."""
         self.now = records
 
     def groups(self) -> list[ClippingGroup]:

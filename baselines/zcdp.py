@@ -136,7 +136,7 @@ class Zcdp(PrivateTraining):
         return 1.0
 
     def scheduled(self, sampling: float) -> NoiseSchedule:
-        """Return f by step: a pass is 1/q steps, rounded, or an equal part of the training (`epochs`)."""
+        """Return the function (step, steps) -> f; a pass is 1/q steps, rounded, or with `epochs` an equal share."""
         per_pass = max(1, round(1 / sampling))
 
         def at(step: int, steps: int) -> float:

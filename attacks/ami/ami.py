@@ -1,8 +1,7 @@
 """AMI: train a decoder from the target's output vectors to images, then decode the vectors of the victims' images.
 
 Yang, Zhang, Chang, Liang, "Neural Network Inversion in Adversarial Setting via Background Knowledge Alignment", CCS
-2019 (arXiv 1902.08552). T target, x an image of the attacker, k number of confidences
-in a response.
+2019 (arXiv 1902.08552). T target, x an image of the attacker, k the number of a response's confidences that are used.
 
 1. Query the target: p = T(x) for every auxiliary image x.
 2. Truncate to the k largest entries, t = max(log p, floor) + c, raise the kept entries by one amount so that none is
@@ -140,7 +139,7 @@ class Ami:
         return encode(answers, self.truncate or answers.shape[1], self.floor, self.shift)
 
     def passes(self, used: int) -> int:
-        """Return the number of epochs over `used` images: `epochs`, or fewer if `max_steps` is reached earlier."""
+        """Return the number of training epochs over `used` images: `epochs`, or fewer within `max_steps` steps."""
         if not self.max_steps:
             return self.epochs
         return min(self.epochs, max(1, self.max_steps // math.ceil(used / self.decoder_batch)))

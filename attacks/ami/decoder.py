@@ -77,7 +77,7 @@ def train_decoder(
     rng: torch.Generator,
     advance: Advance,
 ) -> None:
-    """Train in place by Adam with AMSGrad to minimise the mean squared error of pixels; leave it in eval mode.
+    """Train a decoder in place by Adam with AMSGrad on the mean squared error of pixels; leave it in eval mode.
 
     Args:
         decoder: on the device of the pairs.

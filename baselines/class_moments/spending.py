@@ -87,7 +87,7 @@ class Spending:
         return account(self.ledger(), unit, delta).epsilon
 
     def with_noise(self, noise: float) -> Spending:
-        """Return a copy with this noise of the votes, which determines the moments'; without teachers, of the moments."""
+        """Return a copy with this noise: the moments' or, with teachers, that of the votes, which determines both."""
         return replace(self, sigma=noise) if self.teachers else replace(self, multiplier=noise)
 
 

@@ -118,7 +118,7 @@ class DataLens(PrivateGenerator):
         Departure(
             what="the generator's loss is the cross-entropy to a target that is 0.1 away, not the squared distance to "
             "a target that is 1e-3 away",
-            why="images turn black before the teachers have learnt, and there the squared distance has no gradient; "
+            why="images turn black before the teachers have learnt, and black images get no gradient by that distance; "
             "chosen on the attacker's part of digits, which is neither private (split iid) nor the test set",
             sets={"loss": "entropy", "gamma": 0.1},
         ),

@@ -343,8 +343,10 @@ class PlayedCritic(nn.Module):
 
 @torch.no_grad()
 def played_mlp() -> MlpCritic:
-    """Build a fully connected critic of logit 0 for an audit game: only the label's row of the last layer has a
-    gradient, which is long."""
+    """Build a fully connected critic of logit 0 for an audit game.
+
+    Only the label's row of the last layer has a gradient, which is longer than the clipping norm.
+    """
     critic = MlpCritic((1, 1, 2), PLAYED, 4)
     first, second, last = (critic.layers[at] for at in (0, 2, 4))
     for layer, bias in ((first, 1.0), (second, 1e4), (last, 0.0)):

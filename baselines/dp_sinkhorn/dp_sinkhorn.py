@@ -332,8 +332,10 @@ def plan(cost: Tensor, scales: list[float]) -> Tensor:
 
 
 def transport(cost: Tensor, scales: list[float]) -> Tensor:
-    """Compute the cost of the plan, a scalar. Its gradient is that of W_lambda: by the envelope theorem the derivative
-    of the optimal plan is not needed."""
+    """Compute the transport cost of the plan for (n, m) costs, a scalar, with the gradient of W_lambda.
+
+    By the envelope theorem the derivative of the optimal plan is not needed.
+    """
     return (plan(cost, scales) * cost).sum()
 
 

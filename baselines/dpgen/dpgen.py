@@ -72,7 +72,13 @@ NEAR = 5.0
 
 @dataclass
 class Pairs:
-    """The buffer: (n, c, h, w) x~ and x_r, (n,) sigma, and (n,) r as indices of records, which are not used."""
+    """The buffer of training pairs.
+
+    Attributes:
+        noisy, answers: (n, c, h, w) noisy images x~ and responses x_r.
+        sigma: (n,) deviations of the noise.
+        chosen: (n,) r as indices of records; the training does not use them.
+    """
 
     noisy: Tensor
     answers: Tensor

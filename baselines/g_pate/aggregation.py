@@ -78,7 +78,7 @@ class Aggregator:
     Attributes:
         plan: votes of one generator step, all images and coordinates together.
         clip, bins: range and number of the bins.
-        how: estimate from the noisy counts.
+        how: estimate from the noisy counts, as in `read`.
         noise: source of the noise on the votes.
         diagnostic: whether to add up the data-dependent divergences, which are private information.
         queries, answered: number of coordinates put to the vote, and of those that passed the threshold, so far.

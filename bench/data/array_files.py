@@ -272,8 +272,10 @@ def _read_npy(path: Path, name: str) -> tuple[Arrays, Keys]:
 
 
 def _read_pt(path: Path, name: str) -> tuple[Arrays, Keys]:
-    """Read the tensors of a torch file, or of a folder of such files: a tensor, a pair of images and labels, or several
-    tensors by name."""
+    """Read the tensors of a torch file, or of a folder of such files.
+
+    A file contains a tensor, a pair of images and labels, or a dictionary of tensors.
+    """
     files = {path.stem: path} if os.path.isfile(path) else _files_by_stem(path, name, ".pt")
     found: dict[str, object] = {}
     for stem, file in files.items():

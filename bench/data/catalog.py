@@ -77,8 +77,9 @@ def is_own(name: str) -> bool:
 
 
 def typed(name: str) -> str:
-    """Return the name on the command line of a data set that records call `name`; PATH replaces the folder of a user's
-    own data.
+    """Return the command-line name of the data set that records call `name`.
+
+    PATH replaces the folder of a user's own data, which records do not contain.
 
     >>> typed("cifar10-jpeg"), typed("celeba-id-subset-25-rgb-32px"), typed("imagefolder-xray-64px")
     ('cifar10', 'celeba-id:25@32@rgb', 'imagefolder:PATH/xray@64')
@@ -109,8 +110,9 @@ def check(name: str) -> None:
 
 
 def slug(name: str) -> str:
-    """Return a file-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "mnist-32px", "mnist-rgb",
-    "npz-<stem>", "imagefolder-<dirname>[-<size>px]".
+    """Return a label of a data set name that file names can contain: [a-z0-9_-], at most 64 characters.
+
+    Examples: "mnist", "mnist-32px", "mnist-rgb", "npz-<stem>", "imagefolder-<dirname>[-<size>px]".
 
     The loaded `ImageData.name` is the same, or also has the version of the data set found there: "cifar10-jpeg",
     "celeba-g-subset".

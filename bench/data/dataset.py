@@ -129,8 +129,9 @@ class Request:
 
 
 class Dataset(ABC):
-    """A data set plug-in: one class in its own file. The file's name is the data set's name, and the first line of its
-    docstring is shown by `bench list datasets`.
+    """A data set plug-in: one class in its own file.
+
+    The file's name is the data set's name, and the first line of its docstring is shown by `bench list datasets`.
 
     The file imports torch and other libraries only inside `load`, so that facts are available without them.
     """

@@ -42,8 +42,13 @@ Classes = dict[str, list[Path]]
 
 @dataclass(frozen=True)
 class Tree:
-    """The folders to read: training and test part, each with one folder per class; or only `train`, of which a part is
-    held out. `notes` are sentences on decisions and on folders that are not read."""
+    """The folders to read.
+
+    Attributes:
+        train: the training part, with one folder per class.
+        test: the test part, likewise; None = a part of `train` is held out.
+        notes: sentences on decisions and on folders that are not read.
+    """
 
     train: Path
     test: Path | None

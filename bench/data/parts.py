@@ -33,8 +33,10 @@ _COMPARED = 8
 
 
 def private_part(data: ImageData, split: Split, keep: Keep | None = None) -> tuple[Tensor, Tensor]:
-    """Return the teacher's records: images (n, c, h, w) uint8 and labels (n,) int64, numbered as in
-    `private_domain`."""
+    """Return the teacher's records: (n, c, h, w) uint8 images and (n,) int64 labels, as in `private_domain`.
+
+    Under split canaries some labels are wrong (`mislabelled`).
+    """
     images = select_images(data.train_images, split.private, keep, data.fingerprint)
     labels = private_class_numbers(data, split)[data.train_labels[split.private]]
     if (rows := mislabelled(data, split)) is not None:

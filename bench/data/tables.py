@@ -42,10 +42,12 @@ class Row:
 
     @property
     def name(self) -> str:
+        """Name in records, such as "train[7]"."""
         return f"{self.split}[{self.number}]"
 
     @property
     def version(self) -> str:
+        """Text that changes whenever the files of the split change."""
         return f"{self.file_version} {self.number}"
 
     def __str__(self) -> str:

@@ -253,6 +253,7 @@ def train_stacked(
 def optimizer_step(
     loss: Tensor, optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LRScheduler
 ) -> None:
+    """Take one step of the optimiser and of its schedule on a scalar loss."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
@@ -260,5 +261,6 @@ def optimizer_step(
 
 
 def require_finite(parameters: Sequence[Tensor]) -> None:
+    """Raise RunFailed if a parameter is NaN or infinite."""
     if not all(bool(p.isfinite().all()) for p in parameters):
         raise RunFailed("training the ensemble diverged: weights are no longer finite; lower its learning rate")

@@ -1,5 +1,6 @@
-"""Training recipes by name, for teachers and for the evaluator: `recipes/NAME.py`, or an entry point of the group
-`bench.teacher_recipes`.
+"""Training recipes by name, for teachers and for the evaluator.
+
+A recipe is a file `recipes/NAME.py`, or an entry point of the group `bench.teacher_recipes`.
 
 The evaluator scores reconstructions. It has another architecture and seed than the teacher, and attacks cannot query
 it. It is trained on the labelled training set of the run's classes; on splits where the attacker has other records of

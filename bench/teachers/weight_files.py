@@ -185,7 +185,10 @@ def best_fit(path: Path, state: Weights, module: Classifier) -> Fit:
 
 
 def candidate_prefixes(state: Weights, module: Classifier) -> list[str]:
-    """Return possible prefixes of the bare network's names: that of its first name, and every chain of wrappers."""
+    """Return possible prefixes of the bare network's names, shortest first.
+
+    They are the text before its first tensor's name, and every chain of wrapper prefixes that a name begins with.
+    """
     first = next(iter(module.body.state_dict()), "")
     found = {name.removesuffix(first) for name in state if name == first or name.endswith(f".{first}")}
     found |= {match[0] for name in state if (match := _WRAPPED.match(name))}

@@ -26,8 +26,7 @@ MOST = 60
 
 
 class Lfw(PeopleDataset):
-    """Faces of the news (Huang et al., 2007). A fifth of a person's images, of 60 at most, is held out by the hash of
-    its pixels; images of all other people are the attacker's in split identity."""
+    """Faces of the news (Huang et al., 2007), with people as classes and at most 60 images per person."""
 
     facts = DatasetFacts(
         shape=(3, 64, 64),
