@@ -88,19 +88,19 @@ class BrepMi(GanPrior):
     departures: ClassVar[tuple[Departure, ...]] = (SHORT_TRAINING,)
 
     sphere_points: Size[int] = 32
-    """N, number of queried points around z in each step."""
+    """N, number of latents on the sphere around z that are queried in each step."""
     radius: float = 2.0
     """R_0, the first radius of the sphere."""
     growth: float = 1.3
-    """Factor by which R grows."""
+    """Factor by which the radius R grows."""
     inside: float = 0.875
-    """R grows if the target predicts the attacked class for more than this share of the N points."""
+    """The radius R grows if the target predicts the attacked class for more than this share of the N points."""
     max_step: float = 3.0
     """Upper bound of the step size, min(R / 3, max_step)."""
     latent_clip: float = 1.5
-    """Bound on every coordinate of z, at the start and after every step."""
+    """Bound on every coordinate of the latent z, at the start and after every step."""
     patience: Size[int] = 1000
-    """Steps without growth of R after which a search stops."""
+    """A search stops after this many steps without growth of the radius R."""
     query_cap: Size[int] = 100_000
     """Largest number of queries per image, without those for the starting points (the paper: no limit)."""
     start_batch: Size[int] = 256

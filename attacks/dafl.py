@@ -90,9 +90,9 @@ class Dafl:
     steps: Size[int] = 24_000
     """Updates of the generator (the paper: 200 epochs of 120)."""
     gen_batch: Size[int] = 512
-    """Images per update."""
+    """Images per update of the generator."""
     lr: float = 0.2
-    """Adam's learning rate."""
+    """Learning rate of the generator's Adam optimiser."""
     one_hot: float = 1.0
     """oh, weight of L_oh, which rewards confident predictions of the target."""
     activation: float = 0.1
@@ -102,7 +102,7 @@ class Dafl:
     log: Log = "log10"
     """Base of the logarithm in L_ie: 10 (the authors' code) or e."""
     latent: Size[int] = 100
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     width: Size[int] = 64
     """Channels of the generator's last hidden map; the first two have twice as many."""
     pool: Size[int] = 2000

@@ -50,9 +50,10 @@ class Domias:
     only_with: ClassVar[dict[str, str]] = {"k": "density=knn"}
 
     density: Literal["kde", "knn"] = "kde"
-    """Density estimate of p_G and p_R: Gaussian kernels, or the k-th nearest neighbour."""
+    """Estimate of the densities of released samples and of the attacker's images: Gaussian kernels, or the k-th
+    neighbour."""
     samples: Size[int] = 50_000
-    """n, number of released samples."""
+    """n, number of released samples from which their density is estimated."""
     components: int = 200
     """Largest number of whitened principal components; at most one per five of the attacker's images."""
     k: int = 10

@@ -86,21 +86,21 @@ class EigenGan(CodeSearch):
     }
 
     gan_steps: Size[int] = 600
-    """Updates of the critic; B is updated once per `n_critic` of them."""
+    """Updates of the critic D; the generator's network B is updated once per `n_critic` of them."""
     gan_batch: Size[int] = 64
-    """Images per update."""
+    """Images per update of the GAN."""
     gan_lr: float = 1e-3
-    """Adam's learning rate for B and D; betas 0.5 and 0.999."""
+    """Adam's learning rate for the generator's network B and the critic D; betas 0.5 and 0.999."""
     n_critic: int = 2
-    """Updates of D per update of B."""
+    """Updates of the critic D per update of the generator's network B."""
     penalty: float = 10.0
-    """Weight of the gradient penalty in L_D."""
+    """Weight of the gradient penalty in the critic's loss."""
     redraw: float = 1.0
-    """Weight of ||G(c(x)) - x||^2, summed over pixels, in L_B."""
+    """Weight of the squared error with which the generator redraws real images from their codes, summed over pixels."""
     width: Size[int] = 16
-    """Channels of the narrowest hidden layers of B and D."""
+    """Channels of the narrowest hidden layers of the generator's network B and the critic D."""
     realism: float = 0.0
-    """Weight of D(G(z)) in the search."""
+    """Weight of the critic's score in the search; 0 = the search does not use the critic."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -84,19 +84,19 @@ class GanLeaks:
     box: Literal["black", "white"] = "black"
     """The attacker's access: released samples (black), or the generator, whose latents are optimised (white)."""
     calibration: Literal["none", "aux"] = "none"
-    """Reference of step 3: none, or the attacker's own images."""
+    """Whether the error is compared with that of the attacker's own images (aux), or used as it is (none)."""
     space: Literal["pixels", "whitened"] = "pixels"
-    """Black box: space in which distances L are measured."""
+    """Black box: space in which distances to the samples are measured."""
     samples: Size[int] = 20_000
-    """Black box: n, number of released samples."""
+    """Black box: number of released samples that a suspect is compared with."""
     components: int = 200
-    """Largest number of whitened principal components; at most one per five of the attacker's images."""
+    """Black box: largest number of whitened principal components; at most one per five of the attacker's images."""
     steps: Size[int] = 1000
-    """White box: steps of Adam on z."""
+    """White box: steps of Adam on the latent z of each suspect."""
     lr: float = 0.1
     """White box: learning rate of Adam on z."""
     penalty: float = 1e-3
-    """White box: weight of ||z||^2 relative to the squared error."""
+    """White box: weight of the penalty ||z||^2 relative to the squared error."""
     batch: Size[int] = 250
     """White box: suspects searched for in one batch; affects rounding only."""
 

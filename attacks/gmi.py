@@ -81,15 +81,15 @@ class Gmi(GanPrior):
     iterations: Size[int] = 1500
     """Steps of the latent search."""
     lr: float = 0.01
-    """Learning rate lr of the latent search."""
+    """Learning rate of the latent search."""
     momentum: float = 0.9
     """Nesterov momentum mu of the latent search."""
     identity_weight: float = 100.0
     """lambda, weight of the cross-entropy (identity loss) relative to the critic (prior loss)."""
     latent_clip: float = 1.0
-    """Bound on every coordinate of z, at the start and after every step."""
+    """Bound on every coordinate of the latent z, at the start and after every step."""
     draws: Size[int] = 5
-    """Random seeds per class."""
+    """Independent searches per class, from different random seeds."""
     images_per_class: Size[int] = 20
     """Images per class in each draw (the paper: 1)."""
     ref_batch: int = 5

@@ -45,11 +45,11 @@ class LabelOnly:
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {}
 
     d: int = 3
-    """d, largest translation |dx| + |dy|, in pixels."""
+    """Largest translation |dx| + |dy| of a suspect, in pixels."""
     s: float = 0.05
-    """s, smallest standard deviation of the noise, for pixels in [0, 1]."""
+    """Smallest standard deviation of the noise, for pixels in [0, 1]."""
     levels: int = 4
-    """Number of standard deviations s, 2s, ... of the noise."""
+    """Number of standard deviations of the noise: s, 2 s, 3 s and so on."""
     noises: int = 4
     """Noisy copies per standard deviation."""
     batch: Size[int] = 512

@@ -76,13 +76,14 @@ class Lira(ReferenceAttack):
     references: Size[int] = 256
     """N, number of reference models, even; each suspect is a training record of half of them."""
     mode: Literal["online", "offline"] = "online"
-    """Reference models: IN and OUT (online), or only OUT (offline)."""
+    """Reference models: those trained on the suspect and those that were not (online), or only the latter (offline)."""
     tail: Literal["cdf", "pdf"] = "cdf"
     """Offline score: one-sided probability (Eq. 4), or two-sided density (the authors' code)."""
     variance: Literal["per-example", "fixed"] = "per-example"
-    """s^2 of IN and of OUT: one per suspect, or one of all confidences, which the paper recommends below 64 models."""
+    """Variance of confidences: one per suspect, or one of all confidences, which the paper recommends below 64
+    models."""
     centre: Literal["mean", "median"] = "mean"
-    """mu_in and mu_out: means (Algorithm 1), or medians (the authors' code)."""
+    """Centre of confidences: means (the paper's Algorithm 1), or medians (the authors' code)."""
     views: Views = "shifts"
     """Queries per suspect: the image (none), also its mirror image (mirror), or also its four shifts by one pixel
     (shifts)."""

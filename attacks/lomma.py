@@ -93,7 +93,8 @@ class Lomma(GanPrior):
     )
 
     students: Size[str] = "datalens,dgd-cnn,shard-cnn"
-    """M_1 .. M_K: names of networks (see `bench list`), separated by commas; "none" = no model augmentation."""
+    """Networks distilled from the target as additional classifiers, separated by commas; "none" = no model
+    augmentation."""
     student_steps: Size[int] = 9400
     """Steps of each student's distillation (SGD, momentum 0.9, weight decay 1e-4)."""
     student_batch: Size[int] = 64
@@ -101,21 +102,21 @@ class Lomma(GanPrior):
     student_lr: float = 0.01
     """Learning rate of the distillation."""
     reg_images: Size[int] = 5000
-    """Number of images for p_reg (all if there are fewer)."""
+    """Number of auxiliary images for the mean features p_reg (all if there are fewer)."""
     reg_weight: float = 1.0
     """lambda_reg, the weight of the feature regulariser in L_id."""
     iterations: Size[int] = 2400
     """Steps of the latent search."""
     lr: float = 0.02
-    """Step size of the latent search."""
+    """Learning rate of the latent search."""
     momentum: float = 0.9
     """Nesterov momentum mu of the latent search."""
     identity_weight: float = 100.0
     """lambda, the weight of L_id (identity loss) relative to the critic (prior loss)."""
     latent_clip: float = 1.0
-    """Bound on every coordinate of z, at the start and after every step."""
+    """Bound on every coordinate of the latent z, at the start and after every step."""
     draws: Size[int] = 5
-    """Random seeds per class."""
+    """Independent searches per class, from different random seeds."""
     images_per_class: Size[int] = 20
     """Images per class in each draw (the paper: 1)."""
     ref_batch: int = 60

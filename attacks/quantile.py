@@ -50,7 +50,7 @@ class Quantile:
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {}
 
     components: int = 64
-    """Largest number of principal components of x; at most one per five records outside the training set."""
+    """Largest number of principal components of the images; at most one per five records outside the training set."""
     ridge: float = 0.01
     """Ridge penalty of both regressions, per record, for features of variance 1."""
     batch: Size[int] = 512

@@ -70,13 +70,13 @@ class Rmia(ReferenceAttack):
     only_with: ClassVar[dict[str, str]] = {"tune": "mode=offline", "a": "mode=offline tune=false"}
 
     mode: Literal["offline", "online"] = "offline"
-    """Models in p(x): those that were not trained on x (offline), or all (online)."""
+    """Reference models of a record: those that were not trained on it (offline), or all (online)."""
     gamma: float = 2.0
-    """Threshold on ratio_x / ratio_z."""
+    """Threshold on the likelihood ratio of a suspect over that of a population record."""
     tune: bool = True
-    """Offline: choose a with the references (step 5); needs 4 or more."""
+    """Offline: choose the constant a with the reference models (step 5); needs 4 or more."""
     a: float = 0.3
-    """Offline without `tune`: a of step 1; 0.3 is the paper's for CIFAR-10."""
+    """Offline without `tune`: the constant a of step 1, from 0 to 1; 0.3 is the paper's for CIFAR-10."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -62,9 +62,9 @@ class AcGan(UnprotectedGenerator):
     rate: float = 2e-4
     """Learning rate of both Adam optimisers, whose beta_1 is 0.5."""
     fooling: Literal["minimax", "non-saturating"] = "minimax"
-    """Loss of G for S: it descends L_S (the paper), or -E log P(S = real | X_fake)."""
+    """Loss of the generator against the discriminator: the minimax game (the paper), or non-saturating."""
     latent: Size[int] = 100
-    """Length of z; with the one-hot class 110, as in the paper."""
+    """Length of the latent vector z; with the one-hot class it has 110 numbers, as in the paper."""
     width: Size[int] = 64
     """Channels of the narrowest hidden layers of generator and discriminator."""
 

@@ -120,11 +120,11 @@ class ClusterRr(LabelPrivate):
     components: int = 50
     """Number of principal components of the features for k-means."""
     share: float = 0.1
-    """epsilon1 / epsilon, the histograms' share of epsilon."""
+    """Share of epsilon that is spent on the noisy histograms of the clusters (epsilon1 / epsilon)."""
     tau: float = 0.0
     """tau, smallest share of a class in a cluster, below 1 / K; 0 = 0.01, or a tenth of 1 / K above ten classes."""
     loss: Literal["debiased", "posterior"] = "debiased"
-    """The paper's unbiased estimate of the loss, or the cross-entropy to the label's posterior."""
+    """The paper's unbiased estimate of the loss (debiased), or the cross-entropy to the label's posterior."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -92,23 +92,23 @@ class Dense(ServerDistillation):
     )
 
     epochs: Size[int] = 200
-    """T_E, epochs of the server: one new batch of images and one pass over the pool each."""
+    """T_E, epochs of the server, each with one new batch of images and `passes` passes over the pool of all images."""
     generator_steps: Size[int] = 30
     """T_G, steps of a generator, of which every epoch has a new one."""
     synthesis: Size[int] = 256
     """Images that an epoch adds to the pool; at least 2, for BatchNorm."""
     latent: Size[int] = 256
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     width: Size[int] = 64
     """Channels of the generator's last hidden layer; the first two have twice as many."""
     generator_lr: float = 1e-3
-    """Learning rate of Adam for G and z, betas 0.5 and 0.999."""
+    """Learning rate of Adam for the generator and its latents z, betas 0.5 and 0.999."""
     init_std: float = 0.02
     """Standard deviation of a new generator's weights; 0 = PyTorch's initialisation."""
     bn: float = 1.0
-    """lambda_1, weight of L_BN."""
+    """lambda_1, weight of the distance of BatchNorm statistics from the clients' stored ones."""
     div: float = 0.5
-    """lambda_2, weight of L_div."""
+    """lambda_2, weight of the term that rewards images on which student and ensemble disagree."""
     shift: int = 4
     """Largest random shift of images, in pixels, in synthesis and distillation."""
     flip: bool = True

@@ -220,13 +220,13 @@ class DpBlsgd(PrivateTraining):
     loss_bound: float = 4.0
     """C_f, upper limit to which a record's loss is clipped in a search."""
     search: float = 1.0
-    """eps_s times sigma: privacy loss of a search, before sampling, at a noise multiplier of 1."""
+    """eps_s times sigma: epsilon of a line search, before sampling, at a noise multiplier of 1."""
     turn: float = 0.0
     """The noise is lowered if the cosine of consecutive noisy gradients is below this value."""
     gamma: float = 0.05
     """gamma; each time the noise is lowered, it is divided by 1 + gamma."""
     most_gradients: int = 8
-    """Largest k, number of noisy gradients that are averaged for a step."""
+    """Largest number k of noisy gradients that are averaged for a step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -137,27 +137,29 @@ class DpMerf(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"bandwidth": "length=0.0", "decay": "epochs>1"}
 
     features: Size[int] = 10_000
-    """D, number of random features; even."""
+    """D, number of random Fourier features; even."""
     bandwidth: Literal["paper", "public"] = "paper"
-    """l: paper = 105 on mnist, 127 on fmnist, from private data and not accounted; public (and other data) = d / 6."""
+    """Kernel bandwidth l: paper = 105 on mnist, 127 on fmnist, from private data, not accounted; public (others) = d /
+    6."""
     length: float = 0.0
-    """Value of l, the squared distance at which the kernel is exp(-1/2); 0 = as set by `bandwidth`."""
+    """The kernel bandwidth l itself, the squared distance at which the kernel is exp(-1/2); 0 = as set by
+    `bandwidth`."""
     neighbours: Neighbours = "add-or-remove"
     """Neighbours that the noise is for: a record added or removed (Delta = 1), or replaced (Delta = 2, the paper)."""
     sigma: Solved[float] = 5.0
     """sigma, noise over Delta / n; solved from the budget unless --epsilon none."""
     latent: Size[int] = 5
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     hidden: Size[int] = 200
     """Width of the generator's first layer."""
     batch: Size[int] = 100
     """B, generated images per step."""
     epochs: Size[int] = 5
-    """Epochs; the learning rate falls after each."""
+    """Epochs of the generator's training; the learning rate falls after each."""
     steps: Size[int] = 600
-    """Steps per epoch."""
+    """Steps of the generator per epoch."""
     rate: float = 0.01
-    """Learning rate of Adam."""
+    """Learning rate of the generator's Adam optimiser."""
     decay: float = 0.9
     """Factor of the learning rate after every epoch."""
 

@@ -159,7 +159,7 @@ class DpTeacher:
     rate: float = 0.5
     """eta, learning rate of the private training by SGD."""
     momentum: float = 0.9
-    """Momentum of SGD."""
+    """Momentum of the private training by SGD."""
     decay: bool = False
     """The private training's learning rate falls to 0 linearly."""
     views: int = 1

@@ -86,13 +86,13 @@ class FedDafl(ServerDistillation):
     steps: Size[int] = 24_000
     """Steps of the generator (200 epochs of 120)."""
     student_steps: int = 1
-    """Steps of the student for one of the generator."""
+    """Steps of the student per step of the generator."""
     batch: Size[int] = 512
     """Images per step; at least 2, for BatchNorm."""
     generator: Literal["upsample", "strokes", "auto"] = "upsample"
     """An upsampling network, pen strokes, or (auto) strokes if the data set's prior is the pen."""
     latent: Size[int] = 100
-    """Length of z of an upsampling network."""
+    """Length of the latent vector z of an upsampling network."""
     width: Size[int] = 64
     """Channels of the upsampling network's last hidden layer; the first two have twice as many."""
     one_hot: float = 1.0
@@ -104,7 +104,7 @@ class FedDafl(ServerDistillation):
     generator_lr: float = 1e-3
     """Learning rate of the generator's Adam optimiser."""
     augment: bool = False
-    """Apply small random affine maps to the images of step b, for student and ensemble."""
+    """Apply small random affine maps to the images on which the ensemble is distilled."""
     optimizer: Literal["sgd", "adam"] = "adam"
     lr: float = 2e-3
     temperature: float = 1.0

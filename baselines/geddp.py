@@ -98,9 +98,9 @@ class Geddp(PrivateTraining):
     block: int = 4
     """b, number of parameters that are encoded together."""
     codes: int = 64
-    """M, directions in the codebook; each represents its opposite too."""
+    """M, number of directions in the codebook; each represents its opposite too."""
     quant: float = 4.0
-    """Lengths of codes are multiples of C / (quant sqrt(m))."""
+    """Resolution of the codes' lengths, which are multiples of C / (quant sqrt(m)), m the number of blocks."""
     denoise: Literal["layers", "blocks", "off"] = "layers"
     """Parts that are denoised separately: each layer's weight and bias, each block of b parameters, or none (off)."""
 

@@ -82,9 +82,9 @@ class PateGnmax(NoisyVotes):
     answers: Size[int] = 286
     """Largest number of answers, for the first images that pass; 0 = all that pass."""
     threshold: float = 0.8
-    """T over K (200 of 250 votes in the paper); 0 = plain GNMax, every query is answered."""
+    """T over the number of teachers (200 of 250 votes in the paper); 0 = plain GNMax, every query is answered."""
     threshold_noise: float = 3.75
-    """sigma_1 over sigma_2 (150 and 40 votes in the paper)."""
+    """Noise on the threshold over the noise on the counts, sigma_1 / sigma_2 (150 and 40 votes in the paper)."""
     scale: Solved[float] = 40.0
     """sigma_2, deviation of the counts' noise, in votes; solved from the budget unless --solve steps or none."""
 

@@ -99,15 +99,15 @@ class Rgp(PrivateTraining):
     rate: float = 0.5
     """eta, learning rate of SGD; it falls to a fifth after 30, 60 and 80 % of the steps, unless `decay`."""
     weight_decay: float = 1e-4
-    """Weight decay of SGD."""
+    """Weight decay of the SGD."""
     rank: Size[int] = 16
-    """r, rank of the carriers, at most the sides of the matrix."""
+    """r, rank of the carriers, at most the smaller side of the weight matrix."""
     carriers: Literal["both", "left"] = "both"
-    """Train L and R (the paper), or only L (the released code)."""
+    """Train both carriers L and R of a weight matrix (the paper), or only L (the released code)."""
     warm_up: Size[int] = 1
     """Steps whose carriers come from W instead of its historical update; at least one, before the first update."""
     power_iterations: int = 1
-    """K, power iterations to compute carriers."""
+    """K, number of power iterations to compute the carriers."""
     head_scale: float = 0.01
     """Factor of the classifier's gradient before clipping; 1 = unscaled."""
 

@@ -96,7 +96,7 @@ class TopAgg(PrivateTraining):
     clip: float = 1e-5
     """c, upper limit of b_i, the scale of a record's stochastic signs; it does not affect the noise."""
     kept: float = 0.01
-    """k over the number of parameters."""
+    """Share of the parameters on which a record votes (k over their number)."""
     beta: float = 0.0
     """Share of the batch by which a coordinate's noisy votes must lead for a step along it."""
     aggregate: Literal["sign", "mean"] = "sign"

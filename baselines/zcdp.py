@@ -104,15 +104,16 @@ class Zcdp(PrivateTraining):
     momentum: float = 0.0
     """Momentum of SGD."""
     schedule: Literal["exponential", "time", "step", "polynomial", "constant"] = "exponential"
-    """f, the schedule by which the noise falls with t."""
+    """Schedule by which the noise falls during the training; constant = it does not fall."""
     k: float = 0.0
-    """k of the schedule; 0 = exponential 0.0138, time 0.0281, step 0.7008, polynomial 3.5277."""
+    """Constant k of the schedule; 0 = exponential 0.0138, time 0.0281, step 0.7008, polynomial 3.5277."""
     period: int = 0
     """Passes per step of schedule step (0 = 10), or until the polynomial schedule ends (0 = 100)."""
     final: float = 0.2
     """Polynomial schedule: ratio of the last noise to the first."""
     epochs: int = 0
-    """t runs from 0 to epochs - 1 in equal parts of the training; 0 = t counts passes over the data, as the paper."""
+    """Number of equal parts of the training after each of which the noise falls; 0 = after each pass over the data
+    (paper)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -69,9 +69,9 @@ class Ami:
     truncate: int = 0
     """k, number of largest confidences of a response that are used; 0 = all."""
     shift: float = 50.0
-    """c, added to log p so that kept entries differ from the zeros of dropped ones."""
+    """c, added to the logarithms of kept confidences, so that they differ from the zeros of dropped ones."""
     floor: float = -1000.0
-    """Smallest log p; a confidence of 0 counts as this."""
+    """Smallest logarithm of a confidence; a confidence of 0 counts as this."""
     epochs: Size[int] = 100
     """Epochs over the auxiliary images."""
     max_steps: Size[int] = 0

@@ -84,23 +84,24 @@ class MiFace:
     )
 
     iterations: Size[int] = 5000
-    """alpha, largest number of steps of one search."""
+    """alpha, largest number of gradient steps of one search."""
     patience: Size[int] = 100
     """beta; the search stops if the cost is not below the largest of the beta previous costs."""
     gamma: float = 0.99
-    """Confidence f_y at which the search stops."""
+    """Confidence of the target in the attacked class at which the search stops."""
     lr: float = 0.1
-    """lambda, the learning rate."""
+    """lambda, size of a gradient step."""
     loss: Loss = "probability"
-    """The cost: 1 - f_y (the paper's), or -log f_y."""
+    """The cost: 1 - f_y, f_y the confidence in the attacked class (the paper), or -log f_y."""
     process: Process = "clip"
     """Process, applied to the image after each step; every choice except identity also clips to [0, 1]."""
     start: Start = "zero"
-    """x_0: black, the mean of the attacker's images, a random one of them, or uniform noise."""
+    """The image that a search starts from: black, the attacker's mean image, a random one of theirs, or uniform
+    noise."""
     draws: Size[int] = 1
-    """Independent draws of x_0; 1 if x_0 is not random."""
+    """Independent draws of the starting image; 1 if it is not random."""
     images_per_class: Size[int] = 1
-    """Images per class in each draw; 1 if x_0 is not random."""
+    """Images per class in each draw; 1 if the starting image is not random."""
     batch: Size[int] = 1000
     """Images searched in one batch; affects rounding only."""
 

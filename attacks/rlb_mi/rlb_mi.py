@@ -94,17 +94,17 @@ class RlbMi(GanPrior):
     )
 
     episodes: Size[int] = 40_000
-    """Episodes of each agent."""
+    """Training episodes of each agent, each with a test image."""
     episode_steps: int = 1
-    """Steps of an episode."""
+    """Actions of an agent in an episode."""
     alpha: float = 0.0
-    """alpha, weight of the old state in the new one."""
+    """alpha, weight of the old state in the new one; 0 = the action is the new state."""
     state_weight: float = 2.0
     """w1, weight of the confidence in the new state's image."""
     action_weight: float = 2.0
     """w2, weight of the confidence in the action's image."""
     margin_weight: float = 8.0
-    """w3, weight of the margin over the next class."""
+    """w3, weight of the margin between the attacked class and the next one in confidence."""
     hidden: Size[int] = 256
     """Width of the two hidden layers of policies and critics."""
     sac_lr: float = 5e-4

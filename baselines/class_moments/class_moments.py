@@ -89,9 +89,9 @@ class ClassMoments:
     teacher_batch: Size[int] = 128
     """Images per training step of a teacher."""
     teacher_lr: float = 1e-3
-    """The teachers' first learning rate, Adam; falls linearly to 0."""
+    """Initial learning rate of the teachers' Adam optimiser; it falls linearly to 0."""
     query_count: Size[int] = 1024
-    """Images that the teachers vote on; solved from the budget with --solve steps."""
+    """Number of images that the teachers vote on; solved from the budget with --solve steps."""
     sigma: Solved[float] = 100.0
     """Deviation of a vote count's noise, in votes; solved from the budget unless --solve steps or --epsilon none."""
     moments_share: float = 0.8
@@ -105,13 +105,13 @@ class ClassMoments:
     images: Size[int] = 10_240
     """Training images of the student, including the queried ones."""
     prior_logit: float = 2.0
-    """Logit of the class that an image was drawn for, before the votes; > 0."""
+    """Logit, before the votes, of the class that an image was drawn for; above 0."""
     steps: Size[int] = 800
     """Steps of the student's training."""
     batch: Size[int] = 128
     """Images per student step, drawn with replacement."""
     lr: float = 2e-3
-    """The student's first learning rate, Adam; falls to 0 along a cosine."""
+    """Initial learning rate of the student's Adam optimiser; it falls to 0 along a cosine."""
     augment: bool = True
     """Apply small random rotations, scalings, shears and shifts to the training images."""
 

@@ -132,7 +132,7 @@ class DataLens(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"beta": "aggregate=sign"}
 
     teachers: Size[int] = 4000
-    """n, discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
+    """n, number of discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
     1000."""
     steps: Size[int] = 109
     """T, steps of the generator; the paper claims epsilon 10 for 109. Solved from the budget with --solve steps."""
@@ -153,17 +153,18 @@ class DataLens(PrivateGenerator):
     gamma: float = 1e-3
     """gamma, distance by which a pixel of the generator's target differs from the generated pixel."""
     aggregate: Literal["sign", "mean"] = "sign"
-    """The target moves along the signs of the noisy votes (the paper), or along the noisy votes over n."""
+    """The target moves along the signs of the noisy votes (the paper), or along the noisy votes over the teachers'
+    number."""
     loss: Literal["square", "entropy"] = "square"
     """Loss of the generator to its target: the squared distance (the paper), or the cross-entropy of pixels."""
     rate: float = 1e-3
     """Learning rate of all Adam optimisers, whose beta_1 is 0.5."""
     generator: Literal["dcgan", "mlp"] = "dcgan"
-    """G: transposed convolutions, or two hidden layers, which are cheaper."""
+    """The generator: transposed convolutions (dcgan), or two hidden layers, which are cheaper (mlp)."""
     teacher: Literal["convolutions", "perceptron"] = "convolutions"
-    """D_i: two convolutions and two dense layers, or one hidden layer, which is cheaper."""
+    """The discriminators: two convolutions and two dense layers, or one hidden layer, which is cheaper."""
     latent: Size[int] = 50
-    """Length of z, which is uniform in [-1, 1]."""
+    """Length of the latent vector z, which is uniform in [-1, 1]."""
     width: Size[int] = 64
     """Width of the generator: channels of dcgan's second last layer, even; half the first hidden layer of mlp."""
     teacher_width: Size[int] = 32

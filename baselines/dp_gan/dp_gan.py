@@ -112,11 +112,11 @@ class DpGan(PrivateGenerator):
     )
 
     network: Literal["dcgan", "mlp"] = "dcgan"
-    """G and D: convolutions (dcgan) or fully connected layers (mlp)."""
+    """Generator and critic: convolutions (dcgan) or fully connected layers (mlp)."""
     steps: Size[int] = 450000
     """T, critic steps. Solved from the budget with --solve steps."""
     critic_steps: int = 50
-    """n_D, critic steps before each generator step."""
+    """n_D, number of critic steps before each generator step."""
     batch: Size[int] = 128
     """B = qn, expected number of records in a batch, and number of generated images in every step."""
     multiplier: Solved[float] = 1.0
@@ -130,7 +130,7 @@ class DpGan(PrivateGenerator):
     beta1: float = 0.5
     """beta_1 of both Adam optimisers; beta_2 is 0.999."""
     latent: Size[int] = 128
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     width: Size[int] = 128
     """d of the generator: channels of its narrowest hidden map (dcgan), half of its first hidden layer (mlp); even."""
     critic_width: Size[int] = 128

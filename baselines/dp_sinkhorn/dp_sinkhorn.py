@@ -98,29 +98,30 @@ class DpSinkhorn(PrivateGenerator):
     batch: Size[int] = 50
     """n, generated images per step, and expected number of private records in a batch."""
     steps: Size[int] = 3_441_600
-    """T; 2868 passes over 60,000 records, epsilon 10 by the released code; solved with --solve steps."""
+    """T, generator steps; 3,441,600 are 2868 passes over 60,000 records, epsilon 10 by the code; solved with --solve
+    steps."""
     sigma: Solved[float] = 1.1
     """sigma, deviation of the noise over 2 C; solved from the budget with --solve sigma. 0 = no noise."""
     clip: float = 0.5
     """C, largest norm of a gradient with respect to images with pixels in [-1, 1]."""
     debias: float = 0.2
-    """p: n' = floor(p n) further images replace some of X in the debiasing term, 0 to 1."""
+    """p, number of further images in the debiasing term as a share of the batch, from 0 to 1."""
     linear: float = 1.0
-    """m, weight of the absolute distance in the cost; 1 for MNIST, 3 for Fashion-MNIST."""
+    """m, weight of the absolute distance in the transport cost; 1 for MNIST, 3 for Fashion-MNIST."""
     label_weight: float = 15.0
-    """alpha_c, factor of the one-hot labels in the cost."""
+    """alpha_c, factor of the one-hot labels in the transport cost."""
     regularisation: float = 0.05
     """lambda, weight of the entropy in the transport problem."""
     iterations: Size[int] = 1
     """Sinkhorn iterations at lambda, after one at each larger regularisation."""
     latent: Size[int] = 16
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     embedding: Size[int] = 8
     """Length of a label's embedding."""
     width: Size[int] = 64
     """Channels of the generator's last hidden map, which has the image's size."""
     rate: float = 1e-5
-    """Learning rate of Adam."""
+    """Learning rate of the generator's Adam optimiser."""
     weight_decay: float = 1e-5
     """Weight decay of Adam, added to the gradient."""
     decay: bool = False

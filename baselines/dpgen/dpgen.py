@@ -125,11 +125,11 @@ class Dpgen(PrivateGenerator):
     response: float = 10.0
     """epsilon of a response; determined by the budget, unless --epsilon none or --solve none."""
     candidates: int = 256
-    """k, images of a minibatch, the possible responses."""
+    """k, number of images in a minibatch, which are the possible responses."""
     queries: int = 128
-    """Number of responses per minibatch."""
+    """Number of randomised responses per minibatch."""
     buffer: Size[int] = 60_000
-    """Number of pairs in the buffer."""
+    """Number of training pairs in the buffer."""
     network: Literal["refine", "dense"] = "refine"
     """Score network: convolutions with InstanceNorm++, or dense layers."""
     width: Size[int] = 128
@@ -141,19 +141,19 @@ class Dpgen(PrivateGenerator):
     least: float = 0.01
     """sigma_L, the smallest deviation of the noise."""
     steps: Size[int] = 300_000
-    """Steps of the network."""
+    """Training steps of the score network."""
     batch: Size[int] = 128
-    """Pairs per step."""
+    """Pairs of the buffer per training step of the score network."""
     rate: float = 1e-4
-    """Learning rate of Adam."""
+    """Learning rate of the score network's Adam optimiser."""
     average: float = 0.999
-    """Decay of the exponential average of the weights; 0 = the last weights."""
+    """Decay of the exponential average of the score network's weights; 0 = the last weights."""
     mirrored: bool = True
     """Mirror half of the private images; wrong for digits."""
     each: int = 5
-    """Langevin steps per level."""
+    """Langevin steps per noise level, in sampling."""
     step: float = 6.2e-6
-    """Langevin step at the last level."""
+    """Size of a Langevin step at the last noise level."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

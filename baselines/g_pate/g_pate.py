@@ -143,7 +143,7 @@ class GPate(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"threshold_noise": "threshold>0"}
 
     teachers: Size[int] = 2000
-    """N, discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
+    """N, number of discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
     1000."""
     steps: Size[int] = 100
     """T, steps of the generator (the paper stops by its private epsilon); solved from the budget with --solve steps."""
@@ -152,15 +152,15 @@ class GPate(PrivateGenerator):
     batch: Size[int] = 30
     """B, images per step of the generator and of a teacher; 30 is the number of MNIST records of each of 2000."""
     projected: int = 10
-    """k, coordinates of an image's projected gradient, each of which is voted on."""
+    """k, coordinates of an image's projected gradient; the teachers vote on each of them."""
     bins: int = 10
-    """Number of equal bins of [-c, c]."""
+    """Number of equal bins of a projected coordinate, from -c to c."""
     clip: float = 1e-4
     """c, the bound on a projected coordinate of the mean loss' gradient."""
     threshold: float = 0.5
     """tau, share of the teachers that must be in the fullest bin; 0 = every coordinate is answered."""
     threshold_noise: float = 6.0
-    """sigma_1 over sigma_2 (in the paper 600 and 100 votes)."""
+    """Noise on the threshold over the noise on the counts, sigma_1 / sigma_2 (in the paper 600 and 100 votes)."""
     scale: Solved[float] = 100.0
     """sigma_2, deviation of the counts' noise, in votes; solved from the budget unless --solve steps or none."""
     answers: float = 1.0
@@ -178,11 +178,11 @@ class GPate(PrivateGenerator):
     rate: float = 1e-3
     """Learning rate of the generator (Adam)."""
     latent: Size[int] = 100
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     width: Size[int] = 64
-    """Width of the generator: d of dcgan, even; half of the first hidden layer of mlp."""
+    """Width of the generator: channels of its narrowest map (dcgan), or half of its first hidden layer (mlp); even."""
     critic_width: Size[int] = 32
-    """Width of each teacher: d of dcgan, even; the first hidden layer of mlp."""
+    """Width of each teacher: channels of its first map (dcgan), or units of its first hidden layer (mlp); even."""
     diagnostic: bool = False
     """Record the paper's data-dependent epsilon. It is private information: never publish it."""
 

@@ -118,9 +118,9 @@ class GsWgan(PrivateGenerator):
     clipping: Clipping = "batch"
     """In mode certified, clip the gradients of a whole batch to C as one vector, or each image's."""
     critics: Size[int] = 1000
-    """K, critics on disjoint records."""
+    """K, number of critics on disjoint parts of the private records."""
     steps: Size[int] = 20000
-    """T, generator steps. Solved from the budget with --solve steps."""
+    """T, number of generator steps. Solved from the budget with --solve steps."""
     batch: Size[int] = 32
     """B, images in a step of the generator or of a critic."""
     sigma: Solved[float] = 1.07
@@ -136,7 +136,7 @@ class GsWgan(PrivateGenerator):
     rate: float = 1e-4
     """Learning rate of all Adam optimisers, whose beta_1 is 0.5 and beta_2 0.9."""
     generator: Literal["resnet", "dcgan"] = "resnet"
-    """G: residual blocks, or transposed convolutions, which are cheaper."""
+    """The generator: residual blocks (resnet), or transposed convolutions, which are cheaper (dcgan)."""
     latent: Size[int] = 10
     """Length of z, a vector of random bits."""
     width: Size[int] = 64

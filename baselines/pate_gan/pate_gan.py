@@ -130,7 +130,7 @@ class PateGan(PrivateGenerator):
     )
 
     teachers: Size[int] = 100
-    """k, discriminators on disjoint parts of the private records."""
+    """k, number of discriminators on disjoint parts of the private records."""
     steps: Size[int] = 1000
     """Rounds of steps 2 to 4 of the algorithm; solved from the budget with --solve steps."""
     teacher_steps: Size[int] = 5
@@ -146,7 +146,7 @@ class PateGan(PrivateGenerator):
     target_estimator: Literal["argmax", "share"] = "argmax"
     """The student's target: the noisy arg-max (the paper), or the noisy share of votes for real."""
     loss: Literal["saturating", "non-saturating"] = "saturating"
-    """The generator's loss: log(1 - S) (the paper), or -log S."""
+    """The generator's loss: log(1 - S), S the student's output (saturating, the paper), or -log S."""
     explore: float = 0.0
     """Query images get normal noise, of a deviation uniform in [0, explore], and are clipped to [0, 1]; 0 = none."""
     teacher_rate: float = 1e-4
@@ -154,7 +154,7 @@ class PateGan(PrivateGenerator):
     rate: float = 1e-4
     """Learning rate of student and generator (Adam)."""
     latent: Size[int] = 100
-    """Length of z, which is normal."""
+    """Length of the latent vector z, which is normal."""
     width: Size[int] = 512
     """Hidden units of each of the generator's two layers."""
     student_width: Size[int] = 256
