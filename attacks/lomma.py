@@ -93,8 +93,8 @@ class Lomma(GanPrior):
     )
 
     students: Size[str] = "datalens,dgd-cnn,shard-cnn"
-    """Networks distilled from the target as additional classifiers, separated by commas; "none" = no model
-    augmentation."""
+    """Networks (see `bench list`) distilled from the target as more classifiers, separated by commas; none = no such
+    ones."""
     student_steps: Size[int] = 9400
     """Steps of each student's distillation (SGD, momentum 0.9, weight decay 1e-4)."""
     student_batch: Size[int] = 64

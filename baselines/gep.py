@@ -170,7 +170,7 @@ class Gep(PrivateTraining):
         return {FIRST: torch.cat([own[FIRST], first]), LAST: torch.cat([own[LAST], last])}
 
     def _played_coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
-        """One group of parameters and as many bases as anchors, so that no two records share a direction."""
+        """Use one group of parameters and as many bases as anchors, so that no two records share a direction."""
         images, labels = private_records(teacher)
         anchors = torch.zeros_like(images), labels + len(labels)
         by = replace(self, parts=1, anchors=len(labels), bases=len(labels))

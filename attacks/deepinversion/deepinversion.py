@@ -87,7 +87,7 @@ class DeepInversion:
     iterations: Size[int] = 2000
     """Steps of Adam on the pixels."""
     lr: float = 0.05
-    """Adam's learning rate, in units of x, of which one is `pixel_std` in pixels."""
+    """Learning rate of Adam, in units of x (see `pixel_std`)."""
     bn_weight: float = 10.0
     """a_bn, the weight of the BatchNorm statistics; no effect if the target has no BatchNorm layers."""
     first_bn: float = 1.0

@@ -228,7 +228,7 @@ def list_part(classes: Classes, order: Sequence[str]) -> Part:
 
 
 def rename_like(train: Classes, test: Classes) -> Classes:
-    """Rename test classes to the training classes' names if they differ only in case."""
+    """Return the test classes, renamed to the training classes' names where these differ only in case."""
     names: dict[str, list[str]] = {}
     for class_name in train:
         names.setdefault(class_name.casefold(), []).append(class_name)

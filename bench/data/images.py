@@ -246,7 +246,7 @@ def to_float(images_uint8: Tensor) -> Tensor:
 
 
 def corrupted(images: Tensor, how: str) -> Tensor:
-    """Corrupt auxiliary images: the attacker's knowledge of its victims (GMI, Zhang et al. 2020).
+    """Blur or mask images of victims: the attacker's knowledge of them (GMI, Zhang et al. 2020); same shape.
 
     Args:
         images: (n, c, h, w) in [0, 1].

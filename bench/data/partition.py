@@ -76,8 +76,9 @@ def by_hash(images: Tensor, count: int, seed: int) -> Parts:
 
 
 def by_dirichlet(labels: NDArray[np.int64], count: int, alpha: float, seed: int, balanced: bool) -> Parts:
-    """Cut every class's shuffled records by shares drawn from Dirichlet(alpha); draw again until all holders have 10.
+    """Divide each class's shuffled records by shares drawn from Dirichlet(alpha), until every holder has 10 records.
 
+    With fewer than 10 records per holder on average, that average, rounded down, is enough.
     `balanced` sets the share of a holder that already has its equal part of all records to 0, as the federated
     comparison of DENSE does (Zhang et al., NeurIPS 2022). If alpha is so small that all shares underflow, one random
     eligible holder gets the class, which is the limit for alpha to 0. The draws come from NumPy's legacy generator,

@@ -1,4 +1,4 @@
-"""The conditional networks of `dp_gan`: generators G(z, y) and critics D(x, y) without batch normalisation.
+"""Conditional networks of `dp_gan` and other baselines: generators G(z, y) and critics D(x, y) without BatchNorm.
 
 dcgan is the network of Bie, Kamath and Zhang, "Private GANs, Revisited" (TMLR 2023) for 28x28 pixels, extended to other
 sizes. Maps are halved, rounding up, until at most 4 pixels are left: 28, 14, 7, 4. Even sizes are halved by a 4x4
