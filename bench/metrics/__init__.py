@@ -13,5 +13,6 @@
 | `membership`    | AUC, rates at a threshold, an indicative epsilon                                       |
 | `image_metrics` | plug-in metrics of reconstructed images                                                |
 
-No module here trains a model; only `face_descriptor` loads one. A metric that cannot be computed raises ValueError with the reason.
+No module here trains a model; only `face_descriptor` loads one. A metric that cannot be computed raises ValueError with
+the reason.
 """
