@@ -6,8 +6,8 @@ Algorithms 1 and 2.
 Every weight W except the classifier's is a matrix (p, d), for a convolution (outputs, inputs x kernel), and is written
 as W = L R + (W - L R), of which only L (p, r) and R (r, d) are trained. Every step:
 
-1. Carriers: a historical update D = W / |W| - W_0 / |W_0|, in the first `warm_up` steps W itself; one power iteration
-   from a Gaussian R_0, L = orth(D R_0), R = orth(D^T L)^T.
+1. The carriers come from one power iteration on the historical update D = W / |W| - W_0 / |W_0|, in the first `warm_up`
+   steps on D = W, from a Gaussian R_0: L = orth(D R_0), R = orth(D^T L)^T.
 2. Of each record of a Poisson sample: the gradients of L and R, which are G_i R^T and L^T G_i of the gradient G_i of W;
    and those of the classifier and of the biases.
 3. All of them jointly are clipped to C; their sum gets N(0, sigma^2 C^2) and is divided by qN.

@@ -3,15 +3,16 @@
 1. Release the means and second moments of the private classes once, with Gaussian noise, in a basis that was chosen
    without data (`bench/distillation/class_moments/noisy_moments.py`).
 2. Draw images from a Gaussian around every class: post-processing.
-3. Votes, with `teachers` n > 0. Private records are divided among n teachers by the hash of their pixels; every
-   teacher votes on `query_count` of the images, and each vote count gets noise N(0, sigma^2).
-4. A target for each image. Queried images: the posterior mean of the class, given the noisy counts and the class that
-   the image was drawn for, which is a priori e^prior_logit times as likely as any other. Other images: that prior.
+3. With `teachers` n > 0, private records are divided among n teachers by the hash of their pixels; every teacher votes
+   on `query_count` of the images, and each vote count gets noise N(0, sigma^2).
+4. Every image gets a target. For an image without votes it is a prior, by which the class that the image was drawn for
+   is e^prior_logit times as likely as any other. For a queried image it is the posterior of the classes by this prior,
+   given the noisy counts.
 5. The student learns from all images and targets by cross-entropy; each image is augmented whenever it is drawn.
 
-The baseline without votes (`control` of the release, only with teachers): the same student by steps 1, 2, 4 and 5, all
-of the budget spent on the moments. It shows whether the teachers' votes added anything. On digits and MNIST they added
-nothing measurable, so teachers are off by default.
+With teachers, a baseline without votes is trained too (`control` of the release): the same student by steps 1, 2, 4 and
+5, with the whole budget spent on the moments. It shows whether the teachers' votes added anything. On digits and MNIST
+they added nothing measurable, so teachers are off by default.
 
 Privacy. A record moves the moments by 1 and one teacher's vote on every queried image, whose counts it moves by
 sqrt(2): both are Gaussian mechanisms in the ledger, and the moments have the share `moments_share` of mu^2 = sum of

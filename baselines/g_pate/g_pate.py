@@ -6,7 +6,7 @@ of the released code; the equation numbers are those of this docstring.
 
 N teachers D_i distinguish real images from generated ones, given a label; G is the student generator. T times:
 
-1. Before the first of them, the private records are divided into N disjoint parts, by a hash of each record's pixels.
+1. Only the first time, the private records are divided into N disjoint parts, by a hash of each record's pixels.
 2. Teacher i takes a step of Adam, `teacher_steps` times, on L_D = mean BCE(D_i(x, y), 1) + mean BCE(D_i(u, y'), 0),
    (1), x drawn from part i only and u = G(z, y') the same for all teachers.
 3. B images u_j = G(z_j, y_j) are made, z uniform in [-1, 1], y uniform. Teacher i's direction for image j is
