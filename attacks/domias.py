@@ -50,8 +50,7 @@ class Domias:
     only_with: ClassVar[dict[str, str]] = {"k": "density=knn"}
 
     density: Literal["kde", "knn"] = "kde"
-    """Estimate of the densities of released samples and of the attacker's images: Gaussian kernels, or the k-th
-    neighbour."""
+    """Density estimate for released samples and attacker's images: Gaussian kernels, or the k-th neighbour."""
     samples: Size[int] = 50_000
     """n, number of released samples from which their density is estimated."""
     components: int = 200

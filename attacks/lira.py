@@ -80,8 +80,7 @@ class Lira(ReferenceAttack):
     tail: Literal["cdf", "pdf"] = "cdf"
     """Offline score: one-sided probability (Eq. 4), or two-sided density (the authors' code)."""
     variance: Literal["per-example", "fixed"] = "per-example"
-    """Variance of confidences: one per suspect, or one of all confidences, which the paper recommends below 64
-    models."""
+    """Variance of confidences: one per suspect, or one for all, which the paper recommends below 64 models."""
     centre: Literal["mean", "median"] = "mean"
     """Centre of confidences: means (the paper's Algorithm 1), or medians (the authors' code)."""
     views: Views = "shifts"

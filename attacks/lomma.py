@@ -93,8 +93,7 @@ class Lomma(GanPrior):
     )
 
     students: Size[str] = "datalens,dgd-cnn,shard-cnn"
-    """Networks (see `bench list`) distilled from the target as more classifiers, separated by commas; none = no such
-    ones."""
+    """Networks (see `bench list`) distilled from the target, separated by commas; none = no model augmentation."""
     student_steps: Size[int] = 9400
     """Steps of each student's distillation (SGD, momentum 0.9, weight decay 1e-4)."""
     student_batch: Size[int] = 64

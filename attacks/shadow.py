@@ -67,8 +67,7 @@ class Shadow(ReferenceAttack):
     references: Size[int] = 50
     """n, number of shadow models, even; each suspect is a training record of half of them."""
     features: Literal["probabilities", "statistics"] = "probabilities"
-    """Input of the attack classifier: probabilities (the paper), or sorted probabilities and statistics of the
-    response."""
+    """Input of the attack classifier: probabilities (the paper), or sorted ones and statistics of the response."""
     per_class: bool = True
     """One attack classifier per true class (the paper's), or one for all."""
     hidden: Size[int] = 64

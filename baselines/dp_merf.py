@@ -139,11 +139,9 @@ class DpMerf(PrivateGenerator):
     features: Size[int] = 10_000
     """D, number of random Fourier features; even."""
     bandwidth: Literal["paper", "public"] = "paper"
-    """Kernel bandwidth l: paper = 105 on mnist, 127 on fmnist, from private data, not accounted; public (others) = d /
-    6."""
+    """Bandwidth l of the kernel: 105 on mnist, 127 on fmnist, not accounted (paper); d / 6 (public, other data)."""
     length: float = 0.0
-    """The kernel bandwidth l itself, the squared distance at which the kernel is exp(-1/2); 0 = as set by
-    `bandwidth`."""
+    """The bandwidth l itself, the squared distance at which the kernel is exp(-1/2); 0 = as in `bandwidth`."""
     neighbours: Neighbours = "add-or-remove"
     """Neighbours that the noise is for: a record added or removed (Delta = 1), or replaced (Delta = 2, the paper)."""
     sigma: Solved[float] = 5.0

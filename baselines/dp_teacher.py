@@ -195,8 +195,7 @@ class DpTeacher:
     balanced: bool = True
     """Transcription: sample stored responses equally often by predicted class, instead of uniformly."""
     moments_share: float = 0.0
-    """Transcription with private-features: share of mu^2, the squared GDP parameter, for noisy class moments, which
-    provide half of the new images."""
+    """Transcription with private-features: share of mu^2 for noisy class moments, which give half of the new images."""
     typical: Literal["auto", "on", "off"] = "auto"
     """Transcription: move half of the queries towards typical records by the released second moment; auto = with
     private-features, where features are whitened by private moments (grey images)."""

@@ -112,8 +112,7 @@ class Zcdp(PrivateTraining):
     final: float = 0.2
     """Polynomial schedule: ratio of the last noise to the first."""
     epochs: int = 0
-    """Number of equal parts of the training after each of which the noise falls; 0 = after each pass over the data
-    (paper)."""
+    """Number of equal parts of the training in which the noise falls; 0 = passes over the data, as in the paper."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -96,8 +96,7 @@ class MiFace:
     process: Process = "clip"
     """Process, applied to the image after each step; every choice except identity also clips to [0, 1]."""
     start: Start = "zero"
-    """The image that a search starts from: black, the attacker's mean image, a random one of theirs, or uniform
-    noise."""
+    """Starting image: black (zero), the mean of the attacker's images, a random one of them, or uniform noise."""
     draws: Size[int] = 1
     """Independent draws of the starting image; 1 if it is not random."""
     images_per_class: Size[int] = 1

@@ -18,8 +18,7 @@ Privacy. A record moves the moments by 1 and one teacher's vote on every queried
 sqrt(2): both are Gaussian mechanisms in the ledger, and the moments have the share `moments_share` of mu^2 = sum of
 1 / multiplier^2. Neighbouring data sets differ by one left-out record; the number of records is public. No paper states
 a theorem: there is no claim, and the budget limits the accounted epsilon. The baseline without votes is not in the
-ledger, because it is
-not released: only its accuracy is recorded, for internal use.
+ledger, because it is not released: only its accuracy is recorded, for internal use.
 
 Differs from the paper: this method has no paper. The release of moments and the estimate of targets from votes are this
 project's. Shards and votes are those of PATE (Papernot et al. 2017, 2018); images from a noisy release as in DP-MERF

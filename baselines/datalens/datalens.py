@@ -132,8 +132,7 @@ class DataLens(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"beta": "aggregate=sign"}
 
     teachers: Size[int] = 4000
-    """n, number of discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
-    1000."""
+    """n, discriminators on disjoint parts of the records; 0 = 48 on digits, 100 on usps, else 1000."""
     steps: Size[int] = 109
     """T, steps of the generator; the paper claims epsilon 10 for 109. Solved from the budget with --solve steps."""
     batch: Size[int] = 15
@@ -153,8 +152,7 @@ class DataLens(PrivateGenerator):
     gamma: float = 1e-3
     """gamma, distance by which a pixel of the generator's target differs from the generated pixel."""
     aggregate: Literal["sign", "mean"] = "sign"
-    """The target moves along the signs of the noisy votes (the paper), or along the noisy votes over the teachers'
-    number."""
+    """The target moves along the signs of the noisy votes (the paper), or along their mean over the teachers."""
     loss: Literal["square", "entropy"] = "square"
     """Loss of the generator to its target: the squared distance (the paper), or the cross-entropy of pixels."""
     rate: float = 1e-3

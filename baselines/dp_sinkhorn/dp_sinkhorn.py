@@ -98,8 +98,7 @@ class DpSinkhorn(PrivateGenerator):
     batch: Size[int] = 50
     """n, generated images per step, and expected number of private records in a batch."""
     steps: Size[int] = 3_441_600
-    """T, generator steps; 3,441,600 are 2868 passes over 60,000 records, epsilon 10 by the code; solved with --solve
-    steps."""
+    """T, generator steps: 2868 passes over 60,000 records, epsilon 10 by the code; solved with --solve steps."""
     sigma: Solved[float] = 1.1
     """sigma, deviation of the noise over 2 C; solved from the budget with --solve sigma. 0 = no noise."""
     clip: float = 0.5

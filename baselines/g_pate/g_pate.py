@@ -143,8 +143,7 @@ class GPate(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"threshold_noise": "threshold>0"}
 
     teachers: Size[int] = 2000
-    """N, number of discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
-    1000."""
+    """N, discriminators on disjoint parts of the records; 0 = 48 on digits, 100 on usps, else 1000."""
     steps: Size[int] = 100
     """T, steps of the generator (the paper stops by its private epsilon); solved from the budget with --solve steps."""
     teacher_steps: Size[int] = 1

@@ -127,8 +127,7 @@ class Psg:
     outer: Size[int] = 0
     """Training states of each network at which gradients are matched; 0 = the paper's for 1, 10, 20 or 50 per class."""
     inner: Size[int] = 0
-    """Passes over the set that train a network between two states; 0 = the paper's for 1, 10, 20 or 50 images per
-    class."""
+    """Passes over the set that train a network between two states; 0 = the paper's for 1, 10, 20 or 50 per class."""
     batches: Size[int] = 10
     """Private gradients at each state of a network, each from an independent batch."""
     batch: Size[int] = 256

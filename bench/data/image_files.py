@@ -50,7 +50,7 @@ class ImageHashes:
 
     Attributes:
         pixels: (n, 16) uint8, the first bytes of the SHA-256 of the pixels; equal for exact duplicates.
-        difference: (n,) uint64, difference hashes, which mostly survive re-encoding; equal for near-duplicates.
+        difference: (n,) uint64, difference hashes, which mostly survive re-encoding; equal for most near-duplicates.
     """
 
     pixels: NDArray[np.uint8]

@@ -330,7 +330,7 @@ def _cannot_take(arch: str, shape: Shape, reason: str) -> BenchError:
 
 @contextmanager
 def recorded_features(module: nn.Module) -> Iterator[list[Tensor]]:
-    """Record the penultimate features of every forward pass of `module`, as a context manager that returns their list.
+    """Record the penultimate features of every forward pass of `module`: a context manager that yields their list.
 
     Features are the differentiable input (n, d) of the last linear layer or, in a network without any, of the last
     convolution, whose input is averaged over its positions.

@@ -323,7 +323,7 @@ class ServerDistillation(Federation, ABC):
 
 
 def batches(size: int, most: int) -> int:
-    """Return the number of batches of at most `most` records in a pass over `size`; no batch has a single record.
+    """Return the number of batches in a pass over `size` records: of at most `most`, or one more to avoid a single one.
 
     >>> [batches(size, 2) for size in (2, 3, 4, 5)], batches(129, 128)
     ([1, 1, 2, 2], 2)

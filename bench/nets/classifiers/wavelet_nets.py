@@ -39,7 +39,7 @@ class WaveletLinear(SmallNet):
     """A linear layer on fine scattering features, 81 maps per channel, normalised for each image.
 
     3,969 features for 1x28x28, 15,552 for 3x32x32. Their mean square is 1 for any image; for an image without
-    structure, such as a black one, rounding errors are scaled up to a mean square of 1.
+    structure, rounding errors are scaled up to a mean square of 1.
 
     Args:
         shape: (c, h, w), sides of 8 to 64, c 1 or 3.
