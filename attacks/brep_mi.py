@@ -4,8 +4,8 @@ Kahla, Chen, Just, Jia, "Label-Only Model Inversion Attacks via Boundary Repulsi
 G generator, T the target, which returns a class, y the attacked class, z a latent point, R a radius.
 
 0. Train G on the attacker's images (`bench/gan/gan_prior.py`).
-1. Draw z ~ N(0, I), clamped to [-1.5, 1.5], in batches of 256, until T(G(z)) has been every class: these are the
-   starting points. R = R_0.
+1. Draw z ~ N(0, I), clamped to [-1.5, 1.5], in batches of 256, until T has predicted every class for some G(z). These
+   z are the starting points. R = R_0.
 2. Draw u_1 .. u_N uniformly on the unit sphere and query T for the class of each G(z + R u_i). s_i = 0 if it is y, -1
    otherwise.
 3. If more than 7/8 of the N points are of class y: store z, R <- 1.3 R, and go to 2.
@@ -19,8 +19,8 @@ not advance the counter that ends the search, and a class that G cannot generate
 
 No starting point. If T predicts a class for none of the `start_cap` latents of a draw, there is no search for it. Its
 images in this draw are G of random latents, so that every class has images. The progress line shows the number of such
-classes ("no start for 3 of 50"), the record their share over all draws (`without_start`). If a class has fewer starting
-points than `images_per_class`, several searches with different u share one.
+classes ("no start for 3 of 50"); `without_start` in the record is their share over all draws. If a class has fewer
+starting points than `images_per_class`, several searches with different u share one.
 
 Differs from the paper:
 - The two limits; and a rejected z' counts as a step without growth. Step 1 continues until every class has
@@ -88,19 +88,19 @@ class BrepMi(GanPrior):
     departures: ClassVar[tuple[Departure, ...]] = (SHORT_TRAINING,)
 
     sphere_points: Size[int] = 32
-    """N, number of queried points around z in each step."""
+    """N, number of latents on the sphere around z that are queried in each step."""
     radius: float = 2.0
     """R_0, the first radius of the sphere."""
     growth: float = 1.3
-    """Factor by which R grows."""
+    """Factor by which the radius R grows."""
     inside: float = 0.875
-    """R grows if the target predicts the attacked class for more than this share of the N points."""
+    """The radius R grows if the target predicts the attacked class for more than this share of the N points."""
     max_step: float = 3.0
-    """Upper bound of the step size min(R/3, 3)."""
+    """Upper bound of the step size, min(R / 3, max_step)."""
     latent_clip: float = 1.5
-    """Bound on every coordinate of z, at the start and after every step."""
+    """Bound on every coordinate of the latent z, at the start and after every step."""
     patience: Size[int] = 1000
-    """Steps without growth of R after which a search stops."""
+    """A search stops after this many steps without growth of the radius R."""
     query_cap: Size[int] = 100_000
     """Largest number of queries per image, without those for the starting points (the paper: no limit)."""
     start_batch: Size[int] = 256
@@ -125,7 +125,10 @@ class BrepMi(GanPrior):
         at_least(self, self.start_batch, "start_cap")
 
     def run(self, target: Target, aux: Tensor, ctx: Context) -> AttackResult:
-        """Reconstruct `draws` x `images_per_class` images of every class, random ones for classes without a start."""
+        """Reconstruct `draws` x `images_per_class` images of every class.
+
+        A class without a starting point gets images of random latents.
+        """
         generator, _ = self.gan(aux, ctx)
 
         @torch.no_grad()

@@ -23,7 +23,7 @@ Differs from the paper:
 - Each draw trains its own generator.
 - pbar is computed in logarithms, so a class of vanishing probability does not give NaN.
 - Variant `working` has a smaller learning rate, tuned at tier `quick` on the evaluator that scores the attack. Of 200
-  images from the digits teacher, one seed, the evaluator recognises 63 %, the teacher all.
+  images made from the digits teacher (one seed), the evaluator assigns 63 % to the intended class, the teacher all.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Log = Literal["log10", "ln"]
 
 @dataclass(frozen=True)
 class Dafl:
-    """Data-free generator; the defaults are the paper's for MNIST."""
+    """Inversion by a generator that is trained on the target without data; the defaults are the paper's for MNIST."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen et al., ICCV 2019, arXiv 1904.01186"
@@ -82,17 +82,17 @@ class Dafl:
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="Adam's learning rate is 3e-3, not 0.2",
-            why="tuned for tier quick's narrow generator and small batches by the evaluator's score on digits",
+            why="chosen for the narrow generator and small batches of tier quick, by the evaluator's score on digits",
             sets={"lr": 3e-3},
         ),
     )
 
     steps: Size[int] = 24_000
-    """Updates of the generator (200 epochs of 120)."""
+    """Updates of the generator (the paper: 200 epochs of 120)."""
     gen_batch: Size[int] = 512
-    """Images per update."""
+    """Images per update of the generator."""
     lr: float = 0.2
-    """Adam's learning rate."""
+    """Learning rate of the generator's Adam optimiser."""
     one_hot: float = 1.0
     """oh, weight of L_oh, which rewards confident predictions of the target."""
     activation: float = 0.1
@@ -102,7 +102,7 @@ class Dafl:
     log: Log = "log10"
     """Base of the logarithm in L_ie: 10 (the authors' code) or e."""
     latent: Size[int] = 100
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     width: Size[int] = 64
     """Channels of the generator's last hidden map; the first two have twice as many."""
     pool: Size[int] = 2000
@@ -159,7 +159,7 @@ class Dafl:
         return generator
 
     def _loss(self, logits: Tensor, features: Tensor) -> Tensor:
-        """L_G of a batch of (n, classes) logits and their (n, d) features."""
+        """Return L_G of a batch from (n, classes) logits and (n, d) features of the target."""
         return (
             self.one_hot * cross_entropy(logits, logits.argmax(1))
             - self.activation * features.abs().mean()
@@ -179,16 +179,17 @@ class Dafl:
 
 
 def information(logits: Tensor, log: Log) -> Tensor:
-    """L_ie = sum_c pbar_c log pbar_c of (n, classes) logits; minimal, -log(classes), for equally frequent classes."""
+    """Return L_ie = sum_c pbar_c log pbar_c of (n, classes) logits, from -log(classes), for equal frequencies, to 0."""
     log_mean = logits.log_softmax(1).logsumexp(0) - math.log(len(logits))
     entropy = (log_mean.exp() * log_mean).sum()
     return entropy / math.log(10) if log == "log10" else entropy
 
 
 def most_confident(logits: Tensor, count: int) -> Tensor:
-    """Return the (classes, count) row indices of the images to return, from (n, classes) logits, n >= count.
+    """Choose `count` images for each class; return their row indices, (classes, count), from (n, classes) logits.
 
-    Images assigned to the class come first, then the others; both in descending order of the class's probability.
+    Images that the target assigns to the class come first, then the others, both in descending order of the class's
+    probability. n must be at least `count`.
     """
     log_p = logits.double().log_softmax(1)
     assigned = torch.zeros_like(log_p, dtype=torch.uint8).scatter_(1, logits.argmax(1, keepdim=True), 1)
@@ -199,7 +200,7 @@ def most_confident(logits: Tensor, count: int) -> Tensor:
 
 @torch.no_grad()
 def measure_statistics(generator: nn.Module, latents: list[Tensor]) -> None:
-    """Set the BatchNorm statistics to their means over these batches; leave the generator frozen in eval mode."""
+    """Set BatchNorm statistics to their means over (n, latent) batches; leave the generator frozen in eval mode."""
     for layer in generator.modules():
         if isinstance(layer, nn.BatchNorm2d):
             layer.reset_running_stats()

@@ -1,4 +1,4 @@
-"""DOMIAS: score a record by the density of the released samples there, relative to the data distribution.
+"""DOMIAS: score a record by the density of the released samples at it, relative to that of the data distribution.
 
 van Breugel, Sun, Qian, van der Schaar, "Membership Inference Attacks against Synthetic Data through Overfitting
 Detection", AISTATS 2023 (arXiv 2302.12580), Eq. 2. p_G the density of released samples, p_R the density of
@@ -8,8 +8,8 @@ the data distribution, estimated from the attacker's own images, x a suspect.
 2. The score is p_G(x) / p_R(x): it measures local overfitting, not a generally high density.
 
 Differs from the paper:
-- Densities are of whitened principal components of the attacker's images. The paper's images are codes of a
-  variational autoencoder of 128 dimensions.
+- Densities are estimated in whitened principal components of the attacker's images; the paper estimates them in the
+  128-dimensional codes of a variational autoencoder.
 - The score is log p_G(x) - log p_R(x). The authors' code adds 1e-30 only to p_R, so in many dimensions both
   densities underflow and the ratio consists of rounding errors.
 - Kernel densities have one bandwidth, Scott's for the smaller set: with one for each set the ratio compares bandwidths.
@@ -32,7 +32,7 @@ from bench.validate import at_least
 
 @dataclass(frozen=True)
 class Domias:
-    """Ratio of densities; the defaults are the paper's."""
+    """Membership by a ratio of densities; the defaults are the paper's."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "van Breugel et al., AISTATS 2023, arXiv 2302.12580, Eq. 2"
@@ -43,16 +43,16 @@ class Domias:
     departures: ClassVar[tuple[Departure, ...]] = (
         Departure(
             what="densities by k nearest neighbours, not kernels",
-            why="with 20 dimensions or more one bandwidth is too wide where images are many and too narrow elsewhere",
+            why="in 20 or more dimensions, one bandwidth is too wide where images are dense and too narrow elsewhere",
             sets={"density": "knn"},
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"k": "density=knn"}
 
     density: Literal["kde", "knn"] = "kde"
-    """Density estimate of p_G and p_R: Gaussian kernels, or the k-th nearest neighbour."""
+    """Density estimate for released samples and attacker's images: Gaussian kernels, or the k-th neighbour."""
     samples: Size[int] = 50_000
-    """n, number of released samples."""
+    """n, number of released samples from which their density is estimated."""
     components: int = 200
     """Largest number of whitened principal components; at most one per five of the attacker's images."""
     k: int = 10

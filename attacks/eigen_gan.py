@@ -15,10 +15,10 @@ prior loss (Zhang et al., CVPR 2020, Eq. 3).
 4. Return G(z).
 
 Why: a GAN that trains in minutes on two cores does not draw recognisable people (1 % of LFW's people with `plg-mi`);
-principal components draw people, but blurred. On LFW's 62 people the network has no effect: the face judge recognises
-59 % of redrawn unseen photographs with and without it, and the attack reaches 58.4 %, `pca-mi` 58.1 %, one seed. The
-GAN's settings were not tuned, and `realism` is off. The search has the settings of `pca-mi`, which were chosen by the
-judge on such a teacher.
+principal components draw people, but blurred. On LFW's 62 people B has no effect. The face judge recognises 59 % of
+unseen photographs that G redraws from their codes, with and without B, and 58.4 % of the attack's images (58.1 % of
+those of `pca-mi`), one seed. The GAN's settings were not tuned, and `realism` is off. The search has the settings of
+`pca-mi`, which were chosen by the score of the face judge on a teacher of LFW.
 
 Differs from the paper: not applicable.
 """
@@ -71,13 +71,13 @@ class EigenGenerator(nn.Module):
         return self.linear.code(images)
 
     def unlikeliness(self, images: Tensor) -> Tensor | float:
-        """Return -realism sum D(x)."""
+        """Return the penalty -realism sum D(x) of (n, c, h, w) images, a scalar; 0.0 if `realism` is 0."""
         return -self.realism * self.critic(images).sum() if self.realism else 0.0
 
 
 @dataclass(frozen=True)
 class EigenGan(CodeSearch):
-    """Inversion by a search in a GAN based on principal components; the defaults are tuned on LFW."""
+    """Inversion by a search over the codes of principal components with a GAN; the defaults are tuned on LFW."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "this project; after Larsen et al., ICML 2016, and Zhang et al., CVPR 2020"
@@ -86,21 +86,21 @@ class EigenGan(CodeSearch):
     }
 
     gan_steps: Size[int] = 600
-    """Updates of the critic; B is updated once per `n_critic` of them."""
+    """Updates of the critic D; the generator's network B is updated once per `n_critic` of them."""
     gan_batch: Size[int] = 64
-    """Images per update."""
+    """Images per update of the GAN."""
     gan_lr: float = 1e-3
-    """Adam's learning rate for B and D; betas 0.5 and 0.999."""
+    """Adam's learning rate for the generator's network B and the critic D; betas 0.5 and 0.999."""
     n_critic: int = 2
-    """Updates of D per update of B."""
+    """Updates of the critic D per update of the generator's network B."""
     penalty: float = 10.0
-    """Weight of the gradient penalty in L_D."""
+    """Weight of the gradient penalty in the critic's loss."""
     redraw: float = 1.0
-    """Weight of ||G(c(x)) - x||^2, summed over pixels, in L_B."""
+    """Weight of the squared error with which the generator redraws real images from their codes, summed over pixels."""
     width: Size[int] = 16
-    """Channels of the narrowest hidden layers of B and D."""
+    """Channels of the narrowest hidden layers of the generator's network B and the critic D."""
     realism: float = 0.0
-    """Weight of D(G(z)) in the search."""
+    """Weight of the critic's score in the search; 0 = the search does not use the critic."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

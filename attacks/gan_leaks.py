@@ -11,9 +11,10 @@ Chen, Yu, Zhang, Fritz, "GAN-Leaks: A Taxonomy of Membership Inference Attacks a
 3. Calibrated: L(x, R(x|G_ref)) - L(x, R(x|G)), because some images are easy for any generator.
 
 Differs from the paper:
-- The reference of step 3 is the attacker's own images, not a second generator: the distance to the nearest of them or,
-  in the white box, the squared residual off their leading principal components (64; one for 8 values of an image). A
-  second generator would need a training per method, and its randomness makes the score less stable.
+- The reference of step 3 is the attacker's own images, not a second generator. In the black box the reference error is
+  the distance to the nearest of them. In the white box it is the squared residual outside of their leading principal
+  components: 64, or an eighth of the number of values of an image if that is less. A second generator would have to be
+  trained for every method, and its randomness makes the score less stable.
 - Calibrated scores are differences of logarithms, log L(x, R(x|G_ref)) - log L(x, R(x|G)), which do not depend on the
   unit.
 - In the white box L is the squared error and the penalty `penalty` ||z||^2. The paper adds 0.2 LPIPS, which needs the
@@ -48,7 +49,7 @@ would reconstruct any small image."""
 
 @dataclass(frozen=True)
 class GanLeaks:
-    """Error of a suspect's reconstruction by the release; the defaults are the paper's."""
+    """Membership by the error with which the release reconstructs a suspect; the defaults are the paper's."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Chen et al., CCS 2020, arXiv 1909.03935, sections 4.3, 4.5, 4.6"
@@ -83,19 +84,19 @@ class GanLeaks:
     box: Literal["black", "white"] = "black"
     """The attacker's access: released samples (black), or the generator, whose latents are optimised (white)."""
     calibration: Literal["none", "aux"] = "none"
-    """Reference of step 3: none, or the attacker's own images."""
+    """Whether the error is compared with that of the attacker's own images (aux), or used as it is (none)."""
     space: Literal["pixels", "whitened"] = "pixels"
-    """Black box: space in which distances L are measured."""
+    """Black box: space in which distances to the samples are measured."""
     samples: Size[int] = 20_000
-    """Black box: n, number of released samples."""
+    """Black box: number of released samples that a suspect is compared with."""
     components: int = 200
-    """Largest number of whitened principal components; at most one per five of the attacker's images."""
+    """Black box: largest number of whitened principal components; at most one per five of the attacker's images."""
     steps: Size[int] = 1000
-    """White box: steps of Adam on z."""
+    """White box: steps of Adam on the latent z of each suspect."""
     lr: float = 0.1
     """White box: learning rate of Adam on z."""
     penalty: float = 1e-3
-    """White box: weight of ||z||^2 relative to the squared error."""
+    """White box: weight of the penalty ||z||^2 relative to the squared error."""
     batch: Size[int] = 250
     """White box: suspects searched for in one batch; affects rounding only."""
 
@@ -131,7 +132,7 @@ class GanLeaks:
     def _by_decoder(
         self, released: ReleasedImages, knowledge: AttackerKnowledge, ctx: Context
     ) -> tuple[Tensor, Tensor]:
-        """Return (n,) squared errors of the best reconstruction, and of that by the attacker's principal components."""
+        """Return (n,) squared errors of the generator's best reconstruction, and of that by principal components."""
         rng, errors = ctx.generator("gan-leaks"), []
         parts = list(zip(knowledge.images.split(self.batch), knowledge.labels.split(self.batch), strict=True))
         start = released.latents(500, rng).mean(0).mul(2).round().div(2)

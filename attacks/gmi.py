@@ -11,8 +11,9 @@ CVPR 2020 (arXiv 1911.07135). G generator, D critic, T target, y the attacked cl
 
 With `auxiliary` the attacker also has a corrupted auxiliary image of each victim, x~ = A(x), blurred or with a black
 middle, and reconstructs victims. The attacked class is the target's prediction for the victim, and
-L(z) = -D(G(z)) + lambda CE(T(G(z)), y) + mu ||A(G(z)) - x~||^2. With `diversity` stage 1 rewards G for
-||F(G(z_1)) - F(G(z_2))|| / ||z_1 - z_2||, F the target's features, so that images differ in these features.
+L(z) = -D(G(z)) + lambda CE(T(G(z)), y) + `auxiliary_weight` ||A(G(z)) - x~||^2. With `diversity` step 1 rewards G for
+||F(G(z_1)) - F(G(z_2))|| / ||z_1 - z_2||, F the target's features, so that images differ in these features. The paper
+calls step 1 stage 1, and steps 2 and 3 stage 2.
 
 Differs from the paper:
 - `diversity` is 0 by default: the GAN is then trained without the target and can be reused for every target. The
@@ -23,8 +24,8 @@ Differs from the paper:
 - The initial z is clamped too, so G is never evaluated outside the clamp.
 - G and D are in evaluation mode in stage 2 (G normalises with its running statistics), so images do not affect
   each other.
-- The corrupted image itself shows the class, so a search on a network with random weights succeeds too: a run with
-  `auxiliary` is inconclusive if the share of that network is above chance.
+- The corrupted image itself shows the class, so an attack on a network with random weights can succeed too: a run with
+  `auxiliary` is inconclusive if the attack accuracy on that network is above chance.
 - Several images per class and seed, all kept unless `keep_best`; the paper keeps one image, of the best seed.
 - `keep_best` compares real scores from the start; the authors' code starts at 0 and loses targets whose scores are all
   negative.
@@ -68,7 +69,7 @@ class Gmi(GanPrior):
         SHORT_TRAINING,
         Departure(
             what="the latent search's learning rate is 0.05, not 0.01",
-            why="tier quick has 50 steps, the paper 1,500; 50 small steps do not leave the random initial z",
+            why="tier quick has 50 steps, the paper 1,500; 50 small steps hardly move z from its random start",
             sets={"lr": 0.05},
         ),
     )
@@ -80,15 +81,15 @@ class Gmi(GanPrior):
     iterations: Size[int] = 1500
     """Steps of the latent search."""
     lr: float = 0.01
-    """Learning rate lr of the latent search."""
+    """Learning rate of the latent search."""
     momentum: float = 0.9
     """Nesterov momentum mu of the latent search."""
     identity_weight: float = 100.0
     """lambda, weight of the cross-entropy (identity loss) relative to the critic (prior loss)."""
     latent_clip: float = 1.0
-    """Bound on every coordinate of z, at the start and after every step."""
+    """Bound on every coordinate of the latent z, at the start and after every step."""
     draws: Size[int] = 5
-    """Random seeds per class."""
+    """Independent searches per class, from different random seeds."""
     images_per_class: Size[int] = 20
     """Images per class in each draw (the paper: 1)."""
     ref_batch: int = 5
@@ -96,11 +97,11 @@ class Gmi(GanPrior):
     batch: Size[int] = 200
     """Images searched in one batch; affects rounding only."""
     diversity: float = 0.0
-    """lambda_d, weight of the diversity of G's images in the target's features; above 0 = one GAN per target."""
+    """lambda_d, reward for images that differ in the target's features; above 0, every target needs a separate GAN."""
     auxiliary: Literal["none", "blur", "mask"] = "none"
-    """Corrupted image of each victim: none (reconstruct classes), blurred, or with a black middle."""
+    """Corrupted image of each victim that the attacker has: none (attacks classes), blur, or mask (black middle)."""
     auxiliary_weight: float = 100.0
-    """mu, weight of the squared distance to the corrupted auxiliary image."""
+    """Weight of the squared distance to the corrupted auxiliary image in the search."""
     keep_best: bool = False
     """Keep, per class or victim, only the draw with the largest target score (step 3); false = keep all images."""
 
@@ -158,7 +159,7 @@ class Gmi(GanPrior):
         return AttackResult(images, targets, draws, victims)
 
     def _stage_1(self, target: Target, aux: Tensor, ctx: Context) -> tuple[nn.Module, nn.Module]:
-        """Step 1: return trained G and D."""
+        """Step 1: return the trained generator G and critic D."""
         if self.diversity == 0:
             return self.gan(aux, ctx)
         trained_with = {"diversity": self.diversity, "target": weights_fingerprint(target.module())}
@@ -199,7 +200,11 @@ class Gmi(GanPrior):
 
 
 def mismatch(images: Tensor, auxiliary_images: Tensor, how: str) -> Tensor:
-    """Return the sum over images of ||A(G(z)) - x~||^2; `auxiliary_images` are the x~."""
+    """Return the sum over images of ||A(G(z)) - x~||^2.
+
+    Args:
+        images, auxiliary_images: (n, c, h, w) in [0, 1], G(z) and x~. how: A, "blur" or "mask".
+    """
     return (corrupted(images, how) - auxiliary_images).square().sum()
 
 
@@ -218,13 +223,13 @@ def search_loss(realism: Tensor, logits: Tensor, labels: Tensor, identity_weight
 
 
 def best_draws(scores: Tensor) -> Tensor:
-    """Return the rows of draw-major results to keep: for each of n columns the draw with the largest score.
+    """Return the rows to keep, for each of n classes or victims the draw with the largest score.
 
     Args:
         scores: (draws, n) target scores, of any sign.
 
     Returns:
-        (n,) int64 indices into the flattened (draws * n).
+        (n,) int64 indices into the flattened (draws * n) results.
     """
     n = scores.shape[1]
     return scores.argmax(0) * n + torch.arange(n, device=scores.device)

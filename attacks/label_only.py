@@ -15,7 +15,7 @@ Differs from the paper:
   for all suspects, and images stay in [0, 1].
 - The distance itself, by HopSkipJump, is omitted: thousands of queries per suspect for a similar ranking. So are
   rotations, which change some digits into others.
-- Every row also has the AUC of the gap attack, whose score is [f(x) = y], on the same records (`gap_auc`).
+- Every result also has the AUC of the gap attack, whose score is [f(x) = y], on the same records (`gap_auc`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class LabelOnly:
-    """Robustness of correct predictions; needs no training."""
+    """Membership by the robustness of correct predictions; trains no network."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Choquette-Choo et al., ICML 2021, arXiv 2007.14321, sections 4.1, 4.3"
@@ -45,11 +45,11 @@ class LabelOnly:
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {}
 
     d: int = 3
-    """d, largest translation |dx| + |dy|, in pixels."""
+    """Largest translation |dx| + |dy| of a suspect, in pixels."""
     s: float = 0.05
-    """s, smallest standard deviation of the noise, for pixels in [0, 1]."""
+    """Smallest standard deviation of the noise, for pixels in [0, 1]."""
     levels: int = 4
-    """Number of standard deviations s, 2s, ... of the noise."""
+    """Number of standard deviations of the noise: s, 2 s, 3 s and so on."""
     noises: int = 4
     """Noisy copies per standard deviation."""
     batch: Size[int] = 512

@@ -25,7 +25,7 @@ Differs from the paper:
 - Views are the image and its four shifts by one pixel; the authors' released code has the image and its mirror image
   (`views=mirror`), which is wrong for digits.
 - phi is computed from the float32 softmax as log p_y - log sum_{j != y} p_j, both at least the smallest normal float32.
-- References of kind "teacher" do not include the defence: against a student the attack then relies on transfer.
+- Reference models of kind "teacher" are trained without the defence: an attack on a student then relies on transfer.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MIN_SD = 1e-6
 
 @dataclass(frozen=True)
 class Lira(ReferenceAttack):
-    """Likelihood ratio attack; the defaults are the paper's."""
+    """Membership by the likelihood ratio attack; the defaults are the paper's."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Carlini et al., S&P 2022, arXiv 2112.03570, Algorithm 1"
@@ -67,7 +67,7 @@ class Lira(ReferenceAttack):
         TEACHER_REFERENCES,
         Departure(
             what="offline, with one variance for all suspects",
-            why="tier quick has 4 references, 2 of them IN: too few for mu_in and for a variance of each suspect",
+            why="tier quick has 4 reference models, 2 of them IN: too few to estimate mu_in and a variance per suspect",
             sets={"mode": "offline", "variance": "fixed"},
         ),
     )
@@ -76,13 +76,13 @@ class Lira(ReferenceAttack):
     references: Size[int] = 256
     """N, number of reference models, even; each suspect is a training record of half of them."""
     mode: Literal["online", "offline"] = "online"
-    """Reference models: IN and OUT (online), or only OUT (offline)."""
+    """Reference models: those trained on the suspect and those that were not (online), or only the latter (offline)."""
     tail: Literal["cdf", "pdf"] = "cdf"
     """Offline score: one-sided probability (Eq. 4), or two-sided density (the authors' code)."""
     variance: Literal["per-example", "fixed"] = "per-example"
-    """s^2 of IN and of OUT: one per suspect, or one of all confidences, which the paper recommends below 64 models."""
+    """Variance of confidences: one per suspect, or one for all, which the paper recommends below 64 models."""
     centre: Literal["mean", "median"] = "mean"
-    """mu_in and mu_out: means (Algorithm 1), or medians (the authors' code)."""
+    """Centre of confidences: means (the paper's Algorithm 1), or medians (the authors' code)."""
     views: Views = "shifts"
     """Queries per suspect: the image (none), also its mirror image (mirror), or also its four shifts by one pixel
     (shifts)."""

@@ -21,8 +21,8 @@ Differs from the paper:
   `ref_batch`, their batch there, not means over the batch: the result does not depend on `batch`.
 - The authors' students are EfficientNet-B0, B1 and B2, which start from ImageNet. Here they are three small networks
   with random weights; `students` selects others. `student_steps` is the authors' 20 passes over 30,000 images in
-  batches of 64. Their learning rate is halved after 20 passes, that is never. The temperature of the distillation is
-  theirs, 1.
+  batches of 64. Their learning rate is halved after 20 passes, when the training has ended. The temperature of the
+  distillation is theirs, 1.
 - G, D, T and the students are in evaluation mode in step 4, so images do not affect each other.
 - The initial z is clamped too. Several images per class and seed are kept; see `attacks/gmi.py`.
 - The students depend on the target and are trained again in every run of the attack.
@@ -57,7 +57,7 @@ CHUNK = 500
 
 @dataclass(frozen=True)
 class Lomma(GanPrior):
-    """Logit loss and model augmentation on GMI; the defaults are the authors' for CelebA, the GAN's GMI's for MNIST."""
+    """LOMMA on GMI's search; the defaults are the authors' for CelebA, those of the GAN are GMI's for MNIST."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Nguyen et al., CVPR 2023, arXiv 2304.01669"
@@ -93,7 +93,7 @@ class Lomma(GanPrior):
     )
 
     students: Size[str] = "datalens,dgd-cnn,shard-cnn"
-    """M_1 .. M_K: names of networks (see `bench list`), separated by commas; "none" = no model augmentation."""
+    """Networks (see `bench list`) distilled from the target, separated by commas; none = no model augmentation."""
     student_steps: Size[int] = 9400
     """Steps of each student's distillation (SGD, momentum 0.9, weight decay 1e-4)."""
     student_batch: Size[int] = 64
@@ -101,21 +101,21 @@ class Lomma(GanPrior):
     student_lr: float = 0.01
     """Learning rate of the distillation."""
     reg_images: Size[int] = 5000
-    """Number of images for p_reg (all if there are fewer)."""
+    """Number of auxiliary images for the mean features p_reg (all if there are fewer)."""
     reg_weight: float = 1.0
     """lambda_reg, the weight of the feature regulariser in L_id."""
     iterations: Size[int] = 2400
     """Steps of the latent search."""
     lr: float = 0.02
-    """Step size of the latent search."""
+    """Learning rate of the latent search."""
     momentum: float = 0.9
     """Nesterov momentum mu of the latent search."""
     identity_weight: float = 100.0
-    """lambda, the weight of L_id against the critic (prior loss)."""
+    """lambda, the weight of L_id (identity loss) relative to the critic (prior loss)."""
     latent_clip: float = 1.0
-    """Bound on every coordinate of z, at the start and after every step."""
+    """Bound on every coordinate of the latent z, at the start and after every step."""
     draws: Size[int] = 5
-    """Random seeds per class."""
+    """Independent searches per class, from different random seeds."""
     images_per_class: Size[int] = 20
     """Images per class in each draw (the paper: 1)."""
     ref_batch: int = 60

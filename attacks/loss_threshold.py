@@ -29,7 +29,7 @@ from bench.validate import at_least
 
 @dataclass(frozen=True)
 class LossThreshold:
-    """Loss of the true class; needs no training."""
+    """Membership by the loss of the true class; trains no network."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Yeom et al., CSF 2018, arXiv 1709.01604, Adversary 2"

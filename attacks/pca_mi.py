@@ -11,8 +11,8 @@ decoder instead of a GAN; the decoder is that of Turk and Pentland (CVPR 1991).
    position of the face.
 3. Return x(z).
 
-Cost: no generator is trained, and a class takes seconds. The row `redrawn` of the reference images shows the best that
-a linear decoder can draw.
+Cost: no generator is trained, and a class takes seconds. The reference "unseen images, redrawn" in the results shows
+the best that a linear decoder can draw.
 
 `lr`, `weight` and the rotation were chosen with the face judge, on one teacher of the 62 people of LFW, one image per
 person: it recognised 29 % with lr 0.05, weight 2e-3 and no rotation, 44 % with weight 2e-4, 39 and 39 % with weight

@@ -14,7 +14,7 @@ Differs from the paper:
   are too small.
 - Differences of logits come from probabilities, log p_y - log max_{j != y} p_j, both at least the smallest normal
   float32.
-- The attack is skipped with fewer than 1,000 such records, which are too few for the spread.
+- The attack is skipped with fewer than 1,000 records outside the training set, which are too few to fit the spread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MEAN_LOG_CHI_SQUARE = -1.2703628454614782
 
 @dataclass(frozen=True)
 class Quantile:
-    """One query per suspect, no reference models."""
+    """Membership by quantile regression: one query per suspect, no reference models."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Bertran et al., NeurIPS 2023, arXiv 2307.03694, Algorithm 1"
@@ -50,7 +50,7 @@ class Quantile:
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {}
 
     components: int = 64
-    """Largest number of principal components of x; at most one per five records outside the training set."""
+    """Largest number of principal components of the images; at most one per five records outside the training set."""
     ridge: float = 0.01
     """Ridge penalty of both regressions, per record, for features of variance 1."""
     batch: Size[int] = 512
@@ -82,7 +82,7 @@ class Quantile:
         return MembershipResult((s - mu) / (log_variance / 2).exp())
 
     def _out_of_fold(self, known: Tensor, s: Tensor) -> Tensor:
-        """Return mu of each record by a regression on the other folds, (m,)."""
+        """Return mu of each record, (m,), from a regression on the other folds."""
         fold = torch.arange(len(s), device=s.device) % FOLDS
         mu = torch.empty_like(s)
         for k in range(FOLDS):

@@ -1,7 +1,7 @@
 """Random guess: random images of the attacker, returned for every class. The baseline attack of every board.
 
-Reference: none. This attack does not query the target, so its score comes only from the data distribution. The success
-of another attack is what it scores above this.
+Reference: none. This attack does not query the target, so its score comes only from the data distribution. Another
+attack succeeds only as far as its score exceeds this one.
 
 1. Draw `draws` x `images_per_class` of the attacker's images for every class, uniformly, with replacement.
 

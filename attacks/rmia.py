@@ -5,23 +5,24 @@ p(x | theta) is the true class's probability under the target, p_j(x) under refe
 
 1. Offline, over the models that were not trained on x: pbar(x) = mean_j p_j(x), p(x) = ((1 + a) pbar(x) + 1 - a) / 2.
    Online, over all models: p(x) = mean_j p_j(x).
-2. The same for population records z, which are OUT of every model.
+2. The same for population records z, on which no model was trained.
 3. ratio_x = p(x | theta) / p(x), ratio_z = p(z | theta) / p(z).
 4. Score = share of z with ratio_x / ratio_z >= gamma.
 5. a is chosen beforehand, with a reference model in the role of the target.
 
 Differs from the paper:
-- `tune` uses every reference once as the target, with the others as its references and equally many OUT models per
-  suspect. It selects the a of 0, 0.1, ..., 1 with the largest mean area under the curve (the smallest of equals). The
-  authors' tool tries one paired model, and compares its suspects with the target's own responses on z.
+- `tune` uses every reference once as the target and the others as its references, of which each suspect uses equally
+  many that were not trained on it. It selects the a of 0, 0.1, ..., 1 with the largest mean area under the curve (the
+  smallest of equals). The authors' tool tries one paired model, and compares its suspects with the target's own
+  responses on z.
 - a = 0 means 0. The authors' tool then falls back to 0.3 in its proxy for a single reference; here no proxy is needed,
-  because every suspect is OUT of half the models.
+  because half of the models were not trained on a given suspect.
 - p(z) is the mean of all references. The authors' tool uses the larger half of each z's probabilities.
 - Population records that equal a suspect pixel by pixel are omitted, because they may be members.
 - gamma is 1 in variant `working`, as in the authors' tool, which counts strictly larger ratios.
 - Softmax probabilities only. The paper's Taylor softmax needs logits, which the released model does not return.
 - One query per record; the paper also has a vote of 18 augmented queries.
-- References of kind "teacher" do not include the defence: against a student the attack then relies on transfer.
+- Reference models of kind "teacher" are trained without the defence: an attack on a student then relies on transfer.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ GRID = [step / 10 for step in range(11)]
 
 @dataclass(frozen=True)
 class Rmia(ReferenceAttack):
-    """Robust membership inference attack; the defaults are the paper's."""
+    """Robust membership inference attack (RMIA); the defaults are the paper's."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Zarifzadeh et al., ICML 2024, arXiv 2312.03262, Algorithm 1"
@@ -62,20 +63,20 @@ class Rmia(ReferenceAttack):
         TEACHER_REFERENCES,
         Departure(
             what="gamma is 1, not 2",
-            why="if the target hardly overfits, few suspects have twice the ratio of any record",
+            why="if the target hardly overfits, few suspects have twice the likelihood ratio of a population record",
             sets={"gamma": 1.0},
         ),
     )
     only_with: ClassVar[dict[str, str]] = {"tune": "mode=offline", "a": "mode=offline tune=false"}
 
     mode: Literal["offline", "online"] = "offline"
-    """Models in p(x): those that were not trained on x (offline), or all (online)."""
+    """Reference models of a record: those that were not trained on it (offline), or all (online)."""
     gamma: float = 2.0
-    """Threshold on ratio_x / ratio_z."""
+    """Threshold on the likelihood ratio of a suspect over that of a population record."""
     tune: bool = True
-    """Offline: choose a with the references (step 5); needs 4 or more."""
+    """Offline: choose the constant a with the reference models (step 5); needs 4 or more."""
     a: float = 0.3
-    """Offline without `tune`: a of step 1; 0.3 is the paper's for CIFAR-10."""
+    """Offline without `tune`: the constant a of step 1, from 0 to 1; 0.3 is the paper's for CIFAR-10."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -139,7 +140,7 @@ def offline(px: Tensor, outside: Tensor, pz: Tensor, known_z: Tensor, a: float, 
 
 
 def marginal(pbar: Tensor, a: float) -> Tensor:
-    """Return p = ((1 + a) pbar + 1 - a) / 2, the mean over IN and OUT models, estimated from OUT only."""
+    """Return p = ((1 + a) pbar + 1 - a) / 2, the mean over all models, estimated from those not trained on it."""
     return ((1 + a) * pbar + 1 - a) / 2
 
 

@@ -19,8 +19,8 @@ Differs from the paper:
   logit-scaled confidence phi = log p_y - log sum_{j != y} p_j and the class, for one logistic regression of all classes
   (`hidden=0`, `per_class=false`). Few shadows have too few records per class, a hidden layer memorises them, and
   probabilities near 1 are all equal.
-- References of kind "teacher" do not include the defence: against a student the attack then relies on transfer. Kind
-  "student" repeats the teacher's training and the conversion for every shadow model.
+- Shadow models of kind "teacher" are trained without the defence: an attack on a student then relies on transfer. Kind
+  "student" repeats the teacher's training and the conversion into a student for every shadow model.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class Shadow(ReferenceAttack):
-    """Shadow models with a learned attack; the defaults are the paper's for MNIST."""
+    """Membership by classifiers trained on shadow models' responses; the defaults are the paper's for MNIST."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Shokri et al., S&P 2017, arXiv 1610.05820"
@@ -67,7 +67,7 @@ class Shadow(ReferenceAttack):
     references: Size[int] = 50
     """n, number of shadow models, even; each suspect is a training record of half of them."""
     features: Literal["probabilities", "statistics"] = "probabilities"
-    """Input of the attack classifier: probabilities (the paper's), or sorted probabilities and statistics of y."""
+    """Input of the attack classifier: probabilities (the paper), or sorted ones and statistics of the response."""
     per_class: bool = True
     """One attack classifier per true class (the paper's), or one for all."""
     hidden: Size[int] = 64

@@ -7,14 +7,14 @@ P(S | X), whether an image is real, and P(C | X), its class; the generator makes
 1. L_S = E log P(S = real | X_real) + E log P(S = fake | X_fake) (2);
    L_C = E log P(C = c | X_real) + E log P(C = c | X_fake) (3).
 2. `gan_steps` times: D takes a step of Adam up L_S + L_C, then G one up L_C - L_S.
-3. The student learns the teachers' noisy votes on images of G, whose classes cycle, and further images without votes.
-   The classes that G was conditioned on are not used.
+3. The student learns the teachers' noisy votes on images of G, made for one class after the other, and learns from
+   further images without votes. The classes that G was conditioned on are not used as labels.
 
 Privacy. None: D and G are trained on the private images and labels without noise, and the ledger says so.
 
 Differs from the paper:
-- Settings are the paper's for CIFAR-10 where it has several (batches of 100, 50,000 steps, Adam with beta_1 0.5, rate
-  2e-4 of the rates tried); the paper has no results on MNIST.
+- Settings are the paper's for CIFAR-10 (batches of 100, 50,000 steps, Adam with beta_1 0.5, and 2e-4, one of the
+  learning rates that it tried); the paper has no results on MNIST.
 - Networks are those of `bench/nets`: transposed convolutions of 5x5 with batch normalisation, and a discriminator of
   strided convolutions with instance normalisation and leaky ReLU 0.2, whose last layer returns S and C. The paper's has
   six layers with batch normalisation, dropout and noise on activations. Images are in [0, 1]; weights are initialised
@@ -45,7 +45,7 @@ BETAS = (0.5, 0.999)
 
 @dataclass(frozen=True)
 class AcGan(UnprotectedGenerator):
-    """A student of images of a GAN with an auxiliary classifier; without a privacy guarantee."""
+    """Train a student on images of a GAN with an auxiliary classifier; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Odena et al., AC-GAN, ICML 2017, section 3; Ge et al., DGD, Fig. 4"
@@ -62,9 +62,9 @@ class AcGan(UnprotectedGenerator):
     rate: float = 2e-4
     """Learning rate of both Adam optimisers, whose beta_1 is 0.5."""
     fooling: Literal["minimax", "non-saturating"] = "minimax"
-    """Loss of G for S: it descends L_S (the paper), or -E log P(S = real | X_fake)."""
+    """Loss of the generator against the discriminator: the minimax game (the paper), or non-saturating."""
     latent: Size[int] = 100
-    """Length of z; with the one-hot class 110, as in the paper."""
+    """Length of the latent vector z; with the one-hot class it has 110 numbers, as in the paper."""
     width: Size[int] = 64
     """Channels of the narrowest hidden layers of generator and discriminator."""
 
@@ -110,7 +110,7 @@ class AcGan(UnprotectedGenerator):
 
 
 def class_loss(outputs: Tensor, labels: Tensor) -> Tensor:
-    """Compute -mean log P(C = c | X), which both players minimise.
+    """Compute -mean log P(C = c | X), which generator and discriminator both minimise.
 
     Args:
         outputs: (n, 1 + classes) of the discriminator; the first is the logit of being real.

@@ -4,8 +4,8 @@ Reference: Malek, Mironov, Prasad, Shilov, Tramer, "Antipodes of Label Different
 2021, ALIBI. K classes, e_c a one-hot vector, f the student's softmax:
 
 1. o_i = e_{y_i} + Laplace noise of scale b on each of the K coordinates; once per label.
-2. Whenever record i is seen: target_c proportional to f(x_i)_c exp(-||o_i - e_c||_1 / b), which is the probability of
-   class c given o_i, the student's own prediction, without a gradient, being the prior.
+2. Whenever record i is in a batch, its target_c is proportional to f(x_i)_c exp(-||o_i - e_c||_1 / b). This is the
+   probability of class c given o_i; the prior is the student's own prediction, without a gradient.
 3. The student descends -sum over c of target_c log f(x_i)_c.
 
 `noise gaussian` draws N(0, s^2), and the exponent is -||o_i - e_c||_2^2 / (2 s^2). The undefended teacher of the run is
@@ -67,7 +67,7 @@ SOURCES = {
 
 @dataclass(frozen=True)
 class Alibi(LabelPrivate):
-    """Additive noise on one-hot labels with iterative Bayesian inference."""
+    """Train on posteriors of labels whose one-hot vectors got additive noise once."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Malek et al., NeurIPS 2021, ALIBI"

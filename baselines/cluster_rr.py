@@ -84,7 +84,7 @@ SEEN_ON_USPS = "tried on 1,200 images of USPS at epsilon 1, tier quick, one seed
 
 @dataclass(frozen=True)
 class ClusterRr(LabelPrivate):
-    """Labels resampled within clusters of similar images."""
+    """Train on labels that are resampled from noisy histograms of clusters of similar images."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Esfandiari et al., Label DP via Clustering, AISTATS 2022, central version"
@@ -120,11 +120,11 @@ class ClusterRr(LabelPrivate):
     components: int = 50
     """Number of principal components of the features for k-means."""
     share: float = 0.1
-    """epsilon1 / epsilon, the histograms' share of epsilon."""
+    """Share of epsilon that is spent on the noisy histograms of the clusters (epsilon1 / epsilon)."""
     tau: float = 0.0
-    """Smallest q_c(y), less than 1 / K; 0 = 0.01, or a tenth of 1 / K for more than ten classes."""
+    """tau, smallest share of a class in a cluster, below 1 / K; 0 = 0.01, or a tenth of 1 / K above ten classes."""
     loss: Literal["debiased", "posterior"] = "debiased"
-    """The paper's unbiased estimate of the loss, or the cross-entropy to the label's posterior."""
+    """The paper's unbiased estimate of the loss (debiased), or the cross-entropy to the label's posterior."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -284,7 +284,7 @@ def draw_again(labels: Tensor, q: Tensor, resampling: float, epsilon: float, sou
 
 
 def debiased_loss(noisy: Tensor, q: Tensor, resampling: float) -> RowLoss:
-    """Step 4: l~, for (n,) labels and the (n, K) q of their clusters."""
+    """Return the loss l~ of step 4, for (n,) noisy labels and the (n, K) shares q of their clusters."""
 
     def loss(logits: Tensor, chosen: Tensor, done: float) -> Tensor:
         each = -logits.log_softmax(1)
@@ -295,6 +295,6 @@ def debiased_loss(noisy: Tensor, q: Tensor, resampling: float) -> RowLoss:
 
 
 def posterior_loss(noisy: Tensor, q: Tensor, resampling: float) -> RowLoss:
-    """The cross-entropy to P[y | y~] = (1 - lambda) [y = y~] + lambda q(y), q being the prior."""
+    """Return the loss: the cross-entropy to P[y | y~] = (1 - lambda) [y = y~] + lambda q(y), q being the prior."""
     target = resampling * q + (1 - resampling) * F.one_hot(noisy, q.shape[1])
     return lambda logits, chosen, done: -(target[chosen] * logits.log_softmax(1)).sum(1)

@@ -4,15 +4,16 @@ Reference: Chen and Lee, "Stochastic Adaptive Line Search for Differentially Pri
 arXiv 2008.07978. Reconstructed from its abstract and from citations: no code is public, and constants and the order of
 the steps are ours. Every iteration:
 
-1. g, the mean of k noisy gradients, (sum_i clip(g_i, C) + N(0, sigma^2 C^2)) / (qN), of k Poisson samples.
+1. g, the mean of k noisy gradients, (sum_i clip(g_i, C) + N(0, sigma^2 C^2)) / (qN), of k Poisson samples; k = 1 at
+   first.
 2. Line search on one more Poisson sample, losses l_i clipped to [0, C_f]: for eta = eta_max b^j, j = 0, 1, ..., the
    Armijo condition
        Q_j = sum_i [l_i(theta) - l_i(theta - eta g)] - c eta |g|^2 qN >= 0
    by the sparse vector technique: eta is the first with Q_j + Lap(4 C_f / eps_s) >= Lap(2 C_f / eps_s), one draw on the
    right side for all j; if none of `trials` passes, the last one is used.
 3. theta <- theta - eta g.
-4. If cos(g_t, g_(t-1)) < `turn`, the next iterations spend more: their noise falls by 1 + gamma: k <- k (1 + gamma)^2,
-   at most `most_gradients`, of which round(k) are taken.
+4. If cos(g_t, g_(t-1)) < `turn`, the next iterations average more gradients, so that their noise is divided by
+   1 + gamma: k <- k (1 + gamma)^2, at most `most_gradients`; an iteration takes round(k) gradients.
 5. Until T noisy gradients are spent.
 
 Privacy. For one added or removed record, which moves the clipped sum of a gradient by at most C and each Q_j by at most
@@ -121,7 +122,7 @@ class Search:
 
 @dataclass(frozen=True)
 class SearchingParameters(DpSgdParameters):
-    """T noisy gradients and a search for each.
+    """Parameters of T noisy gradients and of a line search for each.
 
     Attributes:
         search: eps_s sigma, the epsilon of a search at a multiplier of 1.
@@ -215,17 +216,17 @@ class DpBlsgd(PrivateTraining):
     trials: int = 5
     """Largest number of step sizes that a search tries."""
     slope: float = 0.1
-    """c of the Armijo condition."""
+    """c of the Armijo condition: the share of the linearly predicted decrease that a step must reach."""
     loss_bound: float = 4.0
-    """C_f, to which a record's loss is clipped."""
+    """C_f, upper limit to which a record's loss is clipped in a search."""
     search: float = 1.0
-    """eps_s times sigma: privacy loss of a search, before sampling, at a noise multiplier of 1."""
+    """eps_s times sigma: epsilon of a line search, before sampling, at a noise multiplier of 1."""
     turn: float = 0.0
     """The noise is lowered if the cosine of consecutive noisy gradients is below this value."""
     gamma: float = 0.05
-    """The noise falls by the factor 1 + gamma."""
+    """gamma; each time the noise is lowered, it is divided by 1 + gamma."""
     most_gradients: int = 8
-    """Largest k, number of noisy gradients that are averaged for a step."""
+    """Largest number k of noisy gradients that are averaged for a step."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

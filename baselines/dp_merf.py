@@ -79,7 +79,12 @@ rounding errors: a record would move the features of others, by 2e-5 in total at
 
 @dataclass(frozen=True)
 class NoisyMeanEmbedding:
-    """Parameters of the mechanism: sigma, the noise over Delta / n, and the neighbour relation of Delta."""
+    """Parameters of the mechanism.
+
+    Attributes:
+        sigma: deviation of the noise over the sensitivity Delta / n; 0 = none.
+        neighbours: the neighbour relation that determines Delta.
+    """
 
     sigma: float
     neighbours: Neighbours
@@ -113,7 +118,7 @@ def _one_gaussian(multiplier: float) -> Ledger:
 
 @dataclass(frozen=True)
 class DpMerf(PrivateGenerator):
-    """Noisy mean embedding, generator, student; the defaults are those of the authors' MNIST script."""
+    """Train a student on a generator fitted to a noisy mean embedding; the defaults are the authors' for MNIST."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Harder, Adamczewski, Park, DP-MERF, AISTATS 2021"
@@ -132,27 +137,27 @@ class DpMerf(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"bandwidth": "length=0.0", "decay": "epochs>1"}
 
     features: Size[int] = 10_000
-    """D, number of random features; even."""
+    """D, number of random Fourier features; even."""
     bandwidth: Literal["paper", "public"] = "paper"
-    """l: paper = 105 on mnist, 127 on fmnist, from private data and not accounted; public (and other data) = d / 6."""
+    """Bandwidth l of the kernel: 105 on mnist, 127 on fmnist, not accounted (paper); d / 6 (public, other data)."""
     length: float = 0.0
-    """Value of l, the squared distance at which the kernel is exp(-1/2); 0 = as set by `bandwidth`."""
+    """The bandwidth l itself, the squared distance at which the kernel is exp(-1/2); 0 = as in `bandwidth`."""
     neighbours: Neighbours = "add-or-remove"
-    """Delta = 1 for a record added or removed, 2 for one replaced (the paper); it scales the noise of sigma."""
+    """Neighbours that the noise is for: a record added or removed (Delta = 1), or replaced (Delta = 2, the paper)."""
     sigma: Solved[float] = 5.0
     """sigma, noise over Delta / n; solved from the budget unless --epsilon none."""
     latent: Size[int] = 5
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     hidden: Size[int] = 200
     """Width of the generator's first layer."""
     batch: Size[int] = 100
     """B, generated images per step."""
     epochs: Size[int] = 5
-    """Epochs; the learning rate falls after each."""
+    """Epochs of the generator's training; the learning rate falls after each."""
     steps: Size[int] = 600
-    """Steps per epoch."""
+    """Steps of the generator per epoch."""
     rate: float = 0.01
-    """Learning rate of Adam."""
+    """Learning rate of the generator's Adam optimiser."""
     decay: float = 0.9
     """Factor of the learning rate after every epoch."""
 

@@ -1,4 +1,4 @@
-"""A teacher trained privately, then data-free distillation without further noise: the baseline of all later noise.
+"""A privately trained teacher, distilled without data or more noise: the baseline of methods with noisy responses.
 
 Reference: Abadi et al., "Deep Learning with Differential Privacy", CCS 2016, Algorithm 1, with the bounded activations
 of Papernot et al., "Tempered Sigmoid Activations for Deep Learning with Differential Privacy", AAAI 2021; then
@@ -91,7 +91,7 @@ SOURCE = "DP-SGD (Abadi et al. 2016, Algorithm 1), by the bench's accountant"
 
 @dataclass(frozen=True)
 class DpTeacher:
-    """DP-SGD on the private records, then data-free distillation without further noise."""
+    """Train a teacher by DP-SGD on the private records, then distil it without data and without further noise."""
 
     version: ClassVar[int] = 4
     reference: ClassVar[str] = "Abadi et al., CCS 2016, Algorithm 1; Papernot et al., AAAI 2021; Chen et al., ICCV 2019"
@@ -159,7 +159,7 @@ class DpTeacher:
     rate: float = 0.5
     """eta, learning rate of the private training by SGD."""
     momentum: float = 0.9
-    """Momentum of SGD."""
+    """Momentum of the private training by SGD."""
     decay: bool = False
     """The private training's learning rate falls to 0 linearly."""
     views: int = 1
@@ -195,7 +195,7 @@ class DpTeacher:
     balanced: bool = True
     """Transcription: sample stored responses equally often by predicted class, instead of uniformly."""
     moments_share: float = 0.0
-    """Transcription with private-features: share of mu^2 for class moments, which provide half of the new images."""
+    """Transcription with private-features: share of mu^2 for noisy class moments, which give half of the new images."""
     typical: Literal["auto", "on", "off"] = "auto"
     """Transcription: move half of the queries towards typical records by the released second moment; auto = with
     private-features, where features are whitened by private moments (grey images)."""

@@ -84,8 +84,8 @@ class FedAdi(ServerDistillation):
         ),
         Departure(
             what="the mean of the clients' probabilities is distilled, not that of their logits",
-            why="on the attacker's part of MNIST the mean of logits is right on 76 to 80 %, that of probabilities on "
-            "91 to 92 %",
+            why="on the attacker's part of MNIST the mean of logits classifies 76 to 80 % of the images correctly, the "
+            "mean of probabilities 91 to 92 %",
             sets={"mean": "probabilities"},
             worth="MNIST, student datalens, three seeds: 76.3 %, with the mean of logits 72.4 %; on CIFAR-10 27.3 % "
             "and 31.8 %",
@@ -100,27 +100,27 @@ class FedAdi(ServerDistillation):
     }
 
     searches: Size[int] = 200
-    """Searches, each for one batch of images with the current student."""
+    """Number of searches, each for one batch of images with the current student."""
     iterations: Size[int] = 1000
-    """Steps of a search."""
+    """Steps of Adam on the images in a search."""
     synthesis: Size[int] = 256
-    """Images of a search; at least 2."""
+    """Images optimised together in a search; at least 2."""
     pixel_lr: float = 0.1
     """Learning rate of Adam for the images, in units of x."""
     bn: float = 10.0
-    """a_bn, weight of the stored statistics."""
+    """a_bn, weight of the distance of BatchNorm statistics from the clients' stored ones."""
     tv: float = 1e-5
-    """a_tv, weight of the total variation."""
+    """a_tv, weight of the images' total variation."""
     l2: float = 0.0
-    """a_l2, weight of the norm of x."""
+    """a_l2, weight of the norm of the images."""
     adi: float = 1.0
-    """a_adi, weight of the competition with the student."""
+    """a_adi, weight of the term that rewards images on which student and ensemble disagree."""
     jitter: int = 2
     """Largest random shift of images in each direction, in pixels, before a network sees them."""
     pixel_std: float = 0.25
-    """One unit of x on the scale [0, 1]."""
+    """Size of one unit of x (the optimised variable), for pixels in [0, 1]."""
     student_steps: Size[int] = 400
-    """Steps of the student after each search."""
+    """Distillation steps of the student after each search."""
     lr: float = 0.1
     batch: Size[int] = 256
     """Images of the pool per step of the student; at least 2, for BatchNorm."""

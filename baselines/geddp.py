@@ -98,11 +98,11 @@ class Geddp(PrivateTraining):
     block: int = 4
     """b, number of parameters that are encoded together."""
     codes: int = 64
-    """M, directions in the codebook; each represents its opposite too."""
+    """M, number of directions in the codebook; each represents its opposite too."""
     quant: float = 4.0
-    """Lengths of codes are multiples of C / (quant sqrt(m))."""
+    """Resolution of the codes' lengths, which are multiples of C / (quant sqrt(m)), m the number of blocks."""
     denoise: Literal["layers", "blocks", "off"] = "layers"
-    """Denoise the weights and biases of layers, blocks of b, or nothing."""
+    """Parts that are denoised separately: each layer's weight and bias, each block of b parameters, or none (off)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -114,7 +114,7 @@ class Geddp(PrivateTraining):
         return replace(super().settings(dataset), chunk=1)
 
     def _played_lanes(self) -> Lanes:
-        """A block each."""
+        """Use a separate block for each lane."""
         return Lanes.rows(width=self.block, last=False)
 
     def _coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:

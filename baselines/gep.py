@@ -89,7 +89,7 @@ class Gep(PrivateTraining):
     steps: Size[int] = 10_000
     """T; 10,000 are 200 passes over 50,000 records. Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 2.3
-    """sigma, the noise on w over C0 and on r over C1; solved from the budget unless --solve steps or --epsilon none."""
+    """sigma, noise on w over C0, and on r over C1; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 5.0
     """C0, the clipping norm of a record's embedding."""
     residual_clip: float = 2.0
@@ -97,9 +97,9 @@ class Gep(PrivateTraining):
     rate: float = 0.1
     """eta, learning rate of SGD; it falls to a tenth halfway and to a hundredth at three quarters, unless `decay`."""
     weight_decay: float = 2e-4
-    """Weight decay of SGD."""
+    """Weight decay of the SGD."""
     anchors: Size[int] = 2000
-    """m, number of public images; all of them if there are fewer."""
+    """m, number of public images whose gradients span the subspaces; all of them if there are fewer."""
     bases: Size[int] = 1000
     """k, total dimension of the anchor subspaces of all groups."""
     parts: int = 3
@@ -109,7 +109,7 @@ class Gep(PrivateTraining):
     every: Size[int] = 1
     """Steps between two computations of the subspaces."""
     residual: bool = True
-    """Release the residual too; false = B-GEP."""
+    """Also release the part of the gradient outside of the subspaces; false = the paper's B-GEP."""
     images: Literal["public", "prior"] = "public"
     """Anchors: public images (flag `public-data`), or draws of the data set's prior, which does not depend on data."""
 
@@ -170,7 +170,7 @@ class Gep(PrivateTraining):
         return {FIRST: torch.cat([own[FIRST], first]), LAST: torch.cat([own[LAST], last])}
 
     def _played_coding(self, teacher: Teacher, parameters: DpSgdParameters, ctx: Context) -> MakeCoding:
-        """One group of parameters and as many bases as anchors, so that no two records share a direction."""
+        """Use one group of parameters and as many bases as anchors, so that no two records share a direction."""
         images, labels = private_records(teacher)
         anchors = torch.zeros_like(images), labels + len(labels)
         by = replace(self, parts=1, anchors=len(labels), bases=len(labels))

@@ -49,7 +49,7 @@ BETAS = (0.5, 0.999)
 
 @dataclass(frozen=True)
 class InfoGan(UnprotectedGenerator):
-    """A student of images of a GAN with recoverable codes; without a privacy guarantee."""
+    """Train a student on images of a GAN with recoverable codes; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen et al., InfoGAN, NeurIPS 2016, Eq. 6; Ge et al., DGD, Fig. 4"
@@ -60,7 +60,7 @@ class InfoGan(UnprotectedGenerator):
     departures: ClassVar[tuple[Departure, ...]] = DEPARTURES
 
     gan_steps: Size[int] = 5000
-    """Steps of D with Q, and of G."""
+    """Steps of the discriminator D with Q, and of the generator G."""
     gan_batch: Size[int] = 128
     """Number of real images, and of generated images, per step."""
     rate: float = 2e-4
@@ -70,11 +70,11 @@ class InfoGan(UnprotectedGenerator):
     information: float = 1.0
     """lambda, weight of the mutual information."""
     latent: Size[int] = 62
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     categories: int = 10
-    """Number of values of the code's category."""
+    """Number of values of the categorical variable in the code."""
     numbers: int = 2
-    """Number of continuous values in the code."""
+    """Number of continuous variables in the code."""
     width: Size[int] = 64
     """Channels of the narrowest hidden layers of generator and discriminator."""
 

@@ -240,7 +240,10 @@ class PlayedHead(SmallNet):
 
 
 def splitter(model: Classifier, images: Tensor, labels: Tensor, clip: float) -> Split:
-    """Return a function for steps 2 and 3: of all weights, or of the last layer if only that has weights."""
+    """Return the function that computes the parts of a batch's gradient (steps 2 and 3).
+
+    It uses the closed form for the last layer if no other layer has weights.
+    """
     body = model.body
     if isinstance(body, SmallNet) and not list(body.trunk.parameters()):
         with torch.no_grad():
@@ -250,7 +253,7 @@ def splitter(model: Classifier, images: Tensor, labels: Tensor, clip: float) -> 
 
 
 def of_all_weights(model: Classifier, images: Tensor, labels: Tensor, clip: float) -> Parts:
-    """Compute both parts from the Jacobians of all weights, which are ordered as `parameters()`."""
+    """Compute the clear and the secret part from the Jacobians of all weights, which are ordered as `parameters()`."""
     parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     numbers = sum(p.numel() for p in parameters.values())
     classes = int(model(to_float(images[:1])).shape[1])
@@ -300,7 +303,10 @@ def factors(jacobians: Tensor, clip: float) -> Tensor:
 
 @torch.no_grad()
 def of_last_layer(head: torch.nn.Linear, rows: Tensor, labels: Tensor, clip: float) -> Parts:
-    """Compute both parts if only the last layer has weights: J_i^T e_c is the (row, 1) of record i at class c."""
+    """Compute the clear and the secret part if only the last layer has weights.
+
+    Then J_i^T e_c is record i's feature row, with a 1 appended for the bias, at class c, and 0 at the other classes.
+    """
     numbers = (head.out_features, head.in_features + 1)
     clear, secret = (torch.zeros(numbers, dtype=torch.float64, device=rows.device) for _ in range(2))
     for part, own in zip(rows.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):

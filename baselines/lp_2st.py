@@ -80,7 +80,7 @@ PAPER = (
 
 @dataclass(frozen=True)
 class Lp2st(LabelPrivate):
-    """RRWithPrior in two stages."""
+    """Train in two stages, the second one on labels that were randomised with the first model's prior."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Ghazi et al., NeurIPS 2021, Algorithms 1 to 3, T = 2"
@@ -95,7 +95,7 @@ class Lp2st(LabelPrivate):
         NO_WEIGHT_DECAY,
         Departure(
             what="no mixup in either stage",
-            why=f"mixed images need the many passes of the published setting, although they help on digits; {BY_TIME}",
+            why=f"mixup needs the many passes of the published setting, although it helps on digits; {BY_TIME}",
             sets={"mixup": 0.0},
         ),
     )

@@ -55,7 +55,7 @@ from bench.validate import at_least
 
 @dataclass(frozen=True)
 class Pate(NoisyVotes):
-    """Noisy arg-max with Laplace noise; the defaults are the paper's MNIST setting."""
+    """Train a student on noisy arg-maxes with Laplace noise; the defaults are the paper's MNIST setting."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Papernot et al., PATE, ICLR 2017, sections 2 and 3"
@@ -78,7 +78,7 @@ class Pate(NoisyVotes):
         at_least(self, 0, "scale")
 
     def query_plan(self, teachers: int) -> VotePlan:
-        """Run step 2."""
+        """Return the plan of step 2: the number of queries, all of which are answered, and the noise on their votes."""
         return vote_plan(Aggregation("laplace", self.scale), self.query_count, self.query_count, teachers)
 
     @property

@@ -55,7 +55,7 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class PateGnmax(NoisyVotes):
-    """Noisy arg-max with Gaussian noise and a threshold; the defaults are the paper's MNIST setting."""
+    """Train a student on noisy arg-maxes with a threshold, Gaussian noise; the defaults are the paper's for MNIST."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Papernot et al., Scalable PATE, ICLR 2018, Algorithm 1 (Confident-GNMax)"
@@ -82,9 +82,9 @@ class PateGnmax(NoisyVotes):
     answers: Size[int] = 286
     """Largest number of answers, for the first images that pass; 0 = all that pass."""
     threshold: float = 0.8
-    """T over K (200 of 250 votes in the paper); 0 = plain GNMax, every query is answered."""
+    """T over the number of teachers (200 of 250 votes in the paper); 0 = plain GNMax, every query is answered."""
     threshold_noise: float = 3.75
-    """sigma_1 over sigma_2 (150 and 40 votes in the paper)."""
+    """Noise on the threshold over the noise on the counts, sigma_1 / sigma_2 (150 and 40 votes in the paper)."""
     scale: Solved[float] = 40.0
     """sigma_2, deviation of the counts' noise, in votes; solved from the budget unless --solve steps or none."""
 
@@ -97,7 +97,7 @@ class PateGnmax(NoisyVotes):
             raise ValueError(f"answers is {self.answers}; expected at most query_count, {self.query_count}")
 
     def query_plan(self, teachers: int) -> VotePlan:
-        """Run steps 2 and 3."""
+        """Return the plan of steps 2 and 3: numbers of queries and of answers, the threshold, and both noises."""
         noise = Aggregation("gaussian", self.scale, self.threshold * teachers, self.threshold_noise * self.scale)
         return vote_plan(noise, self.answers or self.query_count, self.query_count, teachers)
 

@@ -1,12 +1,12 @@
 """Private features: a linear layer on fixed wavelet features, trained with noise on all private records at once.
 
-1. Features. A record's 81 scattering maps per channel, normalised in groups of three maps, as a row u of norm 1
-   (`bench/nets/wavelet_nets.py`), which depends only on that record and public constants. They are computed once per
-   data set.
-2. Whitening. `private`: S = sum_i u_i u_i^T is released with noise once, for a `share` of mu^2; rows become u M scaled
-   to norm 1, M M^T = (S + E + kappa s sqrt(2 d) I)^-1, s the noise's deviation. `public`: the same by the covariance
-   of the features of a prior's draws, to which rho times its mean diagonal is added; free. `none`: rows are not
-   changed. For long rows, the maps are whitened instead, in the same way at all positions.
+1. Features. A record's 81 scattering maps per channel, normalised in groups of three maps, become a row u of norm 1
+   (`bench/nets/classifiers/wavelet_nets.py`), which depends only on that record and public constants. Rows are computed
+   once per data set.
+2. Whitening. `private`: S = sum_i u_i u_i^T is released once, with noise E of deviation s, for a `share` of mu^2; rows
+   become u M scaled to norm 1, with M M^T = (S + E + kappa s sqrt(2 d) I)^-1. `public`: the same with the covariance of
+   the features of images drawn from a prior, regularised by rho times its mean diagonal; this costs no privacy.
+   `none`: rows are not changed. For long rows, the maps are whitened instead, in the same way at all positions.
 3. Head. T steps of gradient descent with momentum on the cross-entropy of a linear layer on these rows, over all
    records; each gradient is clipped to C and the sum gets Gaussian noise (`bench/dp_training/linear_head.py`).
 4. Release. Whitening and head are folded into one equivalent linear layer on u, in the network `wavelet-linear`, or

@@ -3,11 +3,11 @@
 Reference: Ge, Liu, Wang, Li, Zeng, "Learning Privacy-Preserving Student Networks via Discriminative-Generative
 Distillation" (DGD), IEEE TIP 2023, section IV-B and Fig. 4.
 
-1. The teachers, each trained on another part of the private images, vote on some of these images, D^_s.
+1. The teachers, each trained on a different part of the private images, vote on some of these images, D^_s.
 2. The student learns the noisy votes on D^_s, and the other private images without their labels.
 
 Privacy. None: the student is trained on the private images, and the ledger says so. It is the upper limit of the
-figure: students of generated images lose accuracy to it only because of their generators.
+figure: students that learn from generated images are less accurate only because of their generators.
 
 Differs from the paper: as described in `bench/distillation/unprotected_images.py`, which has everything except the
 images. `dgd --variant printed --method.images private` uses the same images with the paper's VAE.
@@ -27,7 +27,7 @@ from bench.distillation.votes.voted_student import StudentImages, draw_some
 
 @dataclass(frozen=True)
 class RawImages(UnprotectedImages):
-    """A student of the private images with noisy votes; without a privacy guarantee."""
+    """Train a student on the private images and noisy votes of the teachers; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Ge et al., DGD, IEEE TIP 2023, Fig. 4 (RAW)"

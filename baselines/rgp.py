@@ -6,8 +6,8 @@ Algorithms 1 and 2.
 Every weight W except the classifier's is a matrix (p, d), for a convolution (outputs, inputs x kernel), and is written
 as W = L R + (W - L R), of which only L (p, r) and R (r, d) are trained. Every step:
 
-1. Carriers: a historical update D = W / |W| - W_0 / |W_0|, in the first `warm_up` steps W itself; one power iteration
-   from a Gaussian R_0, L = orth(D R_0), R = orth(D^T L)^T.
+1. The carriers come from one power iteration on the historical update D = W / |W| - W_0 / |W_0|, in the first `warm_up`
+   steps on D = W, from a Gaussian R_0: L = orth(D R_0), R = orth(D^T L)^T.
 2. Of each record of a Poisson sample: the gradients of L and R, which are G_i R^T and L^T G_i of the gradient G_i of W;
    and those of the classifier and of the biases.
 3. All of them jointly are clipped to C; their sum gets N(0, sigma^2 C^2) and is divided by qN.
@@ -63,7 +63,7 @@ CHOSEN = (
 
 @dataclass(frozen=True)
 class Rgp(PrivateTraining):
-    """DP-SGD on low-rank gradient carriers; the trained network is released."""
+    """DP-SGD on low-rank factors of every weight matrix; the trained network is released."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Yu et al., ICML 2021, Algorithms 1 and 2"
@@ -99,15 +99,15 @@ class Rgp(PrivateTraining):
     rate: float = 0.5
     """eta, learning rate of SGD; it falls to a fifth after 30, 60 and 80 % of the steps, unless `decay`."""
     weight_decay: float = 1e-4
-    """Weight decay of SGD."""
+    """Weight decay of the SGD."""
     rank: Size[int] = 16
-    """r, rank of the carriers, at most the sides of the matrix."""
+    """r, rank of the carriers, at most the smaller side of the weight matrix."""
     carriers: Literal["both", "left"] = "both"
-    """Train L and R (the paper), or only L (the released code)."""
+    """Train both carriers L and R of a weight matrix (the paper), or only L (the released code)."""
     warm_up: Size[int] = 1
     """Steps whose carriers come from W instead of its historical update; at least one, before the first update."""
     power_iterations: int = 1
-    """K, power iterations to compute carriers."""
+    """K, number of power iterations to compute the carriers."""
     head_scale: float = 0.01
     """Factor of the classifier's gradient before clipping; 1 = unscaled."""
 

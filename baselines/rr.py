@@ -72,7 +72,8 @@ class Rr(LabelPrivate):
     departures: ClassVar[tuple[Departure, ...]] = (ADAM, NO_WARMUP, NO_WEIGHT_DECAY)
 
     loss: Literal["ce", "forward"] = "ce"
-    """Cross-entropy to the noisy label, or of the noisy label's distribution under the student."""
+    """Cross-entropy of the student's prediction and the noisy label (ce), or the negative log-probability of the noisy
+    label under the student's prediction followed by the randomised response (forward)."""
     mixup: float = 0.0
     """alpha of the Beta distribution for mixup of images and losses; 0 = no mixup."""
 

@@ -3,10 +3,10 @@
 Reference: Tramer and Boneh, "Differentially Private Learning Needs Better Features (or Much More Data)", ICLR 2021,
 section 3.
 
-1. Features. Scattering maps of every record, 81 a channel, group-normalised image by image: they depend only on that
-   record and on public constants. They are computed once per data set and cached.
+1. Features are the scattering maps of a record, 81 per channel, group-normalised for each image. They depend only on
+   that record and on public constants, and are computed once per data set and cached.
 2. DP-SGD (`bench/dp_training/dp_sgd.py`) trains two convolutions with tanh on the features.
-3. Release. Features and convolutions in one network, `wavelet-cnn`, which maps raw images to logits.
+3. Features and convolutions are released as one network, `wavelet-cnn`, which maps raw images to logits.
 
 Privacy. That of `dp-sgd`: T Poisson-sampled Gaussians for one added or removed record; claim and account are the same
 number. Step 1 is not accounted, because a record's features do not depend on other records. The choice of

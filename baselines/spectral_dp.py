@@ -89,7 +89,7 @@ class SpectralDp(PrivateTraining):
     multiplier: Solved[float] = 1.3
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
     clip: float = 0.5
-    """C; each of L layers is clipped to C / sqrt(L)."""
+    """C, the clipping norm of one record's gradient; each of L layers is clipped to C / sqrt(L)."""
     rate: float = 0.001
     """eta, learning rate of SGD with Nesterov momentum."""
     ratio: float = 0.5

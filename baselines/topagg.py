@@ -96,7 +96,7 @@ class TopAgg(PrivateTraining):
     clip: float = 1e-5
     """c, upper limit of b_i, the scale of a record's stochastic signs; it does not affect the noise."""
     kept: float = 0.01
-    """k over the number of parameters."""
+    """Share of the parameters on which a record votes (k over their number)."""
     beta: float = 0.0
     """Share of the batch by which a coordinate's noisy votes must lead for a step along it."""
     aggregate: Literal["sign", "mean"] = "sign"
@@ -127,11 +127,11 @@ class TopAgg(PrivateTraining):
 
 
 class Votes:
-    """A `Coding` of gradients into votes: steps 3, 4 and 6; it draws by record.
+    """A `Coding` of gradients into votes: steps 3, 4 and 6. Its random numbers are drawn for each record.
 
     Args:
-        records: N.
-        noise: of the stochastic signs.
+        records: N, number of private records.
+        noise: random source of the stochastic signs.
     """
 
     def __init__(self, by: TopAgg, model: nn.Module, records: int, noise: Noise) -> None:
@@ -148,7 +148,7 @@ class Votes:
         self.of_columns = self.noise.uniform(self.d).to(self.device)
 
     def of(self, records: Tensor) -> None:
-        """Set the records of the next gradients."""
+        """Set the (n,) indices of the records whose gradients are encoded next."""
         self.now = records
 
     def groups(self) -> list[ClippingGroup]:

@@ -55,7 +55,7 @@ class TsAdp(PrivateTraining):
     temperature: float = 2.0
     """T, the activation's inverse temperature."""
     offset: float = 1.0
-    """o, subtracted; s/2 makes the activation 0 at 0."""
+    """o, subtracted from the activation; s/2 makes it 0 at 0."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

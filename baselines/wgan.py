@@ -44,7 +44,7 @@ from bench.validate import at_least, positive
 
 @dataclass(frozen=True)
 class Wgan(UnprotectedGenerator):
-    """A student of images of a Wasserstein GAN with clipped weights; without a privacy guarantee."""
+    """Train a student on images of a Wasserstein GAN with clipped weights; without a privacy guarantee."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Arjovsky et al., WGAN, ICML 2017, Algorithm 1; Ge et al., DGD, Fig. 4"
@@ -69,7 +69,7 @@ class Wgan(UnprotectedGenerator):
     gan_steps: Size[int] = 20_000
     """Steps of the generator."""
     gan_batch: Size[int] = 64
-    """m, images per step."""
+    """m, images per step of the critic or of the generator."""
     critic_steps: int = 5
     """n_critic, steps of the critic before each step of the generator."""
     rate: float = 5e-5
@@ -77,7 +77,7 @@ class Wgan(UnprotectedGenerator):
     clip: float = 0.01
     """c, bound on every weight of the critic."""
     latent: Size[int] = 100
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     width: Size[int] = 64
     """Channels of the narrowest hidden layers of generator and critic."""
 

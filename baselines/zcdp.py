@@ -56,7 +56,7 @@ LEAST = 0.01
 NO_NOISE = 1e-9
 AUTHORS = {"exponential": (0.0138, 0), "time": (0.0281, 0), "step": (0.7008, 10), "polynomial": (3.5277, 100),
            "constant": (0.0, 0)}  # fmt: skip
-"""k and period of the authors' code."""
+"""Schedule to k and period in the authors' code."""
 
 
 @dataclass(frozen=True)
@@ -104,15 +104,15 @@ class Zcdp(PrivateTraining):
     momentum: float = 0.0
     """Momentum of SGD."""
     schedule: Literal["exponential", "time", "step", "polynomial", "constant"] = "exponential"
-    """f, the schedule by which the noise falls with t."""
+    """Schedule by which the noise falls during the training; constant = it does not fall."""
     k: float = 0.0
-    """k of the schedule; 0 = exponential 0.0138, time 0.0281, step 0.7008, polynomial 3.5277."""
+    """Constant k of the schedule; 0 = exponential 0.0138, time 0.0281, step 0.7008, polynomial 3.5277."""
     period: int = 0
-    """Passes per step, or until the polynomial ends; 0 = 10 and 100."""
+    """Passes per step of schedule step (0 = 10), or until the polynomial schedule ends (0 = 100)."""
     final: float = 0.2
     """Polynomial schedule: ratio of the last noise to the first."""
     epochs: int = 0
-    """t runs from 0 to epochs - 1 in equal parts of the training; 0 = t counts passes over the data, as the paper."""
+    """Number of equal parts of the training in which the noise falls; 0 = passes over the data, as in the paper."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -136,7 +136,7 @@ class Zcdp(PrivateTraining):
         return 1.0
 
     def scheduled(self, sampling: float) -> NoiseSchedule:
-        """Return f by step: a pass is 1/q steps, rounded, or an equal part of the training (`epochs`)."""
+        """Return the function (step, steps) -> f; a pass is 1/q steps, rounded, or with `epochs` an equal share."""
         per_pass = max(1, round(1 / sampling))
 
         def at(step: int, steps: int) -> float:

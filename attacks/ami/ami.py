@@ -1,8 +1,7 @@
 """AMI: train a decoder from the target's output vectors to images, then decode the vectors of the victims' images.
 
 Yang, Zhang, Chang, Liang, "Neural Network Inversion in Adversarial Setting via Background Knowledge Alignment", CCS
-2019 (arXiv 1902.08552). T target, x an image of the attacker, k number of confidences
-in a response.
+2019 (arXiv 1902.08552). T target, x an image of the attacker, k the number of a response's confidences that are used.
 
 1. Query the target: p = T(x) for every auxiliary image x.
 2. Truncate to the k largest entries, t = max(log p, floor) + c, raise the kept entries by one amount so that none is
@@ -70,9 +69,9 @@ class Ami:
     truncate: int = 0
     """k, number of largest confidences of a response that are used; 0 = all."""
     shift: float = 50.0
-    """c, added to log p so that kept entries differ from the zeros of dropped ones."""
+    """c, added to the logarithms of kept confidences, so that they differ from the zeros of dropped ones."""
     floor: float = -1000.0
-    """Smallest log p; a confidence of 0 counts as this."""
+    """Smallest logarithm of a confidence; a confidence of 0 counts as this."""
     epochs: Size[int] = 100
     """Epochs over the auxiliary images."""
     max_steps: Size[int] = 0
@@ -140,7 +139,7 @@ class Ami:
         return encode(answers, self.truncate or answers.shape[1], self.floor, self.shift)
 
     def passes(self, used: int) -> int:
-        """Return the number of epochs over `used` images: `epochs`, or fewer if `max_steps` is reached earlier."""
+        """Return the number of training epochs over `used` images: `epochs`, or fewer within `max_steps` steps."""
         if not self.max_steps:
             return self.epochs
         return min(self.epochs, max(1, self.max_steps // math.ceil(used / self.decoder_batch)))

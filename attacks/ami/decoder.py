@@ -21,7 +21,7 @@ CHUNK = 512
 class Decoder(nn.Module):
     """Transposed convolutions from a vector to an image; batch normalisation and tanh between, a sigmoid at the end.
 
-    The first makes a small map of the vector, `doublings(h)` of 4x4 and stride 2 double it to the image:
+    The first one makes a small map of the vector; `doublings(h)` more, 4x4 of stride 2, double it to the image:
 
     | h      | start | doublings | channels            |
     |--------|-------|-----------|---------------------|
@@ -77,7 +77,7 @@ def train_decoder(
     rng: torch.Generator,
     advance: Advance,
 ) -> None:
-    """Train in place by Adam with AMSGrad to minimise the mean squared error of pixels; leave it in eval mode.
+    """Train a decoder in place by Adam with AMSGrad on the mean squared error of pixels; leave it in eval mode.
 
     Args:
         decoder: on the device of the pairs.

@@ -85,13 +85,13 @@ class DeepInversion:
     )
 
     iterations: Size[int] = 2000
-    """Steps of the search."""
+    """Steps of Adam on the pixels."""
     lr: float = 0.05
-    """Adam's learning rate, in units of x."""
+    """Learning rate of Adam, in units of x (see `pixel_std`)."""
     bn_weight: float = 10.0
     """a_bn, the weight of the BatchNorm statistics; no effect if the target has no BatchNorm layers."""
     first_bn: float = 1.0
-    """Factor of the first BatchNorm layer's two norms (the authors' code for ImageNet: 10)."""
+    """Factor of the first BatchNorm layer's terms in the loss (the authors' code for ImageNet: 10)."""
     tv_weight: float = 2.5e-5
     """a_tv, the weight of the total variation R_TV."""
     l2_weight: float = 0.0
@@ -99,7 +99,7 @@ class DeepInversion:
     jitter: int = 2
     """Largest random shift of the images in each direction, in pixels, before each query of the target."""
     pixel_std: float = 0.25
-    """One unit of x on the scale [0, 1]."""
+    """Size of one unit of x (the optimised variable), for pixels in [0, 1]."""
     bn_batch: Size[int] = 256
     """Images optimised together, whose statistics are matched as one batch; results depend on it."""
     draws: Size[int] = 5

@@ -52,9 +52,9 @@ class MinibatchDiscrimination(nn.Module):
 
 
 class ClassDiscriminator(nn.Module):
-    """The discriminator of KED-MI, for other sizes too (card, network KED D32).
+    """The discriminator of KED-MI, extended to other image sizes.
 
-    5x5 convolutions of stride 2 halve the map (rounding up) until at most 4 pixels are left, with d, 2d, 4d and, of 64
+    5x5 convolutions of stride 2 halve the map (rounding up) until at most 4 pixels are left, with d, 2d, 4d and, for 64
     pixels, again 4d channels, as in the authors' code, each followed by affine instance normalisation and leaky ReLU
     0.2; these are the features h. Minibatch discrimination is appended to h, and a linear layer makes one logit per
     class; "fake" has the fixed logit 0.
@@ -95,7 +95,7 @@ class ClassDiscriminator(nn.Module):
         return self.last(torch.cat([h, self.minibatch(h, others).to(h.dtype)], 1))
 
     def codes(self, x: Tensor) -> Tensor:
-        """Return the codes of (m, c, h, w) images, for `others`."""
+        """Return the (kernels, m, length) codes of (m, c, h, w) images, to be passed as `others`."""
         return self.minibatch.codes(self.features(x))
 
     def forward(self, x: Tensor, others: Tensor | None = None) -> Tensor:

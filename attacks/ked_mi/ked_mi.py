@@ -101,25 +101,25 @@ class KedMi:
     )
 
     gan_steps: Size[int] = 53_000
-    """Updates of D (100 epochs over half of MNIST, about 34,000 images, in batches of 64)."""
+    """Updates of the discriminator D (100 epochs over half of MNIST, about 34,000 images, in batches of 64)."""
     gan_batch: Size[int] = 64
     """Images per update of the GAN."""
     gan_lr: float = 2e-4
     """Adam's learning rate for G and D; betas 0.5 and 0.999."""
     n_critic: int = 5
-    """Updates of D per update of G."""
+    """Updates of the discriminator D per update of the generator G."""
     entropy_weight: float = 1e-4
-    """lambda_h, the weight of the summed entropies in L_G."""
+    """lambda_h, weight of the summed entropies of generated images in the generator's loss."""
     latent: Size[int] = 100
     """Length of the latent vector z."""
     width: Size[int] = 64
     """Channels of the narrowest hidden layers of G and D."""
     kernels: Size[int] = 64
-    """Outputs of D's minibatch discrimination."""
+    """Number of outputs of the discriminator's minibatch discrimination."""
     kernel_length: Size[int] = 50
-    """Length of the code behind each of these outputs."""
+    """Length of the linear code from which each of these outputs is computed."""
     iterations: Size[int] = 2400
-    """Steps of the recovery of mu and log sigma^2."""
+    """Steps of Adam that recover each class's latent distribution, mu and log sigma^2."""
     lr: float = 0.02
     """Adam's learning rate in the recovery."""
     identity_weight: float = 100.0
@@ -127,7 +127,7 @@ class KedMi:
     initial_logvar: float = 1.0
     """Initial log sigma^2 of the recovery."""
     latent_clip: float = 0.0
-    """Bound on every coordinate of z when G is evaluated in steps 2 and 3; 0 = no bound."""
+    """Bound on every coordinate of the latent z in steps 2 and 3; 0 = no bound."""
     draws: Size[int] = 5
     """Recoveries per class (the paper: 1)."""
     images_per_class: Size[int] = 20

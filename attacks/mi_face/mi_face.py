@@ -11,7 +11,7 @@ CCS 2015, Algorithm 1. f_y(x) is the target's softmax probability of the attacke
 Differs from the paper:
 - gamma 0.99 is a threshold on the confidence f_y, not on the cost, where it would end the search at a confidence of
   1 %. The search stops at c(x_i) <= 1 - gamma.
-- The rule of no progress needs beta earlier costs; the paper does not say what happens before.
+- The rule of no progress needs beta earlier costs, and does not apply before; the paper does not mention this case.
 - The auxiliary term of the cost is 0.
 - Process is a clip to [0, 1] by default. The paper's denoising and sharpening of the code of an auto-encoder is
   available as 3x3 filters of pixels: `gaussian`, `median`, `median-sharpen`. With `identity` the search
@@ -84,23 +84,23 @@ class MiFace:
     )
 
     iterations: Size[int] = 5000
-    """alpha, largest number of steps of one search."""
+    """alpha, largest number of gradient steps of one search."""
     patience: Size[int] = 100
-    """beta, number of earlier costs; the search stops if a step is not below the largest of them."""
+    """beta; the search stops if the cost is not below the largest of the beta previous costs."""
     gamma: float = 0.99
-    """Confidence f_y at which the search stops."""
+    """Confidence of the target in the attacked class at which the search stops."""
     lr: float = 0.1
-    """lambda, the learning rate."""
+    """lambda, size of a gradient step."""
     loss: Loss = "probability"
-    """The cost: 1 - f_y (the paper's), or -log f_y."""
+    """The cost: 1 - f_y, f_y the confidence in the attacked class (the paper), or -log f_y."""
     process: Process = "clip"
-    """Process, the operation on the image after each step; the filters clip too."""
+    """Process, applied to the image after each step; every choice except identity also clips to [0, 1]."""
     start: Start = "zero"
-    """x_0: black, the mean of the attacker's images, a random one of them, or uniform noise."""
+    """Starting image: black (zero), the mean of the attacker's images, a random one of them, or uniform noise."""
     draws: Size[int] = 1
-    """Independent draws of x_0; 1 if x_0 is not random."""
+    """Independent draws of the starting image; 1 if it is not random."""
     images_per_class: Size[int] = 1
-    """Images per class in each draw; 1 if x_0 is not random."""
+    """Images per class in each draw; 1 if the starting image is not random."""
     batch: Size[int] = 1000
     """Images searched in one batch; affects rounding only."""
 

@@ -69,7 +69,7 @@ class ConditionalGenerator(nn.Module):
         width: d.
 
     Raises:
-        BenchError: a size it cannot make.
+        BenchError: the image size is not supported.
     """
 
     def __init__(self, shape: Shape, classes: int, latent: int, width: int) -> None:

@@ -92,17 +92,17 @@ class PlgMi:
     )
 
     top_n: Size[int] = 30
-    """n, number of images selected for each class (all if there are fewer)."""
+    """n, number of auxiliary images selected for each class, those with its largest probability."""
     gan_steps: Size[int] = 150_000
-    """Updates of D (30,000 iterations of `n_critic` updates of D and one of G)."""
+    """Updates of the discriminator D (30,000 iterations of `n_critic` updates of D and one of G)."""
     gan_batch: Size[int] = 64
     """Images per update of the GAN."""
     gan_lr: float = 2e-4
     """Adam's learning rate for G and D; betas 0 and 0.9."""
     n_critic: int = 5
-    """Updates of D per update of G."""
+    """Updates of the discriminator D per update of the generator G."""
     margin_weight: float = 0.2
-    """alpha, the weight of the max-margin loss in L_G."""
+    """alpha, weight of the target's max-margin loss in the generator's loss."""
     latent: Size[int] = 128
     """Length of the latent vector z."""
     width: Size[int] = 64
@@ -112,15 +112,15 @@ class PlgMi:
     lr: float = 0.1
     """Adam's learning rate in the latent search."""
     crop: float = 0.8
-    """Smallest share of the area that A keeps."""
+    """Smallest share of an image's area that the random augmentation keeps."""
     rotation: float = 5.0
-    """Largest rotation by A, in degrees."""
+    """Largest rotation by the random augmentation, in degrees."""
     jitter: float = 0.2
-    """Largest relative change of brightness, contrast and saturation by A."""
+    """Largest relative change of brightness, contrast and saturation by the random augmentation."""
     mirror: bool = False
-    """Whether A mirrors half of the images; wrong for digits."""
+    """Whether the random augmentation mirrors half of the images; wrong for digits."""
     draws: Size[int] = 5
-    """Random seeds per class."""
+    """Independent searches per class, from different random seeds."""
     images_per_class: Size[int] = 20
     """Images per class in each draw (the paper: 1)."""
     batch: Size[int] = 200

@@ -3,7 +3,7 @@
 Han, Choi, Lee, Kim, "Reinforcement Learning-Based Black-Box Model Inversion Attacks", CVPR 2023 (arXiv 2304.04625).
 G generator, y the attacked class, p(x) the target's probabilities of image x, s a state, a an action, alpha a weight.
 
-0. Train G on the attacker's images (`bench/gan/gan_prior.py`). One soft actor-critic for each class.
+0. Train G on the attacker's images (`bench/gan/gan_prior.py`). Every class has a separate soft actor-critic agent.
 1. An episode starts at s ~ N(0, I). In each of its steps a ~ pi(s) in (-1, 1)^k, s' = alpha s + (1 - alpha) a, and
    r = w1 log p_y(G(s')) + w2 log p_y(G(a)) + w3 log max(1e-7, p_y(G(s')) - max_(j != y) p_j(G(s'))).
 2. Store the transition (s, a, r, s'), and update the agent once on 256 stored ones.
@@ -14,8 +14,8 @@ With alpha = 0 and one step per episode, the authors' commands, s' = a. Both ima
 counted once), there is no next state, and the task is a bandit, in which the discount and the slow critics have no
 effect.
 
-Queries: 2 per episode and agent at these settings (one step and the test), else 2 per step and 1 for the test; with
-alpha 0 the action is the state, and 1 per step.
+Queries of an agent in an episode: one for the image of step 3, and two per step, or one per step with alpha = 0, where
+both images are the same. With the defaults, one step and alpha = 0, these are two queries.
 
 Differs from the paper:
 - Noise is drawn for every dimension of every action. The authors' code draws one number for all dimensions, and for the
@@ -94,17 +94,17 @@ class RlbMi(GanPrior):
     )
 
     episodes: Size[int] = 40_000
-    """Episodes of each agent."""
+    """Training episodes of each agent, each with a test image."""
     episode_steps: int = 1
-    """Steps of an episode."""
+    """Actions of an agent in an episode."""
     alpha: float = 0.0
-    """alpha, weight of the old state in the new one."""
+    """alpha, weight of the old state in the new one; 0 = the action is the new state."""
     state_weight: float = 2.0
     """w1, weight of the confidence in the new state's image."""
     action_weight: float = 2.0
     """w2, weight of the confidence in the action's image."""
     margin_weight: float = 8.0
-    """w3, weight of the margin over the next class."""
+    """w3, weight of the margin between the attacked class and the next one in confidence."""
     hidden: Size[int] = 256
     """Width of the two hidden layers of policies and critics."""
     sac_lr: float = 5e-4

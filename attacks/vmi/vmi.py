@@ -50,7 +50,7 @@ SGD_MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class Vmi(GanPrior):
-    """Variational model inversion; the defaults are the authors', the GAN's GMI's for MNIST."""
+    """Variational model inversion; the defaults are the authors', those of the GAN are GMI's for MNIST."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Wang et al., NeurIPS 2021, arXiv 2201.10787"
@@ -86,13 +86,13 @@ class Vmi(GanPrior):
     only_with: ClassVar[dict[str, str]] = {"flow_steps": "family=flow", "hidden": "family=flow"}
 
     family: Literal["full", "diagonal", "flow"] = "flow"
-    """q: a normal distribution with full or diagonal covariance, or a flow."""
+    """Latent distribution q of a class: normal with a full or a diagonal covariance, or a flow."""
     kl_weight: float = 1e-3
-    """gamma, weight of KL(q || p)."""
+    """gamma, weight of the divergence KL(q || p) from the standard normal prior p."""
     iterations: Size[int] = 4836
     """Steps of the fit (31 epochs of 156)."""
     samples: Size[int] = 64
-    """Latents drawn from each q at every step."""
+    """Latents drawn from each distribution q at every step."""
     optimiser: Literal["sgd", "adam"] = "sgd"
     """SGD with momentum 0.9, or Adam."""
     lr: float = 1e-4
@@ -100,11 +100,11 @@ class Vmi(GanPrior):
     label_smoothing: float = 0.0
     """Label smoothing: share of the target probability that is spread over all classes."""
     flow_steps: Size[int] = 10
-    """K, the steps of the flow."""
+    """K, number of transformations in a flow."""
     hidden: Size[int] = 100
     """Hidden units of the functions in the flow's couplings."""
     draws: Size[int] = 5
-    """Fits per class (the paper: 1)."""
+    """Distributions fitted per class, from different seeds (the paper: 1)."""
     images_per_class: Size[int] = 20
     """Images drawn from each fitted distribution (the paper: 100)."""
     batch: Size[int] = 3200

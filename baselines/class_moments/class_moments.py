@@ -3,21 +3,22 @@
 1. Release the means and second moments of the private classes once, with Gaussian noise, in a basis that was chosen
    without data (`bench/distillation/class_moments/noisy_moments.py`).
 2. Draw images from a Gaussian around every class: post-processing.
-3. Votes, with `teachers` n > 0. Private records are divided among n teachers by the hash of their pixels; every
-   teacher votes on `query_count` of the images, and each vote count gets noise N(0, sigma^2).
-4. A target for each image. Queried images: the posterior mean of the class, given the noisy counts and the class that
-   the image was drawn for, which is a priori e^prior_logit times as likely as any other. Other images: that prior.
+3. With `teachers` n > 0, private records are divided among n teachers by the hash of their pixels; every teacher votes
+   on `query_count` of the images, and each vote count gets noise N(0, sigma^2).
+4. Every image gets a target. For an image without votes it is a prior, by which the class that the image was drawn for
+   is e^prior_logit times as likely as any other. For a queried image it is the posterior of the classes by this prior,
+   given the noisy counts.
 5. The student learns from all images and targets by cross-entropy; each image is augmented whenever it is drawn.
 
-The baseline without votes (`control` of the release, only with teachers): the same student by steps 1, 2, 4 and 5, all
-of the budget spent on the moments. It shows whether the teachers' votes added anything. On digits and MNIST they added
-nothing measurable, so teachers are off by default.
+With teachers, a baseline without votes is trained too (`control` of the release): the same student by steps 1, 2, 4 and
+5, with the whole budget spent on the moments. It shows whether the teachers' votes added anything. On digits and MNIST
+they added nothing measurable, so teachers are off by default.
 
 Privacy. A record moves the moments by 1 and one teacher's vote on every queried image, whose counts it moves by
 sqrt(2): both are Gaussian mechanisms in the ledger, and the moments have the share `moments_share` of mu^2 = sum of
-1 / multiplier^2. Neighbours leave one record out; the number of records is public. No paper states a theorem: there is
-no claim, and the budget limits the accounted epsilon. The baseline without votes is not in the ledger, because it is
-not released: only its accuracy is recorded, for internal use.
+1 / multiplier^2. Neighbouring data sets differ by one left-out record; the number of records is public. No paper states
+a theorem: there is no claim, and the budget limits the accounted epsilon. The baseline without votes is not in the
+ledger, because it is not released: only its accuracy is recorded, for internal use.
 
 Differs from the paper: this method has no paper. The release of moments and the estimate of targets from votes are this
 project's. Shards and votes are those of PATE (Papernot et al. 2017, 2018); images from a noisy release as in DP-MERF
@@ -59,7 +60,7 @@ CHUNK, SHOWN = 256, 60
 
 @dataclass(frozen=True)
 class ClassMoments:
-    """A student trained on images around the private classes; the defaults are for two CPU cores."""
+    """Train a student on images from noisy Gaussians of the private classes; the defaults are for two CPU cores."""
 
     version: ClassVar[int] = 1
     own: ClassVar[bool] = True
@@ -80,7 +81,7 @@ class ClassMoments:
     }
 
     teachers: Size[int] = 0
-    """n, teachers on disjoint parts of the private records; 0 = only moments, no votes."""
+    """n, teachers on disjoint parts of the private records, which vote on images; 0 = only moments, no votes."""
     teacher_nets: Size[str] = "scatter-linear"
     """Networks of the teachers, separated by commas and assigned cyclically; same = the run's --teacher."""
     teacher_steps: Size[int] = 3000
@@ -88,29 +89,29 @@ class ClassMoments:
     teacher_batch: Size[int] = 128
     """Images per training step of a teacher."""
     teacher_lr: float = 1e-3
-    """The teachers' first learning rate, Adam; falls linearly to 0."""
+    """Initial learning rate of the teachers' Adam optimiser; it falls linearly to 0."""
     query_count: Size[int] = 1024
-    """Images that the teachers vote on; solved from the budget with --solve steps."""
+    """Number of images that the teachers vote on; solved from the budget with --solve steps."""
     sigma: Solved[float] = 100.0
-    """Noise of a vote count, in votes; solved from the budget unless --solve steps or --epsilon none."""
+    """Deviation of a vote count's noise, in votes; solved from the budget unless --solve steps or --epsilon none."""
     moments_share: float = 0.8
-    """With teachers, the moments' share of mu^2, in (0, 1)."""
+    """With teachers, the moments' share of mu^2, the squared GDP parameter of all releases, in (0, 1)."""
     multiplier: Solved[float] = 1.0
     """Without teachers, the moments' noise over their sensitivity; solved from the budget unless --epsilon none."""
     dimension: Size[int] = 0
     """d, directions of the basis in which moments are released; 0 = 80, or 32 for small data sets."""
     second_moments: Literal["auto", "per-class", "pooled"] = "auto"
-    """One second moment per class, or one of all classes with more weight on the means; auto = pooled for few data."""
+    """A second moment per class, or one of all classes with more weight on the means; auto = pooled for few data."""
     images: Size[int] = 10_240
     """Training images of the student, including the queried ones."""
     prior_logit: float = 2.0
-    """Logit of the class that an image was drawn for, before the votes; > 0."""
+    """Logit, before the votes, of the class that an image was drawn for; above 0."""
     steps: Size[int] = 800
     """Steps of the student's training."""
     batch: Size[int] = 128
     """Images per student step, drawn with replacement."""
     lr: float = 2e-3
-    """The student's first learning rate, Adam; falls to 0 along a cosine."""
+    """Initial learning rate of the student's Adam optimiser; it falls to 0 along a cosine."""
     augment: bool = True
     """Apply small random rotations, scalings, shears and shifts to the training images."""
 
@@ -126,7 +127,7 @@ class ClassMoments:
         return frozenset({"private_data"} | ({"teacher_ensemble"} if self.teachers else set()))
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
-        """The n teachers."""
+        """Return the networks and training settings of the n teachers."""
         named = teacher_arch if self.teacher_nets == "same" else self.teacher_nets
         archs = tuple(name.strip() for name in named.split(","))
         return Shards(self.teachers, archs, steps=self.teacher_steps, batch=self.teacher_batch, lr=self.teacher_lr)

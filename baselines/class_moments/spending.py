@@ -40,7 +40,7 @@ Answers = Callable[[Tensor, Ensemble, "Spending", Source], Tensor]
 
 @dataclass(frozen=True)
 class Spending:
-    """The parameters that enter the ledger.
+    """The releases of the method: the parameters from which the ledger is computed.
 
     Attributes:
         teachers: n, number of teachers on disjoint parts of the private records; 0 = no votes.
@@ -87,7 +87,7 @@ class Spending:
         return account(self.ledger(), unit, delta).epsilon
 
     def with_noise(self, noise: float) -> Spending:
-        """Replace the noise: of the votes, which determines that of the moments, or without teachers of the moments."""
+        """Return a copy with this noise: the moments' or, with teachers, that of the votes, which determines both."""
         return replace(self, sigma=noise) if self.teachers else replace(self, multiplier=noise)
 
 

@@ -14,7 +14,7 @@ and Aggregation", ACM CCS 2021. n teacher discriminators D_i, k votes of each, n
 5. The generator takes an Adam step on sum_j |x_j + gamma u_j - G(z_j, y_j)|^2, without a gradient through the target.
 6. Steps 2 to 5 are repeated, T times in all.
 
-A classifier is trained on images of the generator. Only step 4 releases anything of the teachers.
+A classifier is trained on images of the generator. Only step 4 releases information from the teachers.
 
 Privacy. One record is in one teacher's part and reverses at most that teacher's votes, of norm sqrt(k): every image is
 a Gaussian of multiplier sigma / (2 sqrt(k)), and the ledger has all B T of them, a number that is fixed in advance. The
@@ -99,7 +99,7 @@ PLAYS = 10_000
 
 @dataclass(frozen=True)
 class DataLens(PrivateGenerator):
-    """Votes of unreleased discriminators on generated images; the defaults are the paper's for MNIST at epsilon 10."""
+    """Train a generator on noisy votes of discriminators; the defaults are the paper's for MNIST at epsilon 10."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Wang et al., DataLens, ACM CCS 2021"
@@ -118,7 +118,7 @@ class DataLens(PrivateGenerator):
         Departure(
             what="the generator's loss is the cross-entropy to a target that is 0.1 away, not the squared distance to "
             "a target that is 1e-3 away",
-            why="images turn black before the teachers have learnt, and there the squared distance has no gradient; "
+            why="images turn black before the teachers have learnt, and black images get no gradient by that distance; "
             "chosen on the attacker's part of digits, which is neither private (split iid) nor the test set",
             sets={"loss": "entropy", "gamma": 0.1},
         ),
@@ -132,38 +132,37 @@ class DataLens(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"beta": "aggregate=sign"}
 
     teachers: Size[int] = 4000
-    """n, discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
-    1000."""
+    """n, discriminators on disjoint parts of the records; 0 = 48 on digits, 100 on usps, else 1000."""
     steps: Size[int] = 109
     """T, steps of the generator; the paper claims epsilon 10 for 109. Solved from the budget with --solve steps."""
     batch: Size[int] = 15
-    """B, images of a step of the generator or of a teacher."""
+    """B, images per step of the generator or of a teacher."""
     teacher_steps: Size[int] = 2
     """Steps of every teacher before each step of the generator except the first."""
     warm: Size[int] = 10
     """Steps of every teacher before the first step of the generator."""
     kept: float = 0.383
-    """k over the number of pixels; 300 of MNIST's 784."""
+    """k over the number of pixels: share of the pixels on which a teacher votes; 300 of MNIST's 784."""
     sigma: Solved[float] = 800.0
-    """Noise on every pixel's votes; solved from the budget unless --solve steps or none; 0 = none."""
+    """Deviation of the noise on a pixel's votes; solved from the budget unless --solve steps or none; 0 = no noise."""
     beta: float = 0.2
     """Share of the teachers by which a pixel's noisy votes must lead for it to move."""
     clip: float = 1e-5
     """c, upper limit of b, the scale of a teacher's stochastic signs; it does not affect the noise."""
     gamma: float = 1e-3
-    """Distance of a pixel of the generator's target from the generated pixel."""
+    """gamma, distance by which a pixel of the generator's target differs from the generated pixel."""
     aggregate: Literal["sign", "mean"] = "sign"
-    """The target moves along the signs of the noisy votes (the paper), or along the noisy votes over n."""
+    """The target moves along the signs of the noisy votes (the paper), or along their mean over the teachers."""
     loss: Literal["square", "entropy"] = "square"
     """Loss of the generator to its target: the squared distance (the paper), or the cross-entropy of pixels."""
     rate: float = 1e-3
     """Learning rate of all Adam optimisers, whose beta_1 is 0.5."""
     generator: Literal["dcgan", "mlp"] = "dcgan"
-    """G: transposed convolutions, or two hidden layers, which are cheaper."""
+    """The generator: transposed convolutions (dcgan), or two hidden layers, which are cheaper (mlp)."""
     teacher: Literal["convolutions", "perceptron"] = "convolutions"
-    """D_i: two convolutions and two dense layers, or one hidden layer, which is cheaper."""
+    """The discriminators: two convolutions and two dense layers, or one hidden layer, which is cheaper."""
     latent: Size[int] = 50
-    """Length of z, which is uniform in [-1, 1]."""
+    """Length of the latent vector z, which is uniform in [-1, 1]."""
     width: Size[int] = 64
     """Width of the generator: channels of dcgan's second last layer, even; half the first hidden layer of mlp."""
     teacher_width: Size[int] = 32
@@ -191,7 +190,7 @@ class DataLens(PrivateGenerator):
         self.calibrate(budget, _pixels(dataset), self.panel(dataset))
 
     def panel(self, dataset: str) -> int:
-        """Return n, which is public and must not depend on the records."""
+        """Return n, the number of teachers, which is public and must not depend on the records."""
         return teacher_count(self.teachers, dataset)
 
     def calibrate(self, budget: Budget, pixels: int, teachers: int) -> DataLensParameters:
@@ -260,7 +259,7 @@ def _pixels(dataset: str) -> int:
 
 
 def noisy_votes(gradients: Tensor, parameters: DataLensParameters, cap: float, signs: Noise, source: Source) -> Tensor:
-    """Step 4: (n, B, d) gradients of n teachers to (B, d) noisy sums V, the only release of the teachers.
+    """Step 4: map (n, B, d) gradients of n teachers to (B, d) noisy sums V, the only release of the teachers.
 
     Args:
         gradients: g_ij of all teachers and images.
@@ -275,7 +274,7 @@ def noisy_votes(gradients: Tensor, parameters: DataLensParameters, cap: float, s
 
 
 def sum_of_votes(gradients: Tensor, k: int, cap: float, of_teachers: Tensor, of_pixels: Tensor) -> Tensor:
-    """Step 4 before its noise: (n, B, d) gradients of n teachers to the (B, d) sums of their votes.
+    """Step 4 before its noise: map (n, B, d) gradients of n teachers to the (B, d) sums of their votes.
 
     Args:
         gradients: g_ij of all teachers and images.
@@ -353,7 +352,7 @@ class Training:
             descend(self.of_generator, F.binary_cross_entropy(flat, target.clamp(0, 1), reduction="sum"))
 
     def directions(self, gradients: Tensor) -> Tensor:
-        """Step 4: (n, B, d) gradients to (B, d) directions u."""
+        """Step 4: map (n, B, d) gradients to the (B, d) directions u, in which the target moves the pixels."""
         n, batch, _ = gradients.shape
         mean = noisy_votes(gradients, self.parameters, self.by.clip, self.signs, self.noise) / n
         self.images += batch

@@ -79,7 +79,7 @@ PLAYED = 64
 
 @dataclass(frozen=True)
 class DpGan(PrivateGenerator):
-    """GAN with a DP-SGD critic; the defaults are Bie et al.'s for MNIST at epsilon 10."""
+    """Train a student on images of a GAN with a DP-SGD critic; the defaults are Bie et al.'s for MNIST, epsilon 10."""
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Bie et al., Private GANs, Revisited, TMLR 2023, Algorithm 1; Xie et al., 2018"
@@ -112,11 +112,11 @@ class DpGan(PrivateGenerator):
     )
 
     network: Literal["dcgan", "mlp"] = "dcgan"
-    """G and D: convolutions (dcgan) or fully connected layers (mlp)."""
+    """Generator and critic: convolutions (dcgan) or fully connected layers (mlp)."""
     steps: Size[int] = 450000
     """T, critic steps. Solved from the budget with --solve steps."""
     critic_steps: int = 50
-    """n_D, critic steps before each generator step."""
+    """n_D, number of critic steps before each generator step."""
     batch: Size[int] = 128
     """B = qn, expected number of records in a batch, and number of generated images in every step."""
     multiplier: Solved[float] = 1.0
@@ -130,11 +130,11 @@ class DpGan(PrivateGenerator):
     beta1: float = 0.5
     """beta_1 of both Adam optimisers; beta_2 is 0.999."""
     latent: Size[int] = 128
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     width: Size[int] = 128
-    """d of the generator; even."""
+    """d of the generator: channels of its narrowest hidden map (dcgan), half of its first hidden layer (mlp); even."""
     critic_width: Size[int] = 128
-    """d of the critic; even."""
+    """d of the critic: channels of its first map (dcgan), units of its first hidden layer (mlp); even."""
     average: float = 0.0
     """Decay of an exponential average of the generator's weights, which is released; 0 = the last weights."""
 
@@ -343,8 +343,10 @@ class PlayedCritic(nn.Module):
 
 @torch.no_grad()
 def played_mlp() -> MlpCritic:
-    """Build a fully connected critic of logit 0 for an audit game: only the label's row of the last layer has a
-    gradient, which is long."""
+    """Build a fully connected critic of logit 0 for an audit game.
+
+    Only the label's row of the last layer has a gradient, which is longer than the clipping norm.
+    """
     critic = MlpCritic((1, 1, 2), PLAYED, 4)
     first, second, last = (critic.layers[at] for at in (0, 2, 4))
     for layer, bias in ((first, 1.0), (second, 1e4), (last, 0.0)):

@@ -1,4 +1,4 @@
-"""Accounting of DP-Sinkhorn's noisy gradients: joint release of all images' gradients, and the paper's count."""
+"""Accounting of DP-Sinkhorn: a step as the joint release of all images' gradients, and as the paper counts it."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ NEAR = 6
 
 @dataclass(frozen=True)
 class DpSinkhorn(PrivateGenerator):
-    """The defaults are the released code's for MNIST."""
+    """Train a student on a generator with noisy Sinkhorn gradients; the defaults are the released code's for MNIST."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Cao et al., NeurIPS 2021, Algorithm 1"
@@ -98,29 +98,29 @@ class DpSinkhorn(PrivateGenerator):
     batch: Size[int] = 50
     """n, generated images per step, and expected number of private records in a batch."""
     steps: Size[int] = 3_441_600
-    """T; 2868 passes over 60,000 records, epsilon 10 by the released code; solved with --solve steps."""
+    """T, generator steps: 2868 passes over 60,000 records, epsilon 10 by the code; solved with --solve steps."""
     sigma: Solved[float] = 1.1
     """sigma, deviation of the noise over 2 C; solved from the budget with --solve sigma. 0 = no noise."""
     clip: float = 0.5
     """C, largest norm of a gradient with respect to images with pixels in [-1, 1]."""
     debias: float = 0.2
-    """p: n' = floor(p n) further images replace some of X in the debiasing term, 0 to 1."""
+    """p, number of further images in the debiasing term as a share of the batch, from 0 to 1."""
     linear: float = 1.0
-    """m, weight of the absolute distance in the cost; 1 for MNIST, 3 for Fashion-MNIST."""
+    """m, weight of the absolute distance in the transport cost; 1 for MNIST, 3 for Fashion-MNIST."""
     label_weight: float = 15.0
-    """alpha_c, factor of the one-hot labels in the cost."""
+    """alpha_c, factor of the one-hot labels in the transport cost."""
     regularisation: float = 0.05
-    """lambda of the entropic transport."""
+    """lambda, weight of the entropy in the transport problem."""
     iterations: Size[int] = 1
     """Sinkhorn iterations at lambda, after one at each larger regularisation."""
     latent: Size[int] = 16
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     embedding: Size[int] = 8
     """Length of a label's embedding."""
     width: Size[int] = 64
-    """Channels of the generator's largest layer."""
+    """Channels of the generator's last hidden map, which has the image's size."""
     rate: float = 1e-5
-    """Learning rate of Adam."""
+    """Learning rate of the generator's Adam optimiser."""
     weight_decay: float = 1e-5
     """Weight decay of Adam, added to the gradient."""
     decay: bool = False
@@ -332,8 +332,10 @@ def plan(cost: Tensor, scales: list[float]) -> Tensor:
 
 
 def transport(cost: Tensor, scales: list[float]) -> Tensor:
-    """Compute the cost of the plan, a scalar. Its gradient is that of W_lambda: by the envelope theorem the derivative
-    of the optimal plan is not needed."""
+    """Compute the transport cost of the plan for (n, m) costs, a scalar, with the gradient of W_lambda.
+
+    By the envelope theorem the derivative of the optimal plan is not needed.
+    """
     return (plan(cost, scales) * cost).sum()
 
 
@@ -347,7 +349,7 @@ class SinkhornGenerator(nn.Module):
         classes: number of labels.
         latent: length of z.
         embedding: length of a label's embedding.
-        width: channels of the largest layer; each smaller layer has twice as many.
+        width: channels of the map of the image's size; a map of half that size has twice as many.
 
     Raises:
         BenchError: an image size that is not supported.

@@ -72,7 +72,13 @@ NEAR = 5.0
 
 @dataclass
 class Pairs:
-    """The buffer: (n, c, h, w) x~ and x_r, (n,) sigma, and (n,) r as indices of records, which are not used."""
+    """The buffer of training pairs.
+
+    Attributes:
+        noisy, answers: (n, c, h, w) noisy images x~ and responses x_r.
+        sigma: (n,) deviations of the noise.
+        chosen: (n,) r as indices of records; the training does not use them.
+    """
 
     noisy: Tensor
     answers: Tensor
@@ -82,7 +88,10 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Dpgen(PrivateGenerator):
-    """Score network, samples, labels of an unprotected classifier, student; the defaults are the released code's."""
+    """Train a student on a score network's samples, labelled by an unprotected classifier; not private.
+
+    The defaults are the released code's.
+    """
 
     version: ClassVar[int] = 1
     reference: ClassVar[str] = "Chen, Yu, Kao, Pang and Lu, DPGEN, CVPR 2022"
@@ -116,35 +125,35 @@ class Dpgen(PrivateGenerator):
     response: float = 10.0
     """epsilon of a response; determined by the budget, unless --epsilon none or --solve none."""
     candidates: int = 256
-    """k, images of a minibatch, the possible responses."""
+    """k, number of images in a minibatch, which are the possible responses."""
     queries: int = 128
-    """Number of responses per minibatch."""
+    """Number of randomised responses per minibatch."""
     buffer: Size[int] = 60_000
-    """Number of pairs in the buffer."""
+    """Number of training pairs in the buffer."""
     network: Literal["refine", "dense"] = "refine"
     """Score network: convolutions with InstanceNorm++, or dense layers."""
     width: Size[int] = 128
-    """Channels, or hidden units."""
+    """Channels (refine) or hidden units (dense) of the score network."""
     levels: Size[int] = 232
-    """L, deviations of the noise, in geometric steps."""
+    """L, number of noise levels, in geometric steps from `most` to `least`."""
     most: float = 50.0
-    """sigma_1, the largest level."""
+    """sigma_1, the largest deviation of the noise, for pixels in [0, 1]."""
     least: float = 0.01
-    """sigma_L, the smallest level."""
+    """sigma_L, the smallest deviation of the noise."""
     steps: Size[int] = 300_000
-    """Steps of the network."""
+    """Training steps of the score network."""
     batch: Size[int] = 128
-    """Pairs per step."""
+    """Pairs of the buffer per training step of the score network."""
     rate: float = 1e-4
-    """Learning rate of Adam."""
+    """Learning rate of the score network's Adam optimiser."""
     average: float = 0.999
-    """Decay of the exponential average of the weights; 0 = the last weights."""
+    """Decay of the exponential average of the score network's weights; 0 = the last weights."""
     mirrored: bool = True
-    """Mirror half of the private images, also digits."""
+    """Mirror half of the private images; wrong for digits."""
     each: int = 5
-    """Langevin steps per level."""
+    """Langevin steps per noise level, in sampling."""
     step: float = 6.2e-6
-    """Langevin step at the last level."""
+    """Size of a Langevin step at the last noise level."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -160,7 +169,7 @@ class Dpgen(PrivateGenerator):
             )
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Refuse another unit than one record, a proof, and steps to solve for, before anything is trained."""
+        """Refuse another unit than one record, a finite accounted epsilon, and --solve steps, before any training."""
         refuse_finite_budget(budget, (Unit.EXAMPLE,), "the possible responses are the private records")
         if budget.solve == "steps":
             raise BenchError("--solve steps: the claim is the same after any number of steps; use --solve sigma")

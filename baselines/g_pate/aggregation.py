@@ -26,6 +26,7 @@ from bench.distillation.votes.vote_bounds import (
 from bench.privacy.noise import Source
 
 Reading = Literal["argmax", "mean"]
+"""Estimate from noisy counts: the midpoint of the fullest bin, or the mean of all votes."""
 
 ORDERS: Values = np.array([1.1, *range(2, 200)])
 """The Renyi orders of the released code."""
@@ -77,7 +78,7 @@ class Aggregator:
     Attributes:
         plan: votes of one generator step, all images and coordinates together.
         clip, bins: range and number of the bins.
-        how: estimate from the noisy counts.
+        how: estimate from the noisy counts, as in `read`.
         noise: source of the noise on the votes.
         diagnostic: whether to add up the data-dependent divergences, which are private information.
         queries, answered: number of coordinates put to the vote, and of those that passed the threshold, so far.

@@ -1,4 +1,4 @@
-"""G-PATE: a generator trained on noisy votes of many discriminators, of disjoint records, on its gradients.
+"""G-PATE: a generator whose gradients come from noisy votes of many discriminators, trained on disjoint records.
 
 Reference: Long, Wang, Yang, Kailkhura, Zhang, Gunter, Li, "G-PATE: Scalable Differentially Private Data Generator via
 Private Aggregation of Teacher Discriminators", NeurIPS 2021, Algorithms 1 and 2. Signs, means and constants are those
@@ -6,7 +6,7 @@ of the released code; the equation numbers are those of this docstring.
 
 N teachers D_i distinguish real images from generated ones, given a label; G is the student generator. T times:
 
-1. Before the first of them, the private records are divided into N disjoint parts, by a hash of each record's pixels.
+1. Only the first time, the private records are divided into N disjoint parts, by a hash of each record's pixels.
 2. Teacher i takes a step of Adam, `teacher_steps` times, on L_D = mean BCE(D_i(x, y), 1) + mean BCE(D_i(u, y'), 0),
    (1), x drawn from part i only and u = G(z, y') the same for all teachers.
 3. B images u_j = G(z_j, y_j) are made, z uniform in [-1, 1], y uniform. Teacher i's direction for image j is
@@ -92,7 +92,7 @@ BETA = 0.5
 
 @dataclass(frozen=True)
 class GPate(PrivateGenerator):
-    """Noisy votes on projected gradients; the defaults are the released code's for MNIST at epsilon 10."""
+    """Train a generator on noisy votes on projected gradients; the defaults are the code's for MNIST at epsilon 10."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Long et al., G-PATE, NeurIPS 2021, Algorithms 1 and 2"
@@ -126,7 +126,7 @@ class GPate(PrivateGenerator):
         ),
         Departure(
             what="the generator's loss is the cross-entropy of its pixels to the target, not the squared distance",
-            why="images turn black before the teachers have learnt, and there the squared distance has no gradient",
+            why="images turn black before the teachers have learnt, and black images get no gradient by that distance",
             sets={"loss": "entropy"},
             worth="MNIST, attacker's part, logistic regression on 4,000 generated images, 1000 teachers, seed 0: at an "
             "accounted epsilon of 10 22 %, by the squared distance 11 %; without noise 34 and 30 %; digits, 48 "
@@ -143,28 +143,27 @@ class GPate(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"threshold_noise": "threshold>0"}
 
     teachers: Size[int] = 2000
-    """N, discriminators on disjoint parts of the private records; 0 = 48 on digits, 100 on usps, else
-    1000."""
+    """N, discriminators on disjoint parts of the records; 0 = 48 on digits, 100 on usps, else 1000."""
     steps: Size[int] = 100
     """T, steps of the generator (the paper stops by its private epsilon); solved from the budget with --solve steps."""
     teacher_steps: Size[int] = 1
     """Steps of every teacher before each step of the generator."""
     batch: Size[int] = 30
-    """B, images of a step of the generator, and of a teacher: the records that each of 2000 has."""
+    """B, images per step of the generator and of a teacher; 30 is the number of MNIST records of each of 2000."""
     projected: int = 10
-    """k, coordinates of an image's projected gradient, each of which is voted on."""
+    """k, coordinates of an image's projected gradient; the teachers vote on each of them."""
     bins: int = 10
-    """Number of equal bins of [-c, c]."""
+    """Number of equal bins of a projected coordinate, from -c to c."""
     clip: float = 1e-4
     """c, the bound on a projected coordinate of the mean loss' gradient."""
     threshold: float = 0.5
     """tau, share of the teachers that must be in the fullest bin; 0 = every coordinate is answered."""
     threshold_noise: float = 6.0
-    """sigma_1 over sigma_2 (in the paper 600 and 100 votes)."""
+    """Noise on the threshold over the noise on the counts, sigma_1 / sigma_2 (in the paper 600 and 100 votes)."""
     scale: Solved[float] = 100.0
     """sigma_2, deviation of the counts' noise, in votes; solved from the budget unless --solve steps or none."""
     answers: float = 1.0
-    """Largest share of a step's coordinates that is answered (the first that pass), and that is charged for."""
+    """Largest share of a step's coordinates that are answered, the first ones that pass; this share is accounted."""
     target_estimator: Reading = "argmax"
     """Estimate from the noisy counts: the fullest bin's midpoint (the paper), or the mean of the teachers' votes."""
     loss: Literal["square", "entropy"] = "square"
@@ -178,11 +177,11 @@ class GPate(PrivateGenerator):
     rate: float = 1e-3
     """Learning rate of the generator (Adam)."""
     latent: Size[int] = 100
-    """Length of z."""
+    """Length of the latent vector z of the generator."""
     width: Size[int] = 64
-    """Width of the generator: d of dcgan, even; half of the first hidden layer of mlp."""
+    """Width of the generator: channels of its narrowest map (dcgan), or half of its first hidden layer (mlp); even."""
     critic_width: Size[int] = 32
-    """Width of each teacher: d of dcgan, even; the first hidden layer of mlp."""
+    """Width of each teacher: channels of its first map (dcgan), or units of its first hidden layer (mlp); even."""
     diagnostic: bool = False
     """Record the paper's data-dependent epsilon. It is private information: never publish it."""
 

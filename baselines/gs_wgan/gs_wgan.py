@@ -80,7 +80,7 @@ PLAYED_IMAGES = 4
 
 @dataclass(frozen=True)
 class GsWgan(PrivateGenerator):
-    """Sanitised gradients of K unreleased critics; the defaults are the paper's for epsilon 10."""
+    """Train a generator on sanitised gradients of K unreleased critics; the defaults are the paper's for epsilon 10."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Chen et al., GS-WGAN, NeurIPS 2020, Algorithm 1"
@@ -118,9 +118,9 @@ class GsWgan(PrivateGenerator):
     clipping: Clipping = "batch"
     """In mode certified, clip the gradients of a whole batch to C as one vector, or each image's."""
     critics: Size[int] = 1000
-    """K, critics on disjoint records."""
+    """K, number of critics on disjoint parts of the private records."""
     steps: Size[int] = 20000
-    """T, generator steps. Solved from the budget with --solve steps."""
+    """T, number of generator steps. Solved from the budget with --solve steps."""
     batch: Size[int] = 32
     """B, images in a step of the generator or of a critic."""
     sigma: Solved[float] = 1.07
@@ -136,11 +136,11 @@ class GsWgan(PrivateGenerator):
     rate: float = 1e-4
     """Learning rate of all Adam optimisers, whose beta_1 is 0.5 and beta_2 0.9."""
     generator: Literal["resnet", "dcgan"] = "resnet"
-    """G: residual blocks, or transposed convolutions, which are cheaper."""
+    """The generator: residual blocks (resnet), or transposed convolutions, which are cheaper (dcgan)."""
     latent: Size[int] = 10
-    """Length of z, bits."""
+    """Length of z, a vector of random bits."""
     width: Size[int] = 64
-    """m of the generator: 4m channels (resnet); d of dcgan, even."""
+    """Width of the generator: a quarter of all maps' channels (resnet), or those of its narrowest map (dcgan); even."""
     critic_width: Size[int] = 64
     """Channels of a critic's first layer."""
     average: float = 0.999

@@ -43,7 +43,7 @@ class P3gmParameters:
     factor: float = 1.0
 
     def scaled(self, by: float) -> P3gmParameters:
-        """Multiply the first phase's noises by a factor."""
+        """Return a copy in which the first phase's noises are multiplied by a factor."""
         mean = None if self.mean is None else by * self.mean
         return replace(
             self, mean=mean, components=by * self.components, mixture=by * self.mixture, factor=by * self.factor

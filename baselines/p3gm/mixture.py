@@ -151,9 +151,9 @@ def private_mixture(
 
 
 def noisy_sums(codes: Tensor, mixture: Mixture, multiplier: float, source: Source) -> tuple[Tensor, Tensor, Tensor]:
-    """The releases of one iteration of `private_mixture`, float64: (K,), (K, k) and (K, k).
+    """Release the noisy sums of one iteration of `private_mixture`, float64: (K,), (K, k) and (K, k).
 
-    Of a single component the first is the number of records, which is public, without noise.
+    For a single component the first sum is the number of records, which is public and gets no noise.
     """
     counts, firsts, seconds = _sums(codes, mixture)
     noise = Noise.of(source)
@@ -165,7 +165,7 @@ def noisy_sums(codes: Tensor, mixture: Mixture, multiplier: float, source: Sourc
 
 
 def _sums(codes: Tensor, mixture: Mixture) -> tuple[Tensor, Tensor, Tensor]:
-    """sum_i r_i, sum_i r_ik z_i, sum_i r_ik z_i^2 in float64."""
+    """Compute sum_i r_i (K), sum_i r_ik z_i (K, k) and sum_i r_ik z_i^2 (K, k), in float64, without noise."""
     k, width = mixture.means.shape
     counts = torch.zeros(k, dtype=torch.float64, device=codes.device)
     firsts = torch.zeros(k, width, dtype=torch.float64, device=codes.device)

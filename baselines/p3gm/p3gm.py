@@ -83,7 +83,7 @@ NOISES = ("noise_mean", "noise_components", "noise_mixture", "noise_steps")
 
 @dataclass(frozen=True)
 class P3gm(PrivateGenerator):
-    """Phased private generation; the defaults are those of the authors' script for MNIST, epsilon 0.986."""
+    """Train a student on images of a private autoencoder; the defaults are the authors' for MNIST, epsilon 0.986."""
 
     version: ClassVar[int] = 3
     reference: ClassVar[str] = "Takagi et al., P3GM, ICDE 2021 (corrected, arXiv 2006.12101)"
@@ -113,19 +113,19 @@ class P3gm(PrivateGenerator):
     only_with: ClassVar[dict[str, str]] = {"noise_mean": "mean=paid"}
 
     latent: Size[int] = 30
-    """k, length of a code."""
+    """k, length of a code: number of principal components."""
     hidden: Size[int] = 1000
     """Width of decoder and variance network."""
     mean: Literal["half", "paid"] = "half"
-    """m: 1/2 for all pixels, or the records' mean with noise sigma_m."""
+    """m, subtracted from records: 1/2 for all pixels, or (paid) their mean with noise sigma_m, which is accounted."""
     scale: float = 1.0
-    """C, norm at which x - m is clipped; 0 = sqrt(d / 12)."""
+    """C, norm to which a record minus m is clipped; 0 = sqrt(d / 12), d the numbers of a record."""
     components: int = 1
-    """K, Gaussians of the mixture."""
+    """K, number of Gaussians in the mixture."""
     iterations: Size[int] = 20
     """Iterations of expectation maximisation."""
     share: float = 0.87
-    """Share of epsilon before DP-SGD; the first phase's noises are scaled by one factor until they cost it."""
+    """Share of epsilon before DP-SGD; the noises of these releases are scaled by one factor until they cost it."""
     noise_mean: float = 20.0
     """sigma_m over the sensitivity, if the mean is accounted; multiplied by the factor."""
     noise_components: float = 5.0
@@ -141,7 +141,7 @@ class P3gm(PrivateGenerator):
     clip: float = 1.0
     """Clipping norm of one record's gradient."""
     rate: float = 1e-3
-    """Learning rate of Adam."""
+    """Learning rate of the Adam optimisers."""
     warm: Size[int] = 3000
     """Steps of the decoder's warm-up; post-processing."""
 

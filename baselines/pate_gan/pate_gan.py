@@ -87,7 +87,7 @@ SOURCE = "PATE-GAN (Jordon et al. 2019), moments accountant, data-independent"
 
 @dataclass(frozen=True)
 class PateGan(PrivateGenerator):
-    """PATE-GAN for labelled images."""
+    """Train a student on images of PATE-GAN, extended to labelled images."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Jordon et al., PATE-GAN, ICLR 2019, Algorithm 1"
@@ -130,7 +130,7 @@ class PateGan(PrivateGenerator):
     )
 
     teachers: Size[int] = 100
-    """k, discriminators on disjoint parts of the private records."""
+    """k, number of discriminators on disjoint parts of the private records."""
     steps: Size[int] = 1000
     """Rounds of steps 2 to 4 of the algorithm; solved from the budget with --solve steps."""
     teacher_steps: Size[int] = 5
@@ -146,15 +146,15 @@ class PateGan(PrivateGenerator):
     target_estimator: Literal["argmax", "share"] = "argmax"
     """The student's target: the noisy arg-max (the paper), or the noisy share of votes for real."""
     loss: Literal["saturating", "non-saturating"] = "saturating"
-    """The generator's loss: log(1 - S) (the paper), or -log S."""
+    """The generator's loss: log(1 - S), S the student's output (saturating, the paper), or -log S."""
     explore: float = 0.0
-    """Each query image gets normal noise of a deviation uniform in [0, this], then is clipped to [0, 1]; 0 = paper."""
+    """Query images get normal noise, of a deviation uniform in [0, explore], and are clipped to [0, 1]; 0 = none."""
     teacher_rate: float = 1e-4
     """Learning rate of the teachers (Adam)."""
     rate: float = 1e-4
     """Learning rate of student and generator (Adam)."""
     latent: Size[int] = 100
-    """Length of z, which is normal."""
+    """Length of the latent vector z, which is normal."""
     width: Size[int] = 512
     """Hidden units of each of the generator's two layers."""
     student_width: Size[int] = 256
@@ -264,7 +264,7 @@ def noisy_votes(u: Tensor, teachers: Perceptrons, noise: Aggregation, source: So
 def two_teachers() -> Perceptrons:
     """Build the two teachers of an audit, for images of one pixel and one label.
 
-    The first takes 0 for generated and 1 for real, the second takes both for real.
+    The first one classifies a pixel of 0 as generated and a pixel of 1 as real; the second one classifies both as real.
     """
     teachers = Perceptrons(2, 1, 1, 1)
     with torch.no_grad():

@@ -78,7 +78,7 @@ NO_CLASS = -100
 
 @dataclass(frozen=True)
 class Psg:
-    """A few private images whose gradients match those of the private records."""
+    """Train a student on a few synthetic images whose gradients match noisy ones of the private records."""
 
     version: ClassVar[int] = 2
     reference: ClassVar[str] = "Chen, Kerkouche and Fritz, NeurIPS 2022, Algorithm 1"
@@ -123,13 +123,13 @@ class Psg:
     images_per_class: Size[int] = 10
     """Synthetic images of each class; the paper has 1, 10, 20, 50."""
     iterations: Size[int] = 1000
-    """Number of networks theta for gradient matching, one after the other."""
+    """Number of networks whose gradients are matched, one after the other."""
     outer: Size[int] = 0
-    """States of each network for gradient matching; 0 = the paper's for 1, 10, 20 or 50 images per class."""
+    """Training states of each network at which gradients are matched; 0 = the paper's for 1, 10, 20 or 50 per class."""
     inner: Size[int] = 0
-    """Passes over S that train theta between two states; 0 = the paper's for 1, 10, 20 or 50 images per class."""
+    """Passes over the set that train a network between two states; 0 = the paper's for 1, 10, 20 or 50 per class."""
     batches: Size[int] = 10
-    """Private gradients at each state of theta, each from an independent batch."""
+    """Private gradients at each state of a network, each from an independent batch."""
     batch: Size[int] = 256
     """B = qN, expected number of records in a batch; a record is sampled with probability B / N, at most 1."""
     multiplier: Solved[float] = 1.0
@@ -137,21 +137,21 @@ class Psg:
     clip: float = 0.1
     """C, the clipping norm of one record's gradient."""
     rate: float = 0.1
-    """Learning rate of the steps on S."""
+    """Learning rate of the synthetic images."""
     momentum: float = 0.5
-    """Momentum of the steps on S by SGD."""
+    """Momentum of the steps on the synthetic images by SGD."""
     rate_network: float = 0.01
-    """Learning rate of theta on S, by plain SGD in batches of 256."""
+    """Learning rate of the matching networks, by plain SGD on the synthetic images in batches of 256."""
     optimiser: Literal["sgd", "adam"] = "sgd"
-    """Optimiser of the steps on S."""
+    """Optimiser of the synthetic images."""
     decay: bool = False
-    """The learning rate of the steps on S falls to 0 linearly."""
+    """The learning rate of the synthetic images falls to 0 linearly."""
     replays: int = 0
     """More passes over all private gradients after the last one, in random order: post-processing."""
     start: Literal["noise", "black"] = "noise"
-    """S starts as N(0, 1) around `mean`, or nearly black, at a tenth of that deviation."""
+    """The synthetic images start as N(0, 1) around `mean`, or nearly black, at a tenth of that deviation."""
     clamp: bool = False
-    """Clamp S to pixels in [0, 1] after every step; S is clamped at the end in any case."""
+    """Clamp the synthetic images to pixels in [0, 1] after every step; they are clamped at the end in any case."""
     width: Size[int] = 128
     """Channels of the matching network."""
     depth: Size[int] = 3

@@ -50,15 +50,16 @@ def draw_affine(count: int, rng: torch.Generator) -> Tensor:
 def apply_affine(
     images: Tensor, drawn: Tensor, turn: float = 0.12, scale: float = 0.15, shear: float = 0.15, move: float = 0.1
 ) -> Tensor:
-    """Transform each image by the draws of `draw_affine`; the border is filled with black.
+    """Rotate, scale, shear and shift each image by given random numbers; the border is filled with black.
 
     Args:
         images: (n, c, h, w) in [0, 1].
-        drawn: (5, n).
-        turn: standard deviation of the angle, radians.
-        scale: largest relative change of size.
-        shear: standard deviation of the shear.
-        move: largest shift, in half widths.
+        drawn: (5, n) numbers: angle, shear, size and two shifts, each multiplied by its factor below. Those of
+            `draw_affine` are normal for angle and shear, and uniform in [-1, 1] for the others.
+        turn: factor of the angle, radians: its standard deviation for normal draws.
+        scale: factor of the relative change of size: the largest one for draws in [-1, 1].
+        shear: factor of the shear: its standard deviation for normal draws.
+        move: factor of the shifts, in half widths: the largest one for draws in [-1, 1].
     """
     a, k = turn * drawn[0], shear * drawn[1]
     s, dx, dy = scale * drawn[2], move * drawn[3], move * drawn[4]

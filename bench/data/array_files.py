@@ -50,15 +50,20 @@ _BAD_ARCHIVE = (
 )
 _BAD_TENSORS = (*_BAD_ARCHIVE, pickle.UnpicklingError, KeyError, TypeError, AttributeError)
 _DARKEST = 1
-"""Images without a grey level above this are refused: their range was probably misread."""
+"""If no pixel is above this grey level, the images are refused: their range was probably misread."""
 
 Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
 class Keys:
-    """The names of images and labels by part; the name of the list of classes, if there is one; and the names of other
-    arrays, which are not read."""
+    """The names of the arrays in a user's files, by role.
+
+    Attributes:
+        parts: "train", "val", "test" or `WHOLE`, to the names of its images and its labels.
+        class_names: the name of the list of classes; None if there is none.
+        unread: the names of all other arrays, which are not read.
+    """
 
     parts: dict[str, tuple[str, str]]
     class_names: str | None
@@ -267,8 +272,10 @@ def _read_npy(path: Path, name: str) -> tuple[Arrays, Keys]:
 
 
 def _read_pt(path: Path, name: str) -> tuple[Arrays, Keys]:
-    """Read the tensors of a torch file, or of a folder of such files: a tensor, a pair of images and labels, or several
-    tensors by name."""
+    """Read the tensors of a torch file, or of a folder of such files.
+
+    A file contains a tensor, a pair of images and labels, or a dictionary of tensors.
+    """
     files = {path.stem: path} if os.path.isfile(path) else _files_by_stem(path, name, ".pt")
     found: dict[str, object] = {}
     for stem, file in files.items():

@@ -1,4 +1,4 @@
-"""Convert arrays of images and labels to the form of the bench, and change the shape of images.
+"""Convert arrays of images and labels to the form of `ImageData`, and change the shape of images.
 
 The dtype and shape of an array, or the user, decide how its pixels are read, never their values: replacing one record
 changes no other. Values outside of the range are refused. The list of classes is public: it is the array `class_names`,
@@ -35,7 +35,7 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class Images:
-    """(n, c, h, w) uint8, with sentences on how they were read."""
+    """Converted images, (n, c, h, w) uint8, and `notes`, sentences on how they were read."""
 
     images: Tensor
     notes: tuple[str, ...]
@@ -87,7 +87,7 @@ def channel_axis(shape: tuple[int, ...], problem: str) -> int | None:
 
 
 def to_8_bits(array: Array, pixel_range: PixelRange, problem: str) -> NDArray[np.uint8]:
-    """Map the values of a range to 0 to 255, rounded. Raises BadData for values outside of it."""
+    """Map the values of `pixel_range` to 0 to 255, rounded; same shape. Raises BadData for values outside of it."""
     if array.dtype == np.uint8 and pixel_range == (0, 255):
         return array  # type: ignore[return-value]
     low, high = pixel_range
@@ -116,7 +116,7 @@ def to_8_bits(array: Array, pixel_range: PixelRange, problem: str) -> NDArray[np
 
 @dataclass(frozen=True)
 class Labels:
-    """(n,) int64 class numbers of each array; a name for each class; and sentences on how they were read."""
+    """Converted labels: (n,) int64 class numbers of each array, the classes' names, and sentences on the reading."""
 
     numbers: list[Tensor]
     class_names: tuple[str, ...]
@@ -265,8 +265,10 @@ def reshape_data(data: ImageData, channels: int, side: int) -> ImageData:
 
 
 def make_square(images: Tensor, fit: Fit) -> Tensor:
-    """Make (n, c, h, w) uint8 images square: the central square, black bars around the image, or stretched to the
-    longer side."""
+    """Make (n, c, h, w) uint8 images square: "crop" to the central square, "pad" by black bars, or "stretch".
+
+    Padded and stretched images have the length of the longer side.
+    """
     height, width = images.shape[2:]
     if height == width:
         return images
@@ -284,7 +286,8 @@ def make_square(images: Tensor, fit: Fit) -> Tensor:
 def reshape_images(images: Tensor, shape: tuple[int, int, int]) -> Tensor:
     """Convert (n, c, h, w) uint8 images to the shape (c, h, w); images that have it are returned unchanged.
 
-    Grey is repeated in three channels, colours become luma; the size changes by antialiased bilinear interpolation.
+    Grey is repeated in three channels, colours become grey by their luma (ITU-R BT.601); the size changes by
+    antialiased bilinear interpolation.
     """
     if tuple(images.shape[1:]) == shape:
         return images

@@ -19,13 +19,13 @@ _SAFE_NAME = re.compile(r"[a-z0-9_-]{1,64}")
 
 
 def names() -> dict[str, str]:
-    """Return data set names with one line each. `npz:PATH` and others of `BY_PATH` stand for any path."""
+    """Return {name: one line of description} of all data sets; in `npz:PATH` and the like, PATH stands for any path."""
     named = {name: entry.summary for name, entry in plugins.entries(KIND).items()}
     return named | {f"{kind}:PATH": line for kind, line in BY_PATH.items()}
 
 
 def dataset(name: str) -> Dataset:
-    """Return the plug-in called `name`. Raises BenchError for another name; data sets read by path have no plug-in."""
+    """Return the plug-in called `name`. Raises BenchError for other names, also for those of data sets read by path."""
     entry = plugins.find(KIND, name)
     with plugin_errors(f"data set '{name}'"):
         made: Dataset = plugins.class_of(entry, is_dataset, "one class that extends Dataset")()
@@ -35,15 +35,15 @@ def dataset(name: str) -> Dataset:
 
 
 def is_dataset(cls: type) -> bool:
-    """Whether a class is a data set; a named function, as the lookup of classes is cached by it."""
+    """Return whether a class is a data set. It is a named function because `plugins.class_of` caches by it."""
     return issubclass(cls, Dataset)
 
 
 def facts(name: str) -> DatasetFacts:
-    """Return the known facts of a data set, by the name of its `ImageData`, which may be NAME-SOMETHING of plug-in
-    NAME.
+    """Return the known facts of the data set with this `ImageData.name`; all facts are unknown if no plug-in has it.
 
-    In another shape than its own (NAME-rgb-32px), settings for its own shape are left out.
+    The name may be that of a plug-in with more words. If these change the images' shape, as in NAME-rgb-32px, settings
+    for the original shape are left out.
 
     >>> facts("cifar10-jpeg").shape, facts("npz-my-own").shape, facts("mnist-rgb-32px").shape
     ((3, 32, 32), None, (3, 32, 32))
@@ -68,7 +68,7 @@ def base_name(name: str) -> str:
 
 
 def is_own(name: str) -> bool:
-    """Whether a data set is the user's own, by its typed name or by that of its `ImageData`.
+    """Return whether a data set is the user's own, by its name on the command line or by that of its `ImageData`.
 
     >>> is_own("npz:/data/mine.npz"), is_own("imagefolder-xray-64px"), is_own("mnist")
     (True, True, False)
@@ -77,8 +77,9 @@ def is_own(name: str) -> bool:
 
 
 def typed(name: str) -> str:
-    """Return the name on the command line of a data set that records call `name`; PATH replaces the folder of a user's
-    own data.
+    """Return the command-line name of the data set that records call `name`.
+
+    PATH replaces the folder of a user's own data, which records do not contain.
 
     >>> typed("cifar10-jpeg"), typed("celeba-id-subset-25-rgb-32px"), typed("imagefolder-xray-64px")
     ('cifar10', 'celeba-id:25@32@rgb', 'imagefolder:PATH/xray@64')
@@ -99,7 +100,7 @@ def typed(name: str) -> str:
 
 
 def check(name: str) -> None:
-    """Refuse a name without a reader; touches no file.
+    """Check that a data set name can be read by some plug-in or by path; opens no file.
 
     Raises:
         BenchError: unknown name, empty path, an argument that the data set does not take, or an image size outside 8
@@ -109,8 +110,9 @@ def check(name: str) -> None:
 
 
 def slug(name: str) -> str:
-    """Return a file-name-safe label, [a-z0-9_-], at most 64 characters: "mnist", "mnist-32px", "mnist-rgb",
-    "npz-<stem>", "imagefolder-<dirname>[-<size>px]".
+    """Return a label of a data set name that file names can contain: [a-z0-9_-], at most 64 characters.
+
+    Examples: "mnist", "mnist-32px", "mnist-rgb", "npz-<stem>", "imagefolder-<dirname>[-<size>px]".
 
     The loaded `ImageData.name` is the same, or also has the version of the data set found there: "cifar10-jpeg",
     "celeba-g-subset".
@@ -191,7 +193,12 @@ def _load_path(parsed: Name, request: Request) -> ImageData:
 
 
 def contract_violation(name: str, facts: DatasetFacts, found: object, request: Request) -> str:
-    """Return the fault of the images that a data set called `name` has read for a request; "" if there is none."""
+    """Describe how the images that a plug-in has read violate the contract of `Dataset`; "" if they do not.
+
+    Args:
+        name: the plug-in's name. facts: its facts.
+        found: the return value of its `read`. request: the argument of that call.
+    """
     if not isinstance(found, ImageData):
         return f"reads {type(found).__name__}; expected ImageData"
     if not (found.name == name or found.name.startswith(f"{name}-")) or not _SAFE_NAME.fullmatch(found.name):

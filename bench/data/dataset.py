@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from bench.data.images import ImageData
 
 Keep = Callable[[str, dict[str, object], Callable[[Path], None]], Path]
-"""Function of (kind, spec, make) that returns the folder of a step; `make(folder)` fills it once for all processes."""
+"""A store of computed files: `keep(kind, spec, make)` returns the folder of the result that the plain data `spec`
+identify; `make(folder)` fills it, once for all processes."""
 Fit = Literal["crop", "pad", "stretch"]
 """How a non-square image becomes square."""
 PixelRange = tuple[float, float]
@@ -55,7 +56,7 @@ class DatasetFacts:
         mmd_bandwidth: l of DP-MERF's kernel, in the authors' code; None = a sixth of the pixels.
         dp_sgd: batch, steps and learning rate of DP-SGD (Tramer and Boneh, ICLR 2021: 40, 40 and 30 passes over MNIST,
             Fashion-MNIST and CIFAR-10); the default is MNIST's.
-        augments_psg: whether PSG's classifier is trained on slightly shifted images.
+        augments_psg: whether PSG's classifier is trained on shifted, scaled and rotated images.
     """
 
     shape: tuple[int, int, int] | None = None
@@ -99,7 +100,7 @@ class Reading:
 
 
 AS_DECLARED = Reading()
-"""The defaults: as dtypes and file formats say."""
+"""The default: dtypes and file formats determine the pixel range, and images are cropped to squares."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +129,9 @@ class Request:
 
 
 class Dataset(ABC):
-    """A data set plug-in: one class in its own file. The file's name is the data set's name, and the first line of its
-    docstring is shown by `bench list datasets`.
+    """A data set plug-in: one class in its own file.
+
+    The file's name is the data set's name, and the first line of its docstring is shown by `bench list datasets`.
 
     The file imports torch and other libraries only inside `load`, so that facts are available without them.
     """
@@ -186,7 +188,7 @@ class IdxDataset(Dataset):
     """Name of the class in `torchvision.datasets`, and of the folder below the data root."""
 
     def files(self, root: Path) -> list[Path]:
-        """Return training images, training labels, test images and test labels."""
+        """Return the paths of training images, training labels, test images and test labels."""
         parts = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
         return [root / self.source / "raw" / f"{part}-ubyte" for part in parts]
 
@@ -242,7 +244,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Part:
-    """Image files with the class number of each one and, where known, the number of the person on it."""
+    """A part of a data set: image files with the class number of each and, where known, the number of its person."""
 
     files: Sequence[Source]
     labels: Sequence[int]
@@ -305,6 +307,7 @@ def not_found(name: str, expected: str, root: Path, fetch: str = "use --download
     """Return the error for a data set that is not below `root`.
 
     Args:
+        name: the data set. expected: the missing files.
         fetch: the remedy.
         instead: other files that can be read instead, in parentheses.
     """

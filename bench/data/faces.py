@@ -79,7 +79,7 @@ def list_people(
 
 
 def missing_files(root: Path, *tables: str) -> list[Path]:
-    """Return the missing ones of CelebA's folder of images and of its tables below `root`."""
+    """Return those of CelebA's folder of images and its `tables` that are missing below `root`."""
     folder = root / FOLDER
     found = [] if os.path.isdir(folder / IMAGES) else [folder / IMAGES]
     return found + [folder / name for name in tables if not os.path.isfile(folder / name)]
@@ -162,7 +162,7 @@ def require_files(name: str, request: Request, *tables: str) -> None:
 
 
 def is_whole(root: Path) -> bool:
-    """Whether all images and the official partition are available."""
+    """Return whether all 202,599 images and the official partition of CelebA are below `root`."""
     folder = root / FOLDER
     if not os.path.isfile(folder / PARTITION):
         return False
@@ -171,14 +171,14 @@ def is_whole(root: Path) -> bool:
 
 @dataclass(frozen=True)
 class Table:
-    """A text file about images: image name to words; and the columns' names."""
+    """A text file about images: `rows` maps an image's name to the words of its line; `columns` names the words."""
 
     rows: dict[str, list[str]]
     columns: tuple[str, ...]
 
 
 def read_attributes(root: Path) -> Table:
-    """Read the forty attributes, "1" or "-1". Raises BenchError."""
+    """Read CelebA's forty attributes of every image, each "1" or "-1". Raises BenchError for a corrupt file."""
     file = root / FOLDER / ATTRIBUTES
     lines = _words_of_lines(file)
     count, columns = next(lines, []), tuple(next(lines, []))
@@ -191,7 +191,10 @@ def read_attributes(root: Path) -> Table:
 
 
 def read_numbers(file: Path) -> dict[str, int]:
-    """Read lines of an image name and a number, such as that of the person. Raises BenchError."""
+    """Read a file of lines with an image's name and a number, such as that of its person: {name: number}.
+
+    Raises BenchError for a corrupt file.
+    """
     try:
         return {words[0]: int(words[1]) for words in _words_of_lines(file) if words}
     except (ValueError, IndexError) as error:

@@ -42,8 +42,13 @@ Classes = dict[str, list[Path]]
 
 @dataclass(frozen=True)
 class Tree:
-    """The folders to read: training and test part, each with one folder per class; or only `train`, of which a part is
-    held out. `notes` are sentences on decisions and on folders that are not read."""
+    """The folders to read.
+
+    Attributes:
+        train: the training part, with one folder per class.
+        test: the test part, likewise; None = a part of `train` is held out.
+        notes: sentences on decisions and on folders that are not read.
+    """
 
     train: Path
     test: Path | None
@@ -181,13 +186,13 @@ def _listed(folders: Iterable[str]) -> str:
 
 
 def part_of(folder: str) -> str | None:
-    """Return the part that a folder's name means; None for any other name."""
+    """Return the part that a folder's name denotes, "train", "test" or "val"; None for any other name."""
     word = folder.lower().replace("-", "_").replace(" ", "_")
     return next((part for part, words in PART_WORDS.items() if word in words), None)
 
 
 def is_clutter(name: str) -> bool:
-    """Whether a file or folder is hidden, or created by an operating system or file manager."""
+    """Return whether a file or folder is hidden, or was created by an operating system or file manager."""
     return name.startswith(".") or name.lower() in _CLUTTER
 
 
@@ -223,7 +228,7 @@ def list_part(classes: Classes, order: Sequence[str]) -> Part:
 
 
 def rename_like(train: Classes, test: Classes) -> Classes:
-    """Rename test classes to the training classes' names if they differ only in case."""
+    """Return the test classes, renamed to the training classes' names where these differ only in case."""
     names: dict[str, list[str]] = {}
     for class_name in train:
         names.setdefault(class_name.casefold(), []).append(class_name)

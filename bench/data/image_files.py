@@ -1,9 +1,10 @@
 """Read a data set of image files: decode every file once, in parallel, and divide the images into their parts.
 
-The decoded images are one array that is mapped from the store. The array is a step of the store, named by all that it
-depends on: names, sizes and times of the files, and how they are cropped and resized. So it is complete or absent, even
-if processes are killed, and concurrent processes make it once. Rows of unreadable files are black and listed next to
-the array; the reader refuses or omits them. Two hashes of every image are kept, by which duplicates are found.
+The decoded images are one array in the store, which is mapped into memory. Its key covers everything that it depends
+on: names, sizes and times of the files, and how they are cropped and resized. The store guarantees that the array is
+complete or absent, even if processes are killed, and that concurrent processes compute it once. Rows of unreadable
+files are black and listed next to the array; the reader refuses or omits them. Two hashes of every image are kept, by
+which duplicates are found.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ VERSION = 2
 """Version of the decoding; a new version decodes all files again."""
 INDEX, BROKEN, DONE = "index.npz", "broken.json", "done.json"
 GREY, NOT_SQUARE = "grey", "not square"
-"""Counted in addition to the changes of single images (`bench.data.opening`): files with these properties."""
+"""Properties of files that are counted in addition to the changes of single images (`bench.data.opening`)."""
 _PER_TASK = 64
 _NAMED = 10
 """Number of broken files that an error names."""
@@ -45,8 +46,12 @@ _DIFFERENCE_SIZE = (9, 8)
 
 @dataclass(frozen=True, eq=False)
 class ImageHashes:
-    """Hashes of n images: the first bytes of the SHA-256 of the pixels, (n, 16) uint8; and difference hashes, which
-    survive re-encoding, (n,) uint64."""
+    """Hashes of n images.
+
+    Attributes:
+        pixels: (n, 16) uint8, the first bytes of the SHA-256 of the pixels; equal for exact duplicates.
+        difference: (n,) uint64, difference hashes, which mostly survive re-encoding; equal for most near-duplicates.
+    """
 
     pixels: NDArray[np.uint8]
     difference: NDArray[np.uint64]
@@ -65,7 +70,7 @@ def pixel_key(image: NDArray[np.uint8]) -> bytes:
 
 
 def pixel_keys(images: Tensor) -> list[bytes]:
-    """Return the hash of the pixels of each of (n, c, h, w) uint8 images."""
+    """Return `pixel_key` of each of (n, c, h, w) uint8 images."""
     return [pixel_key(image) for image in images.numpy()]
 
 
@@ -77,8 +82,14 @@ def difference_hash(image: Image.Image) -> np.uint64:
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """All files as images (n, c, h, w) uint8, black where a file is broken; the fault of each broken row; and numbers
-    of files by change, grey files and non-square files."""
+    """The decoded files of a data set.
+
+    Attributes:
+        images: (n, c, h, w) uint8, black where a file is broken.
+        hashes: hashes of all images.
+        broken: row of each broken file to its fault.
+        done: name of a change or a property of files to the number of files that have it.
+    """
 
     images: Tensor
     hashes: ImageHashes
@@ -131,7 +142,10 @@ def read_listing(listed: Listing, request: Request) -> ImageData:
 
 
 def find_test_rows(listed: Listing, labels: Tensor, intact: Tensor, hashes: ImageHashes) -> Tensor:
-    """Return (n,) bool over all labelled files: the official test part, else the smallest hashes of each class."""
+    """Return (n,) bool, which of all labelled files are the test set.
+
+    These are the official test part or, if there is none, the images of each class with the smallest hashes.
+    """
     is_test = torch.zeros(len(labels), dtype=torch.bool)
     if listed.test is not None:
         is_test[len(listed.train.labels) :] = True

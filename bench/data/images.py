@@ -129,8 +129,10 @@ def _add_pixels(digest: hashlib._Hash, images: Tensor) -> None:
 
 
 def map_images(file: Path, shape: tuple[int, ...]) -> Tensor:
-    """Map the uint8 array in a file as a tensor: pages are read on use; writing to the tensor does not change the
-    file."""
+    """Map a file with a uint8 array of this shape into memory, as a tensor.
+
+    Pages are read on use; writing to the tensor does not change the file.
+    """
     import numpy as np
     import torch
 
@@ -196,7 +198,10 @@ def select_images(images: Tensor, rows: Tensor, keep: Keep | None, content: str)
 
 
 def select_records(data: ImageData, train: Tensor, test: Tensor, keep: Keep | None) -> ImageData:
-    """Select training and test records by masks, (n,) and (m,) bool; a part that is kept whole is not copied."""
+    """Select training and test records by the masks `train`, (n,) bool, and `test`, (m,) bool.
+
+    Large images that are consecutive are not copied.
+    """
     train_rows, test_rows = train.nonzero().flatten(), test.nonzero().flatten()
     return replace(
         data,
@@ -225,7 +230,7 @@ def hold_out(count: int) -> Tensor:
 
 
 def at_once(images: Tensor, most: int) -> int:
-    """Return how many of (n, c, h, w) images are in one batch: `most`, fewer if they are larger than 32x32."""
+    """Return the batch size for (n, c, h, w) images: `most`, but at most as many pixels as 512 images of 32x32 have."""
     return max(1, min(most, _PIXELS_AT_ONCE // (images.shape[-2] * images.shape[-1])))
 
 
@@ -241,7 +246,7 @@ def to_float(images_uint8: Tensor) -> Tensor:
 
 
 def corrupted(images: Tensor, how: str) -> Tensor:
-    """Corrupt auxiliary images: the attacker's knowledge of its victims (GMI, Zhang et al. 2020).
+    """Blur or mask images of victims: the attacker's knowledge of them (GMI, Zhang et al. 2020); same shape.
 
     Args:
         images: (n, c, h, w) in [0, 1].

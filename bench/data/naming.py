@@ -65,9 +65,13 @@ _PIXELS = re.compile(r"-([0-9]+)px")
 
 @dataclass(frozen=True)
 class Name:
-    """A parsed name: a plug-in with its argument ("" = none); or a kind of data set that is read by path.
+    """A parsed name of a data set.
 
-    `size` and `channels` are None for the data set's own.
+    Attributes:
+        kind: name of a plug-in, or one of `BY_PATH`.
+        argument: the plug-in's argument ("" = none), or the path.
+        size: side of the images in pixels; None = the data set's own.
+        channels: 1 = grey, 3 = RGB; None = the data set's own.
     """
 
     kind: str
@@ -169,7 +173,7 @@ def channels_in(name: str) -> int | None:
 
 
 def is_by_path(name: str) -> bool:
-    """Whether a name in records belongs to images read by path: a user's own.
+    """Return whether a name in records is that of a user's own images, which are read by path.
 
     >>> is_by_path("npz-mine"), is_by_path("digits")
     (True, False)

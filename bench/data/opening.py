@@ -34,7 +34,7 @@ _WHITE = 255
 
 
 class Broken(Exception):
-    """The fault of a file, as words that follow its name."""
+    """A file that cannot be read as an image; the message is its fault, in words that follow the file's name."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def name_of(source: Source, base: Path) -> str:
 
 
 def is_grey(source: Source) -> bool:
-    """Whether an image is stored as grey; True for broken files, whose fault is reported when they are decoded."""
+    """Return whether an image is stored as grey; True for broken files, whose fault is reported on decoding."""
     try:
         with Image.open(source if isinstance(source, Path) else io.BytesIO(source.read())) as image:
             return image.mode in _GREY or image.mode.startswith("I;16")

@@ -1,4 +1,4 @@
-"""A user's own images as values: from arrays and folders; and lines about their classes before training.
+"""A user's own images as Python objects, from arrays and folders; and a summary of their classes before training.
 
     data = bench.data.from_arrays(x, y, x_test, y_test, name="mine")
     bench.run("rr", dataset=data)
@@ -66,6 +66,7 @@ class PathDataset(OwnDataset):
     """Files at an absolute `path`; they are read when a run needs them.
 
     Attributes:
+        path: the folder.
         kind: "imagefolder", image files in one folder per class; or "hf", parquet files or those of `save_to_disk`.
     """
 
@@ -119,7 +120,7 @@ def from_arrays(
     channels: int | None = None,
     fit: Fit = "crop",
 ) -> OwnDataset:
-    """Make a data set of arrays or tensors, which are copied and checked in the same way as files.
+    """Make a data set from arrays or tensors, which are copied and checked in the same way as files.
 
     The values of the images never decide how they are read: a range computed from the data would reveal information
     about every record.
@@ -191,7 +192,7 @@ def from_folder(
     fit: Fit = "crop",
     value_range: tuple[float, float] | None = None,
 ) -> OwnDataset:
-    """Make a data set of image files with one folder per class.
+    """Make a data set from image files with one folder per class.
 
     Args:
         path: a folder with train/CLASS/ and test/CLASS/, or with CLASS/, of which a sixth of the files is held out.
@@ -316,7 +317,11 @@ def class_lines(images: ImageData) -> Iterator[str]:
 
 
 def class_warnings(names: Sequence[str], train: Sequence[int], test: Sequence[int]) -> Iterator[str]:
-    """Yield warnings about classes that are too small or not in the test part, by the numbers of their images."""
+    """Yield warnings about classes with few training images or without test images, and about imbalance.
+
+    Args:
+        names: of the classes. train, test: number of training and of test images of each class.
+    """
 
     def listed(some: list[str]) -> str:
         more = f" and {len(some) - 10} more" if len(some) > 10 else ""

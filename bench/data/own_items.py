@@ -50,9 +50,9 @@ def from_torch(
     channels: int | None = None,
     fit: Fit = "crop",
 ) -> OwnDataset:
-    """Make a data set of a map-style torch data set: every item is read once.
+    """Make a data set from a map-style torch data set: every item is read once.
 
-    Pass it without random transforms: an augmented image would be fixed and count as a record.
+    Pass it without random transforms: the augmented images of that one reading would become the records.
 
     Args:
         dataset: has `__len__` and `__getitem__`; items are (image, label), the image a tensor or an array, (h, w),
@@ -161,7 +161,7 @@ def from_huggingface(
     fit: Fit = "crop",
     value_range: tuple[float, float] | None = None,
 ) -> OwnDataset:
-    """Make a data set of a Hugging Face data set, or of a folder that the library wrote. Nothing is downloaded.
+    """Make a data set from a Hugging Face data set, or from a folder that the library wrote; download nothing.
 
     Args:
         dataset_or_path: a `DatasetDict` with a split for training and one for the test or for validation; a single
@@ -249,7 +249,7 @@ def encode_image(value: Any, problem: str) -> bytes:
 
 
 def write_rows(path: Path, rows: Rows) -> None:
-    """Write a split in the format of the library `datasets`."""
+    """Write a split as a parquet file in the format of the library `datasets`. Raises BadData without pyarrow."""
     try:
         import pyarrow as pa
         from pyarrow import parquet

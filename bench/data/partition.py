@@ -25,7 +25,7 @@ Parts = list["NDArray[np.int64]"]
 
 
 def partition(images: Tensor, labels: Tensor, count: int, name: str, alpha: float, seed: int) -> Parts:
-    """Partition records among `count` holders.
+    """Partition records among `count` holders, the teachers of an ensemble or the clients of a federation.
 
     Args:
         images: (n, c, h, w) uint8.
@@ -51,9 +51,9 @@ def partition(images: Tensor, labels: Tensor, count: int, name: str, alpha: floa
 
 
 def with_guests(images: Tensor, labels: Tensor, guests: int, count: int, name: str, alpha: float, seed: int) -> Parts:
-    """Partition as `partition`, but assign the last `guests` records, an audit's canaries, by their hash: the holders
-    of the other records must not depend on the canaries, as a guarantee covers one record of a holder.
+    """Partition as `partition`, except that the last `guests` records, an audit's canaries, are assigned by their hash.
 
+    The guarantee is for one record of one holder, so the holders of the other records must not depend on the canaries.
     For `hash` the result is that of `partition`. Raises BenchError as `partition`.
     """
     others = len(images) - guests
@@ -65,9 +65,9 @@ def with_guests(images: Tensor, labels: Tensor, guests: int, count: int, name: s
 
 
 def by_hash(images: Tensor, count: int, seed: int) -> Parts:
-    """Assign a record to holder SHA-256(seed, its pixels) mod count; independent of its label, index and other records.
+    """Assign each record to holder SHA-256(seed, its pixels) mod count, independently of its label and other records.
 
-    So replacing, adding or removing one record changes one part (replacing: at most two).
+    So adding or removing one record changes one part, and replacing one changes at most two.
     """
     salt = f"{seed}:".encode()
     rows = np.ascontiguousarray(images.numpy()).reshape(len(images), -1)
@@ -76,8 +76,9 @@ def by_hash(images: Tensor, count: int, seed: int) -> Parts:
 
 
 def by_dirichlet(labels: NDArray[np.int64], count: int, alpha: float, seed: int, balanced: bool) -> Parts:
-    """Cut every class's shuffled records by shares drawn from Dirichlet(alpha); draw again until all holders have 10.
+    """Divide each class's shuffled records by shares drawn from Dirichlet(alpha), until every holder has 10 records.
 
+    With fewer than 10 records per holder on average, that average, rounded down, is enough.
     `balanced` sets the share of a holder that already has its equal part of all records to 0, as the federated
     comparison of DENSE does (Zhang et al., NeurIPS 2022). If alpha is so small that all shares underflow, one random
     eligible holder gets the class, which is the limit for alpha to 0. The draws come from NumPy's legacy generator,

@@ -33,8 +33,10 @@ _COMPARED = 8
 
 
 def private_part(data: ImageData, split: Split, keep: Keep | None = None) -> tuple[Tensor, Tensor]:
-    """Return the teacher's records: images (n, c, h, w) uint8 and labels (n,) int64, numbered as in
-    `private_domain`."""
+    """Return the teacher's records: (n, c, h, w) uint8 images and (n,) int64 labels, as in `private_domain`.
+
+    Under split canaries some labels are wrong (`mislabelled`).
+    """
     images = select_images(data.train_images, split.private, keep, data.fingerprint)
     labels = private_class_numbers(data, split)[data.train_labels[split.private]]
     if (rows := mislabelled(data, split)) is not None:
@@ -150,8 +152,14 @@ def aux_labels(data: ImageData, split: Split) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Deduplicated:
-    """A data set and its split without duplicates, the attacker's images of another data set without them, if the split
-    has such, and the number of images removed from each part."""
+    """A data set and its split without duplicates.
+
+    Attributes:
+        data: the data set, without the removed private records.
+        split: its split, without the removed records.
+        other: (m, c, h, w) uint8, the remaining attacker's images from another data set; None if the split has none.
+        removed: name of a part to the number of images removed from it, if any: "private", "aux", "public".
+    """
 
     data: ImageData
     split: Split

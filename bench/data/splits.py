@@ -104,7 +104,7 @@ class Split:
 
 
 def split_names() -> dict[str, str]:
-    """Return the names of splits with one line each."""
+    """Return {name: one line of description} of all splits."""
     return dict(_SPLITS)
 
 
@@ -224,7 +224,7 @@ def check_split(found: Split, total: int, attacked: bool = True) -> None:
 
 
 def choose_canaries(name: str, private: LongTensor) -> LongTensor:
-    """Return the (m,) ascending rows of the private part to mislabel: of n records min(1000, n // 20), chosen by hash.
+    """Choose by hash the rows of the private part to mislabel: min(1000, n // 20) of its n, (m,) int64, ascending.
 
     Args:
         name: name of the data set.
@@ -247,7 +247,8 @@ def wrong_labels(where: str, indices: Iterable[int], labels: Tensor, classes: in
     """Return (m,) int64: a different class for each of (m,) labels, chosen by the hash of its index.
 
     Args:
-        where: the set of the indices; the same index gets separate labels in the training set and the test set.
+        where: name of the set that the indices count in, part of the hash: the same index gets independent labels in
+            the training set and in the test set.
         classes: 2 or more.
     """
     import torch

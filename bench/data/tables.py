@@ -42,10 +42,12 @@ class Row:
 
     @property
     def name(self) -> str:
+        """Name in records, such as "train[7]"."""
         return f"{self.split}[{self.number}]"
 
     @property
     def version(self) -> str:
+        """Text that changes whenever the files of the split change."""
         return f"{self.file_version} {self.number}"
 
     def __str__(self) -> str:
@@ -63,7 +65,16 @@ class Row:
 
 @dataclass(frozen=True, eq=False)
 class TableSplit:
-    """The rows of a split: images and labels, the classes of its ClassLabel, and its files' sizes and times."""
+    """The rows of a split.
+
+    Attributes:
+        name: the split's name.
+        images: the column of encoded images.
+        label_key: name of the column of labels.
+        labels: (n,) labels as they are in the table.
+        class_names: those of the ClassLabel; None if the labels are of another type.
+        file_version: names, sizes and times of the split's files.
+    """
 
     name: str
     images: pa.ChunkedArray
@@ -224,7 +235,7 @@ def find_columns(
 
 
 def only_column(found: Sequence[str], usual: Sequence[str], role: str, columns: Sequence[str], problem: str) -> str:
-    """Return the one column found, or the one with a usual name. Raises BadData if there is none, or several."""
+    """Return the only column found or, of several, the one with a usual name. Raises BadData if it is ambiguous."""
     chosen = found if len(found) == 1 else [key for key in found if key in usual]
     if len(chosen) != 1:
         which = f"{len(found)} columns of {role} ({', '.join(found)})" if found else f"no column of {role}"

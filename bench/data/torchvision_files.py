@@ -70,7 +70,7 @@ def _read_idx_pair(name: str, image_file: Path, label_file: Path, classes: int) 
 
 
 def load_batches(name: str, source: str, dataset: Dataset, root: Path, download: bool, instead: str = "") -> ImageData:
-    """Read a set of pickled batches; they are unpickled only if their md5 is the published one.
+    """Read a set of pickled batches, as CIFAR's; they are unpickled only if their md5 is the published one.
 
     The arguments are those of `load_idx`, and one more.
 

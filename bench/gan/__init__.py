@@ -1,4 +1,5 @@
 """GANs: training steps, losses and batches (`training`), the attackers' GAN (`wasserstein`, `gan_prior`), and searches.
 
-`latent_search` and `code_search` search a generator's latents; `eigenfaces` is a linear generator.
+`latent_search` optimises the latents of a generator, `code_search` the codes of a decoder; `eigenfaces` is a linear
+decoder.
 """

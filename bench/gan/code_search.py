@@ -1,7 +1,7 @@
 """Inversion by searching a decoder's codes for images that the target classifies confidently under augmentation.
 
-`pca-mi` (its steps 2 and 3) and `eigen-gan` (3 and 4) share it with their options. For each class and draw, Adam
-minimises over the code z, from z = 0, with a random augmentation A of the image in every step:
+It implements steps 2 and 3 of `pca-mi`, and 3 and 4 of `eigen-gan`, with their common options. For each class and draw,
+Adam minimises over the code z, from z = 0, with a random augmentation A of the image in every step:
 
     cross-entropy(target(A(x(z))), class) + weight ||z||^2 + unlikeliness(x(z)),    x(z) the decoder.
 """
@@ -45,7 +45,7 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class CodeSearch(ABC):
-    """Inversion by a search of the codes of a `decoder` that starts from principal components."""
+    """Inversion by a search over the codes of a decoder, which subclasses fit on the attacker's images."""
 
     goal: ClassVar[Literal["inversion", "membership"]] = "inversion"
     access: ClassVar[Access] = "weights"
@@ -56,7 +56,7 @@ class CodeSearch(ABC):
     components: int = 200
     """k, the number of principal directions, which is the length of a code."""
     images: Size[int] = 3000
-    """Number of the attacker's images from which the directions are computed."""
+    """Largest number of the attacker's images from which the directions are computed."""
     steps: Size[int] = 150
     """Adam steps for every image."""
     lr: float = 0.1
@@ -85,7 +85,7 @@ class CodeSearch(ABC):
         positive(self, "lr")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """Return a reason not to run, such as too few images for principal directions, or None."""
+        """Return a skip reason or None: too few auxiliary images for principal directions."""
         return None if aux >= FEWEST else f"{aux} auxiliary images: principal directions need at least {FEWEST}"
 
     @abstractmethod

@@ -15,10 +15,10 @@ class Eigenfaces:
     """The linear decoder x(z) = clip(m + V (s z)).
 
     Attributes:
-        mean: (d,) m.
-        directions: (k, d) rows of V.
-        deviations: (k,) s.
-        shape: of an image.
+        mean: m, (d,), the mean image.
+        directions: the principal directions, (k, d), the transpose of V.
+        deviations: s, (k,), the standard deviations along them.
+        shape: (c, h, w) of an image.
     """
 
     mean: Tensor

@@ -23,14 +23,14 @@ from bench.validate import at_least, positive
 
 VERSION = 1
 NEAREST: dict[str, Any] = {"steps": 150, "lr": 0.1, "penalty": 1e-3}
-"""Settings of the search for a given image's latent."""
+"""Settings of the search for the latent whose image is nearest to a given one."""
 BETAS = (0.5, 0.999)
 SMOKE: dict[str, Any] = {"gan_steps": 5, "gan_batch": 8, "latent": 8, "width": 4}
 QUICK: dict[str, Any] = {"gan_steps": 400, "width": 16}
 """Settings of tier quick: half a minute on two CPU cores at 28 pixels; minutes at 64."""
 SHORT_TRAINING = Departure(
-    what="the GAN learns by larger steps, 1e-3 for 2e-4, and G is updated after 2 updates of D, not 5",
-    why="tier quick has 400 updates of D for the paper's 53,000, of which every fifth leaves G 80 small steps",
+    what="the GAN's learning rate is 1e-3, not 2e-4, and G is updated after 2 updates of D, not 5",
+    why="tier quick has 400 updates of D, the paper 53,000; with n_critic 5, G would have only 80 updates",
     sets={"gan_lr": 1e-3, "n_critic": 2},
 )
 """Changes of the `working` attacks in the training of this GAN."""
@@ -57,7 +57,7 @@ class GanPrior:
     gan_batch: Size[int] = 64
     """Images per update of the GAN."""
     gan_lr: float = 2e-4
-    """Adam step size of generator G and critic D; betas 0.5 and 0.999."""
+    """Adam's learning rate for generator G and critic D; betas 0.5 and 0.999."""
     n_critic: int = 5
     """Critic updates per generator update."""
     penalty: float = 10.0
@@ -74,15 +74,15 @@ class GanPrior:
         at_least(self, 0, "penalty")
 
     def skip_reason(self, shape: tuple[int, int, int], classes: int, aux: int) -> str | None:
-        """Return a reason not to run: an image size the GAN cannot make, or fewer than two batches; else None."""
+        """Return a skip reason or None: unsupported image size, or fewer than two batches of auxiliary images."""
         return gan_skip_reason(shape, aux, self.gan_batch)
 
     def gan(
         self, aux: Tensor, ctx: Context, diversity: Diversity | None = None, trained_with: dict[str, Any] | None = None
     ) -> tuple[DeconvGenerator, Critic]:
-        """Return generator and critic, frozen, in eval mode.
+        """Train generator and critic, or load them from the store; return them frozen, in eval mode.
 
-        They are loaded from the store if already trained on these images and settings.
+        The store has them if they were trained before on these images with these settings.
 
         Args:
             aux: (n, c, h, w) in [0, 1] on the context's device.

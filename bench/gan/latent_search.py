@@ -20,7 +20,7 @@ def search_latents(
     clip: float,
     advance: Advance,
 ) -> Tensor:
-    """Minimise `loss` over latents by `iterations` steps from `z`; return (n, latent).
+    """Minimise `loss` over latents from `z` by `iterations` steps with Nesterov's momentum; return (n, latent).
 
     Args:
         z: (n, latent).

@@ -63,12 +63,15 @@ def non_saturating_loss(fake: Tensor) -> Tensor:
 
 
 def teacher_count(teachers: int, dataset: str) -> int:
-    """Return `teachers`, or for 0 the data set's default (48 on digits); public, never computed from the records."""
+    """Return the number of teachers: the option's value or, for 0, the data set's default (48 on digits), else 1000.
+
+    The number is public: it is never computed from the private records.
+    """
     return teachers or data.facts(dataset).teachers or DEFAULT_TEACHERS
 
 
 class TeacherBatches:
-    """Private records grouped by teacher; draws from one part never depend on another part.
+    """Private records grouped by teacher; calling it draws a batch for every teacher from that teacher's part only.
 
     Args:
         images: (n, c, h, w) uint8.
@@ -87,7 +90,7 @@ class TeacherBatches:
     def draw(self, count: int, source: Source) -> Tensor:
         """Draw (k, count) int64 record indices, row i uniform over part i with replacement.
 
-        Arbitrary where a part is empty.
+        The row of an empty part contains arbitrary indices, which must not be used.
         """
         u = Noise.of(source).uniform(len(self.rows), count)
         return self.rows.gather(1, (u * self.sizes[:, None]).long())
@@ -97,7 +100,7 @@ class TeacherBatches:
         return to_float(self.images[chosen]), F.one_hot(self.labels[chosen], self.classes).float()
 
     def __call__(self, count: int, source: Source) -> Tensor:
-        """Draw (k, count, d + classes) pixels and one-hot labels, as `draw`; zeros where a part is empty."""
+        """Draw as `draw`; return (k, count, d + classes) pixels with one-hot labels, zeros for an empty part."""
         pixels, labels = self.records(self.draw(count, source))
         rows = torch.cat([pixels.flatten(2), labels], 2)
         return torch.where((self.sizes > 0)[:, None, None], rows, 0.0)

@@ -59,7 +59,7 @@ def train_wgan_gp(
     advance: Advance,
     diversity: Diversity | None = None,
 ) -> None:
-    """Train both networks in place, in float32, and leave them in eval mode.
+    """Train generator and critic as a WGAN with gradient penalty, in place, in float32; leave them in eval mode.
 
     Args:
         aux: (n, c, h, w) in [0, 1], the real images; n >= 1.

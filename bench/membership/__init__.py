@@ -1,1 +1,1 @@
-"""Shared code of membership attacks: model confidences and reference models (`confidences`), nearest neighbours."""
+"""Shared code of membership attacks: confidences and reference models (`confidences`), distances (`neighbours`)."""

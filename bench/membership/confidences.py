@@ -19,10 +19,10 @@ Views = Literal["none", "mirror", "shifts"]
 
 TINY = torch.finfo(torch.float32).tiny
 FEW: dict[str, Any] = {"references": 4}
-"""Settings of tiers smoke and quick."""
+"""Number of reference models in the tiers smoke and quick."""
 TEACHER_REFERENCES = Departure(
-    what="the references of a student are undefended teachers, not students of the same conversion",
-    why="each reference student costs a whole conversion; with teachers the attack on a student rests on transfer",
+    what="the reference models are undefended teachers, not students of the same conversion",
+    why="each reference student costs a whole conversion; with teachers, an attack on a student relies on transfer",
     sets={"reference_kind": "teacher"},
 )
 """Changes of the `working` attacks in their reference models."""
@@ -45,7 +45,7 @@ class ReferenceAttack:
         at_least(self, 1, "batch")
 
     def reference_models(self, knowledge: AttackerKnowledge, ctx: Context) -> tuple[list[Target], Tensor]:
-        """Return the references, and (references, n) bool: which suspects are in each reference's training records.
+        """Return the reference models, and (references, n) bool: which suspects each one was trained on.
 
         Raises:
             RunFailed: the number of references is wrong, or a suspect is not a member of exactly half of them.

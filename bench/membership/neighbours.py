@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 MOST_FITTED = 3000
-"""Number of first images from which the components are computed. A labelled population is in random order, an
-unlabelled one in its data set's order."""
+"""Largest number of images, the first ones, from which the components are computed. A labelled population is in random
+order, an unlabelled one in its data set's order."""
 SHARE = 5
 """Smallest number of images per component."""
 CHUNK = 512
@@ -58,11 +58,11 @@ class Components:
         return cls(mean, directions, (values / (len(rows) - 1)).sqrt())
 
     def whiten(self, images: Tensor) -> Tensor:
-        """Return (n, k) float64 coordinates, scaled so that the attacker's images have variance 1."""
+        """Map (n, c, h, w) to (n, k) float64 coordinates, scaled so that the attacker's images have variance 1."""
         return torch.cat([(part - self.mean) @ self.directions / self.deviations for part in _rows(images)])
 
     def residual(self, images: Tensor) -> Tensor:
-        """Return the (n,) float64 squared distance of each image from the span of the components, at least 0."""
+        """Map (n, c, h, w) to (n,) float64 squared distances from the span of the components, at least 0."""
         found = []
         for part in _rows(images):
             centred = part - self.mean
@@ -71,7 +71,7 @@ class Components:
 
 
 def pixels(images: Tensor) -> Tensor:
-    """Map (n, c, h, w) in [0, 1] to (n, d) float64 in [-1, 1]: the space of the published black-box attack."""
+    """Map (n, c, h, w) in [0, 1] to (n, d) float64 in [-1, 1], the space of GAN-Leaks' published black-box attack."""
     return images.flatten(1).double() * 2 - 1
 
 
@@ -82,9 +82,9 @@ def nearest(points: Tensor, among: Tensor, k: int = 1) -> Tensor:
 
 
 def log_density(points: Tensor, among: Tensor, bandwidth: float) -> Tensor:
-    """Return the (n,) log Gaussian kernel density of (m, d) at the points, up to a constant.
+    """Return the (n,) log density at (n, d) points of a Gaussian kernel estimate from (m, d) points, up to a constant.
 
-    Computed without underflow.
+    It is computed without underflow.
     """
     parts = [
         torch.logsumexp(torch.cdist(part, among).square() / (-2 * bandwidth**2), 1) for part in points.split(CHUNK)

@@ -11,7 +11,8 @@
 | `floors`        | gain of an attack over retrieval among the attacker's own images                       |
 | `power`         | whether an attack is strong enough for a claim about a defence (thresholds: `levels`)  |
 | `membership`    | AUC, rates at a threshold, an indicative epsilon                                       |
-| `image_metrics` | plug-ins                                                                               |
+| `image_metrics` | plug-in metrics of reconstructed images                                                |
 
-Nothing here trains or loads a model. A metric that cannot be computed raises ValueError with the reason.
+No module here trains a model; only `face_descriptor` loads one. A metric that cannot be computed raises ValueError with
+the reason.
 """

@@ -26,6 +26,8 @@ _TIE = 1e-13
 class Prdc:
     """Precision, recall, density and coverage, averaged over the target classes.
 
+    The ball of an image reaches to its k-th nearest neighbour on its own side, among private images or reconstructions.
+
     Attributes:
         precision: share of reconstructions that are in the ball of a private image, in [0, 1].
         recall: share of private images that are in the ball of a reconstruction, in [0, 1].

@@ -4,9 +4,9 @@ King, "High Quality Face Recognition with Deep Metric Learning" (dlib.net, 2017)
 Euclidean distance is below 0.6 for most pairs of images of one person and above it for most others. It is an optional
 extra, `[faces]`: dlib, and two model files; files with another hash than in `MODELS` are refused.
 
-It is used only as a judge. It was trained on public photographs of well-known people and may recognise those of a
-public data set: an attack or a teacher that used it would gain knowledge that it should not have. tests/test_layers.py
-checks which modules import it.
+It is used only as the *face judge*, which decides whether a reconstruction shows the target person. It was trained on
+public photographs of well-known people and may recognise those of a public data set: an attack or a teacher that used
+it would gain knowledge that it should not have. tests/test_layers.py checks which modules import it.
 
 Importing this module imports no third-party library.
 """
@@ -48,7 +48,7 @@ _AT_ONCE = 16
 
 
 def identity() -> dict[str, Any]:
-    """Return all inputs of a descriptor except the image, as plain data for the hash of a step."""
+    """Return all inputs of a descriptor except the image, as plain data for the key under which results are cached."""
     return {"descriptor": "dlib", "version": VERSION, "models": dict(MODELS)}
 
 

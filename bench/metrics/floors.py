@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FLIPS = 20_000
 GATED_FROM = 50
-"""Number of classes from which the test decides: 62 detect a gain of 20 points, 201 one of 11, 10 only one of about
-65."""
+"""Smallest number of classes for the sign-flip test. With 62 classes it detects a gain of 20 percentage points, with
+201 classes one of 11, but with 10 classes only one of about 65."""
 _SEED = 2020
 _TIE = 1e-12
 
@@ -32,10 +32,10 @@ class AboveFloor:
     """Gain of an attack over retrieval, with its interval and test.
 
     Attributes:
-        gain: mean of d_c over classes, in [-1, 1]; of all images.
+        gain: mean of d_c over classes, in [-1, 1], computed from all images.
         low, high: its 95 % interval, by a bootstrap over classes.
-        p: one-sided sign-flip test over classes, with equal numbers of images, 20,000 seeded flips, one added to both
-            counts; None with fewer than `GATED_FROM` classes, which are too few.
+        p: p-value of the one-sided sign-flip test over classes, with equal numbers of images and 20,000 seeded flips,
+            (as large + 1) / (20,000 + 1); None with fewer than `GATED_FROM` classes, which are too few.
     """
 
     gain: float
@@ -69,7 +69,7 @@ def above_floor(attack: Tensor, floor: Tensor) -> AboveFloor:
 
 
 def sign_flip_p(gains: NDArray[np.float64]) -> float:
-    """Return the one-sided p-value that the mean of (c,) gains is above 0, by random signs."""
+    """Return the one-sided p-value of the (c,) gains for a mean above 0, by 20,000 draws of random signs."""
     signs = np.random.RandomState(_SEED).randint(0, 2, size=(FLIPS, len(gains))) * 2 - 1
     as_large = int(((signs * gains).mean(1) >= gains.mean() - _TIE).sum())
     return (as_large + 1) / (FLIPS + 1)

@@ -1,12 +1,12 @@
-"""The inception score with a data set's own classifier (Salimans et al., 2016; card 1.3).
+"""The inception score with a data set's own classifier (Salimans et al., 2016).
 
 IS = exp(mean_i KL(p_i || pbar)), p_i the classifier's probabilities for image i and pbar their mean over a split. It is
 between 1 and the number of classes. It does not measure whether an image shows its target class.
 
 This is our own implementation. torchmetrics 1.9 has the same score for one split (to 1e-15), but its splits come from
 torch's global generator and ignore classes: with four splits of 200 images the score varies by up to 3 % between runs.
-It divides their deviation by one less, and computes (IS - 1) 10^6 with cancellation (off by 1e-3 at an IS of 1 +
-5e-13).
+Its standard deviation over splits divides by their number minus 1, and (IS - 1) 10^6 computed from its score suffers
+from cancellation (off by 1e-3 at an IS of 1 + 5e-13).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Closeness of reconstructions to the private images of their target class."""
+"""Metrics of class inversion: attack accuracy, and distances of reconstructions to the class's private images."""
 
 from __future__ import annotations
 
@@ -66,11 +66,14 @@ def knn_distance(features: Tensor, targets: Tensor, private_features: Tensor, pr
 
 
 def nearest_private(images: Tensor, targets: Tensor, private_images: Tensor, private_labels: Tensor) -> Tensor:
-    """Return (n,) int64 indices of the private image of the target class nearest in pixels (L2), for display.
+    """Find for each reconstruction the private image of its target class that is nearest in pixels (L2), for display.
 
     Args:
         images: (n, c, h, w) float in [0, 1]. targets: (n,) int64.
         private_images: (m, c, h, w), uint8 or float in [0, 1]. private_labels: (m,) int64.
+
+    Returns:
+        (n,) int64 indices into the private images.
 
     Raises:
         ValueError: as `knn_distance`.

@@ -71,7 +71,7 @@ class Metric:
         kind: its format.
         better: the direction that is better for the owner who releases the student; for attack metrics, worse for the
             attacker.
-        unit: of the number, such as "dB"; "" for none.
+        unit: unit of the number, such as "dB"; "" for none.
         of: the measured quantity, which determines the possible subjects.
         averaged: True if boards have a column with its mean over seeds and the terminal a line; the report has all
             metrics.

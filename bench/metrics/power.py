@@ -8,7 +8,7 @@ share of permutations with a statistic at least as large.
 
 Fewer than four classes have too few permutations for a p-value of 0.05, so no attack on them can pass. A test on single
 images would be invalid: if all images of a class become one random label, for the teacher and for the random network,
-binomial bounds on images find power in 3 of 16 cases of two classes and in a fifth of the cases of three.
+binomial bounds on images report a working attack in 3 of 16 cases with two classes and in a fifth of those with three.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Power:
 
 
 def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = SIGNIFICANCE) -> Power:
-    """Pass if the attack beats chance on the undefended teacher and does not on a network with random weights.
+    """Check that the attack beats chance on the undefended teacher, and not on a network with random weights.
 
     Args:
         hits_teacher, hits_random: (c, c) counts of reconstructions, row the target class, column the evaluator's class;
@@ -83,9 +83,9 @@ def power(hits_teacher: Tensor, hits_random: Tensor, alpha: float = SIGNIFICANCE
 
 
 def permutation_p(counts: np.ndarray) -> float:
-    """Return the one-sided p-value that hits are more frequent than under random permutations of the target classes.
+    """Return the one-sided p-value of a permutation test of the share of hits, over the target classes.
 
-    All permutations for up to 7 classes; above that 20,000 seeded draws with one added to both counts.
+    It uses all permutations for up to 7 classes; above that, 20,000 seeded draws, with one added to both counts.
 
     Args:
         counts: (c, c), row the target class, no empty row.

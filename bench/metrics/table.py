@@ -29,7 +29,7 @@ BOUNDS = (".lo", ".hi")
 
 @dataclass(frozen=True)
 class Entry:
-    """The parsed key of a record; `bound` is ".lo", ".hi" or ""."""
+    """The parsed key of a number in a record; `bound` is ".lo", ".hi" or "" for the number itself."""
 
     metric: Metric
     subject: Subject
@@ -94,7 +94,7 @@ def check(numbers: Iterable[str]) -> None:
 
 
 def measured(numbers: Mapping[str, float | None], *of: Of) -> list[Metric]:
-    """Return the metrics of the given kinds that a record has a number of, in the table's order."""
+    """Return the metrics with `Metric.of` in `of` for which a record has a number, in the table's order."""
     return [
         metric
         for metric in metrics().values()

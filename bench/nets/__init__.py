@@ -1,6 +1,8 @@
 """Networks: classifiers by name (`zoo`), ensembles, generators and critics, and fixed wavelet features.
 
-This project's own classifiers are in `classifiers`: small CNNs, networks for DP-SGD, and those on wavelet features.
+This project's own classifiers are in `classifiers`: small CNNs, networks for DP-SGD, and those on wavelet features. A
+user's own network is imported by `users_network`; `recognise` guesses the architecture of a weight file, and
+`footprint` measures a network's memory.
 """
 
 from __future__ import annotations

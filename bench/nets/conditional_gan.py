@@ -1,10 +1,11 @@
-"""The conditional networks of `dp_gan`: generators G(z, y) and critics D(x, y) without batch normalisation.
+"""Conditional networks of `dp_gan` and other baselines: generators G(z, y) and critics D(x, y) without BatchNorm.
 
 dcgan is the network of Bie, Kamath and Zhang, "Private GANs, Revisited" (TMLR 2023) for 28x28 pixels, extended to other
 sizes. Maps are halved, rounding up, until at most 4 pixels are left: 28, 14, 7, 4. Even sizes are halved by a 4x4
 kernel, odd sizes by a 3x3 kernel, both of stride 2 and padding 1; the generator doubles by the transposed convolutions.
 With d = `width` and m halvings the critic's maps have d, 2d, ..., 2^(m-1) d channels, the generator's the same in
-reverse order. Half of each network's first channels receive the label.
+reverse order. In each network, half of the first layer's channels are computed from the label, half from its other
+input.
 
 mlp has two hidden layers in each network. The label is appended to z, and selects one of the critic's outputs; appended
 to the pixels it had no effect. Leaky ReLU 0.2 throughout.
@@ -47,7 +48,7 @@ class DcganGenerator(nn.Module):
         width: d, even.
 
     Raises:
-        BenchError: a size it cannot make.
+        BenchError: an unsupported image size.
     """
 
     def __init__(self, shape: Shape, classes: int, latent: int, width: int) -> None:
@@ -72,7 +73,7 @@ class DcganGenerator(nn.Module):
 
 
 class DcganCritic(nn.Module):
-    """Strided convolutions to one logit, the reverse of `DcganGenerator`; the label is added as constant planes."""
+    """Strided convolutions to one logit, the reverse of `DcganGenerator`; the label enters as constant planes."""
 
     def __init__(self, shape: Shape, classes: int, width: int) -> None:
         check_square(shape)
@@ -155,7 +156,11 @@ class MlpCritic(nn.Module):
 def build(
     name: str, shape: Shape, classes: int, latent: int, generator_width: int, critic_width: int
 ) -> tuple[nn.Module, nn.Module]:
-    """Build (generator, critic) named "dcgan" or "mlp"."""
+    """Build the generator and the critic of the family `name`: "mlp", or "dcgan" for any other name.
+
+    Args:
+        generator_width, critic_width: `width` of each network; even for dcgan.
+    """
     if name == "mlp":
         return MlpGenerator(shape, classes, latent, generator_width), MlpCritic(shape, classes, critic_width)
     return DcganGenerator(shape, classes, latent, generator_width), DcganCritic(shape, classes, critic_width)

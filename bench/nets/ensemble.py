@@ -13,6 +13,7 @@ from bench.nets.zoo import Classifier, Shape, build
 from bench.validate import instance
 
 State = dict[str, Tensor]
+"""Parameters or buffers of stacked networks, name to tensor with a leading member axis."""
 
 
 class Ensemble(nn.Module):

@@ -21,8 +21,8 @@ class Footprint:
 
     Attributes:
         weights: all parameters and buffers.
-        kept: tensors that one image saves for the backward pass.
-        live: peak of the tensors of one image in a pass without gradients.
+        kept: tensors that autograd saves for the backward pass, per image.
+        live: peak of the inputs and outputs of one layer, per image.
     """
 
     weights: int
@@ -34,11 +34,11 @@ class Footprint:
         return ADAM_COPIES * self.weights + batch * (self.kept + self.live)
 
     def querying(self, batch: int) -> int:
-        """Return the bytes of a forward pass without gradients."""
+        """Return the bytes of a forward pass of `batch` images without gradients."""
         return self.weights + batch * self.live
 
     def descending(self, batch: int) -> int:
-        """Return the bytes of a gradient with respect to the images, with frozen weights."""
+        """Return the bytes of computing gradients with respect to `batch` images, with frozen weights."""
         return self.weights + batch * (self.kept + self.live)
 
 

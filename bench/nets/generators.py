@@ -13,7 +13,7 @@ SMALLEST, LARGEST = 8, 64
 SMALLEST_MAP = 4
 """Side of the smallest map of a GAN, in pixels."""
 CONTRAST = 3.0
-"""First scale of the last normalisation of `UpsampleGenerator`."""
+"""Initial scale of the last normalisation of `UpsampleGenerator`."""
 
 
 def check_square(shape: Shape) -> None:

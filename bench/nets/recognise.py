@@ -1,6 +1,6 @@
 """Guess the architecture of a weight file from the names and shapes of its tensors.
 
-Candidates are built without memory (torch's meta device), for a few seconds.
+Candidate networks are built on torch's meta device, which allocates no memory, for at most `SECONDS`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 SECONDS = 4.0
 """Time limit for building candidates, in seconds."""
 LEAST_AGREEMENT = 0.9
-"""Share of the tensors above which an architecture is recognised."""
+"""Value of `agreement` above which an architecture is recognised."""
 USUAL_SHAPE: Shape = (3, 224, 224)
 
 OWN_NAMES = {"head.weight", "head.bias"}
@@ -48,7 +48,7 @@ FAMILIES = {
 
 
 def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None, first: str = "") -> str | None:
-    """Return the architecture name of the weights, or None if no known one is similar enough.
+    """Guess the name of the architecture that the weights belong to; None if no candidate is similar enough.
 
     The numbers of classes and of colour channels may differ. Candidates are the network `first`, this project's
     networks, and those of a family that has one of the weights' names.
@@ -75,9 +75,9 @@ def likely_network(weights: Mapping[str, Tensor], shape: Shape | None = None, fi
 
 
 def tensor_shapes(arch: str, shape: Shape) -> Shapes:
-    """Return {name: shape} of a network's tensors for images of a shape, or else of the usual shape.
+    """Return {name: shape} of a network's tensors, built for images of `shape` or, if that fails, of `USUAL_SHAPE`.
 
-    Empty if the network cannot be built for either on the meta device.
+    The result is empty if the network cannot be built for either on the meta device.
     """
     for images in (shape, USUAL_SHAPE):
         try:
@@ -89,7 +89,7 @@ def tensor_shapes(arch: str, shape: Shape) -> Shapes:
 
 
 def agreement(weights: Shapes, network: Shapes) -> float:
-    """Return the share of all tensor names that both have with shapes that agree.
+    """Return the share, in [0, 1], of all tensor names of both that occur in both with shapes that agree.
 
     The outputs of the last layer (classes) and the inputs of the first convolution (colour channels) may differ.
     """

@@ -13,7 +13,7 @@ from bench.errors import Incompatible
 BITS = 53
 """Number of the 64 random bits from which torch makes a double in [0, 1)."""
 DRAWN_AT_ONCE = 2**15
-"""Number of random integers per draw, so that their bits fit into a core's cache."""
+"""Number of random integers drawn at once, so that they fit into a core's cache."""
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -29,6 +29,7 @@ class StrokeGenerator(nn.Module):
     Args:
         shape: (c, h, w) of the images, h = w; all channels are the same.
         points: control points of the curve, at least 2.
+        samples: points of the curve at which the distance of a pixel is measured.
         hidden: width of the residual network.
 
     Raises:

@@ -45,7 +45,7 @@ _INSTALLED = ("site-packages", "dist-packages")
 _OWN_PACKAGE = "bench"
 
 _registered: dict[str, Callable[..., Any]] = {}
-"""Complete name -> function, for the networks that the user has named in this process."""
+"""Complete name (with the hash) -> function, for the networks that the user has named in this process."""
 _objects: set[str] = set()
 """Complete names of networks that were passed from Python as objects, not as functions of a module."""
 _checked: set[tuple[str, Shape, int]] = set()
@@ -58,9 +58,9 @@ def is_users_network(name: str) -> bool:
 
 
 def identify(name: str) -> str:
-    """Import the network that the user has named, hash its source, and return its complete name.
+    """Import the network that the user has named, hash its source, and return its name with the hash.
 
-    Any other name is returned unchanged.
+    Any name of another form is returned unchanged.
 
     Raises:
         BenchError: an unknown module or function, a module that cannot be imported or has no source, or a source that
@@ -88,7 +88,7 @@ def identify(name: str) -> str:
 
 
 def add_value(network: nn.Module) -> str:
-    """Register a network that a user passes from Python in this process; return its complete name.
+    """Register a network that a user passes from Python in this process; return its name with a hash.
 
     The hash in the name covers its class, its attributes and its weights, so that another network has another name.
     """
@@ -101,7 +101,10 @@ def add_value(network: nn.Module) -> str:
 
 
 def reinitialised(template: nn.Module) -> nn.Module:
-    """Return a copy with new random weights: by each layer's `reset_parameters`, else normal with deviation 0.02."""
+    """Return a copy with new random weights, by each layer's `reset_parameters` where it has one.
+
+    Otherwise matrices are drawn from N(0, 0.02^2), biases are 0, and other vectors 1.
+    """
     network = copy.deepcopy(template)
     for layer in network.modules():
         reset = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)

@@ -32,7 +32,7 @@ KIND = "network"
 SMALL_IMAGE = 64
 """Longer side in pixels below which vision transformers get smaller patches."""
 FEWEST_PATCHES, MOST_PATCHES = 4, 8
-"""Usual number of patches along the longer side of a small image."""
+"""Limits of the number of patches along the longer side of a small image, where the size allows it."""
 SMALL, TORCHVISION = "small:", "tv:"
 """Prefixes of names: a stem for small images; a network of torchvision."""
 _NAME = re.compile(rf"({SMALL})?({TORCHVISION})?[A-Za-z0-9_-]+")
@@ -330,7 +330,7 @@ def _cannot_take(arch: str, shape: Shape, reason: str) -> BenchError:
 
 @contextmanager
 def recorded_features(module: nn.Module) -> Iterator[list[Tensor]]:
-    """Context manager: a list to which every forward pass of `module` appends its penultimate features.
+    """Record the penultimate features of every forward pass of `module`: a context manager that yields their list.
 
     Features are the differentiable input (n, d) of the last linear layer or, in a network without any, of the last
     convolution, whose input is averaged over its positions.

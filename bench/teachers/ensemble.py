@@ -1,7 +1,8 @@
 """Training of an ensemble: all members in parallel, each only on its own part of the private images.
 
-With several ranks, each rank trains a share of the members from the first step to the last. It draws the batches of all
-members and uses those of its share, so that every member receives the same batches as in one process.
+With several ranks (parallel processes), each rank trains a share of the members from the first step to the last. It
+draws the batches of all members and uses those of its share, so that every member receives the same batches as in one
+process.
 """
 
 from __future__ import annotations
@@ -154,7 +155,7 @@ def ridge_regression(a: Tensor, y: Tensor, ridge: float) -> Tensor:
 
 
 class MemberBatches:
-    """Draws (m, batch) images with labels for each step, and has the members' loss weights: 0 for an empty part.
+    """Draws (m, batch) images with labels for each step, and computes the members' loss, without those of empty parts.
 
     Batches are drawn for all members, and returned for the m members with numbers `own`.
     """
@@ -211,7 +212,7 @@ def train_in_turn(
     shards: Shards,
     advance: Callable[[int], object],
 ) -> None:
-    """Train the members together, but evaluate one after the other."""
+    """Train all members by one optimiser; in each step the members are evaluated one after the other."""
     parameters = [
         p for member, size in zip(members, draw.sizes.tolist(), strict=True) if size for p in member.parameters()
     ]
@@ -234,7 +235,7 @@ def train_stacked(
     shards: Shards,
     advance: Callable[[int], object],
 ) -> None:
-    """Train equal members as one network with stacked parameters."""
+    """Train members of one architecture as one network with stacked parameters."""
     parameters, buffers, call = stacked(members)
     optimizer, schedule = make_optimizer(list(parameters.values()), shards)
     for _ in range(shards.steps):
@@ -252,6 +253,7 @@ def train_stacked(
 def optimizer_step(
     loss: Tensor, optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LRScheduler
 ) -> None:
+    """Take one step of the optimiser and of its schedule on a scalar loss."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
     optimizer.step()
@@ -259,5 +261,6 @@ def optimizer_step(
 
 
 def require_finite(parameters: Sequence[Tensor]) -> None:
+    """Raise RunFailed if a parameter is NaN or infinite."""
     if not all(bool(p.isfinite().all()) for p in parameters):
         raise RunFailed("training the ensemble diverged: weights are no longer finite; lower its learning rate")

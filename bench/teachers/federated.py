@@ -47,7 +47,7 @@ EnsembleMean = Literal["logits", "probabilities"]
 
 @dataclass(frozen=True)
 class Federation:
-    """Options of the clients and of the rounds, with DENSE's settings; without any privacy guarantee."""
+    """Options of a federation's clients and rounds, with DENSE's settings; without any privacy guarantee."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     unit: ClassVar[str] = str(Unit.NONE)
@@ -56,8 +56,9 @@ class Federation:
     clients: Size[int] = 5
     """K, clients; all take part in every round."""
     partition: Literal["dirichlet-balanced", "dirichlet", "hash"] = "dirichlet-balanced"
-    """Client of each record: by Dirichlet shares of each class, where a client with its equal part of all records gets
-    no more (dirichlet-balanced, of DENSE); without that rule; or by the hash of the pixels (one distribution)."""
+    """How the records are divided among the clients: each class by Dirichlet shares, where a client that has its equal
+    share of all records gets no more (dirichlet-balanced, as in DENSE) or without that limit (dirichlet); or by the
+    hash of the pixels, which gives all clients the same distribution (hash)."""
     alpha: float = 0.5
     """Concentration of the Dirichlet shares of the clients in each class; 1e6 = equal shares (IID)."""
     rounds: Size[int] = 1
@@ -67,11 +68,11 @@ class Federation:
     local_limit: Size[int] = 0
     """Steps after which a client's round ends even if passes remain; 0 = no limit."""
     local_batch: Size[int] = 128
-    """B, most images per step of a client (one more where a batch would have a single image); at least 2."""
+    """B, largest number of images per client step, at least 2; one more where a batch would have a single image."""
     local_lr: float = 0.01
     """eta, learning rate of the clients' SGD."""
     local_momentum: float = 0.9
-    """Momentum of the clients' SGD, from 0 in every round."""
+    """Momentum of the clients' SGD; its velocity starts at 0 in every round."""
     weighting: Literal["size", "uniform"] = "size"
     """Weight of a client's model in the average: n_k / n, or 1 / K."""
 
@@ -83,11 +84,11 @@ class Federation:
         validate.positive(self, "alpha", "local_lr")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Raise BenchError for a finite accounted budget; a claimed epsilon is accepted, as nothing is claimed."""
+        """Refuse to account a finite epsilon; any claimed epsilon is accepted, because there is no guarantee."""
         refuse_finite_budget(budget, UNITS, "the clients' models are trained and released without noise")
 
     def ledger(self) -> Ledger:
-        """Return the ledger: unprotected use, for one record and for one client."""
+        """Return the ledger of an unprotected use, for one record and for one client; its epsilon is infinite."""
         ledger = Ledger()
         for unit in UNITS:
             ledger.spend(NonPrivateDpEvent(), unit=unit, why="models trained on the private records, without noise")
@@ -155,7 +156,7 @@ class Clients:
         return made
 
     def fresh(self, arch: str = "") -> Classifier:
-        """Build a new network of that architecture, or of the student's."""
+        """Build an untrained network of the architecture `arch`, or of the student's if it is empty."""
         return self.ctx.prepared(nets.build(arch or self.student, self.shape, self.classes))
 
     def initial(self, k: int = 0) -> State:
@@ -198,7 +199,7 @@ class Clients:
 
 
 class ClientEnsemble(nn.Module):
-    """The ensemble of the clients' models, fixed and in evaluation mode; its output is their mean.
+    """The ensemble of the clients' models, frozen and in evaluation mode; its output is their mean.
 
     Args:
         clients: provides the networks.
@@ -237,20 +238,20 @@ class ServerDistillation(Federation, ABC):
     only_with: ClassVar[dict[str, str]] = {"weighting": "start=average clients>1", "momentum": "optimizer=sgd"}
 
     client_nets: Size[str] = "same"
-    """Networks of the clients, names as for --teacher, separated by commas and assigned cyclically: each starts from a
-    fresh one, in a single round. same = all have the student's, and start from one."""
+    """Networks of the clients, with names as for --teacher, separated by commas and assigned cyclically; this needs
+    rounds 1. same = all clients have the student's network and start from the same weights."""
     start: Literal["fresh", "average"] = "fresh"
     """The student starts as a fresh network, or as the average of the clients' models."""
     optimizer: Literal["sgd", "adam"] = "sgd"
-    """Of the student."""
+    """Optimiser of the student."""
     lr: float = 0.01
     """Learning rate of the student."""
     momentum: float = 0.9
     """Momentum of the student's SGD."""
     temperature: float = 20.0
-    """T of the distillation."""
+    """T, temperature of the distillation."""
     mean: EnsembleMean = "logits"
-    """D(x): the mean of the clients' logits, or the logarithm of the mean of their probabilities."""
+    """D(x), the ensemble's output: the mean of the clients' logits, or the logarithm of their mean probabilities."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -268,7 +269,7 @@ class ServerDistillation(Federation, ABC):
         return () if self.client_nets == "same" else tuple(name.strip() for name in self.client_nets.split(","))
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """As for every federation; also refuse unknown networks."""
+        """Refuse to account a finite epsilon, and unknown networks of clients."""
         super().check(budget, dataset, classes)
         for name in self.archs():
             nets.check(name)
@@ -305,7 +306,7 @@ class ServerDistillation(Federation, ABC):
         """Train `student` in place, and return some of its training images, in [0, 1]."""
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
-        """Run R rounds of local training and distillation; the undefended teacher and `budget` are not used."""
+        """Run `rounds` rounds of local training and distillation; the undefended teacher and `budget` are not used."""
         clients = Clients(self, teacher, student, ctx, self.archs())
         starts = [clients.initial(k) for k in range(self.clients)]
         with ctx.track("federation", self.rounds * (clients.steps_per_round + self.server_steps())) as advance:
@@ -322,7 +323,7 @@ class ServerDistillation(Federation, ABC):
 
 
 def batches(size: int, most: int) -> int:
-    """Return the number of batches of at most `most` of `size` records; one fewer if a batch would have one record.
+    """Return the number of batches in a pass over `size` records: of at most `most`, or one more to avoid a single one.
 
     >>> [batches(size, 2) for size in (2, 3, 4, 5)], batches(129, 128)
     ([1, 1, 2, 2], 2)

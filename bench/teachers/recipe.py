@@ -1,5 +1,6 @@
-"""Training recipes by name, for teachers and for the evaluator: `recipes/NAME.py`, or an entry point of the group
-`bench.teacher_recipes`.
+"""Training recipes by name, for teachers and for the evaluator.
+
+A recipe is a file `recipes/NAME.py`, or an entry point of the group `bench.teacher_recipes`.
 
 The evaluator scores reconstructions. It has another architecture and seed than the teacher, and attacks cannot query
 it. It is trained on the labelled training set of the run's classes; on splits where the attacker has other records of
@@ -24,7 +25,7 @@ EVALUATOR_TIERS: dict[str, dict[str, int]] = {
     "quick": {"epochs": 10, "max_steps": 600, "batch": 64, "shift": 1},
     "paper": {"epochs": 20},
 }
-"""Sizes of the standard recipe for the evaluator."""
+"""Options of the standard recipe for the evaluator, by tier."""
 
 
 def recipe_class(name: str) -> type[Recipe]:
@@ -34,7 +35,7 @@ def recipe_class(name: str) -> type[Recipe]:
 
 
 def is_recipe(cls: type) -> bool:
-    """Whether a class is a recipe; a named function, as the lookup of classes is cached by it."""
+    """Return whether a class is a recipe. It is a named function because `plugins.class_of` caches by it."""
     return issubclass(cls, Recipe)
 
 

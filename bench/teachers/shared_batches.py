@@ -16,7 +16,7 @@ from bench.validate import present
 
 
 class SharedBatches:
-    """Computes the logits of whole batches, each rank its share; all ranks must call it with the same images.
+    """Computes the logits of whole batches, of which each rank evaluates a share; all must pass the same images.
 
     The gradient of a loss of these logits equals that of one process, except for rounding and for random draws inside
     the network: batch normalisation uses the whole batch, and a weight's gradient is summed over the ranks as soon as a

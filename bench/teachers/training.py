@@ -30,7 +30,7 @@ def fit(
     autocast: bool = False,
     ranks: Ranks | None = None,
 ) -> None:
-    """Train `model` in place on the recipe's loss; it ends on `device`, in eval mode.
+    """Train a classifier in place by a recipe; it ends on `device`, in eval mode.
 
     All randomness (order, augmentation, the model's own dropout) comes from `seed`; the state of torch's global
     generators does not change. The images may be on another device: batches are moved.
@@ -155,7 +155,7 @@ def schedule(step: int, total: int, warmup: float) -> float:
 
 
 def draw_batches(images: int, recipe: Recipe, seed: int, total: int) -> Iterator[Tensor]:
-    """Yield `total` index tensors; every pass is a new permutation."""
+    """Yield the (at most `recipe.batch`,) int64 indices of `total` batches; every pass is a new permutation."""
     order = torch.Generator().manual_seed(derive(seed, "order"))
     per_epoch = recipe.steps_per_epoch(images)
     for step in range(total):

@@ -59,8 +59,8 @@ class Fit:
     """A part of a state dict, compared with a network.
 
     Attributes:
-        target: the `Classifier`, or the bare network inside it.
-        weights: the part, without the prefix.
+        target: the `Classifier`, or the bare network inside it (`Classifier.body`).
+        weights: the part, with names without the prefix.
         prefix: the prefix that was removed from its names.
         left_out: names of the file without that prefix.
         missing, unexpected, shapes: descriptions of the differences.
@@ -80,13 +80,13 @@ class Fit:
         return len(self.missing) + len(self.unexpected) + len(self.shapes)
 
     def in_words(self) -> str:
-        """Return a description of the first five differences of each kind."""
+        """Return the first five differences of each kind, as text for an error message."""
         kinds = (("missing", self.missing), ("unexpected", self.unexpected), ("other shape", self.shapes))
         return "; ".join(f"{kind}: {first_names(names)}" for kind, names in kinds if names)
 
 
 def first_names(names: list[str] | tuple[str, ...]) -> str:
-    """Return the first five names, and the number of further ones."""
+    """Return the first five names and the number of further ones, as text."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
 
@@ -185,7 +185,10 @@ def best_fit(path: Path, state: Weights, module: Classifier) -> Fit:
 
 
 def candidate_prefixes(state: Weights, module: Classifier) -> list[str]:
-    """Return possible prefixes of the bare network's names: that of its first name, and every chain of wrappers."""
+    """Return possible prefixes of the bare network's names, shortest first.
+
+    They are the text before its first tensor's name, and every chain of wrapper prefixes that a name begins with.
+    """
     first = next(iter(module.body.state_dict()), "")
     found = {name.removesuffix(first) for name in state if name == first or name.endswith(f".{first}")}
     found |= {match[0] for name in state if (match := _WRAPPED.match(name))}

@@ -14,8 +14,7 @@ from bench.data.dataset import DatasetFacts, Listing, Request
 
 
 class CelebaIdentity(faces.PeopleDataset):
-    """Faces of celebrities (Liu et al., 2015), cut closely. A fifth of each person's images is held out by the hash of
-    its pixels; images of all other people are the attacker's in split identity."""
+    """Faces of celebrities (Liu et al., 2015), cropped closely around the face, with people as classes."""
 
     facts = DatasetFacts(
         shape=(3, 64, 64),

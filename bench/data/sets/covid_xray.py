@@ -19,7 +19,7 @@ CLASSES = ("covid-19", "no_findings", "pneumonia")
 
 
 class CovidXray(FileDataset):
-    """Chest X-rays in three folders. Class and source of the images are confounded, so accuracies flatter."""
+    """Chest X-rays in three folders. Class and source of the images are confounded, so accuracies are too high."""
 
     facts = DatasetFacts(
         shape=(1, 128, 128),

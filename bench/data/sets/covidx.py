@@ -18,7 +18,7 @@ FOLDER, PARTS = "covidx", ("train", "test")
 
 
 class CovidX(FileDataset):
-    """Chest X-rays of several collections (Wang et al., 2020). No paper here prints the size of its images."""
+    """Chest X-rays of several collections (Wang et al., 2020). No paper here states the size of its images."""
 
     facts = DatasetFacts(
         shape=(1, 64, 64),

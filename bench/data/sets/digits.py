@@ -24,7 +24,7 @@ LEVELS = 16
 
 
 class Digits(Dataset):
-    """The embedded default: scikit-learn's copy of the UCI optical digits, enlarged."""
+    """The default data set, which needs no download: scikit-learn's copy of the UCI optical digits, enlarged."""
 
     facts = DatasetFacts(
         shape=(1, SIDE, SIDE),
@@ -59,8 +59,10 @@ class Digits(Dataset):
 
 
 def read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return (1797, 8, 8) values and (1797,) labels, as scikit-learn's `load_digits`; read from its file if possible,
-    as importing scikit-learn takes longer than the rest of a cached run."""
+    """Return (1797, 8, 8) values from 0 to 16 and (1797,) labels, as scikit-learn's `load_digits`.
+
+    They are read from its file if possible, as importing scikit-learn takes longer than the rest of a cached run.
+    """
     import numpy as np
 
     found = importlib.util.find_spec("sklearn")

@@ -16,8 +16,7 @@ from bench.errors import BadData
 
 
 class ImageNet(FileDataset):
-    """Photographs of a thousand kinds of things (Deng et al., 2009). The validation part, whose labels are public, is
-    the test."""
+    """Photographs of a thousand kinds of things (Deng et al., 2009), with the validation part as the test set."""
 
     facts = DatasetFacts(
         shape=(3, 224, 224),

@@ -19,15 +19,14 @@ TREES = ("lfw-py/lfw-deepfunneled", "lfw-py/lfw_funneled", "lfw-py/lfw")
 """torchvision's folders, of 250x250 images; the first that exists is read."""
 CROPPED = "lfw-64"
 CENTRE = (61 / 250, 61 / 250, 189 / 250, 189 / 250)
-"""128x128 pixels of the 250x250: the face."""
+"""The central 128x128 of 250x250 pixels, around the face, as shares of the sides."""
 ALL = 13_233
 MOST = 60
-"""Images of a person: one man has 530 of the 3,023 of the people with at least 20."""
+"""Largest number of images used per person. One man has 530 of the 3,023 images of people with at least 20."""
 
 
 class Lfw(PeopleDataset):
-    """Faces of the news (Huang et al., 2007). A fifth of a person's images, of 60 at most, is held out by the hash of
-    its pixels; images of all other people are the attacker's in split identity."""
+    """Faces of the news (Huang et al., 2007), with people as classes and at most 60 images per person."""
 
     facts = DatasetFacts(
         shape=(3, 64, 64),

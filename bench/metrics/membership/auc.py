@@ -90,9 +90,9 @@ def area(members: Floats, others: Floats, confidence: float) -> tuple[float, flo
 
 
 def placements(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
-    """Return, per member, the share of others that it is above, and per other record the share of members above it.
+    """Return for each member the share of others below it, and for each non-member the share of members above it.
 
-    In the records' order; ties count half. Raises ValueError as `sides`.
+    Both arrays are in the records' order; ties count half. Raises ValueError as `sides`.
     """
     from scipy.stats import rankdata
 
@@ -110,7 +110,11 @@ def _expit(x: float) -> float:
 
 
 def hoeffding_interval(share: float, k: int, confidence: float) -> tuple[float, float]:
-    """Return the ends of the set of theta with k kl(share, theta) <= log(2 / (1 - confidence)), by bisection."""
+    """Return the ends of the interval of theta with k kl(share, theta) <= log(2 / (1 - confidence)), by bisection.
+
+    Args:
+        share: observed share, in [0, 1]. k: number of observations.
+    """
 
     def divergence(p: float, q: float) -> float:
         """Return the divergence in nats of Bernoulli(p) from Bernoulli(q)."""

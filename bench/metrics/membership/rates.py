@@ -45,7 +45,7 @@ class RateAt:
 
 @dataclass(frozen=True)
 class Balanced:
-    """Balanced accuracy of the best threshold of one half, measured on the other half.
+    """Balanced accuracy at the threshold that is best on one half of the records, measured on the other half.
 
     Attributes:
         accuracy: (tpr + 1 - fpr) / 2, in [0, 1].
@@ -140,7 +140,11 @@ def distinct_scores(members: Floats, others: Floats) -> Floats:
 
 
 def sides(scores: Tensor, is_member: Tensor) -> tuple[Floats, Floats]:
-    """Return the scores of members and of non-members, each ascending."""
+    """Return the scores of members and of non-members as float64 arrays, each ascending.
+
+    Raises:
+        ValueError: wrong shapes or types, fewer than 2 records on a side, or a score that is NaN or infinite.
+    """
     if scores.ndim != 1 or is_member.shape != scores.shape or str(is_member.dtype) != "torch.bool":
         raise ValueError(
             f"scores {tuple(scores.shape)} and is_member {tuple(is_member.shape)} of {is_member.dtype}: "

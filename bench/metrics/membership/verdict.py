@@ -73,7 +73,7 @@ def membership_power(
     gain_low: float | None = None,
     names: tuple[str, str] = ("undefended teacher", "random network"),
 ) -> MembershipPower:
-    """Check that the attack works on the undefended teacher and finds nothing where there is nothing to find.
+    """Check that the attack works on the undefended teacher, and not on networks that never saw the suspects.
 
     It passes if its AUC on the undefended teacher is at least `LEAST_AUC` with an interval above 0.5, its interval on a
     network with random weights is not above 0.5, and its AUC is larger than on a network that saw no suspect. A weaker

@@ -27,12 +27,12 @@ HALVED_FROM = 24
 
 
 class TemperedSigmoid(nn.Module):
-    """phi(x) = scale * sigmoid(temperature * x) - offset; with (2, 2, 1), the defaults, exactly tanh.
+    """The activation phi(x) = scale * sigmoid(temperature * x) - offset; with the defaults (2, 2, 1) exactly tanh.
 
     Args:
         scale: s, the width of the range.
         temperature: T, the inverse temperature.
-        offset: o.
+        offset: o, subtracted from the scaled sigmoid.
     """
 
     def __init__(self, scale: float = 2.0, temperature: float = 2.0, offset: float = 1.0) -> None:
@@ -44,12 +44,12 @@ class TemperedSigmoid(nn.Module):
         return self.scale * torch.sigmoid(self.temperature * x) - self.offset
 
     def extra_repr(self) -> str:
-        """Return the three constants as text."""
+        """Return scale, temperature and offset as text, for `repr`."""
         return f"{self.scale:g}, {self.temperature:g}, {self.offset:g}"
 
 
 class TanhCnn(SmallNet):
-    """DP-SGD's network for grey images, two convolutions, with tempered sigmoids, by default tanh.
+    """A CNN for DP-SGD on grey images: two convolutions with tempered sigmoids, by default tanh.
 
     8x8 convolution 16, stride 2, padding 2; phi; 2x2 max-pooling of stride 1; 4x4 convolution 32, stride 2; phi; the
     same pooling; dense 32; phi; dense. 26,010 parameters for 1x28x28 and 10 classes. Below 24 pixels the first
@@ -86,13 +86,13 @@ class TanhCnn(SmallNet):
 
 
 class ReluCnn(TanhCnn):
-    """DP-SGD's network for grey images, two convolutions, with ReLU."""
+    """A CNN for DP-SGD on grey images: two convolutions with ReLU; otherwise as `tanh-cnn`."""
 
     activation = nn.ReLU
 
 
 class TanhVgg(SmallNet):
-    """DP-SGD's network for colour images, six convolutions, with tempered sigmoids, by default tanh.
+    """A CNN for DP-SGD on colour images: six convolutions with tempered sigmoids, by default tanh.
 
     3x3 convolutions, padding 1, each followed by phi: 32, 32, 2x2 max-pooling, 64, 64, pooling, 128, 128, pooling;
     dense 128; phi; dense. 550,570 parameters for 3x32x32 and 10 classes.
@@ -124,6 +124,6 @@ class TanhVgg(SmallNet):
 
 
 class ReluVgg(TanhVgg):
-    """DP-SGD's network for colour images, six convolutions, with ReLU."""
+    """A CNN for DP-SGD on colour images: six convolutions with ReLU; otherwise as `tanh-vgg`."""
 
     activation = nn.ReLU

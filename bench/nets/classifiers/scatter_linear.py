@@ -1,4 +1,4 @@
-"""A linear layer on fixed scattering features, solved in closed form, so that hundreds of teachers take seconds."""
+"""A linear layer on fixed scattering features, solved in closed form: hundreds of teachers are trained in seconds."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ REFERENCE_IMAGES, REFERENCE_SEED, REFERENCE_POINTS = 2000, 99, (3, 4, 5, 6, 8)
 class ScatterLinear(SmallNet):
     """A linear layer on square roots of scattering coefficients, standardised by constants from random pen strokes.
 
-    1,225 features for 28x28 images. Only the linear layer is trained; `bench.teachers.fit_ensemble` solves it in closed
-    form, so that hundreds of teachers take a second. The standardisation is a public constant, computed from drawings
-    of `StrokeGenerator`, never from data.
+    It has 1,225 features for 28x28 images. Only the linear layer is trained; `bench.teachers.fit_ensemble` solves it in
+    closed form. The standardisation is a public constant, computed from drawings of `StrokeGenerator`, never from data.
 
     Args:
         shape: (c, h, w), sides of 8 to 64; channels are averaged.

@@ -28,7 +28,7 @@ NETWORKS = {
 Shape = tuple[int, int, int]
 
 LARGEST_MAP = 16
-"""Side of the last map above which it is average-pooled, so that dense layers do not grow with the image."""
+"""Largest side of the last map; a larger one is average-pooled, so that dense layers do not grow with the image."""
 
 
 class ConvNet(SmallNet):
@@ -186,13 +186,13 @@ class ShardNet(SmallNet):
 
 
 class StridedNet(SmallNet):
-    """A student for drawn images: three convolutions, the first of them strided, with batch normalisation.
+    """A student for synthetic drawings: three convolutions, the first of them strided, with batch normalisation.
 
     5x5 convolution 32 of stride 2, 3x3 convolution 48, 2x2 max-pooling, 3x3 convolution 64; linear. Each convolution
-    keeps the side or halves it, and is followed by BatchNorm and ReLU. Private training refuses BatchNorm: the network
-    is for students that learn only from drawn images, where it is more accurate than `datalens` at a seventh of the
-    size (docs/true-epsilon.md). 74,074 parameters for 1x28x28 and 10 classes. Above 64x64 the map is average-pooled to
-    16x16 before the linear layer.
+    keeps the side or halves it, and is followed by BatchNorm and ReLU. DP-SGD refuses BatchNorm: the network is for
+    students that learn only from synthetic images, such as those of `bench.priors`, where it is more accurate than
+    `datalens` at a seventh of the size (docs/true-epsilon.md). 74,074 parameters for 1x28x28 and 10 classes. Above
+    64x64 the map is average-pooled to 16x16 before the linear layer.
 
     Args:
         shape: (c, h, w), sides of at least 8.
@@ -257,7 +257,7 @@ class EvaluatorNet(SmallNet):
 
 
 class EvaluatorVgg(SmallNet):
-    """An evaluator for photographs: plain 3x3 convolutions after VGG, for teachers that exceed `evaluator-cnn`.
+    """An evaluator for photographs: 3x3 convolutions after VGG, for teachers more accurate than `evaluator-cnn`.
 
     Five convolutions of 64 to 256 channels with BatchNorm and ReLU, without residual connections: another family than
     residual teachers (Simonyan and Zisserman, ICLR 2015, without their dense layers). 2x2 max-pooling after the first

@@ -1,4 +1,4 @@
-"""Classifiers on fixed wavelet features: only the layers behind the features are trained, and cost privacy.
+"""Classifiers on fixed wavelet features: only the layers after the features are trained, and only they cost privacy.
 
 Features of an image: `FineScattering` of every channel, then group normalisation over three maps at a time, without
 weights. They depend only on that image and on public constants (Tramer and Boneh, ICLR 2021).
@@ -36,10 +36,10 @@ Shape = tuple[int, int, int]
 
 
 class WaveletLinear(SmallNet):
-    """A linear layer on fine scattering features, 81 maps a channel, normalised for each image.
+    """A linear layer on fine scattering features, 81 maps per channel, normalised for each image.
 
     3,969 features for 1x28x28, 15,552 for 3x32x32. Their mean square is 1 for any image; for an image without
-    structure, rounding errors are scaled up to it.
+    structure, rounding errors are scaled up to a mean square of 1.
 
     Args:
         shape: (c, h, w), sides of 8 to 64, c 1 or 3.
@@ -67,7 +67,7 @@ class WaveletLinearMirrored(WaveletLinear):
 
 
 class WaveletCnn(SmallNet):
-    """Two small convolutions on fine scattering features, 81 maps a channel (Tramer and Boneh, ICLR 2021).
+    """Two small convolutions on fine scattering features, 81 maps per channel (Tramer and Boneh, ICLR 2021).
 
     Grey images: 16 maps at stride 2, 32 maps, and a dense layer of 32 units. Colour images: 64 maps, max-pooling, 64
     maps. tanh activations. `trunk[0]` has no weights.

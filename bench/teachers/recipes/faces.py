@@ -1,4 +1,4 @@
-"""faces of few images a person: turned, scaled, moved, mirrored, lightened and partly erased"""
+"""faces with few images per person: rotated, scaled, shifted, mirrored, with changed brightness and partly erased"""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Faces(Recipe):
     label_smoothing: float = 0.1
     """Share of the target spread evenly over all classes."""
     shift: Size[int] = 0
-    """Pixels by which an image is moved in addition, black at the border."""
+    """Largest additional random shift in each direction, in pixels; black at the border."""
     flip: bool = True
     """Mirror half of the images left to right."""
     turn: float = 10.0
-    """Degrees by which an image is turned at most."""
+    """Largest random rotation, in degrees."""
     scale: float = 0.15
-    """Largest relative change of its size."""
+    """Largest relative change of an image's size."""
     move: float = 0.12
     """Largest shift, as a share of the image's side."""
     light: float = 0.3
     """Largest relative change of brightness, and of contrast."""
     erase: float = 0.5
-    """Chance that a rectangle of an image is made grey."""
+    """Probability that a rectangle of an image is replaced by the image's mean colour."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -67,7 +67,7 @@ def lightened(images: Tensor, changes: Tensor, grey: Tensor) -> Tensor:
     """Change brightness and contrast of (n, c, h, w) images in [0, 1], and desaturate them.
 
     Args:
-        changes: (2, n), relative.
+        changes: (2, n) relative changes of brightness and of contrast; 0 = none.
         grey: (n,) in [0, 1]; 1 = fully grey.
     """
     brightness, contrast = (1 + change[:, None, None, None] for change in changes)
@@ -77,7 +77,9 @@ def lightened(images: Tensor, changes: Tensor, grey: Tensor) -> Tensor:
 
 
 def erased(images: Tensor, drawn: Tensor, chance: float) -> Tensor:
-    """Replace a rectangle, with sides of a tenth to a third of the image's, by the image's mean in some of the images.
+    """Replace a rectangle in some of (n, c, h, w) images by the image's mean colour.
+
+    Its sides are 0.1 to 0.35 of the image's; its parts outside of the image are cut off.
 
     Args:
         drawn: (3, n) uniform in [0, 1]: whether to erase, and the vertical and horizontal position; the first also sets

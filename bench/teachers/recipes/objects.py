@@ -1,4 +1,4 @@
-"""objects and garments: as the standard recipe, mirrored; at tier quick whole passes, not a thousand steps"""
+"""objects and garments: the standard recipe with mirrored images; at tier quick 6 passes, not a thousand steps"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cross-entropy on images that are moved a little, by AdamW or SGD, with a warm-up and a cosine"""
+"""cross-entropy on randomly shifted images, by AdamW or SGD, with a warm-up and a cosine schedule"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIND = "teacher recipe"
 
 @dataclass(frozen=True)
 class Recipe:
-    """Public hyper-parameters for training a classifier; the defaults are those of tier `paper`, for a GPU.
+    """Hyper-parameters for training a classifier, which are public; the defaults are those of tier `paper`, for a GPU.
 
     Another recipe is a plug-in, a class in its own file that extends this one: it adds fields, or overrides the
     augmentation (`augment`) and the loss (`loss`).
@@ -113,7 +113,7 @@ class Recipe:
         return min(total, self.max_steps) if self.max_steps else total
 
     def steps_per_epoch(self, images: int) -> int:
-        """Return the batches in one pass.
+        """Return the number of batches in one pass over this many images.
 
         A last batch of a single image is dropped, as BatchNorm has no variance for it.
         """
