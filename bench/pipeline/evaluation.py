@@ -1,4 +1,4 @@
-"""Metrics of the images that an attack reconstructed; the harness computes them, never the attack."""
+"""Metrics of the images that an attack reconstructed, computed by the bench and never by the attack."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def score(
 
 
 def aimed(found: AttackResult, victims: Victims | None) -> AttackResult:
-    """Return reconstructions with their intended class: the victim's class if there is a victim."""
+    """Return reconstructions with their intended classes in `targets`: the victim's class if there are victims."""
     if victims is None:
         return found
     return replace(found, targets=victims.labels[present(found.victims, "victim of the reconstructions")])
@@ -203,7 +203,7 @@ def precision_and_recall(ours: Labelled, judge: Judge) -> tuple[float, ...]:
 
 
 def neighbour_gap(ours: Labelled, judge: Judge, victims: Victims | None) -> tuple[float]:
-    """Compute how much nearer private images are than unseen ones, in features; impossible if both were attacked."""
+    """Compute how much nearer, in features, private images are than unseen ones. Raises ValueError for victims."""
     if victims is not None:
         # Of the larger side only a sample is searched, in which a victim may be missing
         raise ValueError("unseen images were attacked too, and are the nearest to themselves; read ssim_gap")
