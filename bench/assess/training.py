@@ -48,7 +48,7 @@ class Trainer:
     folder: Path | None = None
 
     def control(self, images: Tensor, labels: Tensor) -> Classifier:
-        """Train an unprotected network, without weight decay or augmentation, until it fits (n, c, h, w) uint8 images."""
+        """Train an unprotected network until it fits (n, c, h, w) uint8 images; no weight decay, no augmentation."""
         recipe = Recipe(epochs=ROUND, batch=64, shift=0, weight_decay=0.0)
 
         def train(model: Classifier) -> None:

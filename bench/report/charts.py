@@ -46,8 +46,10 @@ Styles = Mapping[str, tuple[int, str]]
 
 
 def tag(name: str, content: str = "", /, **attributes: object) -> str:
-    """Return an element; attribute values are escaped, `content` is already markup. `class_` is class, `data_x`
-    data-x."""
+    """Return an element of SVG or HTML; attribute values are escaped, `content` is already markup.
+
+    In names of attributes, a final underscore is dropped and others become hyphens: `class_`, `data_x`.
+    """
     pairs = (f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"' for key, value in attributes.items())
     return f"<{name}{''.join(pairs)}>{content}</{name}>"
 
