@@ -32,8 +32,8 @@ class Options:
     Attributes:
         policy: the limits.
         claim: a claimed epsilon; None without one.
-        delta: of the lower bound on epsilon, in [0, 1).
-        combine: how the scores of a group become one: mean, sum or max.
+        delta: delta of the lower bound on epsilon, in [0, 1).
+        combine: how the scores of a group are combined: mean, sum or max.
         seed: of all random draws.
         command: the command that repeats the assessment.
     """

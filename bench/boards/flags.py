@@ -76,7 +76,7 @@ def flags_of_row(versions: Iterable[str]) -> list[str]:
     do not depend only on seeds.
 
     Args:
-        versions: of the libraries, per run, as text.
+        versions: the versions of the libraries of each run, as text.
     """
     return ["mixed-versions"] if len(set(versions)) > 1 else []
 

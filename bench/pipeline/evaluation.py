@@ -34,7 +34,7 @@ class Scored:
     """The scores of one target's reconstructions.
 
     Attributes:
-        metrics: by name; None where a metric could not be computed.
+        metrics: name to value; None if a metric could not be computed.
         missing: the reason for each None.
         confusion: (c, c) counts, row = intended class, column = class by the evaluator; the power gate uses them.
     """
@@ -155,7 +155,7 @@ def optional_measures(
 
     Args:
         ours: the reconstructions, with their intended classes and features.
-        logits: of the evaluator on the reconstructions.
+        logits: logits of the evaluator on the reconstructions.
     """
     inceptions = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
     likeness: Measure

@@ -56,8 +56,8 @@ class Stage:
 
     Attributes:
         name: shown to the user.
-        bytes: total.
-        lower: how a user can make it smaller.
+        bytes: number of bytes.
+        lower: the options by which a user can lower it.
     """
 
     name: str

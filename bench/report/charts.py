@@ -129,7 +129,7 @@ class Chart:
 
     Attributes:
         hollow: the meaning of a hollow mark with a run.
-        edge: where the axes end on the right, in units of the view box.
+        edge: right end of the axes, in units of the view box.
         places: positions of the marks, in the same units.
     """
 

@@ -31,7 +31,7 @@ class Printed:
 
     Attributes:
         table: the beginning of the table's or the sentence's name.
-        method: in the papers' own names; "" for any.
+        method: name of the method in the papers; "" for any.
         metric: metric of the number.
         at: its x: "epsilon", a key of the number's setting, "value" (the number itself is an x) or "" (no x: a level).
         epsilon: epsilon of the number; None for any.
