@@ -106,7 +106,9 @@ def read_records(path: Path, how: ReadAs, like: Records | None = None) -> Record
 
 
 def read_images(path: Path, how: ReadAs, like: Records) -> Tensor:
-    """Read images without labels: all image files below a folder, or the array `images` of a .npz file.
+    """Read images without labels: all image files below a folder, or the array of a .npz file.
+
+    The array is called `images`, `samples`, `x` or `arr_0`.
 
     Args:
         like: records whose channels and size the images must have.
