@@ -102,7 +102,7 @@ class Description:
 
     Attributes:
         doc: its module's docstring.
-        options: in the order of its fields.
+        options: its options, in the order of its fields.
         tiers: tier to the sizes that it changes.
         departures: the changes of the variant `working`; () without such a variant.
         default_variant: the variant that runs by default.

@@ -1,4 +1,4 @@
-"""Can this model be released? A verdict on a finished model that a reviewer can check (docs/assess.md).
+"""Decide by attacks and a policy whether a finished model can be released (docs/assess.md).
 
     import bench
 
@@ -32,11 +32,11 @@ class _Listener:
 
 
 class _Room(ModuleType):
-    """This package as a function; a module's class may be assigned (Python data model, "Customizing module attribute
+    """Makes this module callable: Python allows to assign a module's class (data model, "Customizing module attribute
     access")."""
 
     def __call__(self, *given: Any, **named: Any) -> Assessment:
-        """As `bench.assess.front.assess`; nothing is printed, notices go to the logger "bench"."""
+        """Call `bench.assess.front.assess`; nothing is printed, notices go to the logger "bench"."""
         from bench.assess.front import assess
         from bench.progress import reporter
 

@@ -1,4 +1,4 @@
-"""From the scores of attacks to a finished assessment: the same for a scores file and for a model."""
+"""Build an assessment from the scores of attacks, in the same way for a scores file, a model and released images."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ MOST_EXPOSED = 20
 
 @dataclass(frozen=True)
 class Options:
-    """Choices of an assessment that do not depend on what is assessed.
+    """Settings of an assessment, the same for scores, models and released images.
 
     Attributes:
         policy: the limits.
         claim: a claimed epsilon; None without one.
-        delta: of the lower bound on epsilon, in [0, 1).
-        combine: how the scores of a group become one: mean, sum or max.
-        seed: of everything drawn at random.
-        command: to repeat the assessment.
+        delta: delta of the lower bound on epsilon, in [0, 1).
+        combine: how the scores of a group are combined: mean, sum or max.
+        seed: of all random draws.
+        command: the command that repeats the assessment.
     """
 
     policy: Policy
@@ -56,19 +56,19 @@ class Options:
 
 @dataclass
 class Material:
-    """All that was found out before the numbers are computed.
+    """Scores of attacks and results of checks, from which the numbers of an assessment are computed.
 
     Attributes:
         kind: "scores", "model" or "samples".
-        scored: the attacks on what is assessed.
-        groups: the groups of members and of others; None where records are units.
-        labels: (n,) classes of the members; None where they are not known.
-        control: attack to its scores on the unprotected control; None where no control was made.
-        accuracy, blind, copies, canaries: None where they could not be found out.
-        not_tested: what else was not tested, and why.
+        scored: the scores of each attack.
+        groups: the group of each member and of each non-member; None if the unit is the record.
+        labels: (n,) classes of the members; None if they are not known.
+        control: attack to its scores on the unprotected control; None if no control was trained.
+        accuracy, blind, copies, canaries: the results of these checks; None if a check could not be made.
+        not_tested: other tests that were not made, and why.
         notes: sentences for the reader.
         hashes: SHA-256 of the inputs, by name.
-        seconds: by part.
+        seconds: seconds of each part of the assessment.
     """
 
     kind: Literal["scores", "model", "samples"]
@@ -87,7 +87,7 @@ class Material:
 
 
 def assemble(material: Material, options: Options) -> Assessment:
-    """Compute the numbers of every attack and decide."""
+    """Compute the numbers of every attack and the verdict."""
     unit = "record" if material.groups is None else "group"
     units = [_by_unit(each, material.groups, options.combine) for each in material.scored]
     count = len(units)
@@ -126,7 +126,7 @@ def assemble(material: Material, options: Options) -> Assessment:
 
 
 def _by_unit(scored: Scored, groups: Groups | None, how: str) -> Scored:
-    """The scores of records, or of groups where they are the units."""
+    """Return the scores per record, or combined per group if there are groups."""
     if groups is None:
         return scored
     own = groups_of(scored, groups)
@@ -135,7 +135,7 @@ def _by_unit(scored: Scored, groups: Groups | None, how: str) -> Scored:
 
 
 def groups_of(scored: Scored, groups: Groups) -> Groups:
-    """The groups of the records that an attack scored."""
+    """Return the groups of the records that an attack scored, for members and non-members."""
     return groups if scored.rows is None else (groups[0][scored.rows[0]], groups[1][scored.rows[1]])
 
 
@@ -163,7 +163,7 @@ def _result(each: Scored, single: Scored, material: Material, options: Options, 
 
 
 def _with_power(result: AttackResult, material: Material, options: Options, count: int) -> AttackResult:
-    """The result with the power gate: on the unprotected control, the attack must find what the policy forbids."""
+    """Add whether the attack has power: on the unprotected control it must find a leak that the policy forbids."""
     control = (material.control or {}).get(result.name)
     if control is None:
         return result.model_copy(update={"has_power": False})
@@ -177,12 +177,12 @@ def _with_power(result: AttackResult, material: Material, options: Options, coun
 
 
 def accuracies(members: NDArray[np.float64], others: NDArray[np.float64]) -> Accuracy:
-    """Shares of right predictions, of (n,) and (m,) zeros and ones."""
+    """Return the accuracy on members and non-members, from (n,) and (m,) predictions: 1 if correct, else 0."""
     return Accuracy(members=share(members), others=share(others))
 
 
 def accuracy_line(found: Accuracy) -> str:
-    """Both accuracies for a terminal."""
+    """Format both accuracies in a line for a terminal."""
     shown = [f"{each.value:.1%} [{each.low:.1%}, {each.high:.1%}]" for each in (found.members, found.others)]
     return f"accuracy: {shown[0]} on members, {shown[1]} on non-members"
 
@@ -210,7 +210,7 @@ def refuse_chance(right: NDArray[np.float64], labels: NDArray[np.int64], what: s
 
 
 def exposed_lines(material: Material, options: Options) -> list[str]:
-    """The members that the strongest attack ranks highest, a line each; for the owner of the data only."""
+    """List the members that the strongest attack ranks highest, as lines of CSV. For the owner of the data only."""
     single = max(material.scored, key=lambda each: _strength(each, material, options))
     strongest = _by_unit(single, material.groups, options.combine)
     if material.groups is not None:
@@ -227,9 +227,9 @@ def exposed_lines(material: Material, options: Options) -> list[str]:
 
 
 def exposed_lines_by_class(material: Material, options: Options) -> list[str]:
-    """List the twenty members of each class that the strongest attack ranks highest; empty where classes are unknown.
+    """List the twenty members of each class that the strongest attack ranks highest, as lines of CSV.
 
-    Records are listed where groups are the units, too. For the owner of the data only.
+    Records are listed even if the unit is the group. Empty if classes are unknown. For the owner of the data only.
     """
     if material.labels is None:
         return []
@@ -250,13 +250,13 @@ def exposed_lines_by_class(material: Material, options: Options) -> list[str]:
 
 
 def _strength(scored: Scored, material: Material, options: Options) -> float:
-    """The AUC of an attack on its units."""
+    """Return the AUC of an attack on records, or on groups if there are groups."""
     unit = _by_unit(scored, material.groups, options.combine)
     return measure(unit.members, unit.others, options.delta, 1).auc.value
 
 
 def csv_name(name: str) -> str:
-    """A name as a cell of CSV."""
+    """Escape and quote a name as a CSV cell."""
     from bench.escape import csv_cell
 
     text = str(csv_cell(name))

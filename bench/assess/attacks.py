@@ -1,7 +1,7 @@
-"""The attacks of an assessment on one network: those on its outputs, and the plug-ins of `attacks/`.
+"""Run the membership attacks of an assessment on one network: those on its outputs, and plug-ins of `attacks/`.
 
-Plug-ins get what they get in a run: a `Target` of the access that they declare, and the attacker's knowledge. Suspects
-are the members and those non-members that are not the attacker's own population.
+Plug-ins receive the same inputs as in a run: a `Target` with the access that they declare, and the attacker's
+knowledge. Suspects are the members, and the non-members outside the attacker's own population.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from bench.progress import track
 from bench.seeds import derive
 
 QUERIES = 1000
-"""Records of each set that the label-only attack looks at: it makes 41 queries for each."""
+"""Number of records of each set that the label-only attack scores, with 41 queries for each."""
 READS = {"label": "predicted class", "scores": "all outputs", "weights": "all outputs and weights"}
 CALIBRATED = "Watson et al., ICLR 2022, arXiv 2111.08440"
 Rows = NDArray[np.int64]
 
 
 class Artifacts:
-    """Parts that attacks make for reuse, in memory."""
+    """Cache of intermediate results of attacks, in memory."""
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
 
     def get(self, kind: str, key: dict[str, Any], make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """As `bench.api.context.Artifacts`."""
+        """Return tensors made once per key, as `bench.api.context.Artifacts`."""
         name = f"{kind} {sorted(key.items())}"
         if name not in self._made:
             self._made[name] = make()
@@ -54,17 +54,17 @@ class Artifacts:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """What attacks are played on, apart from the model.
+    """Inputs of attacks except the model.
 
     Attributes:
         members, others: the two sets, without copies.
-        population: records of neither that attacks learn from; None = `reserved` of the non-members.
-        reserved: indices of non-members that only attacks with a population know, where no population is given.
-        references: networks with (members + suspects,) bool, the records each was trained on; suspects are all
-            non-members where `population` is given, else those that are not reserved.
+        population: records of neither set that attacks learn from; None = the non-members in `reserved`.
+        reserved: indices of the non-members that serve as the attacker's population if none is given.
+        references: networks, each with (members + suspects,) bool: the records that it was trained on. Suspects are
+            all non-members if `population` is given, else those that are not reserved.
         outside: networks that were trained on none of the records; used by the calibrated loss.
-        seed: of the attacks.
-        work: where finished scores of slow attacks are kept, so that an interrupted assessment resumes; None = nowhere.
+        seed: seed of the attacks.
+        work: folder for scores of slow attacks, so that an interrupted assessment resumes; None = do not store them.
     """
 
     members: Records
@@ -78,7 +78,7 @@ class Scene:
 
     @property
     def suspects(self) -> Rows:
-        """Indices of the non-members that are suspects of attacks with a population or references."""
+        """Indices of the non-members that are suspects of attacks with a population or reference models."""
         keep = np.ones(len(self.others), bool)
         if self.population is not None:
             return np.flatnonzero(keep)
@@ -87,7 +87,7 @@ class Scene:
 
 
 def reserve(others: int, least: int, seed: int) -> Rows:
-    """Indices of non-members for the attacker's population: a third, or half where that makes `least`."""
+    """Choose non-members for the attacker's population: a third, or half if only half is at least `least`. Sorted."""
     count = others // 3
     if count < least <= others // 2:
         count = least
@@ -96,10 +96,10 @@ def reserve(others: int, least: int, seed: int) -> Rows:
 
 
 def play(module: nn.Module, classes: int, scene: Scene, names: tuple[str, ...]) -> tuple[list[Scored], list[Skipped]]:
-    """Play the attacks of these names on one network.
+    """Run attacks on one network.
 
     Args:
-        names: of `bench.assess.policy.ATTACKS`.
+        names: names of attacks, from `bench.assess.policy.ATTACKS`.
 
     Returns:
         The scores of those that ran, and why others did not.
@@ -136,13 +136,15 @@ def _side(module: nn.Module, records: Records, classes: int, advance: Callable[[
 
 
 def confidences(module: nn.Module, records: Records, classes: int) -> Side:
-    """The outputs of a network on one set, as attacks read them."""
+    """Query a network on one set, and return its outputs in the form that attacks read."""
     return _side(module, records, classes, lambda _: None)
 
 
 def _calibrated(inside: Side, outside: Side, scene: Scene, classes: int) -> Scored:
-    """The confidence less its mean over networks that did not train on the record: the record's difficulty is taken
-    off."""
+    """Score each record by its confidence minus the mean confidence of networks that were not trained on it.
+
+    The mean corrects for the difficulty of the record.
+    """
     rows = _rows("calibrated-loss", scene) if scene.references else None
     chosen = (
         (scene.members, scene.others) if rows is None else (scene.members.take(rows[0]), scene.others.take(rows[1]))
@@ -160,7 +162,7 @@ def _calibrated(inside: Side, outside: Side, scene: Scene, classes: int) -> Scor
 
 
 def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored | str:
-    """The scores of a plug-in, or why it cannot be played."""
+    """Return the scores of a plug-in, or the reason why it cannot run."""
     attack, problem = _attack(name, scene)
     if attack is None:
         return problem
@@ -233,7 +235,7 @@ def _once(
 
 
 def _attack(name: str, scene: Scene) -> tuple[Any, str]:
-    """The plug-in with its options, or None and why it cannot be played."""
+    """Return the plug-in with its options, or None and the reason why it cannot run."""
     cls = registry.load("attack", name)
     if name not in ("lira", "rmia"):
         return cls(), ""
@@ -246,7 +248,7 @@ def _attack(name: str, scene: Scene) -> tuple[Any, str]:
 
 
 def _rows(name: str, scene: Scene) -> tuple[Rows, Rows]:
-    """The members and non-members that an attack looks at."""
+    """Return the indices of the members and non-members that an attack scores."""
     members = np.arange(len(scene.members))
     if name == "label-only":
         rng = np.random.default_rng(derive(scene.seed, "label-only", "sample"))

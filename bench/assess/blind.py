@@ -1,10 +1,10 @@
-"""The baseline without the model: does information from before training separate members and non-members?
+"""The baseline without the model: test whether facts known before training separate members from non-members.
 
-Das, Zhang, Tramer, "Blind Baselines Beat Membership Inference Attacks for Foundation Models", 2024: where members and
-non-members come from different sources or times, a classifier that never sees the model separates them, and an attack's
-success says nothing about the model. Logistic regression and gradient-boosted trees are cross-validated in five folds,
-whole groups in one fold. For the p-value, membership is exchanged 200 times among the units of each fold
-while the out-of-fold scores stay, and the larger of both AUCs is compared with the larger one of each exchange.
+Das, Zhang, Tramer, "Blind Baselines Beat Membership Inference Attacks for Foundation Models", 2024: if members and
+non-members come from different sources or times, a classifier that never sees the model separates them, and the success
+of an attack is not evidence about the model. Logistic regression and gradient-boosted trees are cross-validated in five
+folds; all records of a group are in one fold. For the p-value, membership is permuted 200 times among the units of each
+fold with fixed out-of-fold scores. The larger AUC of the two classifiers is compared with that of each permutation.
 
 `matched` draws members and non-members that the classifier does not separate: pairs of one class with nearly the same
 propensity score (Rosenbaum and Rubin, Biometrika 1983), within a caliper (Austin, Pharmaceutical Statistics 2011).
@@ -25,9 +25,9 @@ from bench.seeds import derive
 Floats = NDArray[np.float64]
 FOLDS, SHUFFLES = 5, 200
 MOST = 5000
-"""Records of each set that the baseline looks at, drawn at random."""
+"""Largest number of records of each set that the baseline uses, drawn at random."""
 LEAST_AUC, LARGEST_P = 0.55, 0.01
-"""Sets differ where the AUC is above the one and p below the other."""
+"""The sets differ if the AUC is above the first number and p is below the second one."""
 CLUES = 3
 CALIPER = 0.05
 """Largest difference of a pair's propensity scores on the logit scale, in standard deviations. Austin's 0.2 left sets
@@ -39,10 +39,10 @@ class Facts:
     """Facts about records from before training.
 
     Attributes:
-        names: of the d features, as a reader knows them.
+        names: names of the d features, as a reader knows them.
         values: (n, d) float64, finite.
-        labels: (n,) int64 classes; None where none are known. Each class becomes a feature.
-        groups: (n,) text; None where records are units.
+        labels: (n,) int64 classes; None if they are not known. Each class becomes a feature.
+        groups: (n,) text; None if the unit is the record.
     """
 
     names: tuple[str, ...]
@@ -52,10 +52,10 @@ class Facts:
 
 
 def compare(members: Facts, others: Facts, seed: int, step: Callable[[int], object] = lambda _: None) -> Blind | None:
-    """Try to tell two sets apart without the model; None where nothing is known of the records.
+    """Test whether two sets can be separated without the model; None if there are no facts about the records.
 
     Args:
-        seed: of the sample, the folds and the exchanges.
+        seed: seed of the sample, the folds and the permutations.
         step: called with 1 after each of the `2 * FOLDS` trainings.
     """
     names, values, is_member, groups = _table(members, others, _sample(members, others, seed))
@@ -81,15 +81,14 @@ def compare(members: Facts, others: Facts, seed: int, step: Callable[[int], obje
 def matched(members: Facts, others: Facts, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Match members and non-members of one class with nearly the same out-of-fold score, one to one.
 
-    Within a class, records are walked through in the order of their scores. This gives the largest number of pairs
-    within the caliper.
+    Each class is matched in the order of the scores, which gives the largest number of pairs within the caliper.
 
     Args:
         members, others: facts without groups; at most 5,000 records of each, drawn at random, are matched.
         seed: as in `compare`.
 
     Returns:
-        (p,) indices of members and (p,) of non-members, sorted; pair by pair they are not in one order.
+        (p,) indices of members and (p,) of non-members, sorted: the i-th entries are not a pair.
     """
     rows = _sample(members, others, seed)
     names, values, is_member, groups = _table(members, others, rows)
@@ -122,7 +121,7 @@ def matched(members: Facts, others: Facts, seed: int) -> tuple[NDArray[np.int64]
 
 
 def _sample(members: Facts, others: Facts, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The records of both sets that are looked at."""
+    """Draw the indices of the records of both sets that the baseline uses."""
     rng = np.random.default_rng(derive(seed, "blind", "sample"))
     inside, outside = (
         np.sort(rng.permutation(len(side.values))[:MOST]) if len(side.values) > MOST else np.arange(len(side.values))
@@ -134,7 +133,7 @@ def _sample(members: Facts, others: Facts, seed: int) -> tuple[NDArray[np.int64]
 def _out_of_fold_scores(
     values: Floats, is_member: NDArray[np.bool_], fold: NDArray[np.int64], step: Callable[[int], object]
 ) -> Floats:
-    """(2, n) scores of the linear and of the tree classifier, each record's by training on the other folds."""
+    """Return (2, n) scores by the linear and the tree classifier, each trained on the folds without the record."""
     scores = np.zeros((2, len(values)))
     for number, make in enumerate((_linear, _trees)):
         for k in range(FOLDS):
@@ -147,7 +146,7 @@ def _out_of_fold_scores(
 def _table(
     members: Facts, others: Facts, rows: tuple[NDArray[np.int64], NDArray[np.int64]]
 ) -> tuple[list[str], Floats, NDArray[np.bool_], NDArray[Any]]:
-    """Names and values of all features, without constant ones; who is a member; and a number for each group."""
+    """Return names and values of all features that are not constant, membership (bool), and group numbers."""
     sides = list(zip((members, others), rows, strict=True))
     values = np.concatenate([side.values[chosen] for side, chosen in sides])
     names = list(members.names)
@@ -167,7 +166,7 @@ def _table(
 
 
 def _folds(groups: NDArray[Any], seed: int) -> NDArray[np.int64]:
-    """(n,) a fold for each record; records of a group are in one fold."""
+    """Assign a fold to each record; all records of a group are in one fold."""
     count = int(groups.max()) + 1
     order = np.random.default_rng(derive(seed, "blind", "folds")).permutation(count)
     return (order % FOLDS)[groups]
@@ -188,7 +187,7 @@ def _trees() -> Any:
 
 
 def _area(scores: Floats, is_member: NDArray[np.bool_]) -> float:
-    """The AUC, folds together; ties count half."""
+    """Return the AUC over all folds; ties count half."""
     from scipy.stats import rankdata
 
     n = int(is_member.sum())
@@ -199,7 +198,7 @@ def _area(scores: Floats, is_member: NDArray[np.bool_]) -> float:
 def _permutation_p(
     scores: Floats, is_member: NDArray[np.bool_], groups: NDArray[Any], fold: NDArray[np.int64], best: float, seed: int
 ) -> float:
-    """How often an exchange of membership among units of a fold gives an AUC as large: (1 + hits) / (1 + exchanges)."""
+    """Return the p-value by permuting membership among the units of each fold: (1 + hits) / (1 + permutations)."""
     from scipy.stats import rankdata
 
     ranks = np.stack([rankdata(row) for row in scores])
@@ -221,7 +220,7 @@ def _permutation_p(
 
 
 def _clues(names: Sequence[str], values: Floats, is_member: NDArray[np.bool_]) -> list[str]:
-    """The features that tell most by themselves, with their direction, by the distance of their AUC from 0.5."""
+    """Return the features that separate the sets best by themselves, with direction; AUC farthest from 0.5 first."""
     areas = np.array([_area(column, is_member) for column in values.T])
     order = np.argsort(-np.abs(areas - 0.5), kind="stable")[:CLUES]
     return [f"{names[place]} ({'larger' if areas[place] > 0.5 else 'smaller'} in members)" for place in order]

@@ -1,8 +1,8 @@
-"""Canaries: mislabelled records that fair coins put into the training set, for a bound on epsilon without assumptions.
+"""Canaries: mislabelled records, each put into the training set by a fair coin, for a bound on epsilon.
 
-`insert` writes a training set with them before training. `audit` reads the finished model's confidence in them and
-counts right guesses (Steinke et al., NeurIPS 2023; Mahloujifar et al., ICML 2025). The coins must stay secret from
-everyone who trains the model.
+The bound needs no assumption about the records. `insert` writes a training set with canaries before training. `audit`
+guesses the coins from the finished model's confidence in the canaries, and counts right guesses (Steinke et al.,
+NeurIPS 2023; Mahloujifar et al., ICML 2025). The coins must stay secret from everyone who trains the model.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from bench.privacy.one_run_curves import f_dp_epsilon
 
 FEWEST = 50
 SHARE = 10
-"""One guess for that many canaries, fixed before any score is seen; the auditor abstains on the others."""
+"""Number of canaries per guess, fixed before any score is seen; the auditor does not guess the others."""
 LEAST_GUESSES = 20
 AS_STORED = ReadAs()
 CANARIES, COINS = "canaries", "coins.csv"
@@ -40,7 +40,7 @@ CANARIES, COINS = "canaries", "coins.csv"
 
 @dataclass(frozen=True, eq=False)
 class Inserted:
-    """(m, c, h, w) uint8 images, (m,) int64 wrong labels, and (m,) bool, which of them the training set has."""
+    """Canaries: (m, c, h, w) uint8 images, (m,) int64 wrong labels, and (m,) bool coins, true = in the training set."""
 
     images: Tensor
     labels: Tensor
@@ -57,10 +57,10 @@ def insert(data: Path, count: int, folder: Path, seed: int | None) -> tuple[int,
     Args:
         data: a .npz file of images and labels, or a folder with one folder of images per class.
         count: canaries, from 50 to half of the records.
-        seed: of choice, labels and coins; None = from the system, as an audit of a claim needs.
+        seed: seed of choice, labels and coins; None = from the operating system, as an audit of a claim needs.
 
     Returns:
-        The number of records in the new training set, and of canaries in it.
+        The number of records in the new training set, and the number of canaries among them.
 
     Raises:
         BenchError: data that cannot be read, a count out of range, a single class, or a folder that exists.
@@ -111,7 +111,7 @@ def _insert_files(data: Path, count: int, folder: Path, seed: int | None) -> tup
 
 
 def _unused(path: Path, other: Path) -> Path:
-    """The path, with a number before its suffix where it or its name in the folder `other` is taken."""
+    """Return the path, with a number before its suffix if it exists, or if its name exists in the folder `other`."""
     found, number = path, 2
     while found.exists() or (other / found.name).exists():
         found, number = path.with_stem(f"{path.stem}-{number}"), number + 1
@@ -169,7 +169,7 @@ def _read_archive(path: Path) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 
 def _read_folder(path: Path, like: Records, how: ReadAs) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """The images below their wrong classes, in the order of the files, each with its coin of coins.csv."""
+    """Read images, wrong labels (their folders) and coins (coins.csv) of canaries, in the order of the files."""
     try:
         with (path / COINS).open(newline="", encoding="utf-8") as stream:
             coins = {row["file"]: row["coin"] == "1" for row in csv.DictReader(stream)}
@@ -190,10 +190,10 @@ def _read_folder(path: Path, like: Records, how: ReadAs) -> tuple[NDArray[Any], 
 
 
 def audit(module: nn.Module, classes: int, inserted: Inserted, delta: float) -> Canaries:
-    """The bounds on epsilon that the model's confidence in the canaries gives, at 95 % confidence.
+    """Guess the coins from the model's confidence in the canaries; return lower bounds on epsilon at 95 % confidence.
 
     Args:
-        module: (n, c, h, w) in [0, 1] to (n, classes) logits.
+        module: maps (n, c, h, w) images in [0, 1] to (n, classes) logits.
         delta: in [0, 1).
     """
     logits = query(module, inserted.images).double().numpy()

@@ -1,4 +1,4 @@
-"""A claimed epsilon as a user writes it, and whether the scores refute it."""
+"""Parse a claimed epsilon, and test whether the scores of attacks refute it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from bench.privacy.one_run import p_value as one_run_p
 
 EXPECTED = 'expected "epsilon=3 delta=1e-5 unit=example", unit example or group'
 UNITS = {"example": "record", "record": "record", "group": "group", "client": "group"}
-"""Unit of a claim to the unit of an assessment that can refute it."""
+"""Unit of a claim to the unit of an assessment that can refute the claim."""
 
 
 @dataclass(frozen=True)
 class Stated:
-    """A claim: (epsilon, delta)-differential privacy of a unit."""
+    """A stated claim: (epsilon, delta)-differential privacy for a unit."""
 
     epsilon: float
     delta: float
@@ -29,7 +29,7 @@ class Stated:
 
 
 def read_claim(text: str) -> Stated:
-    """The claim in a text of three NAME=VALUE pairs. Raises BenchError."""
+    """Parse a claim of three NAME=VALUE pairs. Raises BenchError for another text."""
     pairs = dict(re.findall(r"([a-z]+)=(\S+)", text))
     if len(pairs) != 3 or set(pairs) != {"epsilon", "delta", "unit"} or len(text.split()) != 3:
         raise BenchError(f"--claim '{visible(text)}': {EXPECTED}")
@@ -43,17 +43,17 @@ def read_claim(text: str) -> Stated:
 
 
 def check_claim(stated: Stated, unit: str, attacks: list[Scored], canaries: Canaries | None = None) -> Claim:
-    """Whether the scores of the attacks refute a claim.
+    """Test whether the scores of attacks refute a claim.
 
     The p-value is the smallest error probability at which the lower bound at the claim's delta, corrected for all
     thresholds and attacks, exceeds the claimed epsilon.
 
-    With canaries, a claim of examples is tested by them: their coins make the test valid without assumptions on the
-    records.
+    A claim per example is tested by the canaries, if there are any: their coins make the test valid without assumptions
+    about the records.
 
     Args:
-        unit: of the scores, "record" or "group".
-        attacks: with at least one.
+        unit: unit of the scores, "record" or "group".
+        attacks: at least one.
     """
     said = f"epsilon {stated.epsilon:g} at delta {stated.delta:g} per {stated.unit}"
     if canaries is not None and UNITS[stated.unit] == "record":

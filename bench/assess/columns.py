@@ -1,4 +1,4 @@
-"""Blocks of the columns of a file: CSV, NumPy archive or Parquet, none of which runs code that a file may hold."""
+"""Read the columns of a CSV file, NumPy archive or Parquet file in blocks, without running any code in the file."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from bench.errors import BenchError
 from bench.escape import visible
 
 BLOCK = 20_000
-"""Records that are read at once."""
+"""Number of records per block."""
 Block: TypeAlias = "dict[str, NDArray[Any]]"
 """Arrays of equally many records, by name."""
 _WIDE = {"logits": "logit_*", "probs": "prob_*"}
-"""Arrays of an archive that stand for several columns."""
+"""Two-dimensional arrays of an archive, to the pattern of the columns that they replace."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Blocks:
     """The columns of a file.
 
     Attributes:
-        names: of the columns; "logit_*" or "prob_*" represents `width` of them.
-        width: columns of such an array; 0 without one.
-        start: opens the blocks: each maps "logit", "prob" or "loss", "label", "group" and "features" to its values,
-            (n, columns) or (n,).
+        names: names of the columns; "logit_*" or "prob_*" represents `width` of them.
+        width: number of columns of such an array; 0 without one.
+        start: opens an iterator of blocks. Each maps "logit", "prob" or "loss", "label", "group" and "features" to its
+            values, (n, columns) or (n,).
     """
 
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ class Blocks:
 
 
 def blocks_of(path: Path) -> Blocks:
-    """The blocks of a file by its suffix. Raises BenchError for another suffix or a file that cannot be read."""
+    """Open a file by its suffix. Raises BenchError for another suffix or a file that cannot be read."""
     readers = {".csv": _csv, ".npz": _npz, ".parquet": _parquet}
     if path.suffix.lower() not in readers:
         raise BenchError(f"'{path}' has the suffix '{visible(path.suffix)}'; expected .csv, .npz or .parquet")
@@ -71,7 +71,7 @@ def _csv_blocks(path: Path, names: Sequence[str]) -> Iterator[Block]:
 
 
 def _quick(lines: Sequence[str], names: Sequence[str]) -> Block | None:
-    """The columns of lines that hold numbers only; None where that is not so, or a line is not as expected."""
+    """Parse lines that contain only numbers, fast; None for any other lines."""
     if "group" in names:
         return None
     try:
@@ -82,7 +82,7 @@ def _quick(lines: Sequence[str], names: Sequence[str]) -> Block | None:
 
 
 def _one_by_one(lines: Sequence[str], names: Sequence[str], line: int, path: Path) -> Block:
-    """The columns of any lines. Raises BenchError naming the first line that is wrong."""
+    """Parse any lines. Raises BenchError, naming the first wrong line."""
     rows = list(csv.reader(lines))
     for number, row in enumerate(rows):
         if len(row) != len(names):
@@ -109,7 +109,7 @@ def _floats(cells: Sequence[str], name: str, line: int, path: Path) -> NDArray[n
 
 
 def _gathered(values: Block) -> Block:
-    """The columns of one kind as one array, in the order of their numbers."""
+    """Stack the columns of each kind of output, in the order of their numbers, and the features."""
     found: Block = {name: values[name] for name in ("loss", "label", "group") if name in values}
     for kind in ("logit", "prob"):
         names = [name for name in values if name.startswith(f"{kind}_")]
@@ -178,7 +178,7 @@ def _parquet(path: Path) -> Blocks:
 
 
 def _column(values: Any, name: str, path: Path) -> Any:
-    """A column as an array; empty cells become NaN, which is counted. Raises BenchError for text."""
+    """Convert a column to an array; empty cells become NaN, which is counted. Raises BenchError for text."""
     array = values.to_numpy(zero_copy_only=False)
     if name == "group":
         return array.astype(np.str_)

@@ -23,24 +23,24 @@ from scipy.special import betaincinv
 Floats = NDArray[np.float64]
 FEW_RANKS = (0.01, 0.05, 0.1, 0.3, 0.5)
 MANY = 5000
-"""Records of the smaller set from which on twenty ranks are tried."""
+"""Number of records of the smaller set from which on twenty ranks are used."""
 _SMALLEST_ALPHA = 1e-12
 _HALVINGS = 50
 
 
 def ranks_of(records: int) -> tuple[float, ...]:
-    """The shares of records at which thresholds are placed."""
+    """Return the shares of records at which thresholds are placed."""
     return FEW_RANKS if records < MANY else tuple(np.geomspace(0.0005, 0.5, 20).tolist())
 
 
 def lower_bound(members: Floats, others: Floats, delta: float, alpha: float, attacks: int = 1) -> float:
-    """An epsilon >= 0 that the scores refute every smaller value of, with probability 1 - alpha.
+    """Compute a lower bound on epsilon, >= 0, that holds with probability at least 1 - alpha.
 
     Args:
         members, others: (n,) and (m,) scores, each ascending; larger means more likely a member.
         delta: in [0, 1).
         alpha: the error probability of the whole assessment, in (0, 1).
-        attacks: how many attacks share it, at least 1.
+        attacks: number of attacks that share it, at least 1.
     """
     if not (0 <= delta < 1 and 0 < alpha < 1 and attacks >= 1):
         raise ValueError(f"delta {delta}, alpha {alpha}, {attacks} attacks: expected [0, 1), (0, 1), at least 1")
@@ -52,7 +52,7 @@ def lower_bound(members: Floats, others: Floats, delta: float, alpha: float, att
 
 
 def _bound(likely: Floats, unlikely: Floats, delta: float, ranks: Sequence[float], alpha: float) -> float:
-    """The largest lower bound on log((P[likely > t] - delta) / P[unlikely > t]) over the ranks, or -inf."""
+    """Return the largest lower bound on log((P[likely > t] - delta) / P[unlikely > t]) over the ranks, or -inf."""
     m, n = len(unlikely), len(likely)
     k = np.unique(np.maximum(1, np.floor(np.asarray(ranks) * m).astype(int)))
     hits = n - np.searchsorted(likely, unlikely[m - k], side="right")
@@ -63,7 +63,7 @@ def _bound(likely: Floats, unlikely: Floats, delta: float, ranks: Sequence[float
 
 
 def p_value(epsilon: float, members: Floats, others: Floats, delta: float, attacks: int = 1) -> float:
-    """The smallest alpha at which `lower_bound` is above `epsilon`, at most 1; the other arguments as there."""
+    """Return the smallest alpha at which `lower_bound` is above `epsilon`, at most 1; other arguments as there."""
     if lower_bound(members, others, delta, _SMALLEST_ALPHA, attacks) > epsilon:
         return _SMALLEST_ALPHA
     low, high = math.log(_SMALLEST_ALPHA), math.log(1 - 1e-9)

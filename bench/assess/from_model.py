@@ -1,4 +1,4 @@
-"""Assess a finished model on the records that it was trained on and on others."""
+"""Assess a finished model on the records that it was trained on and on other records."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from bench.pipeline.challenge import halves
 from bench.progress import notify
 
 POPULATION = 1000
-"""Records that quantile regression needs."""
+"""Number of records that quantile regression needs."""
 TRIED = 500
-"""Members on which other normalisations are tried."""
+"""Number of members on which other normalisations are tried."""
 TRAINED_ON = "trained_on.npy"
 UNTESTED = (
     Skipped(name="reconstruction of classes or records", reason="use `bench run` with an inversion attack"),
@@ -46,17 +46,17 @@ class ModelCase:
     """The inputs of an assessment of a model.
 
     Attributes:
-        given: the model.
+        given: the model and how to load it.
         members, others: a folder with one folder per class, or a .npz file.
         how: how images are read.
         population: labelled records of neither set that attacks learn from; None = a part of the non-members.
-        references: how many reference models to train, even; or a folder with their weights and, unless they saw none
-            of the records, `trained_on.npy`, (models, members + non-members) bool.
-        control: the network of the unprotected control; references have the model's network, or this one.
-        epochs: passes of a reference model's training.
-        attacks: the names of attacks to play.
-        work: where trained models are kept; None = nowhere.
-        canaries: `canaries.npz` or the folder of `bench canaries insert`; None = without.
+        references: number of reference models to train, even; or a folder with their weights and, unless they were
+            trained on none of the records, `trained_on.npy`, (models, members + non-members) bool.
+        control: network of the unprotected control; also of reference models if the model's network is not known.
+        epochs: epochs of a reference model's training.
+        attacks: names of the attacks to run.
+        work: folder for trained models; None = do not store them.
+        canaries: `canaries.npz` or the folder of `bench canaries insert`; None = no canaries.
         match: assess matched pairs of records if the sets differ without the model.
     """
 
@@ -75,7 +75,7 @@ class ModelCase:
 
 
 def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
-    """Read the data, test them without the model, load the model, play the attacks on it and on the control.
+    """Read the data, test them without the model, load the model, run the attacks on it and on the control.
 
     Raises:
         BenchError: bad input, or a model at chance level.
@@ -125,14 +125,14 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
 
 @contextmanager
 def timed(material: Material, part: str) -> Iterator[None]:
-    """Record the seconds of a part."""
+    """Record the seconds of a part of an assessment."""
     start = time.perf_counter()
     yield
     material.seconds[part] = time.perf_counter() - start
 
 
 def say_limits(members: Records, others: Records, delta: float) -> None:
-    """Print which numbers can be measured with so many records or groups."""
+    """Print the detection limits for these numbers of records or groups."""
     units = [len(each) if each.groups is None else len(np.unique(each.groups)) for each in (members, others)]
     for line in limit_lines(limits_of(units[0], units[1], delta), "record" if members.groups is None else "group"):
         notify(line)
@@ -147,7 +147,7 @@ def _check_labels(loaded: Loaded, *sets: Records | None) -> None:
 
 
 def _measure_accuracy(material: Material, loaded: Loaded, members: Records, others: Records) -> None:
-    """Print the accuracy first; refuse a model that was loaded wrongly."""
+    """Measure and print the accuracy on both sets; refuse a model that was probably loaded wrongly."""
     rows = np.random.default_rng(0).permutation(len(members))[:TRIED]
     some = members.take(np.sort(rows))
     said = check_normalisation(loaded, some.images, some.labels)
@@ -162,7 +162,7 @@ def _measure_accuracy(material: Material, loaded: Loaded, members: Records, othe
 
 
 def _add_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArray[np.bool_], seed: int) -> None:
-    """Train the reference models, or read them from their folder, and put them into the scene."""
+    """Train the reference models, or read them from their folder, and add them to the scene."""
     if isinstance(case.references, Path):
         _read_references(scene, case, loaded, kept)
         return
@@ -216,7 +216,7 @@ def _read_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArra
 
 
 def _play_control(material: Material, case: ModelCase, loaded: Loaded, scene: Scene, seed: int) -> None:
-    """Play the same attacks on an unprotected network that was trained on the members until it fits them."""
+    """Run the same attacks on the control: an unprotected network, trained on the members until it fits them."""
     names = tuple(each.name for each in material.scored)
     trainer = Trainer(_shape(scene.members), loaded.classes, case.control, case.epochs, seed, case.work)
     with timed(material, "unprotected control"):

@@ -1,8 +1,8 @@
-"""Assess released synthetic images: do they show which records their generator was trained on?
+"""Assess released synthetic images: test whether they reveal which records their generator was trained on.
 
-Nothing of the generator is needed. `gan-leaks` and `domias` compare the released images with each suspect, calibrated
+The generator itself is not needed. `gan-leaks` and `domias` compare the released images with each suspect, calibrated
 by the attacker's own images. For the power gate the same attacks run on a release that memorises: as many draws from a
-kernel density estimate of the members, a member drawn at random plus Gaussian noise.
+kernel density estimate of the members: members drawn at random, plus Gaussian noise.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from bench.seeds import derive
 BANDWIDTH = 0.1
 """Standard deviation of the noise of the memorising release, of pixels in [0, 1]."""
 POPULATION = 1000
-"""Records of the attacker, where as many can be spared."""
+"""Number of records of the attacker, if the non-members suffice."""
 MOST_READ = 20_000
-"""Released images that an attack reads."""
+"""Largest number of released images that an attack reads."""
 MOST_NEIGHBOURS = 10
 UNTESTED = (
     Skipped(name="attacks on the generator", reason="only its images were given; see `bench run --attack gan-leaks`"),

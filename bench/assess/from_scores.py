@@ -1,4 +1,4 @@
-"""Assess the scores of a model that is not here: needs no torch."""
+"""Assess a model by files of its scores, without the model and without torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.progress import notify, track
 LOSS = "Yeom et al., CSF 2018, arXiv 1709.01604"
 ENTROPY = "Song and Mittal, USENIX Security 2021, arXiv 2003.10595"
 MOST_COPIES = 3
-"""Records of one set with the same outputs up to which equal outputs in the other set count as copies: saturated
+"""Equal outputs in both sets count as copies only if at most this many records of each set have them: saturated
 outputs are equal for many different records."""
 NO_CONTROL = "a scores file has no model, so that no unprotected control can be trained: no attack has shown its power"
 
@@ -32,8 +32,8 @@ def material_of_scores(members: Path, others: Path, delta: float, seed: int, mat
     Detection limits and accuracy are printed first.
 
     Args:
-        delta: of the lower bound on epsilon.
-        seed: of samples and folds.
+        delta: delta of the lower bound on epsilon.
+        seed: seed of samples and folds.
         match: assess matched pairs of records if the sets differ without the model.
 
     Raises:
@@ -52,7 +52,7 @@ def material_of_scores(members: Path, others: Path, delta: float, seed: int, mat
 
 
 def material_of_sides(inside: Side, outside: Side, seed: int, match: bool = False) -> Material:
-    """As `material_of_scores`, of scores that are in memory."""
+    """Build the material from scores in memory, as `material_of_scores`."""
     material = Material("scores", [])
     if inside.correct is not None and outside.correct is not None and inside.labels is not None:
         material.accuracy = accuracies(inside.correct, outside.correct)
@@ -94,8 +94,8 @@ def compare_without_model(
     """Run the baseline without the model; if the sets differ, look for matched pairs.
 
     Args:
-        material: gets the result of the baseline, and a note on the pairs.
-        match: assess the pairs.
+        material: receives the result of the baseline, and a note on the pairs.
+        match: assess only the pairs.
 
     Returns:
         The members and the non-members to assess; None = all.
@@ -135,7 +135,7 @@ def _taken(facts: Facts, rows: NDArray[np.int64]) -> Facts:
 
 
 def attacks_on(inside: Side, outside: Side) -> list[Scored]:
-    """The attacks that read one model's outputs on the records."""
+    """Run the attacks that need only the model's outputs on the records: loss, modified entropy, gap."""
     reads = "losses" if inside.entropy is None else "all outputs"
     found = [Scored("loss", LOSS, "loss", inside.confidence, outside.confidence)]
     if inside.entropy is not None and outside.entropy is not None:
@@ -146,8 +146,7 @@ def attacks_on(inside: Side, outside: Side) -> list[Scored]:
 
 
 def without_copies(inside: Side, outside: Side) -> tuple[Copies | None, Side]:
-    """The copies found by equal label and outputs, and the non-members without them; a copy of a member is no
-    non-member.
+    """Find copies by equal label and outputs; return their counts, and the non-members without the copies.
 
     Raises:
         BenchError: fewer than 2 non-members are left.

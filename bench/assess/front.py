@@ -1,4 +1,4 @@
-"""`bench.assess(...)` and what `bench assess` calls: from inputs to a finished assessment."""
+"""`bench.assess(...)`, which `bench assess` calls too: from inputs to a finished assessment."""
 
 from __future__ import annotations
 
@@ -58,26 +58,26 @@ def assess(
         scores: files of members' and of non-members' scores, instead of a model (docs/assess.md has the columns).
         bundle: a folder of `bench export`, instead of `model`.
         samples: released synthetic images, a folder or a .npz file, instead of `model`.
-        network: of timm, "tv:NAME" of torchvision, or "PACKAGE.MODULE:FUNCTION".
+        network: network of the weights: a timm name, "tv:NAME" of torchvision, or "PACKAGE.MODULE:FUNCTION".
         classes: number of outputs; None = the largest label + 1.
         normalise: (mean, std) on pixels in [0, 1] that the model expects; None = as the weights say, else none.
         groups: CSV with columns file and group, for folders; archives have an array `group`.
         size, channels, fit, pixel_range: how image files are read.
         population: labelled records of neither set that attacks learn from; None = a part of the non-members.
         references: number of reference models to train here, even, from 4 on; or a folder of their weights.
-        epochs: passes of a reference model's training.
+        epochs: epochs of a reference model's training.
         control: network of the unprotected control.
-        attacks: names of attacks; None = all that can be played.
-        canaries: `canaries.npz` of `bench canaries insert`, by which epsilon is bounded without assumptions.
-        trust_code: run TorchScript and torch.export files, which hold programs.
+        attacks: names of attacks; None = all that apply.
+        canaries: `canaries.npz` of `bench canaries insert`, for a bound on epsilon without assumptions on the records.
+        trust_code: load TorchScript and torch.export files, which can run any code.
         policy: "research", "health", the path of a TOML file, or a `Policy`.
-        claim: a claimed epsilon to be tested, "epsilon=3 delta=1e-5 unit=example".
-        delta: of the empirical lower bound on epsilon, in [0, 1).
-        combine: how the scores of a group become one: "mean", "sum" or "max".
-        seed: of samples, folds, trainings and resampling.
-        match: if the sets differ without the model, assess pairs of one class with similar facts, not all records.
+        claim: a claimed epsilon to test, as in "epsilon=3 delta=1e-5 unit=example".
+        delta: delta of the empirical lower bound on epsilon, in [0, 1).
+        combine: how the scores of a group are combined: "mean", "sum" or "max".
+        seed: seed of samples, folds, trainings and resampling.
+        match: if the sets differ without the model, assess only pairs of one class with similar features.
         report: a folder to write assessment.json, report.html, report.pdf and the exposed members to.
-        command: shown in the report as the command to repeat it.
+        command: the command that repeats the assessment, for the report.
 
     Raises:
         BenchError: bad input, with what was expected and what to do.

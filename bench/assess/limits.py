@@ -1,4 +1,4 @@
-"""What can be seen at all with a number of records: computed before anything runs."""
+"""Detection limits: the smallest effects that an assessment can detect with given numbers of records."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _HALVINGS = 30
 
 
 def limits_of(members: int, others: int, delta: float = 0.0) -> Limits:
-    """The table of an assessment for one attack and one threshold, at 95 % confidence and a power of 80 %.
+    """Compute the detection limits of one attack with one threshold, at 95 % confidence and a power of 80 %.
 
     Args:
         members, others: numbers of records, or of groups.
-        delta: of the lower bound on epsilon.
+        delta: delta of the lower bound on epsilon.
     """
     spread = math.sqrt((members + others + 1) / (12 * members * others))
     hit = float(betaincinv(members, 1, SIGNIFICANCE / 2))
@@ -37,15 +37,17 @@ def limits_of(members: int, others: int, delta: float = 0.0) -> Limits:
 
 
 def _smallest_rate(members: int, fpr: float) -> float:
-    """The smallest true positive rate whose lower limit is above `fpr` with a probability of 80 %."""
+    """Return the smallest true positive rate whose lower limit is above `fpr` with a probability of 80 %."""
     hits = np.arange(1, members + 1)
     enough = int(hits[betaincinv(hits, members - hits + 1, SIGNIFICANCE / 2) > fpr][0])
     return float(betaincinv(enough, members - enough + 1, POWER))
 
 
 def _smallest_epsilon(members: int, others: int) -> float:
-    """Of randomised response, e^eps / (1 + e^eps) of whose records are right: the smallest epsilon whose lower bound is
-    above 0 with a probability of 80 %."""
+    """Return the smallest epsilon whose lower bound is above 0 with a probability of 80 %, for randomised response.
+
+    Its guesses are right for a share of e^eps / (1 + e^eps) of the records.
+    """
     from scipy.stats import binom  # here: it takes a second to import
 
     hits, false = np.arange(members + 1), np.arange(others + 1)
@@ -64,7 +66,7 @@ def _smallest_epsilon(members: int, others: int) -> float:
 
 
 def limit_lines(found: Limits, unit: str) -> list[str]:
-    """The table as lines for a terminal."""
+    """Format the detection limits as lines for a terminal."""
     rates = "; ".join(
         f"{value:.1%} at FPR {fpr:.1%}" if value is not None else f"nothing at FPR {fpr:.1%}"
         for fpr, value in found.rates

@@ -1,6 +1,6 @@
 """Questions of EDPB Opinion 28/2024 and NIST SP 800-226, and the part of an assessment that answers each.
 
-The questions are paraphrased. Technical evidence, no legal advice.
+The questions are paraphrased. The answers are technical evidence, not legal advice.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finished models as networks that take images in [0, 1] and give logits; no file's code runs without permission.
+"""Load finished models as networks from images in [0, 1] to logits; code in files runs only with permission.
 
 | given | needs | runs code of the file |
 |---|---|---|
@@ -38,9 +38,9 @@ NORMALISATIONS: dict[str, Normalisation] = {
     "0.485/0.456/0.406,0.229/0.224/0.225 (ImageNet)": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
 WEIGHTS, ASSUMED = "weights of", "no mean and std are known"
-"""How the kind of weights begins, and what reading weights says where it assumes a normalisation."""
+"""The first words of a kind of weights, and words of the notice that a normalisation was assumed."""
 BETTER = 0.1
-"""A rise of the accuracy from which on another normalisation is taken for the right one."""
+"""Gain of accuracy from which on another normalisation is considered the right one."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ModelGiven:
 
     Attributes:
         source: a path, or a callable from (n, c, h, w) float32 images to (n, classes) logits or probabilities.
-        network: name of the network for weights; "PACKAGE.MODULE:FUNCTION" is imported.
+        network: name of the network, if the source is weights; "PACKAGE.MODULE:FUNCTION" is imported.
         classes: number of outputs; None = the largest label + 1, or as the file says.
         normalise: (mean, std) on pixels in [0, 1]; None = as the weights say, else none for programs.
         trust_code: whether TorchScript and torch.export files may be run.
@@ -71,8 +71,8 @@ class Loaded:
     Attributes:
         module: (n, c, h, w) in [0, 1] to (n, classes) logits, in eval mode, frozen.
         classes: its number of outputs.
-        kind: in words.
-        said: how it was read, a sentence each.
+        kind: the kind of model in words.
+        said: sentences on how it was read.
         is_assumed: whether its normalisation was assumed: neither the user nor the file gave one.
     """
 
@@ -84,7 +84,7 @@ class Loaded:
 
 
 class _Notices:
-    """Collects what reading weights has to say."""
+    """Collects the notices of reading weights."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -98,26 +98,26 @@ class _Notices:
 
 
 class _Logits(nn.Module):
-    """A model whose outputs are probabilities, as one of logits."""
+    """Adapts a model that returns probabilities: returns their logarithms as logits."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logarithms of the probabilities, at least those of the smallest normal float32."""
+        """Return log-probabilities; probabilities below the smallest normal float32 count as that."""
         return self.body(x).clamp_min(torch.finfo(torch.float32).tiny).log()
 
 
 class _Called(nn.Module):
-    """A callable as a module: its outputs become a float32 tensor."""
+    """Adapts a callable: a module whose output is a float32 tensor."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
-        """The outputs of the callable."""
+        """Return the outputs of the callable."""
         found = self.function(x)
         return torch.as_tensor(np.asarray(found) if not isinstance(found, Tensor) else found).detach().float().cpu()
 
@@ -127,7 +127,7 @@ def load_model(given: ModelGiven, shape: Shape, labels: Tensor) -> Loaded:
 
     Args:
         shape: (c, h, w) of the images.
-        labels: (n,) int64 of the members, by which outputs are counted where no file says how many there are.
+        labels: (n,) int64 labels of the members; the largest gives the number of outputs if the file does not.
 
     Raises:
         BenchError: a file that cannot be read without running its code, weights that do not fit, a model that cannot
@@ -207,14 +207,14 @@ def _run_program(path: Path, kind: str, trusted: bool) -> nn.Module:
 
 
 class _Exported(nn.Module):
-    """A module of torch.export, which cannot change between training and eval mode."""
+    """Adapts a module of torch.export, which cannot switch between training and eval mode."""
 
     def __init__(self, program: nn.Module) -> None:
         super().__init__()
         self._program = [program]  # in a list, so that it is not registered as a child
 
     def forward(self, x: Tensor) -> Tensor:
-        """The program's outputs."""
+        """Return the program's outputs."""
         found: Tensor = self._program[0](x)
         return found
 
@@ -239,14 +239,14 @@ def _weights(given: ModelGiven, path: Path, shape: Shape, classes: int) -> tuple
 
 
 def _own_options(text: str) -> str:
-    """A message of the teachers' room with the options of this command."""
+    """Replace the options of `bench run` in a message of `bench.teachers` by those of this command."""
     for theirs, ours in (("--teacher-normalise", "--normalise"), ("--teacher-weights", "--model")):
         text = text.replace(theirs, ours)
     return text.replace("--teacher", "--network")
 
 
 def _try(module: nn.Module, shape: Shape, kind: str) -> Tensor:
-    """The outputs for two images of noise. Raises BenchError."""
+    """Query the module on two images of noise. Raises BenchError if it fails or returns wrong outputs."""
     images = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
     said = f"the model ({kind}) given two images of {'x'.join(map(str, shape))}"
     try:
@@ -270,7 +270,7 @@ def _try(module: nn.Module, shape: Shape, kind: str) -> Tensor:
 def query(
     module: nn.Module, images: Tensor, batch: int = 512, step: Callable[[int], object] = lambda _: None
 ) -> Tensor:
-    """(n, classes) float32 logits of (n, c, h, w) uint8 images. Raises BenchError where one is not finite."""
+    """Return (n, classes) float32 logits of (n, c, h, w) uint8 images. Raises BenchError if one is not finite."""
     parts = []
     with torch.no_grad():
         for some in images.split(at_once(images, batch)):
@@ -286,19 +286,19 @@ def query(
 
 
 def check_normalisation(loaded: Loaded, images: Tensor, labels: Tensor) -> str:
-    """Refuse a model that is right more often, by 10 points and more, with another normalisation than the assumed one.
+    """Refuse a model whose accuracy is at least 10 points higher with another normalisation than the assumed one.
 
-    A network that was trained for a short time may be right more often with another normalisation than its own: where
-    the user or the file gives one, the other one is only named.
+    A network that was trained for a short time may be more accurate with another normalisation than its own. So if the
+    user or the file gives a normalisation, the better one is only reported.
 
     Args:
         images: (n, c, h, w) uint8 members, some hundred.
 
     Returns:
-        A sentence on a better normalisation than the given one; "" without.
+        A sentence on a better normalisation than the given one; "" if there is none.
 
     Raises:
-        BenchError: with the better normalisation than the assumed one.
+        BenchError: the message names the better normalisation.
     """
     inner = loaded.module.body if isinstance(loaded.module, _Logits) else loaded.module
     if not isinstance(inner, Classifier):

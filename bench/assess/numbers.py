@@ -1,4 +1,4 @@
-"""The numbers of one attack with their limits: AUC, true positive rates, the lower bound on epsilon."""
+"""The numbers of one attack with their confidence limits: AUC, true positive rates, lower bound on epsilon."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Scored:
     Attributes:
         reads: the part of the model's outputs that the attack reads.
         note: a remark for the reader.
-        rows: the members and the others that were scored, where they are not all.
+        rows: indices of the members and the others that were scored; None = all.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Numbers:
-    """See `AttackResult`."""
+    """AUC, true positive rates and lower bound on epsilon of one attack, as in `AttackResult`."""
 
     auc: Interval
     rates: tuple[Rate, ...]
@@ -52,7 +52,7 @@ class Numbers:
 
 
 def levels_for(attacks: int) -> Levels:
-    """Error probabilities of the limits.
+    """Return the error probability of each kind of confidence limit.
 
     An upper limit needs no correction for the number of attacks: a release needs the upper limits of all of them below
     the maximum, and the limit of the strongest attack is wrong with at most its own probability. One lower limit above
@@ -69,12 +69,12 @@ def levels_for(attacks: int) -> Levels:
 
 
 def measure(members: Floats, others: Floats, delta: float, attacks: int) -> Numbers:
-    """All numbers of one attack.
+    """Compute all numbers of one attack.
 
     Args:
         members, others: scores of at least two records or groups each, in any order, finite.
-        delta: of the lower bound on epsilon.
-        attacks: how many attacks the limits are corrected for.
+        delta: delta of the lower bound on epsilon.
+        attacks: number of attacks for which the limits are corrected.
     """
     levels = levels_for(attacks)
     inside, outside = np.sort(members), np.sort(others)
@@ -89,7 +89,9 @@ def measure(members: Floats, others: Floats, delta: float, attacks: int) -> Numb
 
 
 def needed_for(fpr: float, confidence: float = 0.95) -> int:
-    """The smallest number of non-members of which the largest score leaves a share of at most `fpr` above it.
+    """Return the number of non-members that a true positive rate at this false positive rate needs.
+
+    With that many, the largest of their scores is exceeded by a share of at most `fpr` of all non-members.
 
     >>> [needed_for(fpr) for fpr in (0.1, 0.01, 0.001)]
     [29, 299, 2995]
@@ -107,13 +109,13 @@ def _rate(members: Floats, others: Floats, fpr: float, levels: Levels) -> Rate:
 
 
 def share(right: Floats) -> Interval:
-    """The share of ones among (n,) zeros and ones, with its exact 95 % interval."""
+    """Return the share of ones among (n,) zeros and ones, with its exact 95 % interval."""
     low, high = clopper_pearson(int(right.sum()), len(right))
     return Interval(value=float(right.mean()), low=low, high=high)
 
 
 def combine(scores: Floats, groups: NDArray[np.str_], how: str) -> tuple[Floats, NDArray[np.str_]]:
-    """One score a group, and the groups' names.
+    """Combine the scores of each group into one; return them with the names of the groups.
 
     Args:
         how: mean, sum or max. The mean is the default of an assessment: sums and maxima of groups of different sizes
@@ -131,10 +133,10 @@ def combine(scores: Floats, groups: NDArray[np.str_], how: str) -> tuple[Floats,
 def group_bootstrap(
     members: Floats, others: Floats, groups: tuple[NDArray[np.str_], NDArray[np.str_]], seed: int
 ) -> Interval:
-    """The AUC of single records, with a 95 % interval from 1,000 bootstrap samples of whole groups.
+    """Return the AUC of single records, with a 95 % interval from 1,000 bootstrap samples of whole groups.
 
-    Records of a group are alike, so that intervals of single records would be too narrow. The AUC of a sample is read
-    from one sorted order of all records, in which a record counts as often as its group was drawn.
+    Records of a group are correlated, so that intervals for independent records would be too narrow. All records are
+    sorted once; in the AUC of a sample, each record counts as often as its group was drawn.
     """
     rng = np.random.default_rng(seed)
     scores = np.concatenate([members, others])

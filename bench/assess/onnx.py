@@ -1,4 +1,4 @@
-"""ONNX models through onnxruntime on the CPU (extra `onnx`); the graph is of known operators and runs no Python."""
+"""ONNX models, run by onnxruntime on the CPU (extra `onnx`); a graph consists of known operators and runs no Python."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bench.escape import visible
 
 
 class OnnxModel(nn.Module):
-    """An ONNX graph with one input of images and one output that is read, the first.
+    """An ONNX graph with one input, images; only its first output is read.
 
     Args:
         path: the file.
-        shape: (c, h, w) of the images that it will be given.
+        shape: (c, h, w) of the images.
 
     Raises:
         BenchError: onnxruntime is missing, the file is not ONNX, it has several inputs, a fixed batch size, or takes
@@ -57,7 +57,7 @@ class OnnxModel(nn.Module):
         self._name, self._kind = inputs[0].name, inputs[0].type
 
     def forward(self, x: Tensor) -> Tensor:
-        """(n, classes) float32, the first output."""
+        """Return the first output, (n, classes) float32."""
         kinds = {"tensor(float)": torch.float32, "tensor(float16)": torch.float16, "tensor(double)": torch.float64}
         found = self._session[0].run(None, {self._name: x.to(kinds[self._kind]).numpy()})[0]
         return torch.from_numpy(found).float()

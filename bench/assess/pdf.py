@@ -1,4 +1,4 @@
-"""The report as PDF, drawn by matplotlib, which needs no system library."""
+"""Write the report as PDF with matplotlib, which needs no system library."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from bench.escape import visible
 _PAGE = (8.27, 11.69)
 """Inches of A4."""
 _LETTERS, _LINES = 100, 66
-"""Letters of a line and lines of a page."""
+"""Largest number of characters per line, and of lines per page."""
 
 
 def write_pdf(found: Assessment, path: Path) -> None:
-    """Write two to six pages."""
+    """Write the report, two to six pages."""
     from matplotlib.backends.backend_pdf import PdfPages
 
     lines = report_lines(found)
@@ -29,7 +29,7 @@ def write_pdf(found: Assessment, path: Path) -> None:
 
 
 def report_lines(found: Assessment) -> list[str]:
-    """The text of the report in lines of at most 100 letters."""
+    """Return the text of the report in lines of at most 100 characters."""
     parts = ["Reasons", *(f"- {reason}" for reason in found.verdict.reasons)]
     parts += [] if found.claim is None else [f"- {found.claim.sentence}"]
     parts += ["", f"Policy: {found.policy.name}. {DISCLAIMER}", "", "Numbers"]

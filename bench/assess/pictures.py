@@ -22,15 +22,15 @@ from bench.errors import BenchError
 from bench.seeds import derive
 
 FILTERS, SIDE = 32, 5
-"""Random convolutions of the features, and their side in pixels."""
+"""Number of random convolution filters of the features, and their side in pixels."""
 GRID = 4
-"""Cells a side whose mean brightness is a feature."""
+"""Number of cells per side of the grid whose mean brightnesses are features."""
 COMPARED = 8
-"""Members of one look that a non-member is compared with."""
+"""Largest number of members with the same difference hash that a non-member is compared with."""
 
 
 def facts_of(records: Records, seed: int) -> Facts:
-    """Features of (n, c, h, w) images and of their files.
+    """Compute features of (n, c, h, w) images and of their files, for the baseline without the model.
 
     Mean, spread and quantiles of brightness, share of black and white pixels, edges, a 4 x 4 grid of brightness,
     means of each channel, and rectified responses of 32 random 5 x 5 filters. File names and their order are left out:
@@ -57,7 +57,7 @@ def facts_of(records: Records, seed: int) -> Facts:
 
 
 def _features(x: Tensor, filters: Tensor) -> Tensor:
-    """(n, d) of (n, c, h, w) in [0, 1]."""
+    """Return (n, d) features of (n, c, h, w) images in [0, 1]."""
     grey = x.mean(1)
     flat = grey.flatten(1)
     quantiles = torch.quantile(flat, torch.tensor([0.05, 0.25, 0.5, 0.75, 0.95]), dim=1).T
@@ -71,11 +71,11 @@ def _features(x: Tensor, filters: Tensor) -> Tensor:
 
 
 def find_copies(members: Records, others: Records) -> tuple[Copies, NDArray[np.bool_]]:
-    """The copies between two sets, and (m,) bool, the non-members that are none.
+    """Find copies of members among the non-members; return their counts, and (m,) bool: which non-members to keep.
 
-    Exact copies have equal pixels. Near copies have the same look (a 64-bit difference hash) and pixels that differ by
-    at most 16 grey levels in the root of the mean square: a lower bound, as a look may differ by a bit. A
-    non-member that equals a member was trained on, so it is removed.
+    Exact copies have equal pixels. Near copies have the same 64-bit difference hash and pixels that differ by at most
+    16 grey levels (root mean square). Their number is a lower bound, as the hashes of near copies may differ by a bit.
+    The model was trained on a non-member that equals a member, so it is removed.
 
     Raises:
         BenchError: fewer than 30 non-members are left.

@@ -1,4 +1,4 @@
-"""Policies: limits on the numbers and what must have been tested, from a TOML file or shipped by name."""
+"""Policies: limits on the numbers of an assessment, and required tests; from a TOML file, or shipped by name."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Number = Annotated[float, Field(ge=0, le=1)]
 
 
 class Policy(BaseModel):
-    """Limits of a release.
+    """The conditions for a release.
 
     Attributes:
-        name: as the report calls it.
-        auc_max: the largest AUC that is tolerated, 0.5 to 1.
-        tpr_at_fpr_1pct_max: the largest true positive rate at a false positive rate of 1 %.
-        epsilon_lower_max: the largest lower bound on epsilon; without it the bound is reported and not limited.
+        name: name in the report.
+        auc_max: the largest allowed AUC, 0.5 to 1.
+        tpr_at_fpr_1pct_max: the largest allowed true positive rate at a false positive rate of 1 %.
+        epsilon_lower_max: the largest allowed lower bound on epsilon; None = the bound is only reported.
         epsilon_claim_must_hold: whether a refuted claim forbids the release.
-        require: what must have been tested for a release: "blind-baseline", "power", "copies", or names of attacks.
-        min_members: members, and non-members, needed for a release; groups where the unit is the group.
-        unit: "record", or "group" where groups must be given.
+        require: tests that a release requires: "blind-baseline", "power", "copies", or names of attacks.
+        min_members: smallest number of members, and of non-members, for a release; of groups if the unit is the group.
+        unit: "record"; or "group": groups must be given.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -46,17 +46,17 @@ class Policy(BaseModel):
     unit: Literal["record", "group"] = "record"
 
     def values(self) -> PolicyValues:
-        """The policy as the report has it."""
+        """Return the policy as values of the report."""
         return PolicyValues(**{**self.model_dump(), "name": visible(self.name)})
 
 
 def shipped() -> list[str]:
-    """The names of the shipped policies."""
+    """List the names of the shipped policies."""
     return sorted(path.stem for path in SHIPPED.glob("*.toml"))
 
 
 def read_policy(given: str | Path) -> Policy:
-    """The shipped policy of that name, or the policy in a TOML file.
+    """Read the shipped policy of that name, or the policy in a TOML file.
 
     Raises:
         BenchError: no such policy or file, no TOML, an unknown key, or a value out of its range.

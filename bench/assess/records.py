@@ -1,4 +1,4 @@
-"""Members and non-members as images: folders with one folder per class, and NumPy archives."""
+"""Read members and non-members as images: from folders with one folder per class, or from NumPy archives."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Records:
     """One set of labelled images.
 
     Attributes:
-        path: as given.
+        path: the path as given.
         images: (n, c, h, w) uint8.
         labels: (n,) int64.
-        class_names: None where the archive has numbers only.
+        class_names: None if the labels are only numbers, as in an archive.
         groups: (n,) text; None without groups.
         facts: (n, d) float64, facts about the files, named by `FILE_FACTS`; d = 0 for archives.
         digest: SHA-256 of the archive, or of the pixels and labels of a folder.
@@ -54,7 +54,7 @@ class Records:
         return len(self.labels)
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Records:
-        """The records that a mask or an index array chooses."""
+        """Select records by a mask or an array of indices."""
         rows = torch.from_numpy(chosen)
         groups = None if self.groups is None else self.groups[chosen]
         return replace(
@@ -80,7 +80,7 @@ class ReadAs:
 
 
 def read_records(path: Path, how: ReadAs, like: Records | None = None) -> Records:
-    """One set.
+    """Read one set of labelled images.
 
     Args:
         like: the other set, whose classes, channels and size this one must have.
@@ -106,7 +106,9 @@ def read_records(path: Path, how: ReadAs, like: Records | None = None) -> Record
 
 
 def read_images(path: Path, how: ReadAs, like: Records) -> Tensor:
-    """Read images without labels: all image files below a folder, or the array `images` of a .npz file.
+    """Read images without labels: all image files below a folder, or the array of a .npz file.
+
+    The array is called `images`, `samples`, `x` or `arr_0`.
 
     Args:
         like: records whose channels and size the images must have.
@@ -178,7 +180,7 @@ def _read_folder(path: Path, how: ReadAs, like: Records | None) -> Records:
 
 
 def _file_facts(path: Path) -> tuple[float, ...]:
-    """Facts about a file that may differ between sources; in the order of `FILE_FACTS`."""
+    """Return facts about a file that may differ between sources, in the order of `FILE_FACTS`."""
     try:
         with Image.open(path) as image:
             tables = getattr(image, "quantization", None) or {}
@@ -240,7 +242,7 @@ def _arrays_of(path: Path) -> dict[str, NDArray[np.generic]]:
 
 
 def _archive_labels(array: NDArray[np.generic], problem: str, like: Records | None) -> Tensor:
-    """Whole numbers from 0, as the model's outputs are numbered; words would not say which output is which."""
+    """Check and convert labels: whole numbers from 0, which number the model's outputs; words cannot be assigned."""
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or array.dtype.kind not in "iub":

@@ -1,4 +1,4 @@
-"""The report of an assessment: one self-contained HTML file without scripts."""
+"""Write the report of an assessment: one self-contained HTML file without scripts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ code{background:#f4f4f4;padding:0 .2em;word-break:break-all}svg{max-width:34em;h
 
 
 def page(found: Assessment) -> str:
-    """The whole page. Every text of a user is shown as it is: no markup in it acts."""
+    """Return the whole page; every text of a user is escaped."""
     parts = [_verdict(found), *_tested(found), *_numbers(found), *_data(found), *_methods(found), *_documents(found)]
     title = "Can this model be released?"
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -34,12 +34,12 @@ def page(found: Assessment) -> str:
 
 
 def text(value: object) -> str:
-    """A value as HTML text."""
+    """Escape a value as HTML text."""
     return html(visible(str(value)))
 
 
 def interval(found: Interval | None, percent: bool = False) -> str:
-    """A number with its limits; "not measurable" for None."""
+    """Format a number with its confidence limits; "not measurable" for None."""
     if found is None:
         return "not measurable"
     if percent:

@@ -23,7 +23,7 @@ _SIDE = 5.2
 
 
 def curve(scored: Scored) -> Curve:
-    """Up to 200 points of the ROC curve, at false positive rates that are evenly spaced on a logarithmic scale."""
+    """Return up to 200 points of the ROC curve, at false positive rates evenly spaced on a logarithmic scale."""
     others, members = np.sort(scored.others), np.sort(scored.members)
     allowed = np.unique(np.rint(np.geomspace(1, len(others), POINTS)).astype(int))
     thresholds = others[len(others) - allowed]
@@ -33,7 +33,7 @@ def curve(scored: Scored) -> Curve:
 
 
 def draw(curves: Sequence[Curve], members: int, others: int) -> Figure:
-    """The curves with the chance line and its 95 % band for single points."""
+    """Draw the curves, the line of chance, and its pointwise 95 % band."""
     from matplotlib.figure import Figure
     from scipy.stats import binom
 
@@ -56,7 +56,7 @@ def draw(curves: Sequence[Curve], members: int, others: int) -> Figure:
 
 
 def as_svg(figure: Figure) -> str:
-    """The picture as an SVG element, the same bytes at each call."""
+    """Return the picture as an SVG element, the same bytes at each call."""
     import matplotlib
 
     buffer = io.StringIO()

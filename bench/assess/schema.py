@@ -20,7 +20,7 @@ class Value(BaseModel):
 
 
 class Interval(Value):
-    """A number with its limits; the error probability of each limit is in `Assessment.levels`."""
+    """A number with its confidence limits; `Assessment.levels` has the error probability of each limit."""
 
     value: float
     low: float
@@ -45,14 +45,14 @@ class AttackResult(Value):
     """One attack.
 
     Attributes:
-        name: as in the policy's `require`.
+        name: the attack's name, as in the policy's `require`.
         source: the paper.
         reads: the part of the model's outputs that the attack reads.
         auc: area under the ROC curve; 0.5 is chance.
-        rates: at false positive rates of 10, 1 and 0.1 %.
+        rates: true positive rates at false positive rates of 10, 1 and 0.1 %.
         epsilon_lower: the empirical lower bound at the assessment's delta, corrected for all attacks.
-        has_power: whether it succeeds on the unprotected control; None where no control could be made.
-        control_auc: its AUC there.
+        has_power: whether it finds a leak in the unprotected control; None if there is no control.
+        control_auc: its AUC on the control.
         note: a remark for the reader, such as a smaller number of records.
     """
 
@@ -70,14 +70,14 @@ class AttackResult(Value):
 
 
 class Skipped(Value):
-    """Something that was not tested, and why."""
+    """A test that was not made, and why."""
 
     name: str
     reason: str
 
 
 class Copies(Value):
-    """Duplicates between the two sets. `removed` of them are non-members that were left out."""
+    """Duplicates between the two sets: exact, near, and the number of non-members that were removed as copies."""
 
     exact: int
     near: int
@@ -89,10 +89,10 @@ class Blind(Value):
     """The baseline without the model.
 
     Attributes:
-        auc: cross-validated, of the stronger of two classifiers.
+        auc: cross-validated AUC of the better of two classifiers.
         p: permutation p-value.
         differs: whether the sets can be separated without the model.
-        clues: the features that tell most, the strongest first.
+        clues: the features that separate the sets best, the best first.
     """
 
     auc: Share
@@ -114,7 +114,7 @@ Finding = Literal["refuted", "not refuted", "not comparable"]
 
 
 class Claim(Value):
-    """A claimed epsilon and what the lower bound says about it."""
+    """A claimed epsilon, and whether the lower bound refutes it."""
 
     epsilon: float
     delta: float
@@ -128,10 +128,9 @@ class Canaries(Value):
     """The audit of one training run with canaries, at 95 % confidence.
 
     Attributes:
-        canaries, guesses, correct: how many there were, were guessed, and were guessed right.
-        epsilon_lower: by Steinke et al. (2023), for any mechanism.
-        epsilon_lower_gaussian: by Mahloujifar et al. (2024) with the Gaussian curve, about Gaussian mechanisms only;
-            None at delta 0.
+        canaries, guesses, correct: number of canaries, of guesses and of right guesses.
+        epsilon_lower: bound of Steinke et al. (2023), for any mechanism.
+        epsilon_lower_gaussian: bound of Mahloujifar et al. (2024), for Gaussian mechanisms only; None at delta 0.
     """
 
     canaries: int
@@ -143,14 +142,14 @@ class Canaries(Value):
 
 
 class Limits(Value):
-    """What can be seen at all with this number of records, computed before anything runs.
+    """Detection limits for these numbers of records, computed before anything runs.
 
     Attributes:
-        highest_epsilon: the largest lower bound that a perfect attack could give.
-        smallest_epsilon: of randomised response, found with a probability of 80 %.
-        smallest_auc: found to be above 0.5 with a probability of 80 %.
-        rates: false positive rate and the smallest true positive rate that is found above it; None = not measurable.
-        largest_auc_without_leak: the upper limit that a model without any leak gets.
+        highest_epsilon: the largest lower bound, that of a perfect attack.
+        smallest_epsilon: the smallest epsilon of randomised response that is detected with a probability of 80 %.
+        smallest_auc: the smallest AUC that is found to be above 0.5 with a probability of 80 %.
+        rates: false positive rate, and the smallest true positive rate that is detected; None = not measurable.
+        largest_auc_without_leak: the upper confidence limit of the AUC for a model without any leak.
     """
 
     members: int
@@ -191,7 +190,7 @@ class Curve(Value):
 
 
 class Levels(Value):
-    """Error probabilities: of an upper limit, of a lower limit (all attacks share it), of all epsilon bounds."""
+    """Error probabilities: of an upper limit; of a lower limit, shared by all attacks; of all bounds on epsilon."""
 
     upper: float
     lower: float

@@ -4,7 +4,7 @@ A file has one row per record. Columns: `label` with `logit_0, logit_1, ...`, or
 `loss` (then `label` is optional). `group` and any number of `feature_NAME` are optional: features are facts about a
 record that were known before training, and serve the baseline without the model. CSV, Parquet, and NumPy archives
 (.npz), where `logits` or `probs` of shape (n, classes) and `features` of shape (n, d) may replace the single columns.
-Files are read in blocks: of every record only a few numbers are kept.
+Files are read in blocks, and only a few numbers of each record are kept.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from bench.escape import visible
 
 Floats = NDArray[np.float64]
 FEWEST = 30
-"""Records of each set below which nothing is computed."""
+"""Smallest number of records of each set; with fewer nothing is computed."""
 NAMED = 5
-"""Groups, or lines with a bad value, that a message names."""
+"""Largest number of groups, or of lines with a bad value, that a message names."""
 _SUM = 1e-3
-"""Largest distance of a row of probabilities from a sum of 1."""
+"""Largest difference between the sum of a row of probabilities and 1."""
 TINY = float(np.finfo(np.float32).tiny)
 """The smallest normal float32: probabilities below it count as this."""
 _OUTPUT = re.compile(r"(logit|prob)_(0|[1-9]\d*)")
@@ -55,19 +55,19 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """The records of one set, all arrays of length n.
+    """The scores of one set; all arrays have length n.
 
     Attributes:
-        path: of the file; of outputs of a model, a description.
+        path: path of the file; a description for outputs of a model.
         digest: SHA-256 of the file.
         layout: its columns.
         confidence: the log odds of the true class, log p_y - log(1 - p_y); for "loss", minus the loss.
-        correct: 1.0 where the true class has the largest output; None for "loss".
+        correct: 1.0 if the true class has the largest output, else 0.0; None for "loss".
         entropy: minus the modified entropy of Song and Mittal (2021); None for "loss".
         labels: int64; None where the file has none.
         groups: the group of each record as text; None where the file has none.
         features: (n, d) float64.
-        keys: uint64, a hash of label and outputs by which records with equal outputs are found; None for "loss".
+        keys: uint64, a hash of label and outputs, to find records with equal outputs; None for "loss".
     """
 
     path: str
@@ -85,11 +85,11 @@ class Side:
         return len(self.confidence)
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Side:
-        """The records that a mask or an index array chooses."""
+        """Select records by a mask or an array of indices."""
         return self._each(lambda values: values[chosen])
 
     def joined(self, blocks: Sequence[Side]) -> Side:
-        """These records followed by those of `blocks`, which have the same layout."""
+        """Return these records followed by those of `blocks`, which have the same layout."""
         every = [self, *blocks]
 
         def join(name: str) -> Any:
@@ -107,7 +107,7 @@ _ARRAYS = ("confidence", "correct", "entropy", "labels", "groups", "features", "
 
 
 def read_pair(members: Path, others: Path) -> tuple[Side, Side]:
-    """The scores of members and of non-members.
+    """Read the scores of members and of non-members from two files.
 
     Raises:
         BenchError: a file that cannot be read or has other columns than the first; values that are not finite; labels
@@ -146,7 +146,7 @@ def check_groups(members: NDArray[np.str_], others: NDArray[np.str_]) -> None:
 
 
 def read_side(path: Path) -> Side:
-    """One scores file. Raises BenchError as `read_pair`."""
+    """Read one scores file. Raises BenchError as `read_pair`."""
     if not path.is_file():
         raise BenchError(f"no scores file at '{path}'; give a .csv, .npz or .parquet file")
     blocks = blocks_of(path)
@@ -160,16 +160,16 @@ def read_side(path: Path) -> Side:
 
 
 def file_digest(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file in hexadecimal."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def find_layout(names: Sequence[str], width: int, path: Path) -> Layout:
-    """The meaning of the columns.
+    """Determine the meaning of the columns.
 
     Args:
-        names: as the file has them; "logit_*" or "prob_*" represents `width` of them.
+        names: names of the columns; "logit_*" or "prob_*" represents `width` of them.
 
     Raises:
         BenchError: unknown, repeated or missing columns.
@@ -204,7 +204,7 @@ def find_layout(names: Sequence[str], width: int, path: Path) -> Layout:
 
 
 def _parts(path: Path, digest: str, layout: Layout, blocks: Iterable[Block]) -> Iterator[Side]:
-    """The blocks of a file as records. Bad values are counted over the whole file before they are reported."""
+    """Yield the blocks of a file as records; raise BenchError at the end if any value is not finite."""
     bad, lines, start = 0, list[int](), 0
     for block in blocks:
         values = _numbers(block, layout)
@@ -223,7 +223,7 @@ def _parts(path: Path, digest: str, layout: Layout, blocks: Iterable[Block]) -> 
 
 
 def _numbers(block: Block, layout: Layout) -> Floats:
-    """(n, columns) float64: outputs or loss, then label, then features."""
+    """Return (n, columns) float64: outputs or loss, then label, then features."""
     parts = [block[layout.kind]]
     parts += [block["label"]] if layout.has_label else []
     parts += [block["features"]] if layout.features else []
@@ -275,7 +275,7 @@ def outputs_as_side(
     groups: NDArray[np.str_] | None,
     features: Floats,
 ) -> Side:
-    """The numbers that attacks read, of (n, classes) logits or probabilities (`layout.kind`)."""
+    """Compute the numbers that attacks read from (n, classes) logits or probabilities (`layout.kind`)."""
     rows = np.arange(len(labels))
     if layout.kind == "logit":
         logs = outputs - outputs.max(1, keepdims=True)
@@ -313,7 +313,7 @@ def _modified_entropy(logs: Floats, true: Floats, log_others: Floats, rows: Any,
 
 
 def _keys(values: Floats) -> NDArray[np.uint64]:
-    """A 64-bit hash of each row: equal rows have equal hashes."""
+    """Return a 64-bit hash of each row; equal rows have equal hashes."""
     bits = np.ascontiguousarray(values + 0.0).view(np.uint64)
     factors = np.random.default_rng(0).integers(1, 2**63, bits.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     mixed = bits ^ (bits >> np.uint64(29))

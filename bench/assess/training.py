@@ -1,4 +1,4 @@
-"""Models trained for an assessment: the unprotected control and the reference models, each kept once it is finished."""
+"""Train the models of an assessment, the unprotected control and reference models; finished ones are stored."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ CONTROL = "dense-cnn"
 ROUNDS, ROUND = 6, 10
 """The control is trained for at most 6 rounds of 10 passes, until it fits its records."""
 FITTED = 0.995
-"""Accuracy on its training records from which on the control is overfitted enough."""
+"""Training accuracy from which on the control counts as overfitted."""
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Trainer:
-    """Trains networks on records of one shape.
+    """Trains and stores networks for images of one shape.
 
     Attributes:
         shape: (c, h, w).
         classes: number of outputs.
         network: name of the network.
-        epochs: passes over the records of a reference model.
-        seed: of weights and orders.
-        folder: where finished weights are kept, so that an interrupted assessment resumes; None = nowhere.
+        epochs: epochs of a reference model's training.
+        seed: seed of weights and of the order of records.
+        folder: folder for finished weights, so that an interrupted assessment resumes; None = do not store them.
     """
 
     shape: tuple[int, int, int]
@@ -48,7 +48,7 @@ class Trainer:
     folder: Path | None = None
 
     def control(self, images: Tensor, labels: Tensor) -> Classifier:
-        """A network without any protection that fits (n, c, h, w) uint8 images: no weight decay, no augmentation."""
+        """Train an unprotected network until it fits (n, c, h, w) uint8 images; no weight decay, no augmentation."""
         recipe = Recipe(epochs=ROUND, batch=64, shift=0, weight_decay=0.0)
 
         def train(model: Classifier) -> None:
@@ -63,7 +63,7 @@ class Trainer:
         return self._once("control", images, labels, {"rounds": ROUNDS, "passes": ROUND}, train)
 
     def reference(self, images: Tensor, labels: Tensor, number: int) -> Classifier:
-        """A network trained by a usual recipe on other records."""
+        """Train reference model `number` by the standard recipe, without augmentation or weight decay."""
         recipe = Recipe(epochs=self.epochs, batch=64, shift=0, weight_decay=0.0)
 
         def train(model: Classifier) -> None:
@@ -75,7 +75,7 @@ class Trainer:
     def _once(
         self, name: str, images: Tensor, labels: Tensor, settings: dict[str, int], train: Callable[[Classifier], None]
     ) -> Classifier:
-        """A trained network, from its file where that is there."""
+        """Return a trained network, from its file if that exists."""
         arch = nets.identify(self.network)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(self.seed, name))

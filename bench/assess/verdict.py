@@ -13,14 +13,14 @@ AT = 0.01
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a verdict rests on.
+    """All evidence for a verdict.
 
     Attributes:
-        members, others: numbers of units, without removed copies.
+        members, others: numbers of records or groups, without removed copies.
         unit: "record" or "group".
         attacks: at least one.
-        blind, copies: None where this was not tested.
-        claim: None without one.
+        blind, copies: results of these checks; None if they were not made.
+        claim: the test of a claimed epsilon; None without a claim.
     """
 
     members: int
@@ -33,7 +33,7 @@ class Evidence:
 
 
 def exceeds(attack: AttackResult, policy: Policy) -> list[str]:
-    """The limits of a policy that an attack exceeds beyond doubt: its lower limit is above the maximum."""
+    """Return the maxima of a policy that an attack exceeds significantly: its lower confidence limit is above them."""
     found = []
     rate = rate_at_1(attack)
     if attack.auc.low > policy.auc_max:
@@ -52,16 +52,16 @@ def exceeds(attack: AttackResult, policy: Policy) -> list[str]:
 
 
 def rate_at_1(attack: AttackResult) -> Interval | None:
-    """The true positive rate at a false positive rate of 1 %; None where it cannot be measured."""
+    """Return the true positive rate at a false positive rate of 1 %; None if it cannot be measured."""
     return next(rate.tpr for rate in attack.rates if rate.fpr == AT)
 
 
 def decide(evidence: Evidence, policy: Policy) -> Verdict:
-    """The verdict with its reasons.
+    """Decide the verdict, with its reasons.
 
-    1. Sets that differ without the model: cannot tell, however strong the attacks are.
-    2. A lower limit above a maximum of the policy, or a refuted claim: do not release.
-    3. All upper limits within the maxima and everything tested that the policy requires: release.
+    1. Sets that differ without the model: cannot tell, for any result of the attacks.
+    2. A lower confidence limit above a maximum of the policy, or a refuted claim: do not release.
+    3. All upper confidence limits within the maxima, and all required tests made and met: release.
     4. Otherwise: cannot tell.
     """
     if evidence.blind is not None and evidence.blind.differs:
@@ -97,7 +97,7 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
 
 
 def _not_tested(evidence: Evidence, policy: Policy) -> list[str]:
-    """Requirements of the policy that were not tested or not met."""
+    """Return the requirements of the policy that were not tested or not met."""
     found = []
     if policy.unit == "group" and evidence.unit != "group":
         found.append(f"the policy '{policy.name}' judges groups, such as patients, and no groups were given (--groups)")
@@ -125,7 +125,7 @@ def _not_tested(evidence: Evidence, policy: Policy) -> list[str]:
 
 
 def _too_wide(evidence: Evidence, policy: Policy) -> list[str]:
-    """Upper limits that are above a maximum of the policy, the largest of each number."""
+    """Return, for each number, the largest upper confidence limit that is above a maximum of the policy."""
     found = []
     widest = max(evidence.attacks, key=lambda attack: attack.auc.high)
     if widest.auc.high > policy.auc_max:

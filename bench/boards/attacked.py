@@ -70,7 +70,7 @@ class Attacked:
         return f"{row.attack} ({row.variant}) {found}{power}" + (", older version" if self.is_older else "")
 
     def _judged(self) -> str:
-        """The result of the independent judge of faces, on boards of people."""
+        """Format the result of the independent judge of faces, on boards of people; "" on others."""
         judge, floor = self.value("judge_accuracy"), self.public("judge_accuracy")
         if judge is None:
             return ""
@@ -98,7 +98,7 @@ class Inversion:
 
     @property
     def gain(self) -> float:
-        """The success above that of public images, or the whole success where they were not judged."""
+        """The success minus that of public images, or the whole success if these were not scored."""
         return self.success - (self.floor or 0.0)
 
     def __str__(self) -> str:

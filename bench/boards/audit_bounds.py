@@ -98,7 +98,7 @@ def join_audits(runs: Iterable[Record], audits: Mapping[str, Audit]) -> JointBou
     """Combine the audits noted in the records of runs that differ in the seed; None without an audit.
 
     Args:
-        audits: by hash; audits that a record names and that are missing here do not count.
+        audits: hash to audit; audits that a record names and that are missing here do not count.
     """
     notes = [note for run in runs if (note := run.privacy.get("audited"))]
     names = {name for note in notes for name in note["audits"]} & audits.keys()

@@ -33,22 +33,24 @@ OLDER = "older-version"
 def flags(record: Record) -> list[str]:
     """Return the flags of a record: facts that a reader must know before using a row.
 
-    `claim!=accounted`: the claimed epsilon is not the accounted one of the same unit, at a delta no larger;
-    `other-unit`: the claim is for another unit than the row's account; `disputed:REASON`: the claim's proof does not
-    cover what the algorithm does, or a number contradicts the claim (`bench.privacy.claims.dispute`);
-    `teacher-reference`: a membership attack compared a student with models that were not converted like the student;
-    `knows-nothing`: the student is at chance level: correct less than 1.5 times as often as always predicting the
-    commonest class, or, with four classes or fewer, at most an eighth of the way from there to 1; `retrieval`: an
-    attack on people that shows them no more than public images do, or whose power is not shown; `no-judge`: an attack
-    on people whose images were judged only by the evaluator, a network of this project; `weak-judge`: an inversion
-    judged only by an evaluator that is less accurate than the teacher; `membership>accounted`: the scores indicate more
-    than the accounted epsilon of one example; this is not a proof; `float32-noise`: the noise of an accounted epsilon
-    was drawn in float32, whose tails end, so that it is not exactly true; `seeded-noise`: the recorded seed determines
-    the noise; the epsilon holds only for those without the seed; `account-corrected`: the accounted epsilon of this
-    version was wrong, and the next version fixes it; `relation-corrected`: the account says `replace` but only covers
-    removing a record, as one client was charged for the randomised responses of many; `public-data`: the method had
-    unlabelled public images of the private data's own distribution, which no epsilon charges for; `older-version`: the
-    method or the attack has changed since, and the command would give other numbers today.
+    - `claim!=accounted`: the claimed epsilon is not the accounted one of the same unit, at a delta no larger.
+    - `other-unit`: the claim is for another unit than the row's account.
+    - `disputed:REASON`: the claim's proof does not cover the algorithm, or a number contradicts the claim
+      (`bench.privacy.claims.dispute`).
+    - `public-data`: the method had unlabelled public images from the distribution of the private data, which no epsilon
+      charges for.
+    - `knows-nothing`: the student is at chance level (`nothing_below`).
+    - `retrieval`: the attack on a data set of many classes recovers no more than public images show, or has no power.
+    - `no-judge`: an attack on people whose images only the evaluator has judged, a network of this project.
+    - `weak-judge`: an inversion judged only by an evaluator that is less accurate than the teacher.
+    - `teacher-reference`: a membership attack compared a student with models that were not converted like the student.
+    - `membership>accounted`: the scores indicate more than the accounted epsilon of one example; this is not a proof.
+    - `seeded-noise`: the recorded seed determines the noise; the epsilon holds only for those without the seed.
+    - `float32-noise`: the noise was drawn in float32, whose tails end, so the accounted epsilon is not exactly true.
+    - `account-corrected`: the accounted epsilon of this version was wrong, and the next version fixes it.
+    - `relation-corrected`: the account says `replace` but covers only the removal of a record, as one client was
+      charged for the randomised responses of many.
+    - `older-version`: the method or the attack has changed since, and the command would give other numbers today.
     """
     release, attack = record.spec["release"], record.spec["attack"]
     parts = [("method", release["method"], release)]
@@ -74,7 +76,7 @@ def flags_of_row(versions: Iterable[str]) -> list[str]:
     do not depend only on seeds.
 
     Args:
-        versions: of the libraries, per run, as text.
+        versions: the versions of the libraries of each run, as text.
     """
     return ["mixed-versions"] if len(set(versions)) > 1 else []
 

@@ -26,7 +26,7 @@ from bench.storage.records import Record
 Event = Mapping[str, Any]
 """An entry of a ledger as stored in a record: event, count, unit, why."""
 Capacity = Callable[[Event, Event, int], float]
-"""Function of (the entry of unit `example`, that of unit `query`, c) -> nats of the whole entry."""
+"""Function of (the entry of unit `example`, that of unit `query`, number of classes c) -> nats of the whole entry."""
 
 
 def information(record: Record) -> Information:
@@ -62,23 +62,23 @@ def _multiplier(entry: Event) -> float:
 
 
 def _rows(entry: Event, query: Event, classes: int) -> float:
-    """One row has multiplier sigma / 2; the b rows of a batch have sigma / (2 sqrt(b))."""
+    """Return nats of noisy rows: one row has multiplier sigma / 2, the b rows of a batch sigma / (2 sqrt(b))."""
     batch = round((_multiplier(query) / _multiplier(entry)) ** 2)
     return entry["count"] * batch * gaussian_capacity(2 * _multiplier(query), classes)
 
 
 def _batches(entry: Event, query: Event, classes: int) -> float:
-    """The sum over a batch has norm b beta, and multiplier sigma / (2 b)."""
+    """Return nats of noisy sums over batches: norm b beta, multiplier sigma / (2 b)."""
     return entry["count"] * gaussian_capacity(2 * _multiplier(entry), classes)
 
 
 def _sums(entry: Event, query: Event, classes: int) -> float:
-    """The sum over n teachers has norm n beta, and its multiplier for one response is sigma / (2 n)."""
+    """Return nats of noisy sums over n teachers: norm n beta, multiplier for one response sigma / (2 n)."""
     return entry["count"] * gaussian_capacity(2 * _multiplier(query), classes)
 
 
 def _responses(entry: Event, query: Event, classes: int) -> float:
-    """Each image gets the number of responses that the entry of unit `query` counts."""
+    """Return nats of randomised responses; the entry of unit `query` has the number of responses per image."""
     epsilon, choices = _response(entry)
     return entry["count"] * query["count"] * response_capacity(epsilon, choices)
 
@@ -94,14 +94,14 @@ def _response(entry: Event) -> tuple[float, int]:
 
 
 def _votes(entry: Event, query: Event, classes: int) -> float:
-    """All votes on one image may move: by at most sqrt(2) n in L2, and by 2 n in L1."""
+    """Return nats of noisy vote counts: all n votes on one image move by at most sqrt(2) n in L2, and 2 n in L1."""
     if query["event"]["name"] == "LaplaceDpEvent":
         return entry["count"] * laplace_capacity(2 * _multiplier(query))
     return entry["count"] * gaussian_capacity(noise_over_radius(_multiplier(query)))
 
 
 def _threshold(entry: Event, query: Event, classes: int) -> float:
-    """One bit about the largest count, which is between 0 and n."""
+    """Return nats of noisy thresholds: one bit each, about the largest count, which is between 0 and n."""
     return entry["count"] * min(math.log(2), gaussian_capacity(2 * _multiplier(query), 1))
 
 
@@ -114,4 +114,4 @@ _OLD: dict[str, tuple[str, Capacity]] = {
     "noisy votes of": ("noisy votes of", _votes),
     "the noisy largest count": ("the noisy largest count", _threshold),
 }
-"""The beginning of an entry's description to that of its entry of unit `query`, and the parser of both."""
+"""First words of an entry's description to those of its entry of unit `query`, and the function of both entries."""

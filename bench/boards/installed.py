@@ -65,7 +65,7 @@ def teacher_matters(found: frozenset[str] | None) -> bool:
 
 @cache
 def tuned_on_test_sets(method: str, variant: str) -> Mapping[str, str]:
-    """Return what was tuned on a test set, by data set; {} for a method that is not installed."""
+    """Return data set to the settings that were chosen on its test set; {} for a method that is not installed."""
     try:
         return dict(registry.describe("method", method, variant).facts.get("seen_test_sets", {}))
     except BenchError:

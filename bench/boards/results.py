@@ -79,7 +79,7 @@ class Result:
 
     @property
     def information(self) -> float | None:
-        """Upper bound in nats on what all responses carry; None where it is not known."""
+        """Upper bound in nats on the information in all responses; None where it is not known."""
         return self.value("information") if "information" in self.numbers else self.release.information
 
     @cached_property

@@ -39,7 +39,7 @@ class ReleaseRow:
 
     Attributes:
         release: key of the row, which rows of attacks and runs refer to.
-        version: of the method.
+        version: version of the method.
         options: options that differ from the defaults of variant and tier, as JSON: group to option to value.
         epsilon_claimed, claimed_unit: the guarantee of the method's own paper, mean over seeds; empty where there is
             none.
@@ -86,7 +86,7 @@ class AttackRow:
         release: key in the table of releases; `reference/TIER/SPLIT/KIND` for reference images, which belong to no
             release.
         evaluation: key of the runs behind the number: a release with one attack, over its seeds.
-        attack, variant, version, access, options: of the attack; empty for numbers without an attack.
+        attack, variant, version, access, options: facts about the attack; empty for numbers without an attack.
         metric: name of the number; empty where the attack was skipped or failed, for `reason`.
         value, low, high, deviation: mean over seeds, mean bounds of the 95 % intervals, standard deviation over seeds.
         teacher: the same number of the unprotected teacher.
@@ -127,9 +127,9 @@ class RunRow:
         run: hash of its record.
         release, evaluation: keys of the other tables.
         counted: "yes" if the numbers of the release's row include this run.
-        seed: of the release.
+        seed: seed of the release.
         status: "ok", "skipped", "inconclusive" or "failed".
-        accuracy: of the released student; empty where the run failed.
+        accuracy: accuracy of the released student; empty where the run failed.
         seconds: total seconds of its steps.
         device: the device of the run.
         flags: flags of its evaluation, separated by spaces.

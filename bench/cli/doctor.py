@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def execute(given: argparse.Namespace) -> int:
-    """Print the report. Returns status 1 if a part that every run needs is missing."""
+    """Print the report. Returns exit status 1 if a required package is missing, else 0."""
     from bench import __version__
     from bench.storage import provenance
 

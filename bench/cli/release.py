@@ -1,4 +1,4 @@
-"""`bench canaries`, `bench export` and `bench verify`: prepare, write and check what is published."""
+"""`bench canaries`, `bench export` and `bench verify`: prepare an audit, write and check a bundle."""
 
 from __future__ import annotations
 

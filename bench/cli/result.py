@@ -37,7 +37,7 @@ NOISE = {
 
 
 def show(outcome: Outcome, out: Path, width: int) -> None:
-    """Print what was trained, its accuracy, its protection, the attack's success, and the verdict.
+    """Print networks, accuracy, epsilons, the attack's success, the verdict, flags and files.
 
     Args:
         outcome: the finished run.

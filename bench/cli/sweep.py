@@ -179,11 +179,11 @@ def read_recipe(given: argparse.Namespace) -> tuple[Recipe, list[str]]:
 
 
 class Settler:
-    """Parses the commands of many cells, which repeat the same options, into settings.
+    """Parses the commands of many cells into settings, and caches parsers and parsed options.
 
     Options are independent of each other, except for those that name plug-ins, which add further options. So parsers
-    are made once for each choice of plug-ins, and each option with its value is parsed once: a plug-in's own option,
-    which has a dot in its name, once per choice, any other one by the first parser.
+    are built once for each choice of plug-ins. Each option with its value is parsed once; a plug-in's own option, which
+    has a dot in its name, once for each choice of plug-ins.
     """
 
     def __init__(self) -> None:

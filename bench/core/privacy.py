@@ -95,7 +95,7 @@ class LowerBound(Value):
 
     Attributes:
         epsilon_lower: >= 0; the release's true epsilon is at least this, at `confidence`.
-        delta, unit: of the bound.
+        delta, unit: delta and unit of the bound.
         canaries: number of canaries that were inserted or left out.
         ceiling: the largest bound that this audit can report: if every guess had been right.
         confidence: in (0, 1).
@@ -121,7 +121,7 @@ class InformationRecord(Value):
     """Upper bound on the information about the private data in all responses of a release.
 
     Attributes:
-        nats: upper bound; None where it is not known.
+        nats: the upper bound in nats; None if it is not known.
         classes: number of classes of the responses.
         why: the ledger entries whose sum is the bound, or why there is none.
     """
@@ -161,7 +161,7 @@ class Account(Value):
         covers: the released parts that the account covers, of "student", "generator", "synthetic"; None in records of
             older versions.
         information: None in records of older versions.
-        noise_version: of the noise generator; None in records of older versions.
+        noise_version: version of the noise generator; None in records of older versions.
     """
 
     claimed: ClaimRecord | None

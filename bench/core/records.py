@@ -149,7 +149,7 @@ class RunRecord(Value):
         reason: a sentence for every status except "ok".
         options: options that differ from the defaults of variant and tier, by group.
         student: the released network; "" where nothing was released.
-        metrics: by name, None where a metric could not be computed, with the reason in `missing`.
+        metrics: name to value; None if a metric could not be computed, with the reason in `missing`.
         privacy: None for a failed run.
         provenance: versions, device and seconds; never compared.
         artifacts: name of a picture to its file next to the record.

@@ -49,7 +49,7 @@ class DatasetInfo:
         name: the name that `bench.run` takes; PATH is the path of your own files.
         summary: a line about it.
         shape: (channels, height, width) of an image; None if unknown before reading.
-        class_names: in the order of the labels; () if unknown before reading.
+        class_names: names of the classes, in the order of the labels; () if unknown before reading.
         counts: numbers of training and test images; None if unknown before reading.
         layout: the expected files below the data root.
         licence: its licence.

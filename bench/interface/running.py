@@ -207,7 +207,7 @@ def run(
         student: the name of a network.
         evaluator: the name of the network that classifies reconstructions.
         tier: "smoke", "quick", "standard" or "paper"; it changes sizes, never the algorithm.
-        variant: of the method, "printed", "working" or "own"; None = the default.
+        variant: variant of the method: "printed", "working" or "own"; None = the default.
         attack_variant: like `variant`, for the attack.
         method_options: values by name (`bench.methods()` lists them).
         attack_options: values by name (`bench.attacks()` lists them).
@@ -219,7 +219,7 @@ def run(
         devices: number of GPUs, or of processes on a CPU, for data-parallel training.
         precision: "bf16" trains with autocast; "auto" does so where it is faster.
         compile: compile the most used networks of a conversion with torch.compile.
-        data_root: where data sets are; None = $BENCH_DATA, else ~/.cache/dp-distill-bench.
+        data_root: folder of the data sets; None = $BENCH_DATA, else ~/.cache/dp-distill-bench.
         download: fetch a missing data set.
         skip_broken: leave out image files that cannot be read.
         fit: how images of your own files become square: "crop", "pad" or "stretch".
@@ -230,7 +230,7 @@ def run(
         unfit_attack: "refuse" an attack that cannot give a result on these data, or "record" it as skipped.
         memory_check: "refuse" a run whose estimated memory exceeds the free memory, "warn" and run it, or "off".
         out: folder of runs and cached steps.
-        fresh: make the run again where it exists.
+        fresh: repeat every step, even if it is cached.
         progress: called with (stage, steps done, steps in all); an exception that it raises ends the run.
 
     Returns:

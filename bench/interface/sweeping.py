@@ -90,7 +90,7 @@ class SweepResult:
     """A finished sweep.
 
     Attributes:
-        cells: in the order of the grid; the last value varies fastest.
+        cells: the outcomes of the cells, in the order of the grid; its last argument varies fastest.
     """
 
     cells: tuple[CellResult, ...]

@@ -199,7 +199,7 @@ def check_choices(**given: tuple[Any, Sequence[str]]) -> None:
     """Raise UnknownName for an argument whose value is not allowed.
 
     Args:
-        given: by name of the argument, its value and the allowed values.
+        given: name of an argument to its value and the allowed values.
     """
     for name, (value, known) in given.items():
         if value not in known:

@@ -1,4 +1,4 @@
-"""The four papers: the numbers that they print, compared with ours, and their figures drawn from our runs.
+"""The four papers: their published numbers compared with ours, and their figures drawn from our runs.
 
-No other room of the bench imports this one. `bench papers` and the report load it by name (`bench.extensions`).
+No other package of the bench imports this one. `bench papers` and the report load it by name (`bench.extensions`).
 """

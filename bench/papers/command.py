@@ -1,4 +1,4 @@
-"""`bench papers compare`: a table of a paper, number by number, compared with the boards."""
+"""`bench papers compare`: compare each number of a paper's table with the boards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COLUMNS = (
 
 
 class Papers:
-    """The command `bench papers`, with its only action so far."""
+    """The command `bench papers`, with its only action `compare`."""
 
     HELP = "the published numbers of four papers, compared with ours"
     DESCRIPTION = "Compare the numbers of the papers DP-DFD, DPDFD, DGD and DPSD with the boards (docs/papers.md)."

@@ -12,12 +12,12 @@ from bench.papers.printed_numbers import UNNAMED, PrintedNumber
 from bench.papers.results import preference
 
 Exists = Callable[[str, str], bool]
-"""Whether the bench has (method, data set)."""
+"""A function of a method and a data set: whether the bench has both."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A published accuracy and one result of ours; `result` is None where there is none, and `state` says why."""
+    """A published accuracy and one result of ours; `result` is None if we have none, and `state` gives the reason."""
 
     entry: PrintedNumber
     result: Result | None
@@ -30,23 +30,23 @@ class Line:
 
     @property
     def flags(self) -> list[str]:
-        """The result's flags, those of its best source (`flags_of`), and `reported:ISSUE` for every doubt about the
-        number; sorted."""
+        """The flags of the result, those of the number (`flags_of`), and `reported:ISSUE` for each issue of the number;
+        sorted."""
         own = frozenset() if self.result is None else self.result.flags | flags_of(find_for(self.result))
         return sorted(own | {f"reported:{issue}" for issue in self.entry.issues})
 
 
 def is_in_bench(method: str, dataset: str) -> bool:
-    """Whether the bench has both."""
+    """Whether the bench has the method and the data set."""
     return method in registry.entries("method") and dataset in data.names()
 
 
 def compare(entries: Iterable[PrintedNumber], results: Iterable[Result], exists: Exists = is_in_bench) -> list[Line]:
-    """Return each published accuracy with ours, a line for each variant that was run; one line without ours if there is
-    none, whose state names an omission of the paper or else of the bench.
+    """Compare each published accuracy with ours: one line for each variant that was run.
 
-    A number that belongs to one of two epsilons has a line for each of them. Of several results of a variant the one
-    with the smallest `preference` is taken.
+    A number without a result of ours has one line, whose `state` says what the paper omits or what the bench does not
+    have. A number that belongs to one of two epsilons has a line for each of them. Of several results of a variant the
+    one with the smallest `preference` is used.
     """
     done = [(result, find_for(result, unsure=True)) for result in results if result.accuracy is not None]
     lines = []

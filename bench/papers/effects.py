@@ -1,5 +1,5 @@
-"""The measured effect of a change from the paper: a method's accuracy, or an attack's success on the unprotected
-teacher, with the change and without it, on the same seeds and teachers.
+"""The measured effect of a change from a paper: accuracy of a method, or success of an attack on the unprotected
+teacher, with and without the change, on the same seeds and teachers.
 
 The runs are in `leaderboards/papers/ablations`: `runs.csv` for methods, `attacks.csv` for attacks. `python
 benchmarks/departures.py` writes the recipe that makes them, `benchmarks/ablations.py` reads them from a sweep.
@@ -26,7 +26,7 @@ Kind = Literal["method", "attack"]
 FOLDER = registry.ROOT / "leaderboards" / "papers" / "ablations"
 FILES: dict[Kind, Path] = {"method": FOLDER / "runs.csv", "attack": FOLDER / "attacks.csv"}
 KEY = ("dataset", "options", "seed", "version")
-"""Columns that identify a run, with its name; runs of older versions are kept."""
+"""Columns that, with the name of the method or attack, identify a run; the files also have runs of older versions."""
 SCORES: dict[Kind, str] = {"method": "accuracy", "attack": "success"}
 """The column that is compared: a student's accuracy, or an attack's success on the teacher, a share or an AUC."""
 Scores = dict[int, float]
@@ -43,9 +43,9 @@ class Effect:
         dataset: the data set of both runs.
         version: the version of the method or the attack.
         given: the options of both runs.
-        kept: accuracy or success with the change.
-        left: the same without it, on the same seeds and teachers.
-        areas: whether these are areas under the ROC curve of a membership attack, and not shares.
+        kept: seed to accuracy or success with the change.
+        left: the same without the change, on the same seeds and teachers.
+        areas: whether the values are AUCs of a membership attack, not shares.
     """
 
     dataset: str
@@ -65,7 +65,7 @@ class Effect:
         return f"{', '.join([self.dataset, *shown])}: {kept}, without it {left} ({seeds})"
 
     def _format(self, scores: list[float]) -> str:
-        """Format mean and standard deviation: of an area, or in percent."""
+        """Format mean and standard deviation, of shares in percent."""
         if self.areas:
             return f"AUC {mean(scores):.3f}" + (f" ± {stdev(scores):.3f}" if len(scores) > 1 else "")
         shares = [100 * score for score in scores]

@@ -1,7 +1,7 @@
-"""Published accuracies that need more information than their published settings let through.
+"""Find published accuracies that need more information than their published settings allow (docs/information.md).
 
-The bound applies to DPSD in data mode only, as no other of the four papers prints everything that it needs (section
-IV-A: b = 256, T = 200, sigma = 100, for every table and every epsilon). DPDFD prints neither b nor T; labels by
+The bound is computed for DPSD in data mode only, the only one with all necessary settings in its paper (section IV-A:
+b = 256, T = 200, sigma = 100, for every table and every epsilon). DPDFD prints neither b nor T; labels by
 randomised response carry far more; a student trained on private images needs no queries; DPSD-T shows the teacher to
 its generator. `SMALLEST_SHARES` leaves out data sets with unknown class shares, and those with too few classes.
 """
@@ -17,11 +17,11 @@ BATCH, ITERATIONS, SIGMA = 256, 200, 100.0
 SMALLEST_SHARES = {"mnist": 892 / 10_000, "fmnist": 0.1, "cifar10": 0.1}
 """Share of the smallest class in the test set; in MNIST that of the fives."""
 ISSUE = "exceeds-information"
-"""The issue of published accuracies that need more."""
+"""The issue of published accuracies that need more information than their settings allow."""
 
 
 def has_bound(entry: PrintedNumber) -> bool:
-    """Whether the paper prints everything that the bound on this number needs."""
+    """Whether the paper prints all settings that the bound for this number needs."""
     queries = not {"data=private", "discriminator=teacher"} & set(entry.ablation.split())
     stated = entry.unit == "data" and entry.epsilon is not None and entry.metric == "accuracy"
     known = entry.dataset in SMALLEST_SHARES
@@ -29,8 +29,8 @@ def has_bound(entry: PrintedNumber) -> bool:
 
 
 def carried(entry: PrintedNumber) -> float | None:
-    """Return the upper bound in nats on what all responses carry at the published settings; None if the paper does not
-    print them."""
+    """Return an upper bound in nats on the information in all responses at the published settings; None if the paper
+    does not print them."""
     return ITERATIONS * BATCH * gaussian_capacity(SIGMA, classes(entry)) if has_bound(entry) else None
 
 
@@ -45,12 +45,12 @@ def allowed(entry: PrintedNumber) -> float | None:
 
 
 def least(entry: PrintedNumber) -> float:
-    """Return the lower bound in nats on what the published accuracy needs, for an entry with a bound."""
+    """Return a lower bound in nats on the information that the accuracy needs; the entry must have a bound."""
     return needed(even_accuracy(entry.value, SMALLEST_SHARES[entry.dataset], classes(entry)), classes(entry))
 
 
 def exceeds(entry: PrintedNumber) -> bool:
-    """Whether the published accuracy needs more information than the published settings let through."""
+    """Whether the published accuracy needs more information than the published settings allow."""
     nats = carried(entry)
     return nats is not None and least(entry) > nats
 

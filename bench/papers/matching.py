@@ -17,10 +17,10 @@ OWN_PAPER = {"dgd": "dgd", "dp-dfd": "dp-dfd", "dpdfd": "dpdfd", "dpsd": "dpsd",
 MODES = ("dpsd", "fed-dpsd")
 """Methods with a mode for data and one for labels; published numbers of one are not compared with the other."""
 CLOSE = 3.5e-3
-"""Share by which a claim may be below a published epsilon: a search for noise meets a budget from below. The nearest
-two published epsilons, 7.5 and 7.53, are 4e-3 apart."""
+"""Relative difference by which a claim may be below a published epsilon, since the search for noise stops below the
+budget. The nearest two published epsilons, 7.5 and 7.53, differ by 4e-3."""
 EXACT = 1e-9
-"""Share that rounding may add to a claim."""
+"""Relative difference by which rounding may put a claim above a published epsilon."""
 base_name = cache(data.base_name)
 ONE_OF_TWO = "eps-uncertain"
 """The issue of a number that belongs to one of the epsilons of its table, but the paper does not say to which."""
@@ -35,7 +35,7 @@ def find(
     split: str = "iid",
     unsure: bool = False,
 ) -> tuple[PrintedNumber, ...]:
-    """Return the published accuracies of some settings, best source first.
+    """Return the published accuracies for the settings of a result, best source first.
 
     They have the same data set, method, ablation and claimed epsilon (no claim and an infinite one match methods that
     promise nothing), and for methods with two modes the same mode. The method's own paper comes first, then tables
@@ -47,7 +47,7 @@ def find(
         given: options that differ from the defaults, group to option to value.
         teacher: the teacher's network, for tables that compare teachers.
         split: only splits with all classes, true labels and all records have published numbers.
-        unsure: also find numbers that belong either to this epsilon or to another one of their table.
+        unsure: also find numbers that belong to this epsilon or to another one of their table.
     """
     if split.startswith("disjoint") or split in ("few", CANARIES):
         return ()
@@ -107,7 +107,7 @@ def possible_epsilons(entry: PrintedNumber, claimed: float | None) -> list[float
 
 
 def are_close(epsilon: float, claimed: float | None) -> bool:
-    """Whether a claim meets a published epsilon, from below by a share of at most `CLOSE`."""
+    """Whether a claim counts as a published epsilon: at most a share `CLOSE` below it, and not above."""
     if claimed is None:
         return False
     return math.isclose(epsilon, claimed, rel_tol=CLOSE) and claimed <= epsilon * (1 + EXACT)

@@ -1,4 +1,4 @@
-"""The numbers that the four papers print (`leaderboards/papers/reported.csv`), in the names of the bench."""
+"""Read the published numbers of the four papers (`leaderboards/papers/reported.csv`), with the bench's names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ DGD_PLUS = {"aggregation": "gaussian", "images": "private"}
 """The options that make DGD the paper's DGD+ (Fig. 7 has both together)."""
 TERMS = {"ce_weight": "CE", "ie_weight": "IE", "norm_weight": "NORM"}
 TERMS_OF = {"dpdfd": TERMS, "dpsd": TERMS, "dp-dfd": {"ce_weight": "CE", "alpha": "IE", "beta": "NORM"}}
-"""Method to the option that switches a term of the generator's loss off, and the papers' name of the term."""
+"""Method to its options that switch off a term of the generator's loss, each with the papers' name of the term."""
 ISSUES = {
     "cell-inferred": "The printed number's column was found from another table, or by reading order.",
     "contradicts-table": "A sentence prints this number, and the paper's own table another.",
@@ -79,12 +79,12 @@ class PrintedNumber:
         paper, table: where it is printed; a table called "text ..." is a sentence.
         dataset, method: names of the bench; `named` is the paper's name of the method.
         kind: the paper's group of methods, such as "generator" or "ablation".
-        unit: that the paper protects: "data", "label" or "none".
+        unit: the unit that the paper protects: "data", "label" or "none".
         epsilon, delta: None where the paper gives none.
         metric: "accuracy" or another.
         value: a share in [0, 1] for accuracies; `printed` has its digits.
-        setting: what else the paper says of the number, name and value.
-        ablation: how it differs from the method's main numbers, such as "loss=IE+NORM"; "" for these.
+        setting: other facts that the paper states about the number, name and value.
+        ablation: difference from the method's main numbers, such as "loss=IE+NORM"; "" for a main number.
         teacher: the teacher's network in the bench, where the table compares teachers; else "".
         issues: doubts about the number, keys of `ISSUES`.
     """
@@ -113,7 +113,7 @@ class PrintedNumber:
         return f"{self.paper} {self.table}"
 
     def to_row(self) -> dict[str, str | float]:
-        """The number under the file's `COLUMNS`, "" for an empty cell."""
+        """Return the number as a row of the file: column to value, "" for an empty cell."""
         cells = (
             self.paper, self.table, self.dataset, self.named, self.kind, self.unit, self.epsilon, self.delta,
             self.metric, self.value, ";".join(f"{name}={value}" for name, value in self.setting), self.note,
@@ -171,7 +171,7 @@ def read_row(row: Mapping[str, str]) -> PrintedNumber:
 
 
 def _read_ablation(named: str, epsilon: str, setting: Mapping[str, str]) -> str:
-    """Return the ablation of a published number, in the words of `ablation`."""
+    """Return the ablation of a published number, in the notation of `ablation`."""
     found = []
     if named == "dgd-plus":
         found += [f"{name}={value}" for name, value in DGD_PLUS.items()]

@@ -1,7 +1,7 @@
-"""Why a result of ours is behind the published number: a code, and an experiment or a page to look at.
+"""Explain why a result of ours is below the published number: a code, and a page or a command to check it.
 
-A code names a known difference between the two, the surest first. Only `information` is proved; `noise` and
-`learns-less` are measured by the same run without noise; the sentences of the others say what was tried.
+A code names a known difference between both; of several, the most certain one is used. Only `information` is proved.
+`noise` and `learns-less` are measured by the same run without noise. The sentences of the others say what was tried.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from bench.papers.information import ISSUE
 from bench.papers.results import Conditions, conditions, has_no_noise, never_has_noise, queries_teacher
 
 CLOSE = 0.02
-"""Shortfalls of accuracy up to this need no reason: two points."""
+"""Difference in accuracy up to which a lower result needs no reason: two points."""
 WITH_INGREDIENT = {"dgd": "recipes/dgd-ablations.toml", "dp-dfd": "recipes/ingredients.toml"}
-"""Methods whose generator, as their papers print it, learns from the unprotected teacher, and the recipe that runs ours
-with it (docs/methods.md)."""
+"""Methods whose generator learns from the unprotected teacher in their papers, and the recipe that runs ours with such
+a generator (docs/methods.md)."""
 Controls = Mapping[Conditions, Result]
-"""Results without noise, by all other conditions of their accuracy."""
+"""Results without noise, by all other settings that their accuracy depends on (`conditions`)."""
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A code of `CODES`.
+    """The reason for a lower accuracy.
 
     Attributes:
-        experiment: a page of docs/ or a command.
+        code: a key of `CODES`.
+        experiment: a page of docs/, a recipe or a command, by which a reader can check it.
     """
 
     code: str
@@ -56,7 +57,7 @@ CODES = {
     "unknown": "Ours was run at the paper's size and is still behind, and was not run without noise at that size: what "
     "explains it is not known.",
 }
-"""Code to what it means; the first that fits is given."""
+"""Code to its meaning; the first one that applies is used."""
 
 
 def without_noise(results: Iterable[Result]) -> dict[Conditions, Result]:
@@ -69,7 +70,7 @@ def without_noise(results: Iterable[Result]) -> dict[Conditions, Result]:
 
 
 def reason(line: Line, controls: Controls | None = None) -> Reason | None:
-    """Explain a result that is more than `CLOSE` behind the published number; None for any other line.
+    """Return the reason why a result is more than `CLOSE` below the published number; None for any other line.
 
     Args:
         controls: `without_noise` of the boards that contain the line's result.

@@ -1,4 +1,4 @@
-"""Our results as they are compared with published numbers: which is preferred, and which differ only in the noise."""
+"""Rank our results for the comparison with published numbers, and match results that differ only in the noise."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Preference = tuple[int | bool | str, ...]
 def preference(result: Result) -> Preference:
     """Return the sort key of the results of one variant: the smallest is compared with the published number.
 
-    It has the largest tier, the fewest options, today's version, a valid account, the usual student, the most seeds, no
-    attack. The accuracy plays no part.
+    Preferred are, in this order: a larger tier, fewer options, the installed version, a valid account, the default
+    student, more seeds, no attack. The accuracy does not count.
     """
     changed = sum(len(result.options[group]) for group in GROUPS if group != "attack")
     return (
@@ -53,7 +53,7 @@ Conditions = tuple[str, ...]
 
 
 def conditions(result: Result, any_size: bool = False) -> Conditions:
-    """Return all that the accuracy depends on, except the budget, noise given instead of a budget, and the attack.
+    """Return all settings that the accuracy depends on, except the budget, noise options, and the attack.
 
     Args:
         any_size: leave out the tier and the teacher's network too.

@@ -1,4 +1,4 @@
-"""The papers' section of the report: pages of their tables, their figures, and all the numbers that they print."""
+"""The papers' section of the report: pages of their tables and figures, and a list of all published numbers."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from bench.report.sections import Content, Section
 
 @dataclass(frozen=True)
 class MethodTable:
-    """A table on a method's page: how many of its accuracies are the method's, and for how many there is one of
-    ours."""
+    """A table on a method's page: how many accuracies of the method it has, and for how many we have a result."""
 
     slug: str
     title: str
@@ -32,10 +31,10 @@ class MethodTable:
 
 
 def section(content: Content, numbers: Sequence[PrintedNumber] | None = None) -> Section:
-    """Make the section.
+    """Build the papers' section from the report's content.
 
     Args:
-        numbers: for the figures and the charts; None = all published numbers.
+        numbers: published numbers for the figures and the charts; None = all.
     """
     dataset, recipes = content.sources.dataset, read_recipes()
     numbers = [each for each in (load() if numbers is None else numbers) if dataset in (None, each.dataset)]

@@ -1,4 +1,4 @@
-"""The papers' tables: every published number with ours, and the lines that a cell of the page shows."""
+"""The papers' tables as pages: every published number with our results, and the results that its cell shows."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ class OurNumber:
     """Our result in a line of a table's page.
 
     Attributes:
-        usual: whether its variant is the one that is run by default.
+        usual: whether its variant is the default one.
         difference: our accuracy minus the published one.
         claimed, epsilon, information: numbers, or "inf"; None where they are not known.
         run: hash of one of its runs.
-        reason: code and experiment, where it is more than two points behind.
+        reason: code and experiment (`Reason`) if it is more than two points behind.
     """
 
     usual: bool
@@ -84,8 +84,9 @@ class TableLine:
         either: the two epsilons to which the number may belong; () for the others.
         allows: the largest accuracy that the published settings allow; None if it is not known.
         state: why we have no result; "" if we have one.
-        counts: whether the line counts for its number.
-        shown, label: whether the number's cell shows the line, and its small print.
+        counts: whether the number is counted by this line (`PaperTable.counting`).
+        shown: whether the number's cell shows the line.
+        label: small print in the cell.
     """
 
     entry: int
@@ -111,8 +112,9 @@ class TableSummary:
     """A table in the list of all tables.
 
     Attributes:
-        cells, ours, within: how many accuracies it has, for how many there is one of ours, and how many of these are at
-            most two points behind.
+        cells: number of published accuracies.
+        ours: number of those that we have a result for.
+        within: number of those whose result is at most two points below, or better.
     """
 
     slug: str
@@ -127,7 +129,7 @@ class TableSummary:
 
 @dataclass(frozen=True)
 class TablePage(TableSummary):
-    """A table's page; `chart` is markup."""
+    """A table's page; `chart` is SVG markup."""
 
     lines: list[TableLine]
     chart: str = ""
@@ -149,8 +151,11 @@ class PaperTable:
 
     @cached_property
     def counting(self) -> dict[PrintedNumber, Line]:
-        """Each number that we have to the line that counts: of the variant that is run by default, or else of the one
-        that was run; where several epsilons are possible, the line that is furthest behind."""
+        """Published number to the line by which it is counted.
+
+        This is the line of the default variant, else of another variant that was run; if several epsilons are possible,
+        the line that is furthest below.
+        """
         found: dict[PrintedNumber, Line] = {}
         for line in self.lines:
             if line.result is not None and (line.entry not in found or _rank(line) < _rank(found[line.entry])):
@@ -159,12 +164,12 @@ class PaperTable:
 
     @property
     def within(self) -> int:
-        """Numbers whose counting line is at most two points behind, or better."""
+        """Number of published numbers whose counted line is at most two points below, or better."""
         return sum((line.difference or 0.0) >= -CLOSE for line in self.counting.values())
 
     @cached_property
     def ablation_variants(self) -> dict[str, set[str]]:
-        """Method to the variants of ours that its ablations were run in."""
+        """Method to our variants with which its ablations were run."""
         found: dict[str, set[str]] = defaultdict(set)
         for line in self.counting.values():
             if line.entry.ablation and line.result is not None:
@@ -174,8 +179,8 @@ class PaperTable:
     def is_shown(self, line: Line) -> bool:
         """Whether the number's cell shows a line.
 
-        It shows the one that counts; where the number belongs to one of two epsilons, also ours of the other one; and
-        of a number that ablations are compared with, also ours in the ablations' variant.
+        A cell shows the line in `counting`. If the number belongs to one of two epsilons, it also shows our result for
+        the other one. In a table with ablations, the full method is also shown in the variant of the ablations.
         """
         counting = self.counting.get(line.entry)
         if line.result is None or counting is None or counting.result is None or line is counting:
@@ -187,7 +192,7 @@ class PaperTable:
 
     @cached_property
     def mixed(self) -> frozenset[str]:
-        """The methods of which a table with ablations shows more than one variant or tier."""
+        """Methods that a table with ablations shows in more than one variant or tier."""
         found: dict[str, set[tuple[str, str]]] = defaultdict(set)
         for line in self.lines if self.ablation_variants else ():
             if line.result is not None and self.is_shown(line):
@@ -195,7 +200,7 @@ class PaperTable:
         return frozenset(method for method, kinds in found.items() if len(kinds) > 1)
 
     def label(self, line: Line) -> str:
-        """The small print of a line in its cell: epsilon, variant and tier, where they are not obvious."""
+        """Return the small print of a line in its cell: epsilon, variant and tier, if they are ambiguous."""
         if line.result is None or not self.is_shown(line):
             return ""
         claimed, words = line.result.claimed, []
@@ -269,7 +274,7 @@ def read_tables(results: Sequence[Result], recipes: Recipes, dataset: str | None
     """Return every table and every group of sentences that prints accuracies, in the file's order.
 
     Args:
-        results: of boards; each number is compared with the largest tier that it was run at.
+        results: results on boards; each number is compared with the result of the largest tier.
         dataset: only published numbers of this data set.
     """
     controls, found = without_noise(results), []

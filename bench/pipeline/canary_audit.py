@@ -33,12 +33,13 @@ from bench.storage.store import publish
 from bench.validate import instance
 
 SEPARATE_HOLDERS = 2
-"""Version of audits that assign canaries to holders separately. In version 1, with holders drawn by label, a canary
-also moved other records (`bench.data.partition.with_guests`), which no ledger accounts for."""
+"""Version of audits that assign canaries to holders separately; a holder is a teacher of an ensemble or a client. In
+version 1, if labels decided the holder, a canary also moved other records to other holders
+(`bench.data.partition.with_guests`), which no ledger accounts for."""
 SOURCE = "aux of iid, in hash order"
 """The images that are used as canaries, as records describe them."""
 OVERFIT_EPOCHS = 20
-"""Epochs of teachers that are to memorise."""
+"""Epochs of teachers that should memorise their records, for `CanaryGame.overfit`."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def audit_spec(job: Job, game: CanaryGame, seed: int) -> AuditSpec:
 
 
 def has_holders_by_label(release: ReleaseSpec) -> bool:
-    """Whether the labels of all records decide who holds a record: in an ensemble's parts or a federation's clients."""
+    """Whether labels decide which teacher of an ensemble, or which client of a federation, has a record."""
     options = release.options if release.ensemble is None else release.ensemble.shards
     return options.get("partition", "hash") != "hash"
 
@@ -101,7 +102,7 @@ def release_of(spec: AuditSpec, teacher: AuditTeacherSpec) -> ReleaseSpec:
 
 
 def with_overfitting(job: Job, game: CanaryGame) -> Job:
-    """Return the job; with teachers that memorise, if the game's settings say so."""
+    """Return the job, with a recipe that makes teachers memorise their records if the game has `overfit`."""
     if not game.overfit:
         return job
     recipe = replace(job.recipe, epochs=OVERFIT_EPOCHS, max_steps=0, shift=0, flip=False, weight_decay=0.0)

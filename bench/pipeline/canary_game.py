@@ -38,7 +38,7 @@ class CanaryGame:
         guesses: r of 1 to m, half on the highest scores, half on the lowest; None: m // 2.
         score: "loss", minus the loss at the canary's label; or "rmia", its probability relative to a reference model.
         overfit: train the teachers longer and without augmentation or decay, so that they memorise.
-        confidence: of the lower bound on epsilon.
+        confidence: confidence of the lower bound on epsilon.
     """
 
     canaries: int = 200

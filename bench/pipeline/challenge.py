@@ -102,7 +102,7 @@ def make_challenge(material: Material) -> Challenge:
 
 
 def halves(count: int, suspects: int) -> Tensor:
-    """Return (count, suspects) bool: row i is the random half of the suspects on which reference i is trained.
+    """Return (count, suspects) bool: row i marks the random half of the suspects on which reference i is trained.
 
     Every suspect is in exactly half of the rows.
 

@@ -1,4 +1,4 @@
-"""Parts of jobs by name: plug-ins, recipes, networks, images. One method finds and checks each part."""
+"""Find, check and load the parts of a job: plug-ins, recipes, networks, images; one method for each part."""
 
 from __future__ import annotations
 

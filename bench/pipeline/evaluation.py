@@ -1,4 +1,4 @@
-"""Metrics of the images that an attack reconstructed; the harness computes them, never the attack."""
+"""Metrics of the images that an attack reconstructed, computed by the bench and never by the attack."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Scored:
     """The scores of one target's reconstructions.
 
     Attributes:
-        metrics: by name; None where a metric could not be computed.
+        metrics: name to value; None if a metric could not be computed.
         missing: the reason for each None.
         confusion: (c, c) counts, row = intended class, column = class by the evaluator; the power gate uses them.
     """
@@ -138,7 +138,7 @@ def score(
 
 
 def aimed(found: AttackResult, victims: Victims | None) -> AttackResult:
-    """Return reconstructions with their intended class: the victim's class if there is a victim."""
+    """Return reconstructions with their intended classes in `targets`: the victim's class if there are victims."""
     if victims is None:
         return found
     return replace(found, targets=victims.labels[present(found.victims, "victim of the reconstructions")])
@@ -155,7 +155,7 @@ def optional_measures(
 
     Args:
         ours: the reconstructions, with their intended classes and features.
-        logits: of the evaluator on the reconstructions.
+        logits: logits of the evaluator on the reconstructions.
     """
     inceptions = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
     likeness: Measure
@@ -203,7 +203,7 @@ def precision_and_recall(ours: Labelled, judge: Judge) -> tuple[float, ...]:
 
 
 def neighbour_gap(ours: Labelled, judge: Judge, victims: Victims | None) -> tuple[float]:
-    """Compute how much nearer private images are than unseen ones, in features; impossible if both were attacked."""
+    """Compute how much nearer, in features, private images are than unseen ones. Raises ValueError for victims."""
     if victims is not None:
         # Of the larger side only a sample is searched, in which a victim may be missing
         raise ValueError("unseen images were attacked too, and are the nearest to themselves; read ssim_gap")

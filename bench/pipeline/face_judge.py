@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bench.pipeline.job import Job
 
 IMAGES = 5
-"""Number of private images in each person's mean, and of images judged per person and set, chosen by seed."""
+"""Number of private images in each person's mean, and of images per person and set that are identified; by seed."""
 SEED = 2020
 NAMES = ("judge_accuracy", "judge_near", "judge_distance")
 

@@ -126,10 +126,10 @@ class InvertedTarget:
         return self.scored.confusion if self.people is None else self.people.confusion
 
     def metrics(self) -> Metrics:
-        """Return the metrics of the harness and the facts reported by the attack.
+        """Return the metrics that the bench computed and the facts that the attack reported.
 
         Raises:
-            RunFailed: a fact is not a metric of attacks, or is one that the harness measures.
+            RunFailed: a fact is not a metric of attacks, or is one that the bench computes.
         """
         known = table.metrics()
         for name in self.found.facts:

@@ -1,4 +1,4 @@
-"""A job: a user's settings with everything found, checked and loaded; and the spec of each of its runs."""
+"""A job: a user's settings with the plug-ins, networks and images that they name, checked and loaded; its specs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ UNLABELLED = (
 
 @dataclass(frozen=True)
 class Job:
-    """Settings with everything checked and loaded that can be checked before training.
+    """A user's settings, checked, with the loaded plug-ins, images and devices of the runs.
 
     Made by `bench.pipeline.resolve.load_job`.
     """

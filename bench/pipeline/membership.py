@@ -1,4 +1,4 @@
-"""The stages of membership attacks: which suspects were private data, judged by a network or by released images.
+"""The stages of membership attacks, which score suspects by a network or by released images.
 
 A network attack runs on the student, the teacher, an untrained network, and one trained by the teacher's recipe without
 the suspects. Released images have other baselines, as the undefended teacher draws nothing: a generator that memorises

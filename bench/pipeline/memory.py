@@ -56,8 +56,8 @@ class Stage:
 
     Attributes:
         name: shown to the user.
-        bytes: total.
-        lower: how a user can make it smaller.
+        bytes: number of bytes.
+        lower: the options by which a user can lower it.
     """
 
     name: str
@@ -159,7 +159,7 @@ def estimate(job: Job) -> Estimate:
 
 
 def network_stages(job: Job) -> Iterator[Stage]:
-    """Yield training of teacher, evaluator and ensemble, and their predictions on all images."""
+    """Yield the stages of the teacher (training and queries), the evaluator and the ensemble (training)."""
     s, m = job.settings, job.material
     lower = "--size, or take a smaller network"
     part = at_once(m.private[0], QUERIED)
@@ -179,7 +179,7 @@ def network_stages(job: Job) -> Iterator[Stage]:
 
 
 def conversion_stages(job: Job) -> Iterator[Stage]:
-    """Yield the stages of the method: its student's training, its queries, its generator, and images that it holds."""
+    """Yield the stage of the conversion: training of the student, queries, the generator, and images held at once."""
     s, m = job.settings, job.material
     method: Any = job.method
     shape, classes, name = m.data.shape, m.data.classes, m.data.name
@@ -208,7 +208,10 @@ def conversion_stages(job: Job) -> Iterator[Stage]:
 
 
 def attack_stages(job: Job) -> Iterator[Stage]:
-    """Yield the stages of the attack on the teacher: its GAN, its search, or its suspects and reference models."""
+    """Yield the stages of the attack on the teacher: its suspects; or its GAN and search, and scoring of its images.
+
+    Reference models of membership attacks are not estimated.
+    """
     attack, s, m = job.attack, job.settings, job.material
     if attack is None or job.attack_skip_reason is not None:
         return

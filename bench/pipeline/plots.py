@@ -1,4 +1,4 @@
-"""Image grids and curves as PNG files: labelled, readable, the same bytes for the same images."""
+"""Draw labelled image grids and ROC curves as PNG files; the same images give the same bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn a user's settings into a job: every input error is found before anything is trained."""
+"""Turn a user's settings into a job, and find every input error before anything is trained."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Retrieval baselines of inversion attacks: scores of the attacker's own images that the target prefers.
+"""Retrieval baselines of inversion attacks: the attacker's own images that the target classifies best, scored.
 
 Retrieval queries the target on all of the attacker's images, with the access of the attack, and returns for each class
 the images with the best responses. Public images are returned unchanged, so that they reveal nothing private: an attack
-reveals private data only as far as it beats them. The second baseline is the mean of the ten best images. It is the
-cheapest inversion, without gradient or search, and a costlier attack should beat it. Neither baseline sees the judge.
+reveals private data only if it recovers more than they show. The second baseline is the mean of the ten best images. It
+is the cheapest inversion, without gradient or search, and a costlier attack should beat it. Neither baseline has access
+to the judge.
 If classes are people and the face judge is installed, it decides whether an attack beats the baselines.
 """
 

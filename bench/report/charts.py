@@ -46,8 +46,10 @@ Styles = Mapping[str, tuple[int, str]]
 
 
 def tag(name: str, content: str = "", /, **attributes: object) -> str:
-    """Return an element; attribute values are escaped, `content` is already markup. `class_` is class, `data_x`
-    data-x."""
+    """Return an element of SVG or HTML; attribute values are escaped, `content` is already markup.
+
+    In names of attributes, a final underscore is dropped and others become hyphens: `class_`, `data_x`.
+    """
     pairs = (f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"' for key, value in attributes.items())
     return f"<{name}{''.join(pairs)}>{content}</{name}>"
 
@@ -127,7 +129,7 @@ class Chart:
 
     Attributes:
         hollow: the meaning of a hollow mark with a run.
-        edge: where the axes end on the right, in units of the view box.
+        edge: right end of the axes, in units of the view box.
         places: positions of the marks, in the same units.
     """
 

@@ -57,7 +57,12 @@ class Point:
 
 @dataclass(frozen=True)
 class Panel:
-    """Points that may be compared: one kind of number and one unit, or one attack, with the units of its points."""
+    """Points that may be compared: of one kind of epsilon and one unit, or of one attack.
+
+    Attributes:
+        what: the number on the x axis: "claimed", "accounted" or "reported" epsilon, or the measure of an attack.
+        unit: the protected unit; "" in a panel of an attack, whose points have their own units.
+    """
 
     what: str
     unit: str

@@ -32,10 +32,10 @@ class ReleaseLine:
 
     Attributes:
         name: method, variant and setting.
-        apart: what distinguishes it from other releases of its name on the same data set, such as "teacher=resnet34".
+        apart: fields that distinguish it from other releases of its name on the data set, such as "teacher=resnet34".
         std: standard deviation of the accuracy over seeds.
-        claimed, claim_unit: of the method's paper.
-        epsilon, unit, relation, delta: computed by the accountant.
+        claimed, claim_unit: epsilon and unit of the paper's claim.
+        epsilon, unit, relation, delta: the accounted epsilon, with unit, relation of neighbours and delta.
         audited: empirical lower bound on epsilon per example.
         runs: hashes of the runs behind the numbers.
         attacks: each attack in words, with the hash of one of its runs.

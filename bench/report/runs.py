@@ -63,7 +63,7 @@ class AuditLine:
 
     Attributes:
         method: the method with its variant.
-        apart: what distinguishes it from other audits of the same method, setting and data set.
+        apart: fields that distinguish it from other audits of the same method, setting and data set.
         lines: network, correct guesses, all guesses, lower bound, accuracy.
     """
 
@@ -91,7 +91,7 @@ class RunPage:
         ledger: unit, description, event and count of every use of the private data.
         solved: options that were solved for the budget.
         notes: sentences that a reader of the command must know.
-        spec: what identifies the run; the attack's target is "release" if it is the release.
+        spec: the spec of the run; the target of its attack is replaced by "release" if it is the release.
         seeds: seed and hash of the runs of the same result.
         pictures: kind and file of its pictures; None without any.
     """

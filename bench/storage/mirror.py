@@ -23,7 +23,7 @@ class Mirror:
     """Copies of steps below a URL.
 
     Args:
-        url: of any file system that fsspec and its installed extensions know.
+        url: a URL of any file system that fsspec and its installed extensions know.
         manifest: the name of the file that lists a step's files; it is written last.
         notify: called with a line when the URL fails; the run then continues without it.
 

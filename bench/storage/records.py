@@ -1,4 +1,4 @@
-"""Records of runs and audits for code that accesses plain data by name.
+"""Records of runs and audits as plain data, whose fields are read by name.
 
 `bench.core.records` defines the types of all fields; this module also checks the hash of the spec.
 """

@@ -144,9 +144,13 @@ class DataSpec(Spec):
 
 @dataclass(frozen=True)
 class TeacherSpec(Spec):
-    """A trained teacher. `weights`: SHA-256 of a user's own file, or None if the recipe was run. `normalise`: the
-    (mean, std) that the user's network expects, each one number or one per channel, or None for the values in the file,
-    or the harness's (0.5, 0.5)."""
+    """A trained teacher.
+
+    Attributes:
+        weights: SHA-256 of a user's own file; None if the recipe was run.
+        normalise: (mean, std) that the user's network expects, each one number or one per channel; None = the values
+            in the file, else (0.5, 0.5).
+    """
 
     data: DataSpec
     arch: str
@@ -172,8 +176,12 @@ class EvaluatorSpec(Spec):
 
 @dataclass(frozen=True)
 class EnsembleSpec(Spec):
-    """Teachers on disjoint parts of the private split; `shards` are the method's `bench.api.Shards` as plain data.
-    `canaries` and `coins` as in an AuditTeacherSpec."""
+    """Teachers on disjoint parts of the private records.
+
+    Attributes:
+        shards: the method's `bench.api.Shards` as plain data.
+        canaries, coins: as in an AuditTeacherSpec.
+    """
 
     data: DataSpec
     shards: Mapping[str, Json]
@@ -205,7 +213,7 @@ class ReleaseSpec(Spec):
 
 @dataclass(frozen=True)
 class RandomSpec(Spec):
-    """The untrained baseline of attacks: the teacher's network with random weights."""
+    """The baseline of attacks on networks: the teacher's network with random weights."""
 
     data: DataSpec
     arch: str
@@ -302,8 +310,12 @@ class RunSpec(Spec):
 
 @dataclass(frozen=True)
 class AuditTeacherSpec(TeacherSpec):
-    """A teacher trained on the private part and on those of `canaries` mislabelled images whose coin, drawn with seed
-    `coins`, is true."""
+    """A teacher trained on the private part and on mislabelled canaries.
+
+    Attributes:
+        canaries: number of canaries; those with a true coin are in the training data.
+        coins: seed of the coins.
+    """
 
     canaries: int = 0
     coins: int = 0
@@ -312,8 +324,14 @@ class AuditTeacherSpec(TeacherSpec):
 
 @dataclass(frozen=True)
 class AuditSpec(Spec):
-    """An end-to-end audit. `release`: the release of a plain run at these settings; `teacher`: the teacher converted
-    instead of its teacher; `guesses`: number of the canaries' coins guessed from `score`."""
+    """An audit of a whole release.
+
+    Attributes:
+        release: the release of a run with the same settings, without canaries.
+        teacher: the teacher with canaries, which is converted instead of the release's teacher.
+        score: the score of a canary, from which its coin is guessed.
+        guesses: number of coins that are guessed.
+    """
 
     tier: str
     release: ReleaseSpec

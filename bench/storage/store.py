@@ -37,7 +37,7 @@ LARGE = 2**28
 """Size in bytes above which a file is not read again while its size and modification time are unchanged."""
 Tensors = dict[str, Tensor]
 StepSpec = Spec | Mapping[str, Json]
-"""A step's spec: of the harness, or plain data for parts of plug-ins and decoded images."""
+"""The spec of a step; plain data for steps of plug-ins and for decoded images."""
 Make = Callable[[Path], None]
 """Function that writes the files of a step into an empty directory."""
 

@@ -28,7 +28,7 @@ from bench.sweeps.estimate import Estimate
 from bench.sweeps.recipe import Recipe, RecipeCell
 
 UNFIT = ("--unfit-attack", "record")
-"""Options of every run of a sweep: a table of all pairs includes attacks that do not apply or have no power."""
+"""Options of every run of a sweep: attacks that do not apply or have no power are recorded, not refused."""
 State = Literal["cached", "published", "ready", "planned", "refused"]
 
 

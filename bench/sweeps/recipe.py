@@ -21,7 +21,7 @@
 A key is an option of `bench run` without its dashes; a value is what would be typed, or a list of alternatives.
 An option that takes no value is true, or false to leave it out. `seeds` is a list of whole numbers, a run each.
 
-A grid, or [defaults], may name another command for its cells than runs; the keys are then options of that command:
+The cells of a grid are runs, unless the grid or [defaults] names another command, whose options the keys then are:
 
     [[grid]]
     command = "audit release"

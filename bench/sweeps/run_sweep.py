@@ -26,7 +26,7 @@ class Outcome:
 
     Attributes:
         state: ok, inconclusive, skipped or failed; before it has run, its state in the plan.
-        seconds: in this sweep.
+        seconds: seconds that it took in this sweep.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The figures of the four papers: the runs that each is of, the published numbers in it, and what the text says."""
+"""The figures of the four papers: for each its runs, its published numbers, and the paper's sentences about it."""
 
 from bench.papers.figures.kinds import read_figures
 

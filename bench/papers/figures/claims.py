@@ -1,4 +1,4 @@
-"""Sentences of the papers' texts about their figures, checked on our runs.
+"""Check sentences of the papers about their figures on our runs.
 
 Two accuracies differ if they are apart by more than the sum of their standard deviations over seeds. Nothing is
 concluded from accuracies of one seed, or from a line near chance (`doubtful_below`). Numbers that do not depend on the
@@ -29,11 +29,11 @@ class Says:
 
     Attributes:
         text: the sentence, in our words.
-        shape: of the line, from its first place to its last: `rises` or `falls`; `peaks`, up to its highest place and
-            down from it; `waves`, up, down, and up again; or `ahead` of the line `other` at every common place.
-        line, other: words in the name of the line, all of them.
-        but: words in neither name.
-        least, most: the part of the axis that the sentence is about.
+        shape: the shape of the line from its first point to its last: `rises` or `falls`; `peaks`, up to its highest
+            point and down from it; `waves`, up, down, and up again; or `ahead` of the line `other` at every common x.
+        line, other: words that the name of the line must contain.
+        but: words that neither name may contain.
+        least, most: the range of x that the sentence is about.
     """
 
     text: str
@@ -47,11 +47,11 @@ class Says:
 
 @dataclass(frozen=True)
 class Answer:
-    """Whether our runs do what a sentence says.
+    """The verdict on a sentence by our runs.
 
     Attributes:
-        numbers: our numbers, in words.
-        line: name of the line of ours.
+        numbers: our numbers in words.
+        line: name of our line.
     """
 
     says: Says
@@ -61,10 +61,10 @@ class Answer:
 
 
 def answers(says: Iterable[Says], points: Sequence[Point], chance: float | None) -> list[Answer]:
-    """Check the sentences that our lines can be compared with.
+    """Check the sentences for which we have lines.
 
     Args:
-        points: of a picture.
+        points: the points of a picture.
         chance: accuracy of a constant guess of the largest class; None for numbers that do not depend on the seed.
     """
     found = []
@@ -76,7 +76,7 @@ def answers(says: Iterable[Says], points: Sequence[Point], chance: float | None)
 
 
 def _lines(says: Says, words: tuple[str, ...], points: Sequence[Point]) -> list[list[Point]]:
-    """Return the lines with all the words, sorted by place; of several points at one place the one with most seeds."""
+    """Return the lines whose names have all the words, sorted by x; of several points at one x that with most seeds."""
     lines: dict[str, dict[float, Point]] = defaultdict(dict)
     for point in points:
         is_meant = all(word in point.method for word in words) and not any(word in point.method for word in says.but)
@@ -87,17 +87,17 @@ def _lines(says: Says, words: tuple[str, ...], points: Sequence[Point]) -> list[
 
 
 def _place(point: Point) -> float:
-    """Return x to three digits: a claim meets its budget from below, such as 9.9997 for 10."""
+    """Return x to three digits, since a claim is slightly below its budget, such as 9.9997 for 10."""
     return float(f"{point.x:.3g}")
 
 
 def _weight(line: Sequence[Point]) -> tuple[int, int]:
-    """Return the numbers of places and of seeds: a line with more of them is preferred."""
+    """Return the numbers of points and of seeds; the line with more of them is preferred."""
     return len(line), sum(point.seeds for point in line)
 
 
 def _along(says: Says, points: Sequence[Point], chance: float | None) -> Answer | None:
-    """Check the line with the largest `_weight`; None if it has fewer than three places."""
+    """Check the shape of the line with the largest `_weight`; None if it has fewer than three points."""
     line = max(_lines(says, says.line, points), key=_weight, default=[])
     if len(line) < 3:
         return None
@@ -113,7 +113,7 @@ def _along(says: Says, points: Sequence[Point], chance: float | None) -> Answer 
 
 
 def _turning(shape: Shape, line: Sequence[Point]) -> tuple[Sequence[Point], tuple[int, ...]]:
-    """Return the places between which a line must go up (1) or down (-1), its ends included, and these directions."""
+    """Return the points of a line between which it must go up (1) or down (-1), ends included, and these directions."""
     first, last = line[0], line[-1]
     if shape == "peaks":
         return (first, max(line[1:-1], key=lambda point: point.y), last), (1, -1)
@@ -124,7 +124,7 @@ def _turning(shape: Shape, line: Sequence[Point]) -> tuple[Sequence[Point], tupl
 
 
 def _ahead(says: Says, points: Sequence[Point], chance: float | None) -> Answer | None:
-    """Compare the two lines with the most common places that differ in one setting; None if there are none."""
+    """Compare the two lines that differ in one setting and have the most x in common; None if there are none."""
     pairs = []
     for line, other in product(_lines(says, says.line, points), _lines(says, says.other, points)):
         one, two = (dict(_settings(json.loads(each[0].series))) for each in (line, other))
@@ -155,7 +155,7 @@ def _settings(found: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _cautious(verdict: Verdict, judged: Sequence[Point], line: Sequence[Point], chance: float | None) -> Verdict:
-    """Weaken a verdict that the accuracies do not support."""
+    """Replace a verdict that rests on one seed, or on accuracies near chance."""
     if chance is None:
         return verdict
     if all(point.y < doubtful_below(chance) for point in line):
@@ -169,7 +169,7 @@ def doubtful_below(chance: float) -> float:
 
 
 def _beyond(one: Point, two: Point, chance: float | None) -> int:
-    """Return 1 if the second is higher by more than the sum of the deviations, -1 if it is lower, else 0."""
+    """Return 1 if the second point is higher by more than the sum of both deviations, -1 if lower by more, else 0."""
     apart = two.y - one.y
     if chance is None:
         least = CLOSE * max(abs(one.y), abs(two.y))

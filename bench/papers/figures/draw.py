@@ -1,4 +1,4 @@
-"""The papers' figures as data for their pages: charts as markup, what the text says of them, pictures of runs."""
+"""The papers' figures as data for their pages: charts as markup, checked sentences, pictures of runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FigureSummary:
 
     Attributes:
         single: markup of the pictures with too few points for a comparison.
-        ours, printed: how many of our points and of the published numbers it shows.
+        ours, printed: number of our points, and of published numbers, that it shows.
     """
 
     slug: str
@@ -82,7 +82,7 @@ def draw_figures(content: Content, numbers: Numbers, recipes: Recipes) -> list[F
 
 
 def find_undrawn(drawn: Iterable[FigurePage]) -> list[tuple[str, str]]:
-    """Return paper and name of the figures that show only pictures, and of which this report has none."""
+    """Return paper and name of the figures that show only images of runs, and of which the report has no image."""
     shown = {(figure.paper, figure.figure) for figure in drawn}
     return [
         (figure.paper, figure.name)

@@ -1,8 +1,8 @@
-"""The figures of the papers (`figures.toml`): their pictures, with the runs and the published numbers in each.
+"""Read the descriptions of the papers' figures (`figures.toml`): pictures with their runs and published numbers.
 
 The papers print few of their figures' points. A number that they do print, in a sentence or in a table of the same
-experiment, is drawn with ours: as a point; as a level where its place on the axis is not given; as an upright line
-where only a place is given.
+experiment, is drawn with ours: as a point; as a horizontal level if its x is not given; as a vertical line if only its
+x is given.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ Axis = Literal["log", "linear", "names"]
 CLAIMED = "epsilon"
 """The claimed epsilon, as an axis; any other axis is an option of the method."""
 WHICH = "method"
-"""As an axis: the method, with its values of `Sweep.series`."""
+"""As an axis: the method, with its values of the options in `Sweep.series`."""
 TEACHER = "teacher"
 
 
 @dataclass(frozen=True)
 class Printed:
-    """Which published numbers are drawn, and where.
+    """A rule that selects published numbers and their position in a picture.
 
     Attributes:
         table: the beginning of the table's or the sentence's name.
-        method: in the papers' own names; "" for any.
-        metric: of the number.
-        at: "epsilon", a key of the number's setting, "value" (the number is a place on the axis) or "" (a level).
-        epsilon: of the number; None for any.
-        unit: that the paper protects; "" for any.
+        method: name of the method in the papers; "" for any.
+        metric: metric of the number.
+        at: its x: "epsilon", a key of the number's setting, "value" (the number itself is an x) or "" (no x: a level).
+        epsilon: epsilon of the number; None for any.
+        unit: the unit that the paper protects; "" for any.
     """
 
     table: str
@@ -52,15 +52,15 @@ class Sweep:
 
     Attributes:
         x: `CLAIMED`, `WHICH`, `TEACHER` or an option of the methods.
-        label: of that axis.
+        label: label of that axis.
         y: "accuracy", `CLAIMED`, or another number of a record.
         series: options whose values distinguish lines.
         where: options that a run must have, with their values.
         epsilon: the budget that a run must have; None for any.
-        attack: whose runs are meant, where the number is the attack's.
-        endless: values from here on are drawn at the end of the axis, under the name `beyond`.
+        attack: the attack that a run must have, if y is a number of an attack; "" for any.
+        endless: values of x from here on are drawn at the end of the axis, with the label `beyond`.
         datasets: only these of the papers' data sets; () for all.
-        says: sentences of the paper's text about it.
+        says: the paper's sentences about it.
     """
 
     title: str

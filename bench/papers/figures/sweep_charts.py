@@ -1,4 +1,4 @@
-"""Charts of the papers' figures and tables: published numbers and ours in one picture."""
+"""Draw charts of the papers' figures and tables: published numbers and ours in one picture."""
 
 from __future__ import annotations
 
@@ -71,8 +71,7 @@ def look_of(points: Iterable[Point]) -> Styles:
 
 
 def agreement(lines: Sequence[TableLine]) -> str:
-    """Draw our accuracies against the published ones of a table, with a band of two points around equality; return ""
-    without any of ours."""
+    """Draw our accuracies against the published ones of a table, with a band of two points; "" without any of ours."""
     points = []
     for line in lines:
         if (ours := line.ours) is not None:

@@ -23,7 +23,7 @@ from bench.storage.specs import canonical
 OTHERS = "other settings"
 """The line of points that a picture does not compare; each point has its own setting."""
 At = float | str
-"""A place on the axis: a number, or a name on an axis of names."""
+"""A position on the x axis: a number, or a name on an axis of names."""
 Placed = tuple[At, Point]
 Drawn = tuple[Printed, PrintedNumber]
 
@@ -33,10 +33,10 @@ class Picture:
     """One picture of a figure, of one data set.
 
     Attributes:
-        points: points whose `method` is the name of their line; published ones have no run.
+        points: the points; `method` is the name of the line, and published points have no run.
         names: labels of the positions 0, 1, ... on an axis of names.
-        uprights, levels: label to a place on the horizontal or the vertical axis, of published numbers with only that.
-        numbers: published numbers of which it draws something; another picture may draw the same.
+        uprights, levels: label to x, or to y, of published numbers that have only an x, or only a y.
+        numbers: published numbers that it draws; another picture may draw the same.
     """
 
     sweep: Sweep
@@ -49,8 +49,7 @@ class Picture:
 
     @property
     def is_comparable(self) -> bool:
-        """Whether a reader can compare anything: a line of two places, two names, or ours with published numbers on an
-        axis of two places."""
+        """Whether it shows a comparison: a line of two points, two names, or ours with published numbers at two x."""
         if self.names:
             return len(self.names) > 1
         places: dict[str, set[str]] = defaultdict(set)
@@ -116,7 +115,7 @@ def _newest(groups: Sequence[list[Record]]) -> list[list[Record]]:
 
 
 def _place_group(sweep: Sweep, group: list[Record]) -> Placed | None:
-    """Return the place and the point of runs that differ only in seeds; None if they are not of the sweep."""
+    """Return position and point of runs that differ only in seeds; None if they do not belong to the sweep."""
     first = group[0]
     spec, options = first.spec["release"], first.spec["release"]["options"]
     attack = first.spec["attack"]["attack"] if first.spec["attack"] else ""
@@ -148,7 +147,7 @@ def _place_group(sweep: Sweep, group: list[Record]) -> Placed | None:
 
 
 def _place(sweep: Sweep, group: list[Record]) -> At | None:
-    """Return the place of runs on the axis; None for a value that the axis cannot show."""
+    """Return the x of runs; None for a value that the axis cannot show."""
     spec = group[0].spec["release"]
     if sweep.x == TEACHER:
         return str(spec["teacher"]["arch"])
@@ -175,7 +174,7 @@ def _claimed(group: list[Record]) -> float | None:
 
 
 def _height(sweep: Sweep, group: list[Record]) -> tuple[float, float | None] | None:
-    """Return mean and deviation of the number that is drawn."""
+    """Return mean and standard deviation of the number on the y axis; None for runs without a finite claim."""
     if sweep.y == CLAIMED:
         claimed = _claimed(group)
         return None if claimed is None else (claimed, None)
@@ -200,7 +199,7 @@ def _fixed(sweep: Sweep, spec: Mapping[str, Any]) -> str:
 
 
 def _merged(sweep: Sweep, found: list[Placed]) -> list[Placed]:
-    """Return one point for each line and place (to three digits), the one with most seeds.
+    """Return one point for each line and x (to three digits), the one with most seeds.
 
     An option that was given and one that was solved for the same budget are one experiment.
     """
@@ -215,7 +214,7 @@ def _merged(sweep: Sweep, found: list[Placed]) -> list[Placed]:
 
 
 def _lines(found: list[Placed]) -> list[Placed]:
-    """Return points of lines with at least two places, and single points of runs without options.
+    """Return the points of lines with at least two x, and single points of runs without other options.
 
     Lines of one name are distinguished by the networks in which they differ: the teacher, the student.
     """
@@ -250,10 +249,10 @@ def _networks(series: str) -> Networks:
 
 
 def _compared(sweep: Sweep, found: list[Placed]) -> list[Placed]:
-    """Return the points, first those that the picture does not compare, as `OTHERS`, so that they are drawn below.
+    """Return the points; those that the picture does not compare come first, as `OTHERS`, so that they are drawn below.
 
-    If there is a line, single points are not compared. If each place is a method, the runs of one tier, teacher,
-    student and epsilon with the most places are compared, and those with at least half as many.
+    If there is a line, single points are not compared. If x is the method, runs with one tier, teacher, student and
+    epsilon are compared: the combination with the most methods, and others with at least half as many.
     """
     is_which = sweep.x == WHICH
 
@@ -320,7 +319,7 @@ def _picture(sweep: Sweep, dataset: str, ours: list[Placed], printed: Sequence[D
 
 
 def _place_printed(sweep: Sweep, rule: Printed, number: PrintedNumber) -> Placed:
-    """Return a published number at the place that the rule names."""
+    """Return a published number at the x that the rule names."""
     setting = dict(number.setting)
     at: At
     if rule.at == CLAIMED:
