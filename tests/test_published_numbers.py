@@ -106,7 +106,7 @@ def test_cells_format_numbers_of_a_result() -> None:
     found = one(**row)
     assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == (
         "73.5 ± 2.1 %",
-        "10 per answer",
+        "10 per response",
         "7,639",
     )
     assert cells.accounted(one(**row | {"flags": "float32-noise seeded-noise"})) == "7,639, float32 noise"

@@ -112,7 +112,9 @@ class Attack(Protocol):
     is_null: ClassVar[bool]
 
     @property
-    def observes(self) -> bool: ...
+    def observes(self) -> bool:
+        """Whether the attack receives the target's responses to its victims."""
+        ...
 
     def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
         """Return a reason not to run on images of `shape` with `aux` auxiliary images, or None."""
@@ -194,7 +196,9 @@ class ReleaseAttack(Protocol):
     tiers: ClassVar[Tiers]
 
     @property
-    def access(self) -> Access: ...
+    def access(self) -> Access:
+        """The access to the release that the attack needs."""
+        ...
 
     def skip_reason(self, shape: Shape, classes: int, aux: int) -> str | None:
         """Return a reason not to run with a population of `aux` images, or None."""

@@ -161,7 +161,9 @@ class Method(Protocol):
     tiers: ClassVar[Tiers]
 
     @property
-    def needs(self) -> frozenset[str]: ...
+    def needs(self) -> frozenset[str]:
+        """The inputs that the method reads."""
+        ...
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Raise BenchError, before any training, if these settings cannot run within `budget`."""

@@ -179,7 +179,7 @@ def _normalised(body: nn.Module, normalise: Normalisation | None) -> nn.Module:
 
 
 def _program_kind(path: Path) -> str | None:
-    """ "TorchScript" or "torch.export" of a file that is one, by the names in its archive; None of any other."""
+    """Return "TorchScript" or "torch.export" by the names in a file's archive; None for any other file."""
     if path.suffix.lower() == ".pt2":
         return "torch.export"
     if not zipfile.is_zipfile(path):

@@ -208,10 +208,14 @@ class StoredImage(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The name in messages."""
+        ...
 
     @property
-    def version(self) -> str: ...
+    def version(self) -> str:
+        """A text that changes when the image changes."""
+        ...
 
     def read(self) -> bytes:
         """Return the encoded bytes. Raises ValueError if there are none."""

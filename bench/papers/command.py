@@ -47,6 +47,7 @@ class Papers:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """Add the options of the command."""
         actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
         made = actions.add_parser("compare", help="one table of a paper", description=COMPARE, allow_abbrev=False)
         made.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -55,6 +56,7 @@ class Papers:
 
     @staticmethod
     def execute(given: argparse.Namespace) -> int:
+        """Run the command. Returns the exit status."""
         return execute(given)
 
 
@@ -66,10 +68,12 @@ class Compare:
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """Add the options of the command."""
         add_arguments(parser)
 
     @staticmethod
     def execute(given: argparse.Namespace) -> int:
+        """Run the command. Returns the exit status."""
         print_error("bench: `bench compare` is an old name; use `bench papers compare`")
         return execute(given)
 

@@ -51,7 +51,9 @@ AnySpec = TypeVar("AnySpec", bound=Spec)
 class MakeSpec(Protocol):
     """A function that builds a spec of a kind from its fields, such as `make_spec`."""
 
-    def __call__(self, kind: Callable[Fields, AnySpec], /, *args: Fields.args, **fields: Fields.kwargs) -> AnySpec: ...
+    def __call__(self, kind: Callable[Fields, AnySpec], /, *args: Fields.args, **fields: Fields.kwargs) -> AnySpec:
+        """Build the spec."""
+        ...
 
 
 def make_spec(kind: Callable[Fields, AnySpec], /, *args: Fields.args, **fields: Fields.kwargs) -> AnySpec:

@@ -73,10 +73,10 @@ def json_form(value: Any) -> Any:
 
 
 def encodable(text: str) -> str:
-    """Return text that UTF-8 can encode; an undecodable byte of a file's name becomes \\xNN.
+    r"""Return text that UTF-8 can encode; an undecodable byte of a file's name becomes \xNN.
 
-    >>> print(encodable("caf\\udce9"), encodable("café"))
-    caf\\xe9 café
+    >>> print(encodable("caf\udce9"), encodable("café"))
+    caf\xe9 café
 
     Raises:
         TypeError: not a string, such as a number as the key of an object.

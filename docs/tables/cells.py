@@ -50,7 +50,7 @@ def of_method(result: Result) -> str:
 def claimed(result: Result) -> str:
     """Format the claim, with its unit if that is not a private record."""
     unit = result.release.claimed_unit
-    return _epsilon(result.claimed, unit) + {"query": " per answer", "label": " per label"}.get(unit, "")
+    return _epsilon(result.claimed, unit) + {"query": " per response", "label": " per label"}.get(unit, "")
 
 
 def accounted(result: Result) -> str:
