@@ -13,7 +13,7 @@ from bench.privacy.budget import Relation, epsilon_from_json
 from bench.privacy.claims import dispute
 from bench.storage.records import Record
 
-KNOWS = 1.5
+CHANCE_FACTOR = 1.5
 LEARNT = 1 / 8
 """A student is at chance level below this multiple of the accuracy of always predicting the commonest class, or below
 this share of the way from there to 1, whichever is smaller: for a class of 58 % of all images, 1.5 times are 87 %."""
@@ -39,7 +39,7 @@ def flags(record: Record) -> list[str]:
       (`bench.privacy.claims.dispute`).
     - `public-data`: the method had unlabelled public images from the distribution of the private data, which no epsilon
       charges for.
-    - `knows-nothing`: the student is at chance level (`nothing_below`).
+    - `at-chance-level`: the student is at chance level (`nothing_below`).
     - `retrieval`: the attack on a data set of many classes recovers no more than public images show, or has no power.
     - `no-judge`: an attack on people whose images only the evaluator has judged, a network of this project.
     - `weak-judge`: an inversion judged only by an evaluator that is less accurate than the teacher.
@@ -65,7 +65,7 @@ def flags_of_record(record: Record) -> list[str]:
     found += _flags_of_claim(record)
     accuracy, commonest = record.metrics.get("accuracy"), share_of_commonest(record)
     if accuracy is not None and commonest is not None and accuracy < nothing_below(commonest):
-        found.append("knows-nothing")
+        found.append("at-chance-level")
     return found + _flags_of_inversion(record) + _flags_of_membership(record) + _flags_of_noise(record)
 
 
@@ -144,7 +144,7 @@ def nothing_below(commonest: float) -> float:
     >>> [round(nothing_below(share), 3) for share in (0.1, 0.2, 0.581)]
     [0.15, 0.3, 0.633]
     """
-    return min(KNOWS * commonest, commonest + LEARNT * (1 - commonest))
+    return min(CHANCE_FACTOR * commonest, commonest + LEARNT * (1 - commonest))
 
 
 def share_of_commonest(record: Record) -> float | None:

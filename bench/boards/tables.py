@@ -293,7 +293,11 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
 
 Reader = Callable[[str], Any]
 """The parser of a cell; it raises ValueError for a damaged cell."""
-RENAMED_FLAGS = {"account-mended": "account-corrected", "relation-mended": "relation-corrected"}
+RENAMED_FLAGS = {
+    "account-mended": "account-corrected",
+    "relation-mended": "relation-corrected",
+    "knows-nothing": "at-chance-level",
+}
 """Flags in boards of older versions, and their present names."""
 
 

@@ -53,7 +53,7 @@ def show(outcome: Outcome, out: Path, width: int) -> None:
     warnings = flags(outcome.record)
     facts = {
         "student": [_describe_student(record)],
-        "accuracy": list(_accuracy(record, "knows-nothing" in warnings)),
+        "accuracy": list(_accuracy(record, "at-chance-level" in warnings)),
         "epsilon": list(_epsilons(record.privacy)) if record.privacy is not None else [],
         "attack": [*_attack(record), *caveats(record)],
         "verdict": [decide(record).sentence],

@@ -216,7 +216,7 @@ BUILT_IN = (
     ),
     Metric(
         "times_chance", "accuracy over chance",
-        "Accuracy over the share of the test set's most frequent class (flag `knows-nothing`).",
+        "Accuracy over the share of the test set's most frequent class (flag `at-chance-level`).",
         of="run",
         averaged=False,
     ),

@@ -10,7 +10,7 @@ FLAGS = {
     "refuted": "An audit measured more leakage than an epsilon for one private record allows. That epsilon is false.",
     "teacher-reference": "The membership attack compared the student with models that were not converted as it was; "
     "an attacker who converts his own could do better.",
-    "knows-nothing": "The student is at chance level: less than 1.5 times as accurate as always predicting the "
+    "at-chance-level": "The student is at chance level: less than 1.5 times as accurate as always predicting the "
     "commonest class or, with few classes, at most an eighth of the way from there to 1. An attack that fails on it "
     "shows no protection.",
     "retrieval": "The attack shows people no better than public images that the same target prefers, or its power "
