@@ -40,7 +40,7 @@ def test_tables_hold_every_cell_of_the_older_boards() -> None:
         content = "\n".join(lines.get(name, "") for name in names)
         if old.pop("content") == hashlib.sha256(content.encode()).hexdigest()[:8]:
             new = found[key_of(old)]
-            old["flags"] = " ".join(RENAMED_FLAGS.get(flag, flag) for flag in old["flags"].split())
+            old["flags"] = " ".join(sorted(RENAMED_FLAGS.get(flag, flag) for flag in old["flags"].split()))
             flags = " ".join(flag for flag in new["flags"].split() if flag != "older-version")
             assert (new | {"flags": flags}) == {**dict.fromkeys(new, ""), **old}, key_of(old)
             seen.update(name for name, value in old.items() if value)
