@@ -147,7 +147,9 @@ class Method(Protocol):
             `student`; otherwise omitted.
         releases_images: False if the release has neither a generator nor images; otherwise omitted.
 
-    Optional methods, called before any training:
+    The bench calls optional methods before any training.
+
+    Optional methods:
         networks(shape, student): names of the networks that it builds, if they differ from `student`.
         check_data(shape, records, dataset): raises BenchError for image shapes or numbers of records that it cannot
             use.
