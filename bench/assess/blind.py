@@ -135,9 +135,9 @@ def _out_of_fold_scores(
 ) -> Floats:
     """Return (2, n) scores by the linear and the tree classifier, each trained on the folds without the record."""
     scores = np.zeros((2, len(values)))
-    for number, make in enumerate((_linear, _trees)):
-        for k in range(FOLDS):
-            model = make().fit(values[fold != k], is_member[fold != k])
+    for k in range(FOLDS):
+        for number, model in enumerate(make_classifiers()):
+            model.fit(values[fold != k], is_member[fold != k])
             scores[number, fold == k] = model.decision_function(values[fold == k])
             step(1)
     return scores
@@ -172,18 +172,17 @@ def _folds(groups: NDArray[Any], seed: int) -> NDArray[np.int64]:
     return (order % FOLDS)[groups]
 
 
-def _linear() -> Any:
+def make_classifiers() -> tuple[Any, Any]:
+    """Build logistic regression on standardised features, and gradient-boosted trees; both untrained."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    return make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500))
-
-
-def _trees() -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier(max_iter=40, max_leaf_nodes=8, random_state=0, early_stopping=False)
+    return (
+        make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=500)),
+        HistGradientBoostingClassifier(max_iter=40, max_leaf_nodes=8, random_state=0, early_stopping=False),
+    )
 
 
 def _area(scores: Floats, is_member: NDArray[np.bool_]) -> float:

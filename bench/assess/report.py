@@ -7,7 +7,7 @@ from html import escape as html
 
 from bench.assess.mapping import DISCLAIMER, answers
 from bench.assess.roc import as_svg, draw
-from bench.assess.schema import Assessment, AttackResult, Interval
+from bench.assess.schema import Assessment, Interval
 from bench.escape import visible
 
 COLOURS = {"release": "#17693a", "do not release": "#a3161a", "cannot tell": "#8a5a00"}
@@ -62,15 +62,19 @@ def _verdict(found: Assessment) -> str:
 def _tested(found: Assessment) -> Iterable[str]:
     yield "<h2>What was tested</h2>"
     header = ("Attack", "reads", "power on an unprotected copy", "AUC on that copy", "note")
-    yield _table(header, [_attack_row(attack) for attack in found.attacks])
+    power = {True: "yes", False: "no: this attack cannot tell here", None: "not known, no control"}
+    yield _table(
+        header,
+        [
+            (
+                *(each.name, each.reads, power[each.has_power]),
+                *("-" if each.control_auc is None else interval(each.control_auc), each.note or "-"),
+            )
+            for each in found.attacks
+        ],
+    )
     yield "<h2>What was not tested</h2>"
     yield _table(("Test", "reason"), [(each.name, each.reason) for each in found.not_tested] or [("-", "-")])
-
-
-def _attack_row(attack: AttackResult) -> tuple[str, ...]:
-    power = {True: "yes", False: "no: this attack cannot tell here", None: "not known, no control"}[attack.has_power]
-    control = "-" if attack.control_auc is None else interval(attack.control_auc)
-    return attack.name, attack.reads, power, control, attack.note or "-"
 
 
 def _numbers(found: Assessment) -> Iterable[str]:

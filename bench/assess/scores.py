@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -86,7 +86,8 @@ class Side:
 
     def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Side:
         """Select records by a mask or an array of indices."""
-        return self._each(lambda values: values[chosen])
+        parts: Any = [None if (each := getattr(self, name)) is None else each[chosen] for name in _ARRAYS]
+        return Side(self.path, self.digest, self.layout, *parts)
 
     def joined(self, blocks: Sequence[Side]) -> Side:
         """Return these records followed by those of `blocks`, which have the same layout."""
@@ -97,10 +98,6 @@ class Side:
             return None if parts[0] is None else np.concatenate(parts)
 
         return Side(self.path, self.digest, self.layout, *map(join, _ARRAYS))
-
-    def _each(self, change: Callable[[Any], Any]) -> Side:
-        parts: Any = [None if (each := getattr(self, name)) is None else change(each) for name in _ARRAYS]
-        return Side(self.path, self.digest, self.layout, *parts)
 
 
 _ARRAYS = ("confidence", "correct", "entropy", "labels", "groups", "features", "keys")

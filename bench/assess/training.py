@@ -80,11 +80,12 @@ class Trainer:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(self.seed, name))
             model = nets.build(arch, self.shape, self.classes)
-        path = (
-            None
-            if self.folder is None
-            else self.folder / f"{name}-{self._key(arch, images, labels, settings)}.safetensors"
-        )
+        path = None
+        if self.folder is not None:
+            digest = hashlib.sha256(json.dumps([arch, self.classes, self.seed, settings], sort_keys=True).encode())
+            digest.update(images.contiguous().numpy().data)
+            digest.update(labels.numpy().tobytes())
+            path = self.folder / f"{name}-{digest.hexdigest()[:16]}.safetensors"
         if path is not None and path.is_file():
             load(path, model)
         else:
@@ -95,9 +96,3 @@ class Trainer:
                 save(unfinished, model)
                 unfinished.replace(path)
         return model.eval().requires_grad_(False)
-
-    def _key(self, arch: str, images: Tensor, labels: Tensor, settings: dict[str, int]) -> str:
-        digest = hashlib.sha256(json.dumps([arch, self.classes, self.seed, settings], sort_keys=True).encode())
-        digest.update(images.contiguous().numpy().data)
-        digest.update(labels.numpy().tobytes())
-        return digest.hexdigest()[:16]
