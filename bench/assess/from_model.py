@@ -91,7 +91,9 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
     say_limits(members, others, delta)
     with timed(material, "load the model"):
         loaded = load_model(case.given, _shape(members), members.labels)
-        _check_labels(loaded, others, population)
+        for each in (others, population):
+            if each is not None and (label := int(each.labels.max())) >= loaded.classes:
+                raise BenchError(f"'{each.path}' has the label {label}, and the model has {loaded.classes} outputs")
         _measure_accuracy(material, loaded, members, others)
     with timed(material, "copies and baseline without the model"):
         material.copies, is_kept = pictures.find_copies(members, others)
@@ -136,14 +138,6 @@ def say_limits(members: Records, others: Records, delta: float) -> None:
     units = [len(each) if each.groups is None else len(np.unique(each.groups)) for each in (members, others)]
     for line in limit_lines(limits_of(units[0], units[1], delta), "record" if members.groups is None else "group"):
         notify(line)
-
-
-def _check_labels(loaded: Loaded, *sets: Records | None) -> None:
-    for each in sets:
-        if each is not None and int(each.labels.max()) >= loaded.classes:
-            raise BenchError(
-                f"'{each.path}' has the label {int(each.labels.max())}, and the model has {loaded.classes} outputs"
-            )
 
 
 def _measure_accuracy(material: Material, loaded: Loaded, members: Records, others: Records) -> None:

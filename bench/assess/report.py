@@ -23,7 +23,9 @@ code{background:#f4f4f4;padding:0 .2em;word-break:break-all}svg{max-width:34em;h
 
 def page(found: Assessment) -> str:
     """Return the whole page; every text of a user is escaped."""
-    parts = [_verdict(found), *_tested(found), *_numbers(found), *_data(found), *_methods(found), *_documents(found)]
+    parts = [_verdict(found), *_tested(found), *_numbers(found), *_data(found), *_methods(found)]
+    parts += ["<h2>Questions of EDPB Opinion 28/2024 and NIST SP 800-226</h2>"]
+    parts += [_table(("Document", "question (paraphrased)", "answer"), answers(found)), f"<p>{text(DISCLAIMER)}</p>"]
     title = "Can this model be released?"
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return (
@@ -146,12 +148,6 @@ def _methods(found: Assessment) -> Iterable[str]:
     rows += [(f"SHA-256 of {name}", digest) for name, digest in found.hashes.items()]
     rows += [(f"seconds, {name}", f"{value:.1f}") for name, value in found.seconds.items()]
     yield _table(("Item", "value"), rows)
-
-
-def _documents(found: Assessment) -> Iterable[str]:
-    yield "<h2>Questions of EDPB Opinion 28/2024 and NIST SP 800-226</h2>"
-    yield _table(("Document", "question (paraphrased)", "answer"), answers(found))
-    yield f"<p>{text(DISCLAIMER)}</p>"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

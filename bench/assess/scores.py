@@ -241,7 +241,12 @@ def _side(path: Path, digest: str, layout: Layout, block: Block, values: Floats)
         return Side(str(path), digest, layout, -loss, None, None, labels, groups, features)
     outputs = values[:, :width]
     if layout.kind == "prob":
-        _check_probabilities(outputs, path)
+        sums = outputs.sum(1)
+        if outputs.min() < 0 or outputs.max() > 1 + _SUM or abs(sums - 1).max() > _SUM:
+            raise BenchError(
+                f"'{path}' has prob columns that do not hold probabilities (from {outputs.min():g} to "
+                f"{outputs.max():g}, sums from {sums.min():g} to {sums.max():g}); name logits logit_0, ..."
+            )
     if labels is None:
         raise BenchError(f"'{path}' has no column 'label', the true class of each record")
     return outputs_as_side(str(path), digest, layout, outputs, labels, groups, features)
@@ -253,14 +258,6 @@ def _labels(values: Floats, layout: Layout, path: Path) -> NDArray[np.int64]:
         most = f"0 to {layout.classes - 1}, one for each {layout.kind} column" if layout.classes else "0 or larger"
         raise BenchError(f"'{path}' has the label {values[wrong][0]:g}; expected whole numbers, {most}")
     return values.astype(np.int64)
-
-
-def _check_probabilities(outputs: Floats, path: Path) -> None:
-    if outputs.min() < 0 or outputs.max() > 1 + _SUM or abs(outputs.sum(1) - 1).max() > _SUM:
-        raise BenchError(
-            f"'{path}' has prob columns that do not hold probabilities (from {outputs.min():g} to {outputs.max():g}, "
-            f"sums from {outputs.sum(1).min():g} to {outputs.sum(1).max():g}); name logits logit_0, ..."
-        )
 
 
 def outputs_as_side(
