@@ -19,6 +19,7 @@ from docs.tables import __main__ as pages
 from docs.tables import attacked, boards, cells, papers, results
 
 
+@pytest.mark.thorough
 def test_docs_tables_match_boards() -> None:
     assert [page.name for page in pages.PAGES if pages.rewritten(page) != page.read_text(encoding="utf-8")] == []
     found = [name for page in pages.PAGES for _, name, _ in pages.PLACE.findall(page.read_text(encoding="utf-8"))]

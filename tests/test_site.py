@@ -43,6 +43,7 @@ def test_architecture_layers_import_only_downwards() -> None:
         assert room not in level or all(level[name] < level[room] for name in imported if name in level)
 
 
+@pytest.mark.thorough
 def test_diagrams_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagrams, "FOLDER", tmp_path / "diagrams")
     diagrams.main()

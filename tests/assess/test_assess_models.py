@@ -311,6 +311,7 @@ def test_a_folder_of_reference_models(tmp_path: Path) -> None:
         assess(tmp_path, images(150, 0), images(320, 1), references=folder)
 
 
+@pytest.mark.thorough
 def test_scores_of_slow_attacks_are_kept_and_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from attacks.label_only import LabelOnly
 

@@ -45,6 +45,7 @@ def test_memorising_release_is_near_the_members() -> None:
     assert torch.equal(drawn, memorising_release(given, 4000, 0))
 
 
+@pytest.mark.thorough
 def test_assess_samples_finds_a_release_that_memorises(sets: tuple[Path, Path], copying: Path, tmp_path: Path) -> None:
     found = bench.assess(samples=copying, members=sets[0], nonmembers=sets[1], report=tmp_path / "r")
     assert found.kind == "samples" and found.verdict.decision == "do not release"
@@ -53,6 +54,7 @@ def test_assess_samples_finds_a_release_that_memorises(sets: tuple[Path, Path], 
     assert {path.name for path in (tmp_path / "r").iterdir()} >= {"report.html", "report.pdf", "assessment.json"}
 
 
+@pytest.mark.thorough
 def test_assess_samples_finds_nothing_in_images_of_other_records(sets: tuple[Path, Path], tmp_path: Path) -> None:
     other = _saved(tmp_path / "s.npz", memorising_release(images(N, 7).images, 2000, 3))
     found = bench.assess(samples=other, members=sets[0], nonmembers=sets[1])
@@ -60,6 +62,7 @@ def test_assess_samples_finds_nothing_in_images_of_other_records(sets: tuple[Pat
     assert found.verdict.decision in ("release", "cannot tell")
 
 
+@pytest.mark.thorough
 def test_assess_samples_reads_a_folder_and_returns_the_status(sets: tuple[Path, Path], tmp_path: Path) -> None:
     folder = images(N, 0).folder(tmp_path / "released")
     words = ["assess", "--samples", str(folder), "--members", str(sets[0]), "--nonmembers", str(sets[1]), "--size", "8"]
