@@ -105,19 +105,29 @@ def matched(members: Facts, others: Facts, seed: int) -> tuple[NDArray[np.int64]
     pairs: list[tuple[int, int]] = []
     for label in np.intersect1d(labels[0], labels[1]):
         own, theirs = (np.flatnonzero(each == label) for each in labels)
-        own, theirs = own[np.argsort(inside[own], kind="stable")], theirs[np.argsort(outside[theirs], kind="stable")]
-        i = j = 0
-        while i < len(own) and j < len(theirs):
-            apart = inside[own[i]] - outside[theirs[j]]
-            if abs(apart) <= caliper:
-                pairs.append((int(own[i]), int(theirs[j])))
-                i, j = i + 1, j + 1
-            elif apart < 0:
-                i += 1
-            else:
-                j += 1
+        pairs += [(int(own[i]), int(theirs[j])) for i, j in pair_by_score(inside[own], outside[theirs], caliper)]
     chosen = np.array(pairs, np.int64).reshape(-1, 2)
     return np.sort(rows[0][chosen[:, 0]]), np.sort(rows[1][chosen[:, 1]])
+
+
+def pair_by_score(members: Floats, others: Floats, caliper: float) -> list[tuple[int, int]]:
+    """Pair (n,) and (m,) scores that differ by at most the caliper, one to one; return the indices of each pair.
+
+    Both sets are walked through in the order of their scores, which gives the largest number of pairs.
+    """
+    own, theirs = np.argsort(members, kind="stable"), np.argsort(others, kind="stable")
+    pairs = []
+    i = j = 0
+    while i < len(own) and j < len(theirs):
+        apart = members[own[i]] - others[theirs[j]]
+        if abs(apart) <= caliper:
+            pairs.append((int(own[i]), int(theirs[j])))
+            i, j = i + 1, j + 1
+        elif apart < 0:
+            i += 1
+        else:
+            j += 1
+    return pairs
 
 
 def _sample(members: Facts, others: Facts, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

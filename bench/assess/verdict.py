@@ -118,7 +118,7 @@ def _not_tested(evidence: Evidence, policy: Policy) -> list[str]:
                 "no unprotected copy could be made on which attacks show their power, and the policy requires it"
             )
         elif name == "power" and not any(attack.has_power for attack in evidence.attacks):
-            found.append("no attack succeeds on an unprotected copy of the model: these attacks cannot tell here")
+            found.append("no attack succeeds on the unprotected control: these attacks cannot tell here")
         elif name not in ("blind-baseline", "copies", "power") and name not in names:
             found.append(f"the attack {name} did not run, and the policy requires it")
     return found

@@ -11,7 +11,7 @@ from scores_made import made_logits, write_csv, write_logits
 
 import bench
 from bench.assess.assembly import Material, Options, exposed_lines_by_class
-from bench.assess.blind import CALIPER, Facts, compare, matched
+from bench.assess.blind import Facts, compare, matched, pair_by_score
 from bench.assess.numbers import Scored
 from bench.assess.policy import read_policy
 from bench.cli import main
@@ -46,18 +46,14 @@ def test_matched_pairs_have_equal_classes() -> None:
     assert len(inside) == len(outside) <= int((members.labels == 0).sum())
 
 
-def test_matched_finds_the_largest_number_of_pairs() -> None:
+def test_pair_by_score_finds_the_largest_number_of_pairs() -> None:
     rng = np.random.default_rng(0)
-    for _ in range(20):
-        a, b = np.sort(rng.random(7)), np.sort(rng.random(6))
-        apart = np.abs(a[:, None] - b) <= CALIPER
-        best = _most_pairs(apart)
-        i = j = pairs = 0
-        while i < len(a) and j < len(b):
-            close = abs(a[i] - b[j]) <= CALIPER
-            pairs += close
-            i, j = i + (close or a[i] < b[j]), j + (close or a[i] >= b[j])
-        assert pairs == best
+    for _ in range(50):
+        a, b, caliper = rng.random(7), rng.random(6), rng.choice([0.02, 0.1, 0.3])
+        pairs = pair_by_score(a, b, caliper)
+        assert len(pairs) == _most_pairs(np.abs(a[:, None] - b) <= caliper)
+        assert all(abs(a[i] - b[j]) <= caliper for i, j in pairs)
+        assert len({i for i, _ in pairs}) == len({j for _, j in pairs}) == len(pairs)
 
 
 def _most_pairs(allowed: np.ndarray) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ from mutation import Mutant, planted_in_source
 from bench.privacy import mechanisms
 
 CHECKS = (checks_votes, checks_training)
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "audits.md"
 MISSED = {"cluster-rr: draw_again: labels kept too often", "dp-sinkhorn: clipped: each image clipped to C"}
 """Faults that neither finds."""
 QUICK = {
@@ -43,6 +45,13 @@ def test_planted_fault_is_found(checks: ModuleType, mutant: Mutant) -> None:
     with planted_in_source(mutant.function, mutant.old, mutant.new):
         found = checks.by_game(settings) or checks.by_neighbours(settings)
     assert bool(found) == (mutant.name not in MISSED)
+
+
+def test_audits_page_lists_every_planted_fault() -> None:
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in PAGE.read_text().splitlines()]
+    listed = {f"{row[0].split(',')[0].strip('`')}: {row[1]}: {row[2]}" for row in rows if len(row) == 6}
+    names = {mutant.name for checks in CHECKS for mutant in checks.MUTANTS}
+    assert names <= listed
 
 
 def test_few_planted_faults_are_missed() -> None:
