@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +15,7 @@ from bench.boards.flags import OLDER, UNTRUE
 from bench.boards.installed import installed_version, needs, teacher_matters, tuned_on_test_sets
 from bench.boards.results import group_rows
 from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow, read_options
+from bench.core.epsilon import format_epsilon
 from bench.data.splits import CANARIES
 from bench.storage.options import described
 
@@ -252,7 +252,7 @@ def objection(candidate: Candidate, constraints: Constraints) -> str:
 def _broken_limit(candidate: Candidate, constraints: Constraints) -> str:
     """Return the same, ignoring whether the method has changed since."""
     row, epsilon, accuracy, claim = candidate.row, candidate.epsilon, candidate.accuracy, candidate.row.epsilon_claimed
-    claimed = "nothing claimed" if claim is None else f"claimed {_infinite(claim)} per {row.claimed_unit}"
+    claimed = "nothing claimed" if claim is None else f"claimed {format_epsilon(claim)} per {row.claimed_unit}"
     if row.tier == "smoke":
         return "tier smoke, whose numbers mean nothing"
     if accuracy is None or epsilon is None:
@@ -262,7 +262,7 @@ def _broken_limit(candidate: Candidate, constraints: Constraints) -> str:
     for flag in (flag for flag in UNTRUE if flag in candidate.row_flags):
         return f"{claimed}, {UNTRUE[flag]}"
     if epsilon > constraints.epsilon * (1 + EXACT):
-        return f"{claimed}, accounted {_infinite(epsilon)}"
+        return f"{claimed}, accounted {format_epsilon(epsilon)}"
     if candidate.delta is not None and candidate.delta > constraints.delta * (1 + EXACT):
         return f"accounted {epsilon:.4g} at a delta of {candidate.delta:g}, above {constraints.delta:g}"
     if accuracy < constraints.accuracy:
@@ -291,10 +291,6 @@ def missing_measurements(candidate: Candidate) -> list[str]:
         found.append("nothing on a GPU")
     seen = tuned_on_test_sets(row.method, row.variant).get(data.base_name(row.dataset))
     return [*found, f"no unseen test set: on this one {seen}"] if seen else found
-
-
-def _infinite(epsilon: float) -> str:
-    return "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
 
 
 def _nearest(found: list[Candidate], constraints: Constraints) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import math
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from bench.cli.options import add_plugin_options, add_run_options
 from bench.cli.parsing import Command
 from bench.cli.settings import read_number, read_seeds, read_settings, read_whole
+from bench.core.epsilon import format_epsilon
 from bench.errors import BadOption
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def show_mechanism_audit(settings: Settings, game: DistinguishingGame, audit: Me
         "largest possible bound": audit.ceiling,
     }
     for label, epsilon in rows.items():
-        table.add_row(label, "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}")
+        table.add_row(label, format_epsilon(epsilon))
     table.add_row("delta", f"{audit.delta:g}")
     table.add_row("plays", f"{audit.plays:,} in each world")
     out.print(table)

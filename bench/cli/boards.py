@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.cli.parsing import Command, file_path
+from bench.core.epsilon import format_epsilon
 from bench.errors import BadOption, BenchError, NotFound, disk_is_full
 from bench.progress import Screen, plain_text, print_error, print_line
 
@@ -169,10 +170,10 @@ def _cells(row: ReleaseRow) -> list[tuple[str, ...]]:
     if row.accuracy_low is not None and row.accuracy_high is not None:
         accuracy += f" [{row.accuracy_low:.3f}, {row.accuracy_high:.3f}]"
     claimed, accounted, lower = row.epsilon_claimed, row.epsilon_accounted, row.epsilon_lower
-    epsilons = [] if claimed is None else [f"claimed {_number(claimed)} per {row.claimed_unit}"]
-    epsilons += [] if accounted is None else [f"accounted {_number(accounted)} per {row.unit}"]
-    epsilons += [] if lower is None else [f"at least {_number(lower)} per example"]
-    nats = "-" if row.information is None else _number(row.information)
+    epsilons = [] if claimed is None else [f"claimed {format_epsilon(claimed)} per {row.claimed_unit}"]
+    epsilons += [] if accounted is None else [f"accounted {format_epsilon(accounted)} per {row.unit}"]
+    epsilons += [] if lower is None else [f"at least {format_epsilon(lower)} per example"]
+    nats = "-" if row.information is None else format_epsilon(row.information)
     flags = row.flags.split() or ["-"]
     return [
         (_name(row),),
@@ -191,10 +192,6 @@ def _describe_attack(attacked: Attacked) -> str:
     row = attacked.rows.get(metric)
     baseline = "" if row is None or row.untrained is None else f"; untrained network {row.untrained:.3f}"
     return f"{attacked}{baseline}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}".replace("inf", "infinite")
 
 
 def add_records_arguments(parser: argparse.ArgumentParser) -> None:

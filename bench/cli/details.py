@@ -12,6 +12,7 @@ from bench.boards import information
 from bench.cli.result import NOISE, VARIANTS
 from bench.config import Departure, departures
 from bench.core import records
+from bench.core.epsilon import format_epsilon
 from bench.core.privacy import PrivacyReport
 from bench.metrics.metric import REFERENCE, SUBJECTS, TARGETS, Metric, Subject
 from bench.metrics.table import measured, metrics
@@ -92,10 +93,10 @@ def _privacy_table(privacy: PrivacyReport) -> Table:
     if claim is None:
         table.add_row("claimed", "none", "", "", "the method's paper has no epsilon")
     else:
-        table.add_row("claimed", _epsilon(claim.epsilon), f"{claim.delta:g}", claim.unit, claim.source)
+        table.add_row("claimed", format_epsilon(claim.epsilon), f"{claim.delta:g}", claim.unit, claim.source)
     for unit, found in sorted(privacy.accounted_units.items()):
         by = f"{found.accountant}, {found.relation}"
-        table.add_row("accounted", _epsilon(found.epsilon), f"{found.delta:g}", unit, by)
+        table.add_row("accounted", format_epsilon(found.epsilon), f"{found.delta:g}", unit, by)
     return table
 
 
@@ -173,7 +174,3 @@ def format_cell(numbers: Numbers, metric: Metric, subject: Subject) -> str:
 
 def _plain(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-
-
-def _epsilon(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "infinite"

@@ -36,6 +36,15 @@ def describe_change(unit: str, relation: str) -> str:
     return CHANGES.get((unit, relation), f"the change of one {unit} ({relation})")
 
 
+def format_epsilon(epsilon: float) -> str:
+    """Format an epsilon, or nats of information, for display.
+
+    >>> format_epsilon(9.85213), format_epsilon(math.inf)
+    ('9.852', 'infinite')
+    """
+    return "infinite" if math.isinf(epsilon) else f"{epsilon:.4g}"
+
+
 def epsilon_to_json(epsilon: float) -> float | str:
     """Convert an epsilon for specs, records and bundles: a number, or "inf". Raises ValueError for NaN.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.core import records
+from bench.core.epsilon import format_epsilon
 from bench.core.privacy import PrivacyReport
 from bench.core.results import AttackReport, Measure, Utility, attack_of, utility_of
 from bench.core.verdict import Verdict, decide
@@ -148,9 +148,11 @@ class RunResult:
         found = [("accuracy of the released student", _measure(utility.student))]
         found += [] if utility.teacher is None else [("accuracy of the teacher", _measure(utility.teacher))]
         claim = privacy.claimed
-        found.append(("epsilon claimed", "none" if claim is None else f"{_epsilon(claim.epsilon)} per {claim.unit}"))
+        found.append(
+            ("epsilon claimed", "none" if claim is None else f"{format_epsilon(claim.epsilon)} per {claim.unit}")
+        )
         found += [
-            ("epsilon accounted", f"{_epsilon(each.epsilon)} per {unit}, delta {each.delta:g}")
+            ("epsilon accounted", f"{format_epsilon(each.epsilon)} per {unit}, delta {each.delta:g}")
             for unit, each in sorted(privacy.accounted_units.items())
         ]
         if privacy.audited is not None:
@@ -215,11 +217,6 @@ def html_table(title: str, rows: Sequence[tuple[str, str]]) -> str:
         for name, value in rows
     )
     return f"<table><caption>{escape(visible(title))}</caption>{cells}</table>"
-
-
-def _epsilon(value: float) -> str:
-    """Format an epsilon: four digits, or "infinite"."""
-    return f"{value:.4g}" if math.isfinite(value) else "infinite"
 
 
 def _measure(measure: Measure) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from bench.cli.parsing import file_path
 from bench.config import TIERS
+from bench.core.epsilon import format_epsilon
 from bench.errors import BenchError
 from bench.escape import csv_cell
 from bench.progress import Screen, out, print_error
@@ -206,4 +207,4 @@ def _rounded(value: float | None) -> float | None:
 
 def _number(value: float | None) -> str:
     """Format nats or an epsilon; "-" where it is not known."""
-    return "-" if value is None else f"{value:.4g}".replace("inf", "infinite")
+    return "-" if value is None else format_epsilon(value)
