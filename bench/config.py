@@ -24,6 +24,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -319,13 +320,19 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
 def unmet(only_with: str, values: Mapping[str, Any]) -> str:
     """Return the first word of an option's `only_with` that does not hold for the values of a plug-in's options, or "".
 
+    A required value may be a pattern with "*".
+
     >>> unmet("mode=offline|both tune=false", {"mode": "both", "tune": True}), unmet("k>0", {"k": 3})
     ('tune=false', '')
+    >>> unmet("features=timm:*", {"features": "auto"}), unmet("features=timm:*", {"features": "timm:resnet18"})
+    ('features=timm:*', '')
     """
     for word in only_with.split():
         name, sign, wanted = condition(word)
         value = values[name]
-        holds = value > float(wanted) if sign == ">" else _text(value) in wanted.split("|")
+        holds = (
+            value > float(wanted) if sign == ">" else any(fnmatchcase(_text(value), each) for each in wanted.split("|"))
+        )
         if not holds:
             return word
     return ""

@@ -11,7 +11,9 @@ from bench.config import TIERS, departures, options
 from bench.errors import BadPlugin
 from bench.privacy.budget import Unit
 
-NEEDS = frozenset({"teacher", "private_data", "teacher_ensemble", "public_data", "teacher_network"})
+NEEDS = frozenset(
+    {"teacher", "private_data", "teacher_ensemble", "public_data", "pretrained_weights", "teacher_network"}
+)
 VALUES: dict[str, dict[str, frozenset[str]]] = {
     "method": {"unit": frozenset(map(str, Unit))},
     "attack": {

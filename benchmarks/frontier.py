@@ -19,6 +19,7 @@ matplotlib.use("Agg")
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.boards.flags import pretrained_flag
 from bench.boards.results import Result, results
 from bench.boards.tables import read_board
 
@@ -41,13 +42,14 @@ Setting = tuple[str, float, float]
 
 def measured(board: Iterable[Result]) -> list[Setting]:
     """Return one entry per setting with a finite accounted epsilon for one record, except printed variants; only those
-    that `bench choose` would accept: of present versions, with a valid account."""
+    that `bench choose` would accept: of present versions, with a valid account. Releases that began from public
+    pretrained weights are left out."""
     best: dict[tuple[str, str], Result] = {}
     for result in board:
         row, key = result.release, (result.release.method, result.setting)
         is_meant = row.variant != "printed" and row.unit == "example" and row.split == "iid"
         is_finite = result.accounted is not None and math.isfinite(result.accounted)
-        if is_meant and is_finite and not NOT_TAKEN & result.flags:
+        if is_meant and is_finite and not NOT_TAKEN & result.flags and not pretrained_flag(result.flags):
             best[key] = max(best.get(key, result), result, key=lambda each: len(each.runs))
     return [
         (method, result.accounted, 100 * result.accuracy)

@@ -45,6 +45,12 @@ def test_frontier_leaves_out_refused_releases(frontier: ModuleType, flag: str) -
     assert frontier.measured(found) == [("pate", 2.0, 80.0)]
 
 
+def test_frontier_leaves_out_pretrained_releases(frontier: ModuleType) -> None:
+    pretrained = {"flags": "public-data weights:resnet18@0123456789ab"}
+    found = results_of(ours("private-features", 1.0, 0.9, **pretrained), ours("pate", 2.0, 0.8, flags="public-data"))
+    assert frontier.measured(found) == [("pate", 2.0, 80.0)]
+
+
 def test_frontier_keeps_unbeaten_settings(frontier: ModuleType) -> None:
     settings = [("a", 1.0, 90.0), ("b", 1.0, 95.0), ("c", 3.0, 94.0), ("d", 0.5, 80.0), ("e", 8.0, 96.0)]
     assert [name for name, *_ in frontier.frontier(settings)] == ["d", "b", "e"]

@@ -32,7 +32,18 @@ def conditional() -> list[tuple[str, str, str]]:
     for name in registry.entries("method"):
         for variant in registry.variants("method", name):
             found.setdefault(registry.load("method", name, variant), (name, variant))
-    return [(*named, how) for cls, named in found.items() for how in sorted({h for h, _ in violated(cls)})]
+    hows = [(cls, named, how) for cls, named in found.items() for how in sorted({h for h, _ in violated(cls)})]
+    return [(*named, how) for cls, named, how in hows if is_valid(cls, how)]
+
+
+def is_valid(cls: Any, how: str) -> bool:
+    """Whether the options can have these values together; the class refuses some at once."""
+    known = {option.name: option for option in options(cls)}
+    try:
+        cls(**usual(cls) | {key: parse(known[key], value, key) for key, value in (w.split("=") for w in how.split())})
+    except ValueError:
+        return False
+    return True
 
 
 def usual(cls: Any) -> Values:
@@ -56,6 +67,8 @@ def violations(known: dict[str, Option], word: str) -> list[str]:
         return [f"{name}={wanted}"]
     if known[name].choices:
         return [f"{name}={choice}" for choice in known[name].choices if choice not in wanted.split("|")]
+    if name == "features":  # a pretrained network needs its weights
+        return ["features=auto"] if "auto" not in wanted.split("|") else []
     return [f"{name}={'false' if wanted == 'true' else 'true' if wanted == 'false' else 0.5}"]
 
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from bench.api.context import Context, Tiers
 from bench.api.sampler import Sampler, Shape
 from bench.errors import BenchError
-from bench.nets import Ensemble
+from bench.nets import Classifier, Ensemble
+from bench.nets.backbone import BackboneName
 from bench.privacy import Budget, Claim, Ledger
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ class Teacher:
             "teacher_ensemble".
         public: (n, c, h, w) uint8, unlabelled images from the private data's distribution, which are in no teacher's
             training records and which no attacker has; None unless the method's `needs` include "public_data".
+        pretrained: a network with public pretrained weights, in eval mode, on the CPU: the one that the method's
+            `backbone` names; None unless its `needs` include "pretrained_weights". Its weights are shared; copy it.
         guests: number of records at the end of `private` that are an audit's canaries; they must not change which
             client of a federation holds any other record (`bench.data.partition.with_guests`).
     """
@@ -85,12 +88,19 @@ class Teacher:
     ensemble: Ensemble | None = None
     public: Tensor | None = None
     guests: int = 0
+    pretrained: Classifier | None = None
 
     def members(self) -> Ensemble:
         """Return the ensemble. Raises RuntimeError if the method did not request one."""
         if self.ensemble is None:
             raise RuntimeError('the method uses an ensemble; its `needs` must name "teacher_ensemble"')
         return self.ensemble
+
+    def pretrained_network(self) -> Classifier:
+        """Return the network with pretrained weights. Raises RuntimeError if the method did not request it."""
+        if self.pretrained is None:
+            raise RuntimeError('the method uses pretrained weights; its `needs` must name "pretrained_weights"')
+        return self.pretrained
 
     def public_images(self) -> Tensor:
         """Return the public images. Raises RuntimeError if the method did not request them."""
@@ -135,10 +145,10 @@ class Method(Protocol):
     Class variables:
         version: increased when results change; part of a run's hash.
         reference: paper and algorithm number.
-        needs: any of "teacher", "private_data", "teacher_ensemble", "public_data"; may depend on the settings (a
-            property). "teacher_network" requests no input: it declares that the released network has the teacher's
-            architecture. With "teacher_ensemble" the method is an `EnsembleMethod`, with "public_data" a
-            `PublicDataMethod`.
+        needs: any of "teacher", "private_data", "teacher_ensemble", "public_data", "pretrained_weights"; may depend on
+            the settings (a property). "teacher_network" requests no input: it declares that the released network has
+            the teacher's architecture. With "teacher_ensemble" the method is an `EnsembleMethod`, with "public_data" a
+            `PublicDataMethod`, with "pretrained_weights" a `PretrainedMethod`.
         unit: the privacy unit of the paper's claim (`bench.privacy.Unit`).
         tiers: overrides {"smoke": {...}, "quick": {...}}; the field defaults are the paper's settings (tier `paper`).
         seen_test_sets: {data set: the choice that was made with its test accuracy}, for example "the learning rate was
@@ -207,6 +217,16 @@ class PublicDataMethod(Method, Protocol):
 
     def least_public(self) -> int:
         """Return the smallest number of public images that it needs at its settings."""
+        ...
+
+
+@runtime_checkable
+class PretrainedMethod(Method, Protocol):
+    """A method that can use public pretrained weights: it receives a network with them if its `needs` include
+    "pretrained_weights"."""
+
+    def backbone(self) -> BackboneName:
+        """Return the timm network, and the size of images, whose weights it needs."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal
 
 from bench.boards.installed import classes_of, installed_version
@@ -28,6 +29,8 @@ UNTRUE_ACCOUNTS = {("p3gm", 1), ("gs-wgan", 1)}
 
 
 OLDER = "older-version"
+PRETRAINED = "weights:"
+"""Begin of the flag that names public pretrained weights."""
 
 
 def flags(record: Record) -> list[str]:
@@ -37,8 +40,9 @@ def flags(record: Record) -> list[str]:
     - `other-unit`: the claim is for another unit than the row's account.
     - `disputed:REASON`: the claim's proof does not cover the algorithm, or a number contradicts the claim
       (`bench.privacy.claims.dispute`).
-    - `public-data`: the method had unlabelled public images from the distribution of the private data, which no epsilon
-      charges for.
+    - `public-data`: the method had public data, which no epsilon charges for: unlabelled images from the distribution
+      of the private data, or a network with pretrained weights.
+    - `weights:NETWORK@HASH`: that network, and the first 12 digits of the SHA-256 of its file.
     - `at-chance-level`: the student is at chance level (`nothing_below`).
     - `retrieval`: the attack on a data set of many classes recovers no more than public images show, or has no power.
     - `no-judge`: an attack on people whose images only the evaluator has judged, a network of this project.
@@ -61,12 +65,44 @@ def flags(record: Record) -> list[str]:
 
 def flags_of_record(record: Record) -> list[str]:
     """Return `flags` without `older-version`, which depends on the installed versions."""
-    found = ["public-data"] if record.spec["release"].get("public") else []
+    public = record.spec["release"].get("public")
+    source = pretrained_source(public)
+    found = ["public-data"] if public else []
+    found += [source.flag] if source else []
     found += _flags_of_claim(record)
     accuracy, commonest = record.metrics.get("accuracy"), share_of_commonest(record)
     if accuracy is not None and commonest is not None and accuracy < nothing_below(commonest):
         found.append("at-chance-level")
     return found + _flags_of_inversion(record) + _flags_of_membership(record) + _flags_of_noise(record)
+
+
+@dataclass(frozen=True)
+class PretrainedSource:
+    """The public pretrained weights of a release: the timm network, and the SHA-256 of the file."""
+
+    network: str
+    sha256: str
+
+    @property
+    def flag(self) -> str:
+        """The flag that names them."""
+        return f"{PRETRAINED}{self.network}@{self.sha256[:12]}"
+
+
+def pretrained_source(public: str | None) -> PretrainedSource | None:
+    """Return the pretrained weights that a release's `public` names; None if it names images, or nothing.
+
+    >>> pretrained_source("timm:resnet18#0123456789abcdef0123").flag
+    'weights:resnet18@0123456789ab'
+    """
+    kind, _, rest = (public or "").partition(":")
+    network, _, digest = rest.partition("#")
+    return PretrainedSource(network, digest) if kind == "timm" and digest else None
+
+
+def pretrained_flag(flags: Iterable[str]) -> str:
+    """Return the flag among these that names pretrained weights; "" without one."""
+    return next((flag for flag in flags if flag.startswith(PRETRAINED)), "")
 
 
 def flags_of_row(versions: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from functools import cached_property
 from bench import data
 from bench.boards.attacked import Attacked, Inversion, attacked, inversion
 from bench.boards.build import deviation, mean
-from bench.boards.flags import OLDER, UNTRUE
+from bench.boards.flags import OLDER, UNTRUE, pretrained_flag
 from bench.boards.installed import installed_version, needs, teacher_matters, tuned_on_test_sets
 from bench.boards.results import group_rows
 from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow, read_options
@@ -69,8 +69,12 @@ class Candidate:
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Data set, tier and split: candidates are ranked only if these are the same."""
-        return self.row.dataset, self.row.tier, self.row.split
+        """Data set, tier and split: candidates are ranked only if these are the same.
+
+        Releases that began from public pretrained weights have a place of their own: no other release had such data.
+        """
+        weights = pretrained_flag(self.row_flags)
+        return self.row.dataset, self.row.tier, self.row.split + (", public weights" if weights else "")
 
     @cached_property
     def name(self) -> str:
@@ -197,7 +201,8 @@ def _same_releases(board: Board) -> list[list[ReleaseRow]]:
             # A run with today's noise is another release
             is_coarse = "float32-noise" in row.flags.split()
             same = (row.tier, row.split, row.method, row.variant, row.version, row.student, row.delta, row.unit)
-            groups[(*same, is_coarse, described(read_options(row.options) | {"teacher": {}}))].append(row)
+            weights = pretrained_flag(row.flags.split())
+            groups[(*same, is_coarse, weights, described(read_options(row.options) | {"teacher": {}}))].append(row)
     found = []
     for rows in groups.values():
         by_teacher: dict[tuple[str, str], list[ReleaseRow]] = defaultdict(list)

@@ -140,6 +140,12 @@ def _network(model: Model) -> str:
         f"- buffers, released and covered like the weights: {_buffers(model.buffers)}",
         f"- private data: {markdown(model.data)}",
     ]
+    began = model.pretrained
+    if began is not None:
+        lines.append(
+            f"- began from public pretrained weights of timm's {markdown(began.network)}, SHA-256 of their file "
+            f"{began.sha256}; the epsilon does not cover the data that these weights were trained on"
+        )
     found = model.accuracy
     if found is not None:
         lines.append(

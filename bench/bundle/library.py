@@ -9,6 +9,7 @@ from torch import nn
 
 from bench.bundle.schema import Arguments, Call
 from bench.nets import Classifier, own_names
+from bench.nets.backbone import BackboneName
 from bench.nets.zoo import choose_patch_size
 
 _MISFITS = (TypeError, ValueError, RuntimeError, AssertionError, IndexError, ZeroDivisionError)
@@ -31,7 +32,7 @@ def library_call(arch: str, model: Classifier, shape: tuple[int, int, int], clas
 def calls(arch: str, shape: tuple[int, int, int], classes: int) -> list[Call]:
     """Return candidate calls for a network of that name, the simplest first; [] for a network of this package."""
     channels, height, width = shape
-    if arch in own_names() or arch.startswith("small:"):
+    if arch in own_names() or arch.startswith("small:") or BackboneName.parse(arch) is not None:
         return []
     if arch.startswith("tv:"):
         name = arch.removeprefix("tv:")

@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 
 from bench import data, nets, teachers
+from bench.boards.flags import pretrained_source
 from bench.bundle.contents import check_weights
 from bench.bundle.files import WEIGHTS, open_file, read_model
 from bench.bundle.finding import AGAIN, FinishedRun, StudentInput
 from bench.bundle.library import builds, calls, library_call
-from bench.bundle.schema import FORMAT, WITHHELD, Accuracy, Input, Model, Normalisation
+from bench.bundle.schema import FORMAT, WITHHELD, Accuracy, Input, Model, Normalisation, Pretrained
 from bench.bundle.strict_json import Failed
 from bench.errors import BenchError
 from bench.nets import Classifier
@@ -66,7 +67,9 @@ def write_network(folder: Path, run: FinishedRun, own_names: bool) -> Model:
     images, arch = student_input(run, own_names), run.result.arch
     model = rebuild(run, images)
     teachers.save(folder / WEIGHTS, model.body)
-    dataset = run.record.spec["release"]["teacher"]["data"]["dataset"]
+    release = run.record.spec["release"]
+    dataset, source = release["teacher"]["data"]["dataset"], pretrained_source(release.get("public"))
+    began = {} if source is None else {"pretrained": Pretrained(network=source.network, sha256=source.sha256)}
     is_public = data.facts(dataset).is_public
     return Model(
         format=FORMAT,
@@ -81,6 +84,7 @@ def write_network(folder: Path, run: FinishedRun, own_names: bool) -> Model:
         accuracy=_public_accuracy(run) if is_public else None,  # a user's own test images may be private
         parameters=_parameters(model),
         buffers=_buffers(model),
+        **began,
     )
 
 

@@ -51,7 +51,7 @@ def _numbers(value: object, depth: int = 1) -> Iterator[float]:
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]{1,100}$")]
-Architecture = Annotated[str, Field(pattern=r"^(small:)?(tv:)?[A-Za-z0-9._+-]{1,100}$")]
+Architecture = Annotated[str, Field(pattern=r"^((small:)?(tv:)?|at[0-9]{2,3}:)[A-Za-z0-9._+-]{1,100}$")]
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]{1,300}$")]
 Version = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+() -]{1,100}$")]
 Slug = Annotated[str, Field(pattern=r"^([a-z0-9]+(-[a-z0-9]+)*)?$", max_length=100)]
@@ -206,6 +206,13 @@ class Call(Strict):
     arguments: Arguments
 
 
+class Pretrained(Strict):
+    """The public pretrained weights from which a student began: the timm network, and the SHA-256 of their file."""
+
+    network: Name
+    sha256: Digest
+
+
 class Input(Strict):
     """The images that a student takes."""
 
@@ -252,6 +259,7 @@ class Model(Strict):
     accuracy: Accuracy | None
     parameters: Positive
     buffers: Annotated[list[TensorName], Field(max_length=10_000)]
+    pretrained: Pretrained | None = None
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

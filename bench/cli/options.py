@@ -143,6 +143,13 @@ GROUPS: dict[str, tuple[SharedOption, ...]] = {
             "MEAN,STD",
         ),
         SharedOption(
+            "--pretrained",
+            "public pretrained weights for --method.features timm:NAME: .safetensors or a torch state dict, with "
+            "timm's names (default: the file in timm's local cache; nothing is downloaded)",
+            "FILE",
+            type=file_path,
+        ),
+        SharedOption(
             "--student",
             f"network of the student, named like the teacher's (default {STUDENT}, as in the papers)",
             "NET",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COPIED = (
     *("split", "data_root", "download", "skip_broken", "teacher", "student", "evaluator", "tier", "variant"),
-    *("attack_variant", "device", "devices", "precision", "compile", "noise", "out", "fresh"),
+    *("attack_variant", "device", "devices", "precision", "compile", "noise", "out", "fresh", "pretrained"),
 )
 """Options whose values are settings unchanged."""
 

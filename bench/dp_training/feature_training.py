@@ -6,6 +6,7 @@ Gaussian differential privacy; squared mu's of composed mechanisms add up, so a 
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, cast
@@ -16,19 +17,25 @@ from torch import Tensor, nn
 from bench import data, nets, priors
 from bench.api import Context, Release, Teacher
 from bench.config import Size, Solved
+from bench.dp_training.accounting import require_unit_example
+from bench.dp_training.backbone_tuning import BackboneTuning
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
-from bench.dp_training.fixed_features import features_of, kept_features, unit_rows
+from bench.dp_training.fixed_features import digest_of, features_of, kept_features, unit_rows
 from bench.dp_training.games import accounted_game
 from bench.dp_training.head_accounting import Neighbours, Spending, calibrated
 from bench.dp_training.linear_head import HeadSettings, noisy_descent, played_gradients
 from bench.dp_training.records import private_records
 from bench.dp_training.whitening import Whitening, played_moments, private_whitening, public_whitening
 from bench.nets import Classifier
+from bench.nets.backbone import LARGEST, SMALLEST, BackboneName
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.validate import at_least, below, between, inside, positive
 
 SMOKE: dict[str, int] = {"steps": 3, "drawings": 64}
+OWN_FEATURES = ("auto", "scattering")
+"""Values of `features` besides networks of timm."""
+TIMM = "timm:"
 LONG = 5000
 """Number of features above which the maps are whitened instead of the whole row."""
 FASTEST = 400.0
@@ -39,7 +46,6 @@ FASTEST = 400.0
 class FeatureTraining:
     """Options of a private linear head, its training and its release; the defaults suit two CPU cores."""
 
-    needs: ClassVar[frozenset[str]] = frozenset({"private_data"})
     releases_images: ClassVar[bool] = False
     trains_student: ClassVar[bool] = False
     unit: ClassVar[str] = str(Unit.EXAMPLE)
@@ -54,7 +60,28 @@ class FeatureTraining:
         "rho": "whitening=auto|public",
         "drawings": "whitening=auto|public",
         "logit_noise": "rate=0.0",
+        "mirrored": "features=auto|scattering|patches|both",
+        "image_size": "features=timm:*",
+        "tune": "features=timm:*",
+        "rank": "tune=lora",
+        "batch": "tune=bias|lora",
+        "step_length": "tune=bias|lora",
     }
+
+    features: str = "auto"
+    """Fixed features of an image: scattering; or timm:NAME, pooled features of a pretrained timm network, whose weights
+    are public data (--pretrained); auto = scattering."""
+    image_size: int = 160
+    """Side in pixels to which images are resized for the timm network, such as 160 or 224."""
+    tune: Literal["head", "bias", "lora"] = "head"
+    """Parameters that are trained: the linear layer on the features (head); or by DP-SGD also all biases of the timm
+    network (bias), or low-rank updates of its attention layers (lora)."""
+    rank: int = 8
+    """Rank of the low-rank updates."""
+    batch: Size[int] = 1024
+    """Expected number of records in a batch of DP-SGD."""
+    step_length: float = 0.5
+    """Learning rate times C of DP-SGD."""
 
     whitening: Literal["auto", "private", "public", "none"] = "auto"
     """Whiten feature rows by their own noisy second moment (private), by that of images drawn from a prior (public), or
@@ -101,10 +128,33 @@ class FeatureTraining:
         between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
         between(self, 0, 1, "average")
         below(self, 1, "momentum")
+        between(self, SMALLEST, LARGEST, "image_size")
+        at_least(self, 1, "rank", "batch")
+        positive(self, "step_length")
+        if self.features not in OWN_FEATURES and not (self.is_pretrained and self.features.removeprefix(TIMM)):
+            raise ValueError(f"features is {self.features}; expected {', '.join(OWN_FEATURES)} or {TIMM}NAME")
+        if self.tune != "head" and not self.is_pretrained:
+            raise ValueError(f"tune is {self.tune}; expected head, unless features is {TIMM}NAME")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Raise BenchError, before any training, for a unit other than example or a budget that no noise meets."""
+        if self.tune != "head":
+            return require_unit_example(budget)
         self.spending(self.whitening, budget)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Return the inputs: the private records, and pretrained weights for features of a timm network."""
+        return frozenset({"private_data", "pretrained_weights"} if self.is_pretrained else {"private_data"})
+
+    @property
+    def is_pretrained(self) -> bool:
+        """Return whether the features are those of a pretrained timm network."""
+        return self.features.startswith("timm:")
+
+    def backbone(self) -> BackboneName:
+        """Return the timm network of the features and its image size."""
+        return BackboneName(self.features.removeprefix(TIMM), self.image_size)
 
     def spending(self, kind: str, budget: Budget, images: float = 0.0) -> Spending:
         """Calibrate the mechanism parameters to `budget` for this kind of whitening.
@@ -133,10 +183,18 @@ class FeatureTraining:
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
         """Return the names of the networks that are built in addition to the teacher's."""
-        return (f"wavelet-linear{'-mirrored' if self._mirrors(shape) else ''}",)
+        return (self.network_name(shape),)
+
+    def network_name(self, shape: tuple[int, int, int]) -> str:
+        """Return the name of the released network for images of shape (c, h, w)."""
+        if self.is_pretrained:
+            return str(self.backbone())
+        return f"wavelet-linear{'-mirrored' if self._mirrors(shape) else ''}"
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Run steps 1 to 4 and return the release; `teacher.model` is not used."""
+        if self.tune != "head":
+            return self._tune(teacher, budget, ctx)
         return self.train(teacher, self.spending(self.kind(teacher.shape), budget), budget.delta, ctx)
 
     def train(self, teacher: Teacher, spending: Spending, delta: float, ctx: Context) -> Release:
@@ -148,9 +206,10 @@ class FeatureTraining:
     ) -> tuple[Release, Whitening | None]:
         """Train as `train`; also return the whitening (None without one), which the same privacy account covers."""
         images, labels = private_records(teacher)
-        name = f"wavelet-linear{'-mirrored' if self._mirrors(teacher.shape) else ''}"
-        network = nets.build(name, teacher.shape, teacher.classes).to(ctx.device)  # needed if features are cached
-        rows = unit_rows(kept_features(network, name, images, ctx), ctx.device)  # 1
+        name = self.network_name(teacher.shape)
+        network = self._new_network(name, teacher).to(ctx.device)  # needed if features are cached
+        weights = digest_of(network) if self.is_pretrained else ""
+        rows = unit_rows(kept_features(network, name, images, ctx, weights), ctx.device)  # 1
         white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
         if white is not None:
             rows = white(rows)
@@ -163,6 +222,23 @@ class FeatureTraining:
         assign_head(network, weight, white)  # 4
         solved = spending.solved() | {"rate": settings.rate * self.clip}
         return Release(network.eval(), name, spending.ledger(), spending.claim(delta), solved=solved), white
+
+    def _new_network(self, name: str, teacher: Teacher) -> Classifier:
+        """Build the network that will be released, with pretrained weights if the features have any."""
+        if self.is_pretrained:
+            return copy.deepcopy(teacher.pretrained_network())
+        return nets.build(name, teacher.shape, teacher.classes)
+
+    def _tuning(self, what: Literal["bias", "lora"]) -> BackboneTuning:
+        return BackboneTuning(what, self.rank, self.batch, self.steps, self.multiplier, self.clip, self.step_length)
+
+    def _tune(self, teacher: Teacher, budget: Budget, ctx: Context) -> Release:
+        """Train the linear layer and parameters of the timm network by DP-SGD (`backbone_tuning`)."""
+        name, tuning = self.backbone(), self._tuning("lora" if self.tune == "lora" else "bias")
+        network = self._new_network(str(name), teacher)
+        parameters = tuning.train(network, name, private_records(teacher), budget, ctx)
+        claim = tuning.claim(parameters, budget.delta)
+        return Release(network, str(name), parameters.ledger(), claim, solved=parameters.solved())
 
     def _mirrors(self, shape: tuple[int, int, int]) -> bool:
         return shape[0] == 3 if self.mirrored == "auto" else self.mirrored == "yes"
@@ -179,6 +255,7 @@ class FeatureTraining:
         """Compute the whitening (step 2)."""
         _, height, width = teacher.shape
         whole = rows.shape[1] <= LONG if self.whitened == "auto" else self.whitened == "rows"
+        whole = whole or self.is_pretrained  # pooled features have no positions
         places = 1 if whole else (height // 4) * (width // 4)
         if kind == "private":
             noise = ctx.privacy_noise("second moment")
@@ -191,6 +268,8 @@ class FeatureTraining:
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Return the audit's game: one step's noisy gradient, and the noisy second moment if there is one."""
+        if self.tune != "head":
+            return self._tuning("lora" if self.tune == "lora" else "bias").game(budget)
         shape = data.facts(dataset).shape
         spending = self.spending(self.whitening if shape is None else self.kind(shape), budget)
         describe = "one step's noisy gradient, and a noisy second moment if there is one, with a record and without"

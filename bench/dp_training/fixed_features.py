@@ -25,15 +25,16 @@ LEAST_NORM = 1e-12
 """Rows shorter than this are not scaled up to norm 1."""
 
 
-def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context) -> Tensor:
+def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context, weights: str = "") -> Tensor:
     """Return (n, d) float16 on the CPU: `network.features` of uint8 images (n, c, h, w), from the cache if present.
 
     The cache key is the network, the version of its features and the images' bytes, so that runs with other seeds and
     budgets share them. An interrupted step leaves no partial file. Cached features are memory-mapped, not copied.
 
     Args:
-        network: must have fixed features, which depend on neither trained weights nor data.
+        network: must have fixed features, which do not depend on private data.
         name: of the network.
+        weights: digest of the network's public weights (`digest_of`); "" for features without weights.
     """
     pixels = images.cpu().contiguous()
     key = {
@@ -42,7 +43,19 @@ def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context) 
         "shape": list(pixels.shape),
         "images": hashlib.sha256(pixels.numpy().tobytes()).hexdigest(),
     }
+    if weights:
+        key["weights"] = weights
     return ctx.artifacts.get("fixed-features", key, lambda: {"features": features_of(network, images, ctx)})["features"]
+
+
+def digest_of(network: Classifier) -> str:
+    """Return the SHA-256 of the parameters and buffers of a network's layers below its last one."""
+    total = hashlib.sha256()
+    for name, value in sorted(network.state_dict().items()):
+        if not name.startswith("body.head."):
+            total.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+            total.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return total.hexdigest()
 
 
 @torch.no_grad()

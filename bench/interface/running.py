@@ -85,6 +85,7 @@ class Arguments:
     evaluator_options: Options | None = None
     teacher_weights: str | os.PathLike[str] | None = None
     teacher_normalise: tuple[Scale, Scale] | None = None
+    pretrained: str | os.PathLike[str] | None = None
 
     def to_settings(self) -> Settings:
         """Check the arguments and convert them into the settings of the pipeline. Raises BenchError."""
@@ -131,6 +132,7 @@ class Arguments:
             skip_broken=self.skip_broken,
             out=out,
             fresh=self.fresh,
+            pretrained=None if self.pretrained is None else Path(self.pretrained),
         )
 
     def to_budget(self) -> Budget:
@@ -179,6 +181,7 @@ def run(
     pixel_range: tuple[float, float] | None = None,
     teacher_weights: str | os.PathLike[str] | None = None,
     teacher_normalise: tuple[Scale, Scale] | None = None,
+    pretrained: str | os.PathLike[str] | None = None,
     unfit_attack: Literal["refuse", "record"] = "refuse",
     memory_check: Literal["refuse", "warn", "off"] = "refuse",
     out: str | os.PathLike[str] = "runs",
@@ -227,6 +230,8 @@ def run(
         teacher_weights: a file of trained weights, or a folder of a model hub's cache, for `teacher` by name.
         teacher_normalise: (mean, std) that your teacher was trained with, for pixels in [0, 1], each one number or one
             per channel; None = as in the configuration next to the weights, else (0.5, 0.5); for a module (0, 1).
+        pretrained: a file of public pretrained weights, for methods with the option features "timm:NAME"; None = the
+            file in timm's local cache.
         unfit_attack: "refuse" an attack that cannot give a result on these data, or "record" it as skipped.
         memory_check: "refuse" a run whose estimated memory exceeds the free memory, "warn" and run it, or "off".
         out: folder of runs and cached steps.
@@ -248,7 +253,7 @@ def run(
         teacher_options=teacher_options, evaluator_options=evaluator_options, noise=noise, device=device,
         devices=devices, precision=precision, compile=compile, data_root=data_root, download=download,
         skip_broken=skip_broken, fit=fit, pixel_range=pixel_range, teacher_weights=teacher_weights,
-        teacher_normalise=teacher_normalise, out=out, fresh=fresh,
+        teacher_normalise=teacher_normalise, pretrained=pretrained, out=out, fresh=fresh,
     )  # fmt: skip
     check_choices(unfit_attack=(unfit_attack, UNFIT), memory_check=(memory_check, MEMORY))
     with preserve_process_state(progress):

@@ -1,7 +1,8 @@
 """Classifiers by name: plug-ins, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
 
 `small:NAME` is a library's network with a stem for small images, as usual on CIFAR-10: the original stem of a network
-for 224 pixels reduces 28x28 to 7x7. `PACKAGE.MODULE:FUNCTION` is a user's own (`users_network`).
+for 224 pixels reduces 28x28 to 7x7. `at160:NAME` is a linear layer on a timm network, for images that it resizes to
+160x160 pixels (`backbone`). `PACKAGE.MODULE:FUNCTION` is a user's own (`users_network`).
 
 A plug-in is a class that extends `SmallNet`: in `classifiers/NAME.py`, in the table NETWORKS of another file of that
 folder, or an entry point of the group `bench.networks`. Every network is wrapped in a `Classifier`, which takes images
@@ -24,7 +25,8 @@ from torch import Tensor, nn
 
 from bench import plugins
 from bench.errors import BadPlugin, BenchError, Incompatible, UnknownName, plugin_errors
-from bench.nets import users_network
+from bench.nets import backbone, users_network
+from bench.nets.backbone import BackboneName
 from bench.nets.small_net import SmallNet
 from bench.nets.users_network import is_users_network
 
@@ -156,6 +158,8 @@ def check(arch: str) -> None:
         return
     if is_users_network(arch):
         return users_network.check_named(arch)
+    if (name := BackboneName.parse(arch)) is not None:
+        return name.check()
     if not _NAME.fullmatch(arch):
         raise UnknownName(
             f"'{arch}' is not a network name: give {', '.join(own)}, a timm name without the '.tag' of "
@@ -176,6 +180,8 @@ def _factory(arch: str) -> Callable[[Shape, int], nn.Module]:
     if arch in own_names():
         expected = "one class that extends SmallNet"
         return plugins.class_of(plugins.find(KIND, arch), lambda cls: issubclass(cls, SmallNet), expected)
+    if (name := BackboneName.parse(arch)) is not None:
+        return partial(backbone.BackboneLinear, name)
     if arch.startswith(SMALL):
         return partial(_with_small_stem, _factory(arch.removeprefix(SMALL)))
     if arch.startswith(TORCHVISION):

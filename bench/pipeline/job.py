@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bench import data, progress, registry, teachers
+from bench import data, nets, progress, registry, teachers
 from bench.api import (
     Attack,
     Context,
@@ -74,6 +74,7 @@ class Job:
     material: Material
     components: Components
     ranks: Ranks | None = None
+    pretrained: teachers.PretrainedWeights | None = None
 
     def log_steps(self) -> AbstractContextManager[StepLog]:
         """Return a context that records the steps of a run, with the code and device that made them."""
@@ -147,8 +148,24 @@ class Job:
         networks += [s.student] if trains_student(self.method) else []
         for arch in dict.fromkeys(networks):  # all networks that the run will build
             components.check_images(arch, images.shape, images.classes)
+        if self.pretrained is not None:
+            self.pretrained_network()
         components.check_generator(self.method, images.shape, images.classes, images.name)
         return True
+
+    def pretrained_network(self) -> nets.Classifier | None:
+        """Build and load the network with public pretrained weights; None if the method needs none.
+
+        Raises:
+            BenchError: the weights do not fit the network, or the network does not fit the images.
+        """
+        if self.pretrained is None:
+            return None
+        name, images = self.pretrained.name, self.material.data
+        with torch.random.fork_rng(devices=()):
+            network = nets.build(str(name), images.shape, images.classes)
+        teachers.load_pretrained(self.pretrained.file, network, name)
+        return network.eval().requires_grad_(False)
 
     @cached_property
     def precision(self) -> Precision:
@@ -222,7 +239,7 @@ def run_spec(job: Job, seed: int) -> RunSpec:
         seed=seed,
         ensemble=None if options.shards is None else spec(EnsembleSpec, private, options.shards, seed),
         variant=job.variant,
-        public=m.public_fingerprint,
+        public=m.public_fingerprint if job.pretrained is None else job.pretrained.source,
     )
     everything = spec(DataSpec, m.data.name, m.data.fingerprint, "all")
     evaluator = spec(EvaluatorSpec, everything, s.evaluator, options.evaluator, EVALUATOR_SEED)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from bench import data, nets, registry
-from bench.api import Attack, MembershipAttack, Method, PublicDataMethod, ReleaseAttack
+from bench import data, nets, registry, teachers
+from bench.api import Attack, MembershipAttack, Method, PretrainedMethod, PublicDataMethod, ReleaseAttack
 from bench.config import EVALUATOR, Variant, options
 from bench.errors import BadOption, BadPlugin, BenchError, Incompatible, plugin_errors
 from bench.metrics.power import FEWEST
@@ -15,6 +15,7 @@ from bench.pipeline.job import Job
 from bench.pipeline.material import Wanted
 from bench.pipeline.settings import Settings
 from bench.ranks import Ranks
+from bench.validate import present
 
 PROPOSED = ("gmi", "mi-face", "pca-mi", "rmia", "lira", "loss-threshold", "label-only")
 """Attacks to suggest instead of one that does not fit, the preferred first."""
@@ -40,6 +41,7 @@ def load_job(settings: Settings, components: Components | None = None, budget: b
     weights_sha256, devices = find.weights_sha256(s.teacher_weights), find.devices(s.device, s.devices)
     store = find.store(s.out, s.fresh)
     evaluator_recipe = find.evaluator_recipe(s.tier, data.slug(s.dataset), s.evaluator_options)
+    pretrained = find_pretrained(find, s, method)
     material = find.material(wanted_images(s, method))
     if attack is not None and attack.goal == "inversion":
         find.check_judge(material.data.name)
@@ -57,6 +59,7 @@ def load_job(settings: Settings, components: Components | None = None, budget: b
         material=material,
         components=find,
         ranks=Ranks(devices) if len(devices) > 1 else None,
+        pretrained=pretrained,
     )
     if budget:
         job.check()
@@ -96,6 +99,27 @@ def wanted_images(settings: Settings, method: Method) -> Wanted:
         reading=settings.reading,
         attacked=settings.attack is not None or settings.split not in data.FROM_ANOTHER_SET,
     )
+
+
+def find_pretrained(find: Components, settings: Settings, method: Method) -> teachers.PretrainedWeights | None:
+    """Return the public pretrained weights that the method needs; None if it needs none.
+
+    Raises:
+        BenchError: there are none on this machine, or the user gave some to a method that needs none.
+    """
+    if "pretrained_weights" not in method.needs:
+        if settings.pretrained is not None:
+            raise BadOption(
+                f"--pretrained {settings.pretrained}: {settings.method} uses no pretrained weights at these settings; "
+                "leave it out, or give --method private-features --method.features timm:NAME"
+            )
+        return None
+    if not isinstance(method, PretrainedMethod):
+        raise BadPlugin(f'{settings.method} needs "pretrained_weights" and has no `backbone()`; fix the plug-in')
+    with plugin_errors(f"method '{settings.method}'"):
+        name = method.backbone()
+    file = teachers.find_pretrained(name, settings.pretrained)
+    return teachers.PretrainedWeights(name, file, present(find.weights_sha256(file), "hash of the weights"))
 
 
 def find_attack(

@@ -57,3 +57,4 @@ class Settings:
     attack_options: tuple[tuple[str, str], ...] = ()
     teacher_options: tuple[tuple[str, str], ...] = ()
     evaluator_options: tuple[tuple[str, str], ...] = ()
+    pretrained: Path | None = None

@@ -161,7 +161,10 @@ def make_release(
             ensemble=None if ensemble is None else ensemble.network,
             public=m.public,
             guests=m.canaries,
+            pretrained=job.pretrained_network(),
         )
+        if job.pretrained is not None and weights_sha256(job.pretrained.file) != job.pretrained.sha256:
+            raise BenchError(f"{job.pretrained.file}: the file has changed since the start; run it again")
         release = job.method.convert(inputs, spec.student, job.settings.budget, ctx)
         accountant.check_budget(release.ledger, release.claim, job.settings.budget)
         save_release(path, job, release)

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, cast
 
 from bench import data, plugins, registry
+from bench.boards.flags import pretrained_source
 from bench.config import EVALUATOR, STUDENT, Variant, configure, plain
 from bench.core.records import RunSpec
 from bench.data.dataset import AS_DECLARED
@@ -25,7 +26,8 @@ def command(record: Record) -> str:
     """Return `bench run ...` with every option that is not a default, quoted for a shell.
 
     All options of a plug-in that is not installed are included. Values that records do not keep are in capitals: the
-    PATH of a user's own data, the FILE of a user's own weights.
+    PATH of a user's own data, the FILE of a user's own weights, the
+    WEIGHTS of a pretrained network.
     """
     spec = RunSpec.model_validate(record.spec)
     release, attack, tier = spec.release, spec.attack, spec.tier
@@ -45,6 +47,7 @@ def command(record: Record) -> str:
     if teacher.weights:
         parts += ["--teacher-weights", "FILE"]
         parts += [] if teacher.normalise is None else [f"--teacher-normalise={_pair(teacher.normalise)}"]
+    parts += ["--pretrained", "WEIGHTS"] if pretrained_source(release.public) else []
     parts += _unless("--student", release.student, STUDENT)
     parts += ["--tier", tier, "--seeds", str(release.seed), "--epsilon", _epsilon(release.budget.epsilon)]
     for name, usual in BUDGET.items():
@@ -102,6 +105,8 @@ def notes(record: Record) -> list[str]:
         found.append("Give the folder of the data with --data-root DIR or $BENCH_DATA, or fetch them with --download.")
     if teacher["weights"]:
         found.append(f"FILE is the teacher's weights, with SHA-256 {teacher['weights']}.")
+    if source := pretrained_source(release.get("public")):
+        found.append(f"WEIGHTS is the file of public weights of {source.network}, with SHA-256 {source.sha256}.")
     if release["noise"] == "os":
         found.append("The noise came from the system's entropy: another run has other numbers.")
     found.append("Digits of the result may differ on another device or with other versions; see the provenance.")

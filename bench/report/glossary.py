@@ -33,8 +33,8 @@ FLAGS = {
     "the responses of one client, and a replaced record can change those of two.",
     "mixed-versions": "The row's runs were made with different versions of the libraries, so that its mean and its "
     "deviation do not depend only on seeds.",
-    "public-data": "The method had unlabelled public images of the private data's own distribution. No epsilon charges "
-    "for them, and a method without them has a harder task.",
+    "public-data": "The method had public data: unlabelled images of the private data's own distribution, or a network "
+    "with pretrained weights. No epsilon charges for them, and a method without them has a harder task.",
     "reported-differs": "The papers print different accuracies for this setting; the one shown is the first source's.",
 }
 DISPUTES = {
@@ -56,6 +56,7 @@ DISPUTES = {
 """The gap or error in the proof of a claim, by `Claim.disputed`."""
 KINDS = {
     "disputed": "The proof of the paper's claim does not cover what the algorithm does: {}.",
+    "weights": "The released network began from public pretrained weights: {} (start of the SHA-256).",
     "reported": "There is a doubt about the printed number: issue {}, see docs/papers.md.",
 }
 """Flags that end in a reason; `DISPUTES` explains some of the reasons."""

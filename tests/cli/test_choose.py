@@ -276,6 +276,19 @@ def test_damaged_cell_of_a_board_is_refused(
         assert words in said.err and said.err.count("\n") == 1 and not said.out
 
 
+def test_releases_on_pretrained_weights_are_ranked_apart(tmp_path: Path) -> None:
+    """Also from the same method on other weights, which a table of options does not show."""
+    marked = [{"flags": f"public-data weights:resnet18@{digit * 12}"} for digit in "01"]
+    rows = [proved("private-features", 1.0, 0.99 - i / 100, **each) for i, each in enumerate(marked)]
+    found = selection.choose(
+        read_boards(write(tmp_path, [proved("dp-sgd", 1.0, 0.9), *rows])), selection.Constraints("example", 1, 0.0)
+    )
+    assert {place[2]: [c.row.accuracy for c in each] for place, each in found.taken.items()} == {
+        "iid": [0.9],
+        "iid, public weights": [0.99, 0.98],
+    }
+
+
 def test_recommendation_has_cost_risks_and_gaps(boards: Path, capsys: pytest.CaptureFixture[str]) -> None:
     typed = ["--max-epsilon", "5", "--min-accuracy", "0.9", "--unit", "example", "--boards", str(boards), "--all"]
     assert main(["choose", *typed]) == 0
