@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +128,8 @@ def test_per_sample_gradients_are_those_of_autograd(name: BackboneName, what: An
     for record in range(3):
         loss = torch.nn.functional.cross_entropy(network(images[record : record + 1]), labels[record : record + 1])
         alone = torch.autograd.grad(loss, list(parameters.values()))
-        assert all(
-            torch.allclose(rows[key][record], one, atol=1e-4) for key, one in zip(parameters, alone, strict=True)
-        )
+        found = [rows[key][record] for key in parameters]
+        assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(found, alone, strict=True))
 
 
 def test_tuning_game_is_one_noisy_gradient() -> None:
@@ -217,9 +217,8 @@ def test_cached_weights_of_timm_are_found(tmp_path: Path, monkeypatch: pytest.Mo
     assert find_pretrained(name, None) == file
     hub = tmp_path / "model.safetensors"
     hub.touch()
-    monkeypatch.setattr(
-        "huggingface_hub.try_to_load_from_cache", lambda repo, _: str(hub) if "resnet18.tv" in repo else None
-    )
+    cache = {("timm/resnet18.tv_in1k", "model.safetensors"): str(hub)}
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *file: cache.get(file))
     assert find_pretrained(name, None) == hub
     assert find_pretrained(name, tmp_path / "model.safetensors") == hub
 
@@ -232,8 +231,9 @@ def test_loaded_features_are_those_of_timm(tmp_path: Path) -> None:
     for name in (own, replace(own, size=96)):
         network = nets.build(str(name), (3, 40, 40), CLASSES).eval()
         teachers.load_pretrained(file, network, name)
-        theirs = timm.create_model(name.timm, img_size=name.size, num_classes=7, pretrained=True,
-                                   pretrained_cfg_overlay={"state_dict": copy.deepcopy(state), "num_classes": 7}).eval()  # fmt: skip
+        given = {"state_dict": copy.deepcopy(state), "num_classes": 7}
+        make = partial(timm.create_model, name.timm, pretrained=True, pretrained_cfg_overlay=given)
+        theirs = make(img_size=name.size, num_classes=7).eval()
         theirs.reset_classifier(0)
         x = torch.rand(2, 3, name.size, name.size)
         with torch.no_grad():

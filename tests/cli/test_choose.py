@@ -280,9 +280,8 @@ def test_releases_on_pretrained_weights_are_ranked_apart(tmp_path: Path) -> None
     """Also from the same method on other weights, which a table of options does not show."""
     marked = [{"flags": f"public-data weights:resnet18@{digit * 12}"} for digit in "01"]
     rows = [proved("private-features", 1.0, 0.99 - i / 100, **each) for i, each in enumerate(marked)]
-    found = selection.choose(
-        read_boards(write(tmp_path, [proved("dp-sgd", 1.0, 0.9), *rows])), selection.Constraints("example", 1, 0.0)
-    )
+    boards = read_boards(write(tmp_path, [proved("dp-sgd", 1.0, 0.9), *rows]))
+    found = selection.choose(boards, selection.Constraints("example", 1, 0.0))
     assert {place[2]: [c.row.accuracy for c in each] for place, each in found.taken.items()} == {
         "iid": [0.9],
         "iid, public weights": [0.99, 0.98],
