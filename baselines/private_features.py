@@ -2,7 +2,8 @@
 
 1. Features. A record's 81 scattering maps per channel, normalised in groups of three maps, become a row u of norm 1
    (`bench/nets/classifiers/wavelet_nets.py`), which depends only on that record and public constants. Rows are computed
-   once per data set.
+   once per data set. `features patches` and `both` are described in `baselines/patch_features.py`; with `timm:NAME` the
+   row consists of the pooled features of a pretrained network, whose weights are public data.
 2. Whitening. `private`: S = sum_i u_i u_i^T is released once, with noise E of deviation s, for a `share` of mu^2; rows
    become u M scaled to norm 1, with M M^T = (S + E + kappa s sqrt(2 d) I)^-1. `public`: the same with the covariance of
    the features of images drawn from a prior, regularised by rho times its mean diagonal; this costs no privacy.

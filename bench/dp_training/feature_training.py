@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, cast
 
 import torch
@@ -20,21 +20,34 @@ from bench.config import Size, Solved
 from bench.dp_training.accounting import require_unit_example
 from bench.dp_training.backbone_tuning import BackboneTuning
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
-from bench.dp_training.fixed_features import digest_of, features_of, kept_features, unit_rows
+from bench.dp_training.fixed_features import digest_of, features_of, half_rows, kept_features, unit_rows
 from bench.dp_training.games import accounted_game
 from bench.dp_training.head_accounting import Neighbours, Spending, calibrated
 from bench.dp_training.linear_head import HeadSettings, noisy_descent, played_gradients
 from bench.dp_training.records import private_records
-from bench.dp_training.whitening import Whitening, played_moments, private_whitening, public_whitening
+from bench.dp_training.whitening import (
+    BlockWhitening,
+    Whitening,
+    played_moments,
+    private_whitening,
+    public_whitening,
+)
 from bench.nets import Classifier
 from bench.nets.backbone import LARGEST, SMALLEST, BackboneName
+from bench.nets.classifiers.patch_nets import PatchFeatures, PatchRows
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
 from bench.validate import at_least, below, between, inside, positive
 
 SMOKE: dict[str, int] = {"steps": 3, "drawings": 64}
-OWN_FEATURES = ("auto", "scattering")
+OWN_FEATURES = ("auto", "scattering", "patches", "both")
 """Values of `features` besides networks of timm."""
+DICTIONARY = 2000
+"""Number of drawings from which the filters of patch features are made."""
+STEPS, LEAST_MU = 80, 0.26805
+"""Number of steps at that mu, which is the budget of epsilon 1 at delta 1e-5, if `steps` is 0."""
+MOST_GAIN = 16.0
+"""Largest multiple of `LEAST_MU` that still raises the number of steps."""
 TIMM = "timm:"
 LONG = 5000
 """Number of features above which the maps are whitened instead of the whole row."""
@@ -69,8 +82,8 @@ class FeatureTraining:
     }
 
     features: str = "auto"
-    """Fixed features of an image: scattering; or timm:NAME, pooled features of a pretrained timm network, whose weights
-    are public data (--pretrained); auto = scattering."""
+    """Fixed features of an image: scattering; patches, responses to 800 filters made from drawings; both; or timm:NAME,
+    pooled features of a pretrained timm network, whose weights are public data (--pretrained); auto = scattering."""
     image_size: int = 160
     """Side in pixels to which images are resized for the timm network, such as 160 or 224."""
     tune: Literal["head", "bias", "lora"] = "head"
@@ -100,7 +113,7 @@ class FeatureTraining:
     drawings: Size[int] = 6000
     """Public whitening: number of images drawn from the data set's prior."""
     steps: Size[int] = 120
-    """T, steps over all records; solved from the budget with --solve steps."""
+    """T, steps over all records; 0 = by the budget, 80 at epsilon 1; solved from the budget with --solve steps."""
     clip: float = 0.03
     """C, largest norm of a record's gradient; without clipping it is at most sqrt(2)."""
     multiplier: Solved[float] = 30.0
@@ -123,7 +136,7 @@ class FeatureTraining:
         inside(self, 0, 1, "share")
         positive(self, "kappa", "rho", "logit_noise")
         at_least(self, 0, "multiplier", "rate", "momentum")
-        at_least(self, 1, "steps")
+        at_least(self, 0, "steps")
         at_least(self, 2, "drawings")
         between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
         between(self, 0, 1, "average")
@@ -135,6 +148,8 @@ class FeatureTraining:
             raise ValueError(f"features is {self.features}; expected {', '.join(OWN_FEATURES)} or {TIMM}NAME")
         if self.tune != "head" and not self.is_pretrained:
             raise ValueError(f"tune is {self.tune}; expected head, unless features is {TIMM}NAME")
+        if self.has_patches and self.whitening == "private":
+            raise ValueError(f"whitening is private with features {self.features}; expected auto, public or none")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Raise BenchError, before any training, for a unit other than example or a budget that no noise meets."""
@@ -146,6 +161,11 @@ class FeatureTraining:
     def needs(self) -> frozenset[str]:
         """Return the inputs: the private records, and pretrained weights for features of a timm network."""
         return frozenset({"private_data", "pretrained_weights"} if self.is_pretrained else {"private_data"})
+
+    @property
+    def has_patches(self) -> bool:
+        """Return whether the rows have patch features."""
+        return self.features in ("patches", "both")
 
     @property
     def is_pretrained(self) -> bool:
@@ -163,8 +183,12 @@ class FeatureTraining:
             kind: value of `whitening`.
             images: fraction of mu^2 reserved for class moments, in [0, 1).
         """
-        share = self.share * (1 - images) if kind in ("auto", "private") else 0.0
-        return calibrated(Spending(self.steps, self.multiplier, share, self.neighbours, images), budget)
+        share = self.share * (1 - images) if kind in ("auto", "private") and not self.has_patches else 0.0
+        fields = Spending(self.steps or STEPS, self.multiplier, share, self.neighbours, images)
+        if not self.steps and budget.solve == "sigma":  # mu follows from the budget alone
+            mu = calibrated(fields, budget).mu
+            fields = replace(fields, steps=steps_for(mu))
+        return calibrated(fields, budget)
 
     def head(self, records: int, steps: int, mu: float) -> HeadSettings:
         """Return the training settings of the head whose T steps together are one Gaussian of `mu`.
@@ -189,7 +213,8 @@ class FeatureTraining:
         """Return the name of the released network for images of shape (c, h, w)."""
         if self.is_pretrained:
             return str(self.backbone())
-        return f"wavelet-linear{'-mirrored' if self._mirrors(shape) else ''}"
+        kind = {"patches": "patch-linear", "both": "patch-wavelet-linear"}.get(self.features, "wavelet-linear")
+        return f"{kind}{'-mirrored' if self._mirrors(shape) else ''}"
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Run steps 1 to 4 and return the release; `teacher.model` is not used."""
@@ -203,16 +228,21 @@ class FeatureTraining:
 
     def train_and_whiten(
         self, teacher: Teacher, spending: Spending, delta: float, ctx: Context
-    ) -> tuple[Release, Whitening | None]:
+    ) -> tuple[Release, Whitening | BlockWhitening | None]:
         """Train as `train`; also return the whitening (None without one), which the same privacy account covers."""
         images, labels = private_records(teacher)
         name = self.network_name(teacher.shape)
         network = self._new_network(name, teacher).to(ctx.device)  # needed if features are cached
-        weights = digest_of(network) if self.is_pretrained else ""
-        rows = unit_rows(kept_features(network, name, images, ctx, weights), ctx.device)  # 1
-        white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
-        if white is not None:
-            rows = white(rows)
+        weights = digest_of(network) if self.is_pretrained or self.has_patches else ""
+        features = kept_features(network, name, images, ctx, weights)  # 1
+        white: Whitening | BlockWhitening | None
+        if self.has_patches:
+            white = self._block_whitening(network, teacher, ctx)
+            rows = half_rows(features, ctx.device) if white is None else white(features)  # 2
+        else:
+            rows = unit_rows(features, ctx.device)
+            white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
+            rows = rows if white is None else white(rows)
         # The number of steps in the ledger, which may have been solved from the budget
         settings = self.head(len(rows), spending.steps, spending.mu * math.sqrt(spending.of_steps))
         noise, std = ctx.privacy_noise("gradients"), spending.gradient_noise(self.clip)
@@ -224,10 +254,20 @@ class FeatureTraining:
         return Release(network.eval(), name, spending.ledger(), spending.claim(delta), solved=solved), white
 
     def _new_network(self, name: str, teacher: Teacher) -> Classifier:
-        """Build the network that will be released, with pretrained weights if the features have any."""
+        """Build the network that will be released, with pretrained weights or filters if the features have any.
+
+        The filters are the same for all seeds, so that runs share features.
+        """
         if self.is_pretrained:
             return copy.deepcopy(teacher.pretrained_network())
-        return nets.build(name, teacher.shape, teacher.classes)
+        network = nets.build(name, teacher.shape, teacher.classes)
+        if self.has_patches:
+            rng = torch.Generator().manual_seed(0)
+            drawings = priors.for_dataset(priors.AUTO, teacher.dataset).draw(DICTIONARY, teacher.shape, rng)
+            for module in network.modules():
+                if isinstance(module, PatchFeatures):
+                    module.fit(drawings, rng)
+        return network
 
     def _tuning(self, what: Literal["bias", "lora"]) -> BackboneTuning:
         return BackboneTuning(what, self.rank, self.batch, self.steps, self.multiplier, self.clip, self.step_length)
@@ -247,7 +287,7 @@ class FeatureTraining:
         """Return the kind of whitening for images of shape (c, h, w)."""
         if self.whitening != "auto":
             return self.whitening
-        return "public" if shape[0] == 3 else "private"
+        return "public" if shape[0] == 3 or self.has_patches else "private"
 
     def _whitening(
         self, kind: str, rows: Tensor, network: Classifier, teacher: Teacher, spending: Spending, ctx: Context
@@ -265,6 +305,17 @@ class FeatureTraining:
             drawn = prior.draw(self.drawings, teacher.shape, ctx.generator("drawings"))
             return public_whitening(unit_rows(features_of(network, drawn, ctx), ctx.device), places, self.rho)
         return None
+
+    def _block_whitening(self, network: Classifier, teacher: Teacher, ctx: Context) -> BlockWhitening | None:
+        """Compute the whitening of rows with patch features by the features of drawings (step 2)."""
+        if self.whitening == "none":
+            return None
+        drawn = priors.for_dataset(priors.AUTO, teacher.dataset).draw(
+            self.drawings, teacher.shape, ctx.generator("drawings")
+        )
+        rows = half_rows(features_of(network, drawn, ctx), ctx.device)
+        blocks = [module.blocks for module in network.modules() if isinstance(module, PatchRows)]
+        return BlockWhitening.of_public(rows, blocks[0], self.rho)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Return the audit's game: one step's noisy gradient, and the noisy second moment if there is one."""
@@ -288,8 +339,16 @@ class FeatureTraining:
         return torch.cat(found, 1)
 
 
+def steps_for(mu: float) -> int:
+    """Return the number of steps for this budget: more where less noise allows them, STEPS at `LEAST_MU`.
+
+    An infinite mu means no noise.
+    """
+    return round(STEPS * math.sqrt(min(max(mu / LEAST_MU, 0.25), MOST_GAIN)))
+
+
 @torch.no_grad()
-def assign_head(network: Classifier, weight: Tensor, white: Whitening | None) -> None:
+def assign_head(network: Classifier, weight: Tensor, white: Whitening | BlockWhitening | None) -> None:
     """Install a head trained on whitened rows into a network whose features have norm sqrt(d), in place."""
     folded, bias = (weight, torch.zeros(len(weight))) if white is None else white.folded(weight)
     head = cast(nn.Linear, network.body.head)

@@ -63,7 +63,7 @@ def clipped_sum(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Te
     """Return (classes, d) float64: the sum of the records' clipped gradients.
 
     Args:
-        rows: (n, d) float32 of norm at most 1 + 1e-6.
+        rows: (n, d) float32, or float16 that is converted a few rows at a time, of norm at most 1 + 1e-6.
         labels: (n,) int64; a label outside [0, classes) marks an absent record, which adds nothing.
         weight: (classes, d) float32, W.
         clip: C > 0.
@@ -74,8 +74,8 @@ def clipped_sum(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Te
     total = torch.zeros(weight.shape, dtype=torch.float64, device=weight.device)
     places = torch.arange(len(weight), device=labels.device)
     with exact_products(weight.device):
-        for part, own in zip(rows.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):
-            hits = own[:, None] == places
+        for chunk, own in zip(rows.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):
+            part, hits = chunk.float(), own[:, None] == places
             off = (part @ weight.T).softmax(1) - hits.float()
             norm = off.norm(dim=1, keepdim=True)
             factor = (ROOM * clip / norm.clamp_min(1e-30)).clamp(max=1.0)
