@@ -160,14 +160,12 @@ def show_verified(folder: Path, found: Verified) -> None:
 
 
 CANARIES = Command(
-    "insert mislabelled records (canaries) into a training set, for `bench assess --canaries`",
     "`bench canaries insert` writes a training set in which each canary is kept with probability 1/2, and all canaries "
     "with their coins: keep these secret while the model is trained.",
     add_canary_arguments,
     insert_canaries,
 )
 EXPORT = Command(
-    "write the publishable part of a run: the student, its accounted epsilon and a model card",
     "Writes a directory with only the parts of a run that the account covers: the student (and what else the method "
     "releases), the ledger with its epsilons, code to load it, a model card, and a manifest. It has no measurement on "
     "private data without noise, no seed and no fingerprint. Keep the run's record private; this directory may be "
@@ -176,7 +174,6 @@ EXPORT = Command(
     export,
 )
 VERIFY = Command(
-    "check a bundle of `bench export`: its files, its epsilon from its ledger, its student",
     "Compares every file with the manifest, computes every epsilon again from the ledger with the installed "
     "accountant, writes the card again, and loads the student. Exit status 0: as published; 1: not as published; 2: "
     "not a bundle. A bundle cannot show whether the ledger describes what the method really did.",
