@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -238,6 +236,9 @@ def differences(boards: Path, processes: int = 1) -> list[str]:
     if processes == 1 or len(groups) < 2:
         compared = [compare(group) for group in groups]
     else:
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
         with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
             compared = list(pool.map(compare, groups))
     found = {path: fault for faults in compared for path, fault in faults.items()}

@@ -1,6 +1,7 @@
 """Records of runs and audits as plain data, whose fields are read by name.
 
-`bench.core.records` defines the types of all fields; this module also checks the hash of the spec.
+`bench.core.records` defines the types of all fields, and is imported when a record is read; this module also checks the
+hash of the spec.
 """
 
 from __future__ import annotations
@@ -9,14 +10,15 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
-from bench.core.records import AnyRecord, AuditRecord, RunRecord, Status, Verdict, validate
 from bench.storage.options import Changed, described
 from bench.storage.specs import Plain, canonical, digest
 
-__all__ = ["AUDIT", "RECORD", "Audit", "Record", "Status", "Verdict"]
+if TYPE_CHECKING:
+    from bench.core.records import AnyRecord, AuditRecord, RunRecord, Status, Verdict
 
 RECORD, AUDIT = "record.json", "audit.json"
 SPEC = b'\n "spec": {'
@@ -57,6 +59,8 @@ class Audit:
     @classmethod
     def decode(cls, text: bytes, name: str, digest_of: Digest = digest) -> Audit:
         """Read the audit in a text, as `Record.decode`."""
+        from bench.core.records import AuditRecord
+
         return cls(**_decode(AuditRecord, text, name, "an audit", digest_of))
 
 
@@ -106,11 +110,15 @@ class Record:
         Raises:
             ValueError: the text is not a record; the message begins with `name`.
         """
+        from bench.core.records import RunRecord
+
         return cls(**_decode(RunRecord, text, name, "a record", digest_of))
 
 
 def _decode(kind: type[AnyRecord], text: bytes, source: str, noun: str, digest_of: Digest) -> Plain:
     """Return the plain data of a text after checking its types and the hash of its spec."""
+    from bench.core.records import validate
+
     try:
         plain: Plain = orjson.loads(text)
         record = validate(kind, plain)
