@@ -123,8 +123,6 @@ def show_verified(folder: Path, found: Verified) -> None:
     """Print the table of epsilons, the student, the verdict and the warnings."""
     from rich.table import Table
 
-    from bench.bundle.account import format_epsilon
-
     model, privacy = found.model, found.privacy
     print_heading(f"\n{model.architecture}, released by {privacy.method.name}")
     table = Table(box=None, header_style="bold")
@@ -135,17 +133,17 @@ def show_verified(folder: Path, found: Verified) -> None:
         published = privacy.accounted[unit]
         table.add_row(
             "accounted",
-            format_epsilon(published),
-            format_epsilon(recomputed),
+            published.displayed,
+            recomputed.displayed,
             f"{published.delta:g}",
             unit,
             published.relation,
         )
         differs = any(note.startswith(f"unit {unit}:") for note in found.notes)
         how = "no more than published" if differs else "as published"
-        verified.append(f"verified: epsilon {format_epsilon(published)} at delta {published.delta:g} per {unit}, {how}")
+        verified.append(f"verified: epsilon {published.displayed} at delta {published.delta:g} per {unit}, {how}")
     if (claim := privacy.claimed) is not None:
-        table.add_row("claimed", format_epsilon(claim), "-", f"{claim.delta:g}", claim.unit, "")
+        table.add_row("claimed", claim.displayed, "-", f"{claim.delta:g}", claim.unit, "")
     out.print(table)
     shape = "x".join(map(str, model.input.shape))
     print_line(f"files     {found.files} as in the manifest")

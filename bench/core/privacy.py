@@ -21,7 +21,7 @@ from bench.core.epsilon import INFINITE, epsilon_from_json, epsilon_to_json
 
 Extended = Annotated[
     float,
-    Field(ge=0),
+    Field(ge=0, allow_inf_nan=True),
     BeforeValidator(epsilon_from_json),
     PlainSerializer(epsilon_to_json, return_type=float | str, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": INFINITE}]}),
