@@ -33,9 +33,8 @@ from bench.boards.tables import (
 from bench.metrics.metric import OWN_REFERENCES, REFERENCE, REFERENCES, SUBJECTS
 from bench.metrics.table import metrics
 from bench.privacy.budget import epsilon_from_json
-from bench.storage.options import described
 from bench.storage.provenance import devices
-from bench.storage.records import Audit, Record
+from bench.storage.records import Audit, Record, described
 
 OTHERS = tuple(subject.prefix for subject in SUBJECTS["classifier"] if subject.prefix not in ("", "teacher_"))
 """Networks whose accuracies records may hold, besides the student and the teacher."""

@@ -132,12 +132,14 @@ def _audit(privacy: Privacy) -> str:
 
 def _network(model: Model) -> str:
     scale, names, shape = model.normalisation, model.class_names, "x".join(map(str, model.input.shape))
+    buffers = ", ".join(map(markdown, sorted({name.rpartition(".")[2] for name in model.buffers})))
     lines = [
         f"- {markdown(model.architecture)}, {model.parameters:,} parameters, {model.classes} classes"
         + (f": {', '.join(map(markdown, names))}" if names else " (names withheld)"),
         f"- input: (n, c, h, w) float32 images in [0, 1], {shape}; the network sees (x - mean) / std, mean "
         f"{_constant(scale.mean)}, std {_constant(scale.std)}: public constants",
-        f"- buffers, released and covered like the weights: {_buffers(model.buffers)}",
+        "- buffers, released and covered like the weights: "
+        + (f"{len(model.buffers)} ({buffers})" if buffers else "none"),
         f"- private data: {markdown(model.data)}",
     ]
     found = model.accuracy
@@ -147,11 +149,6 @@ def _network(model: Model) -> str:
             f"public test part ({found.images:,} images)"
         )
     return "\n".join(["## Network", "", *lines])
-
-
-def _buffers(names: list[str]) -> str:
-    kinds = sorted({name.rpartition(".")[2] for name in names})
-    return f"{len(names)} ({', '.join(map(markdown, kinds))})" if names else "none"
 
 
 def _constant(values: list[float]) -> str:

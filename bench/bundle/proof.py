@@ -18,8 +18,7 @@ from pydantic import TypeAdapter
 from bench.bundle import account, card
 from bench.bundle.files import Contents, read_bundle
 from bench.bundle.limits import Limits, limited, run_limited
-from bench.bundle.schema import CARD, MODEL, PRIVACY, AccountedEpsilon, Privacy, Strict
-from bench.bundle.strict_json import Failed
+from bench.bundle.schema import CARD, MODEL, PRIVACY, AccountedEpsilon, Failed, Privacy, Strict
 from bench.errors import BenchError
 from bench.privacy import Unit
 from bench.privacy.accountant import VERSION

@@ -161,7 +161,7 @@ def _print_table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[
 
 def _name(row: ReleaseRow) -> str:
     from bench.boards.tables import read_options
-    from bench.storage.options import described
+    from bench.storage.records import described
 
     return f"{row.method} ({row.variant}) {described(read_options(row.options))}".strip()
 

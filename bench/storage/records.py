@@ -1,4 +1,4 @@
-"""Records of runs and audits as plain data, whose fields are read by name.
+"""Records of runs and audits as plain data, whose fields are read by name; and their options as a line for display.
 
 `bench.core.records` defines the types of all fields, and is imported when a record is read; this module also checks the
 hash of the spec.
@@ -14,16 +14,41 @@ from typing import TYPE_CHECKING
 
 import orjson
 
-from bench.storage.options import Changed, described
-from bench.storage.specs import Plain, canonical, digest
+from bench.storage.specs import Json, Plain, canonical, digest
 
 if TYPE_CHECKING:
     from bench.core.records import AnyRecord, AuditRecord, RunRecord, Status, Verdict
 
 RECORD, AUDIT = "record.json", "audit.json"
+Changed = dict[str, Plain]
+"""Group of GROUPS to option to value, as stored in JSON."""
+GROUPS = ("method", "attack", "teacher", "evaluator", "budget")
+BUDGET = ("epsilon", "delta", "account", "solve", "unit", "noise")
+"""The options of the last group, in display order."""
 SPEC = b'\n "spec": {'
 Digest = Callable[[Plain], str]
 """A function that computes the hash of a spec."""
+
+
+def described(changed: Changed) -> str:
+    """Format the options in a line, as they would be typed but without dashes; "" if nothing differs.
+
+    >>> described({"method": {"teachers": 40, "secure": True}, "attack": {"steps": 9}, "budget": {"epsilon": None}})
+    'secure=true teachers=40 attack.steps=9 epsilon=none'
+    """
+    words = []
+    for group in GROUPS:
+        values = changed.get(group, {})
+        prefix = "" if group in ("method", "budget") else f"{group}."
+        order = [name for name in BUDGET if name in values] if group == "budget" else sorted(values)
+        words += [f"{prefix}{name}={_typed(values[name])}" for name in order]
+    return " ".join(words)
+
+
+def _typed(value: Json) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass

@@ -27,7 +27,7 @@ from typing import Any
 
 from bench.errors import BadPlugin, BenchError, unknown
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
