@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bench.bundle.writing import export
 
 _MODULES = {
-    "Failed": "strict_json",
+    "Failed": "schema",
     "Limits": "limits",
     "Verified": "checking",
     "export": "writing",
