@@ -239,7 +239,7 @@ def differences(boards: Path, processes: int = 1) -> list[str]:
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
 
-        with ProcessPoolExecutor(processes, multiprocessing.get_context("fork")) as pool:
+        with ProcessPoolExecutor(min(processes, len(groups)), multiprocessing.get_context("fork")) as pool:
             compared = list(pool.map(compare, groups))
     found = {path: fault for faults in compared for path, fault in faults.items()}
     there = [path for folder in (RELEASES, ATTACKS, RUNS) for path in sorted((boards / folder).glob("*.csv"))]

@@ -81,5 +81,5 @@ def epsilon_from_json(given: object) -> float:
     except OverflowError:  # a whole number of more than 308 digits
         epsilon = math.nan
     if not math.isfinite(epsilon):
-        raise ValueError(f"{str(given)[:40]!r} is not an epsilon; expected a number or {INFINITE!r}")
+        raise ValueError(f"{given!r:.40} is not an epsilon; expected a number or {INFINITE!r}")
     return epsilon
