@@ -69,14 +69,14 @@ def flags_of_record(record: Record) -> list[str]:
     return found + _flags_of_inversion(record) + _flags_of_membership(record) + _flags_of_noise(record)
 
 
-def flags_of_row(versions: Iterable[str]) -> list[str]:
+def flags_of_row(versions: Iterable[bytes]) -> list[str]:
     """Return the flags of a row that depend on several of its records.
 
     `mixed-versions`: its runs were made with different versions of the libraries, so that its mean and its deviation
     do not depend only on seeds.
 
     Args:
-        versions: the versions of the libraries of each run, as text.
+        versions: the versions of the libraries of each run, as sorted JSON.
     """
     return ["mixed-versions"] if len(set(versions)) > 1 else []
 

@@ -43,7 +43,7 @@ Number = Annotated[int | float, PlainValidator(_check_number), WithJsonSchema({"
 class Value(BaseModel):
     """Immutable data of a file, read without conversions: an unknown or missing field or another type is an error."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     def to_plain(self) -> JsonObject:
         """Return plain data as stored in files: fields that were not given are left out."""
