@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -58,7 +58,7 @@ def seed(record: Record) -> int:
     return int(record.spec["release"]["seed"])
 
 
-def record_groups(folder: Path) -> list[str | None]:
+def record_groups(folder: Path) -> Sequence[str | None]:
     """List the data sets of the records and audits of a folder of boards, for `read_records` and `read_audits`.
 
     Returns:
