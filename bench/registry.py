@@ -3,7 +3,7 @@
 Variants: the file of a plug-in has the algorithm as its paper publishes it, variant `printed`. The variant `working`
 has the changes that make it learn: either the same class with the options that its `departures` set, or another class
 in the file `working.py` of the plug-in's folder, with `departures` that describe its changes in words. A class
-with `own = True` is an algorithm of this project. `bench.plugins.discovery` finds plug-ins.
+with `own = True` is an algorithm of this project. `bench.plugins` finds plug-ins.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from distributions import install
 from bench import plugins, registry
 from bench.cli import main
 from bench.errors import BadPlugin, BenchError
-from bench.plugins import discovery
 
 
 def plugin_file(folder: Path, name: str, doc: str = '"""A line."""\n') -> None:
@@ -18,7 +17,7 @@ def plugin_file(folder: Path, name: str, doc: str = '"""A line."""\n') -> None:
 
 
 def test_names_are_those_of_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "ROOT", tmp_path)
+    monkeypatch.setattr(plugins, "ROOT", tmp_path)
     plugin_file(tmp_path / "methods", "fed_dpsd", '"""First line.\n\nMore."""\nraise SystemExit\n')
     plugin_file(tmp_path / "methods", "_private")
     plugin_file(tmp_path / "methods" / "in_parts", "in_parts")
@@ -33,7 +32,7 @@ def test_names_are_those_of_files_and_folders(tmp_path: Path, monkeypatch: pytes
 
 
 def test_collision_names_both_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "ROOT", tmp_path)
+    monkeypatch.setattr(plugins, "ROOT", tmp_path)
     plugin_file(tmp_path / "methods", "same")
     plugin_file(tmp_path / "baselines", "same")
     with pytest.raises(BenchError, match=r"methods\.same and baselines\.same"):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from bench.api.access import Sampler, Shape
 from bench.api.context import Context, Tiers
-from bench.api.sampler import Sampler, Shape
 from bench.errors import BenchError
 from bench.nets import Classifier, Ensemble
 from bench.nets.backbone import BackboneName

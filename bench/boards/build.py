@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+import orjson
+
 from bench.boards import audit_bounds
 from bench.boards.flags import flags_of_record, flags_of_row, standing
 from bench.boards.information import information
@@ -33,9 +35,8 @@ from bench.boards.tables import (
 from bench.metrics.metric import OWN_REFERENCES, REFERENCE, REFERENCES, SUBJECTS
 from bench.metrics.table import metrics
 from bench.privacy.budget import epsilon_from_json
-from bench.storage.options import described
 from bench.storage.provenance import devices
-from bench.storage.records import Audit, Record
+from bench.storage.records import Audit, Record, described
 
 OTHERS = tuple(subject.prefix for subject in SUBJECTS["classifier"] if subject.prefix not in ("", "teacher_"))
 """Networks whose accuracies records may hold, besides the student and the teacher."""
@@ -151,8 +152,8 @@ def _evaluations(records: Iterable[Record], audits: Mapping[str, Audit]) -> list
         each.done = done = [run for run in each.runs if run.status != "failed"]
         each.known = {name for run in done for name in run.metrics}
         each.bounds = audit_bounds.join_audits(done, audits)
-        versions = [sorted(run.provenance.get("versions", {}).items()) for run in done]
-        flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(map(str, versions))}
+        versions = [orjson.dumps(run.provenance.get("versions", {}), option=orjson.OPT_SORT_KEYS) for run in done]
+        flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(versions)}
         each.flags = joined(flags | ({"refuted"} if each.bounds is not None and each.bounds.is_refuted else set()))
     return list(found.values())
 
@@ -335,13 +336,13 @@ def _run_rows(release: ReleaseRow, evaluation: Evaluation, counted: bool) -> lis
 def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
     """Return the numbers of reference images by kind, tier and split; those of an attack's generator by attack."""
     found: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    scores = {f"{REFERENCE}_{kind}_attack_accuracy": kind for kind in REFERENCES}
     for record in records:
-        place = f"{REFERENCE}/{record.spec['tier']}/{split_of(record.spec['release']['teacher']['data'])}"
-        for kind in REFERENCES:
-            if f"{REFERENCE}_{kind}_attack_accuracy" in record.metrics:
-                spec = record.spec["attack"] if kind in OWN_REFERENCES else None
-                by = ("", "") if spec is None else (str(spec["attack"]), variant_of(spec))
-                found[f"{place}/{kind}", *by].append(record)
+        for kind in [scores[name] for name in scores.keys() & record.metrics.keys()]:
+            place = f"{REFERENCE}/{record.spec['tier']}/{split_of(record.spec['release']['teacher']['data'])}"
+            spec = record.spec["attack"] if kind in OWN_REFERENCES else None
+            by = ("", "") if spec is None else (str(spec["attack"]), variant_of(spec))
+            found[f"{place}/{kind}", *by].append(record)
     scored = [metric.key for metric in metrics().values() if metric.averaged and metric.of == "reconstructions"]
     rows = []
     for (key, attack, variant), of in sorted(found.items()):

@@ -105,14 +105,14 @@ def pretrained_flag(flags: Iterable[str]) -> str:
     return next((flag for flag in flags if flag.startswith(PRETRAINED)), "")
 
 
-def flags_of_row(versions: Iterable[str]) -> list[str]:
+def flags_of_row(versions: Iterable[bytes]) -> list[str]:
     """Return the flags of a row that depend on several of its records.
 
     `mixed-versions`: its runs were made with different versions of the libraries, so that its mean and its deviation
     do not depend only on seeds.
 
     Args:
-        versions: the versions of the libraries of each run, as text.
+        versions: the versions of the libraries of each run, as sorted JSON.
     """
     return ["mixed-versions"] if len(set(versions)) > 1 else []
 

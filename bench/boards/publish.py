@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,6 +23,7 @@ from bench.boards.records import (
     read_audits,
     read_records,
     readable,
+    record_groups,
     without_collection,
 )
 from bench.boards.tables import ATTACKS, RELEASES, RUNS, Board
@@ -202,38 +204,59 @@ def _rebuild(boards: Path) -> list[Path]:
 
 
 @without_collection()  # all that was read is freed before the garbage collector is enabled again
-def expected(boards: Path) -> list[Board]:
+def expected(boards: Path, only: str | None = None) -> list[Board]:
     """Build the boards of the committed records and audits, sorted by name of the data set.
+
+    Args:
+        only: build the board of this data set only, as `read_records`; None = all.
 
     Raises:
         ValueError: a record or an audit is damaged; it is named.
     """
     records: dict[str, list[Record]] = defaultdict(list)
     audits: dict[str, list[Audit]] = defaultdict(list)
-    for audit in read_audits(boards):
+    for audit in read_audits(boards, only):
         audits[dataset(audit)].append(audit)
-    for record in read_records(boards):
+    for record in read_records(boards, only):
         records[dataset(record)].append(record)
     return [build(of, audits[name], noted=True) for name, of in sorted(records.items())]
 
 
-def differences(boards: Path) -> list[str]:
+def differences(boards: Path, processes: int = 1) -> list[str]:
     """Return one line per committed table that differs from the records; empty if all are equal.
+
+    Args:
+        processes: number of processes that compare data sets; more than one are forked, so that the caller must have
+            only one thread.
 
     Raises:
         ValueError: as `expected`.
     """
-    wanted = {
-        boards / folder / f"{board.dataset}.csv": text
-        for board in expected(boards)
-        for folder, text in board.texts().items()
-    }
+    compare, groups = partial(_compare_tables, boards), record_groups(boards)
+    if processes == 1 or len(groups) < 2:
+        compared = [compare(group) for group in groups]
+    else:
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
+        with ProcessPoolExecutor(min(processes, len(groups)), multiprocessing.get_context("fork")) as pool:
+            compared = list(pool.map(compare, groups))
+    found = {path: fault for faults in compared for path, fault in faults.items()}
     there = [path for folder in (RELEASES, ATTACKS, RUNS) for path in sorted((boards / folder).glob("*.csv"))]
-    lines = [f"{path} is missing" for path in wanted if path not in there]
-    lines += [f"{path} has no records" for path in there if path not in wanted]
-    lines += [
-        f"{path} is not what its records give"
-        for path in there
-        if path in wanted and path.read_bytes() != wanted[path].encode()
-    ]
-    return lines
+    lines = [f"{path} {fault}" for path, fault in sorted(found.items()) if fault]
+    return lines + [f"{path} has no records" for path in there if path not in found]
+
+
+def _compare_tables(boards: Path, only: str | None) -> dict[Path, str]:
+    """Compare the tables of a data set with its records; None = of all data sets.
+
+    Returns:
+        The path of each table to what is wrong with it; "" if it is equal.
+    """
+    faults = {}
+    for board in expected(boards, only):
+        for folder, text in board.texts().items():
+            path = boards / folder / f"{board.dataset}.csv"
+            is_same = path.exists() and path.read_bytes() == text.encode()
+            faults[path] = "" if is_same else "is not what its records give" if path.exists() else "is missing"
+    return faults

@@ -17,7 +17,7 @@ from bench.boards.results import group_rows
 from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow, read_options
 from bench.core.epsilon import format_epsilon
 from bench.data.splits import CANARIES
-from bench.storage.options import described
+from bench.storage.records import described
 
 EXACT = 1e-9
 ALIKE = 1e-3

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bench.config import TIERS
 from bench.errors import BenchError, NotFound
 from bench.escape import csv_cell, csv_value
-from bench.storage.options import GROUPS, Changed
+from bench.storage.records import GROUPS, Changed
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,8 +20,7 @@ from pathlib import Path
 from bench.boards.records import has_records, read_records
 from bench.bundle import files
 from bench.bundle.account import ledger_of
-from bench.bundle.schema import PRIVACY
-from bench.bundle.strict_json import Failed
+from bench.bundle.schema import PRIVACY, Failed
 from bench.data.naming import size_in
 from bench.errors import BenchError, NotFound
 from bench.privacy import Ledger, Relation, Unit, accountant

@@ -161,7 +161,6 @@ def _interval(found: Interval) -> str:
 
 
 ASSESS = Command(
-    "decide by a policy whether a finished model can be released, from attacks on it or on its scores",
     "Tests whether a finished model separates its training records from other records, and decides by a policy: "
     "release (exit status 0), do not release (1) or cannot tell (3). The data are tested before the model: if the two "
     "sets differ without it, no verdict is possible. docs/assess.md describes every number.",

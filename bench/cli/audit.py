@@ -203,7 +203,6 @@ def show_mechanism_audit(settings: Settings, game: DistinguishingGame, audit: Me
 
 
 AUDIT = Command(
-    "measure a lower bound on epsilon, on a release or on a method's mechanism",
     DESCRIPTION,
     add_arguments,
     execute,

@@ -21,7 +21,7 @@ from bench.core.epsilon import INFINITE, epsilon_from_json, epsilon_to_json
 
 Extended = Annotated[
     float,
-    Field(ge=0),
+    Field(ge=0, allow_inf_nan=True),
     BeforeValidator(epsilon_from_json),
     PlainSerializer(epsilon_to_json, return_type=float | str, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": INFINITE}]}),
@@ -43,7 +43,7 @@ Number = Annotated[int | float, PlainValidator(_check_number), WithJsonSchema({"
 class Value(BaseModel):
     """Immutable data of a file, read without conversions: an unknown or missing field or another type is an error."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     def to_plain(self) -> JsonObject:
         """Return plain data as stored in files: fields that were not given are left out."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from bench.core.records import RunRecord
 from bench.core.results import UNPROTECTED
+
+if TYPE_CHECKING:
+    from bench.core.records import RunRecord
 
 Finding = Literal["leaks", "no-leak-found", "cannot-tell", "not-attacked", "failed"]
 SIGNIFICANCE = 0.05

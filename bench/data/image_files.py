@@ -30,6 +30,7 @@ from bench.data.images import FILE, ImageData, map_images, select_images
 from bench.data.opening import DEEP, FRAMES, TRANSPARENT, TURNED, Broken, is_grey, name_of, open_image
 from bench.errors import BadData
 from bench.progress import track
+from bench.workers import cores
 
 VERSION = 2
 """Version of the decoding; a new version decodes all files again."""
@@ -243,11 +244,10 @@ def _read_decoded(path: Path) -> Decoded:
 
 def decode_files(path: Path, files: Sequence[Source], decoding: Decoding) -> None:
     """Decode files in parallel; write the array, its hashes, the broken files and the changes to the folder `path`."""
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     hashes = ImageHashes(np.zeros((len(files), _HASH_BYTES), np.uint8), np.zeros(len(files), np.uint64))
     broken: dict[int, str] = {}
     changes: Counter[str] = Counter()
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         grey = [] if decoding.channels else list(pool.map(is_grey, files, chunksize=_PER_TASK))
         channels = decoding.channels or (1 if all(grey) else 3)
         shape = (len(files), channels, decoding.side, decoding.side)

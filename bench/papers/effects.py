@@ -20,7 +20,7 @@ from typing import Literal
 from bench import registry
 from bench.config import Departure, Description
 from bench.escape import csv_value
-from bench.storage.options import Changed
+from bench.storage.records import Changed
 
 Kind = Literal["method", "attack"]
 FOLDER = registry.ROOT / "leaderboards" / "papers" / "ablations"

@@ -20,6 +20,7 @@ from matplotlib.transforms import Bbox
 
 from bench import registry
 from bench.boards.flags import nothing_below
+from bench.core.epsilon import format_epsilon
 from bench.report.points import Point
 
 WIDTH, HEIGHT = 460, 340
@@ -348,8 +349,7 @@ def legend(methods: Iterable[str], look: Styles) -> str:
 
 def account(epsilon: float, unit: str) -> str:
     """Format an accounted epsilon in words."""
-    value = "∞" if math.isinf(epsilon) else f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
-    return f"{value} per {unit}"
+    return f"{format_epsilon(epsilon)} per {unit}"
 
 
 def seeds(point: Point) -> str:

@@ -12,8 +12,7 @@ from bench.boards.flags import standing
 from bench.boards.results import Result
 from bench.config import STUDENT
 from bench.escape import visible
-from bench.storage.options import BUDGET, Changed
-from bench.storage.records import Record
+from bench.storage.records import BUDGET, Changed, Record
 from docs.tables.boards import TEACHERS, own, published, published_number, runs
 
 

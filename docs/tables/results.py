@@ -13,7 +13,7 @@ from bench.papers.effects import read
 from bench.papers.reasons import reason, without_noise
 from bench.papers.results import has_no_noise
 from bench.privacy.budget import Budget
-from bench.storage.options import Changed
+from bench.storage.records import Changed
 from bench.validate import present
 from docs.tables import boards
 from docs.tables.boards import Line, attack_of, given, published_number, release, runs

@@ -16,8 +16,7 @@ from bench.papers.figures.kinds import CLAIMED, TEACHER, WHICH, Printed, Sweep
 from bench.papers.printed_numbers import TEACHERS, UNNAMED, PrintedNumber
 from bench.privacy.budget import epsilon_from_json
 from bench.report.points import OLDER, Point, accounted, mean_of, release
-from bench.storage.options import described
-from bench.storage.records import Record
+from bench.storage.records import Record, described
 from bench.storage.specs import canonical
 
 OTHERS = "other settings"
