@@ -61,11 +61,11 @@ def test_class_moments_have_their_share_of_the_budget(monkeypatch: pytest.Monkey
     taken: list[tuple[float, Tensor]] = []
     real = class_images.noisy_moments
 
-    def noted(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
+    def recorded(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
         taken.append((multiplier, images))
         return real(images, labels, classes, basis, multiplier, *rest)
 
-    monkeypatch.setattr(class_images, "noisy_moments", noted)
+    monkeypatch.setattr(class_images, "noisy_moments", recorded)
     teacher, budget, ctx = toy(), Budget(1.0), recording_context()
     features = {"teacher": "private-features", "conversion": "transcribe"}
     method = configure(DpTeacher, "smoke", {**features, "moments_share": "0.3"}, "method")

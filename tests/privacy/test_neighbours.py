@@ -190,7 +190,7 @@ def test_every_plug_in_with_private_data_has_a_case() -> None:
 
 def test_every_variant_with_own_code_has_a_case() -> None:
     cases: list[Case] = [*SAMPLED, *LEFT_OUT, *ENSEMBLES, *LABELS]
-    here = {(case[0], registry.settle("method", case[0], *case[2:] or [None])) for case in cases} | ELSEWHERE
+    here = {(case[0], registry.choose_variant("method", case[0], *case[2:] or [None])) for case in cases} | ELSEWHERE
     apart = [entry.name for entry in registry.entries("method").values() if entry.working is not None]
     both = [(each, variant) for each in apart for variant in registry.variants("method", each)]
     for name, variant in both:

@@ -11,7 +11,7 @@ import pytest
 from conftest import write_toy
 
 from bench.cli import main
-from bench.cli.sweep import Settler
+from bench.cli.sweep import SettingsParser
 from bench.pipeline.canary_game import CanaryGame
 from bench.storage.records import AUDIT, Audit
 from bench.sweeps import run_sweep
@@ -36,7 +36,7 @@ def planned(folder: Path, *grids: str) -> list[Cell]:
     write_toy(folder, 360)
     path = recipe(folder, *grids, dataset=f"npz:{folder}/toy.npz")
     return plan(
-        read(path), ["--tier", "smoke", "--out", str(folder / "runs"), "--device", "cpu"], [], folder, Settler()
+        read(path), ["--tier", "smoke", "--out", str(folder / "runs"), "--device", "cpu"], [], folder, SettingsParser()
     )
 
 
@@ -53,7 +53,7 @@ def test_plan_audits_are_ready_planned_or_refused(tmp_path: Path) -> None:
     for said in ("--canaries 999", "4 guesses", "'--attack'", "'--teacher.length'", "'3'"):
         assert said in why, why
     assert all("\n" not in cell.reason and cell.record is None for cell in cells[4:])
-    settings, game = Settler()(["audit", "release", *cells[0].arguments])
+    settings, game = SettingsParser()(["audit", "release", *cells[0].arguments])
     assert game == CanaryGame(40, overfit=True) and settings.teacher_options == (("epochs", "2"),)
     assert settings.attack is None and settings.method_options == (("questions", "48"),)
     first = cells[0].record
