@@ -173,7 +173,7 @@ def test_needs_of_refused_options_are_unknown() -> None:
 def test_audit_applies_to_records_before_a_new_option(record: Record) -> None:
     """An option that leaves an algorithm as it was needs no new version; records that are older do not have it."""
     described = registry.describe("method", "dpsd", "working")
-    usual = described.values("smoke", "working")["questions"]  # of the tier: the class has another default
+    usual = described.values("smoke", "working")["queries"]  # of the tier: the class has another default
     newer = {"method": "dpsd", "variant": "working", "version": described.facts["version"]}
     newer["options"] = {"questions": usual}
     record = replace(record, spec=record.spec | {"release": record.spec["release"] | newer})

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS: list[set[str]] = [
     {"escape", "extensions"},
     {"errors", "fingerprint", "seeds", "progress", "validate", "workers"},
-    {"core", "plugins"},
+    {"core", "plugins", "renamed"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"declared", "manifest"},
     {"api", "priors", "registry"},

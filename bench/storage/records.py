@@ -13,6 +13,7 @@ from pathlib import Path
 import orjson
 
 from bench.core.records import AnyRecord, AuditRecord, RunRecord, Status, Verdict, validate
+from bench.renamed import present_names
 from bench.storage.options import Changed, described
 from bench.storage.specs import Plain, canonical, digest
 
@@ -78,8 +79,8 @@ class Record:
 
     @property
     def setting(self) -> str:
-        """The options in a line, for display."""
-        return described(self.options)
+        """The options in a line, for display: renamed ones by their present names."""
+        return described({group: present_names(given) for group, given in self.options.items()})
 
     def to_json(self) -> str:
         """Return the canonical text of the record."""

@@ -66,7 +66,7 @@ SAMPLED: list[tuple[str, Options]] = [
     ("psg", {"batch": 20, "replays": 2}),
     ("p3gm", {"batch": 20, "mean": "half", "components": 2}),
     ("p3gm", {"batch": 20}),
-    ("p3gm", {"batch": 20, "mean": "paid", "components": 1}),
+    ("p3gm", {"batch": 20, "mean": "noisy", "components": 1}),
     ("class-moments", {}),
     ("class-moments", {"second_moments": "per-class"}),
     ("dp-teacher", {"teacher": "private-features", "conversion": "transcribe"}),
@@ -122,7 +122,7 @@ ENSEMBLES: list[Case] = [
     ("dgd", {"teachers": 13, "aggregation": "laplace"}),
     ("pate", {"images": "strokes", "teachers": 13, "query_count": 20}),
     ("pate", {"teachers": 13, "query_count": 20}),
-    ("pate-gnmax", {"teachers": 13, "query_count": 20, "answers": 8}),
+    ("pate-gnmax", {"teachers": 13, "query_count": 20, "responses": 8}),
     *[("fed-dpsd", {"clients": 3, **given}, "printed") for given in ({}, {"noise_by": "client"}, {"mode": "label"})],
     *[
         ("fed-dpsd", {"clients": 3, **given}, "working")

@@ -41,9 +41,7 @@ def planned(folder: Path, *grids: str) -> list[Cell]:
 
 
 def test_plan_audits_are_ready_planned_or_refused(tmp_path: Path) -> None:
-    grid = (
-        'method = ["dpsd", "not-there"]\n"method.questions" = 48\n"teacher.epochs" = 2\ncanaries = 40\noverfit = true'
-    )
+    grid = 'method = ["dpsd", "not-there"]\n"method.queries" = 48\n"teacher.epochs" = 2\ncanaries = 40\noverfit = true'
     asked = 'method = "dpsd"\ncanaries = 40\nguesses = 20\nscore = "rmia"\nseeds = [0, 1]'
     wrong = ("canaries = 999", "canaries = 40\nguesses = 4", 'attack = "gmi"', '"teacher.length" = 2', "overfit = 3")
     cells = planned(tmp_path, grid, asked, *(f'method = "rr"\nunit = "label"\n{each}' for each in wrong))
@@ -55,7 +53,7 @@ def test_plan_audits_are_ready_planned_or_refused(tmp_path: Path) -> None:
     assert all("\n" not in cell.reason and cell.record is None for cell in cells[4:])
     settings, game = SettingsParser()(["audit", "release", *cells[0].arguments])
     assert game == CanaryGame(40, overfit=True) and settings.teacher_options == (("epochs", "2"),)
-    assert settings.attack is None and settings.method_options == (("questions", "48"),)
+    assert settings.attack is None and settings.method_options == (("queries", "48"),)
     first = cells[0].record
     assert first is not None and first.parent == tmp_path / "runs" / "audits"
     assert cells[0].after != cells[2].after != cells[3].after, (
