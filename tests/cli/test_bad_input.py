@@ -35,7 +35,7 @@ CASES: list[tuple[str, list[str]]] = [
     # Options that do not exist
     ("RUN --epsilno 3", ["--epsilno", "--epsilon"]),
     ("RUN --confidence x", ["'--confidence'. See"]),
-    ("run --method dpsd --method.question 3", ["--method.question", "--method.queries"]),
+    ("run --method dpsd --method.querie 3", ["--method.querie", "'--method.queries'"]),
     ("run --method dpsd --method.sigm 3", ["'--method.sigm'", "'--method.sigma'"]),
     ("RUN --method.foo 3", ["'--method.foo'. See"]),
     ("RUN --attack.lr 3", ["--attack.lr", "--attack NAME"]),
