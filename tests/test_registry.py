@@ -69,7 +69,7 @@ def test_entry_points_of_other_distributions_are_found(tmp_path: Path, monkeypat
     assert registry.load("attack", "foreign").__name__ == "Foreign"
     assert registry.describe("attack", "foreign").facts["goal"] == "inversion"
     with pytest.raises(BenchError, match=r"'own'.*printed.*working"):
-        registry.settle("attack", "foreign", "own")
+        registry.choose_variant("attack", "foreign", "own")
 
 
 def test_two_distributions_with_one_name_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

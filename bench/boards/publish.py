@@ -12,7 +12,7 @@ from typing import TypeVar
 from filelock import FileLock
 
 from bench import progress
-from bench.boards.audit_bounds import by_release, noted
+from bench.boards.audit_bounds import by_release, with_audit_result
 from bench.boards.build import build
 from bench.boards.records import (
     add,
@@ -56,11 +56,11 @@ def refresh(out: Path, name: str) -> Path:
         released, records = by_release(audits), []
         for path, record in _readable(Record.read, out.glob(f"records/[!.]*/{RECORD}"), unreadable):
             if dataset(record) == name:
-                news = noted(record, released)
+                news = with_audit_result(record, released)
                 if news is not None:
                     write_atomically(path, news.to_json())
                 records.append(news or record)
-        _write(boards, build(records, audits, noted=True, name=name))
+        _write(boards, build(records, audits, has_audits=True, name=name))
     if unreadable:
         progress.notify(
             f"left out of the board: {len(unreadable)} records or audits that are damaged or of an older version, "
@@ -168,16 +168,16 @@ def _contradiction(record: Record) -> str:
         if value is not None and not (low or 0.0) <= value <= (1.0 if high is None else high):
             return f"its {name} of {value:g} is not a share, or is outside its interval"
     main = record.privacy["accounted"]
-    for unit, promise in [*record.privacy["accounted_units"].items(), (main["unit"], main)]:
-        if promise.get("version") != VERSION:
+    for unit, guarantee in [*record.privacy["accounted_units"].items(), (main["unit"], main)]:
+        if guarantee.get("version") != VERSION:
             continue
-        delta = record.spec["release"]["budget"].get("delta", promise["delta"])
+        delta = record.spec["release"]["budget"].get("delta", guarantee["delta"])
         try:
             found = account(Ledger.from_json(record.privacy.get("events")), as_unit(unit), delta).epsilon
         except (BenchError, EmptyLedger) as error:
             return f"its epsilon per {unit} does not come of its ledger ({error})"
-        if not math.isclose(found, epsilon_from_json(promise["epsilon"]), rel_tol=1e-6):
-            return f"its epsilon per {unit} is {promise['epsilon']}, where its ledger gives {found:.6g}"
+        if not math.isclose(found, epsilon_from_json(guarantee["epsilon"]), rel_tol=1e-6):
+            return f"its epsilon per {unit} is {guarantee['epsilon']}, where its ledger gives {found:.6g}"
     return ""
 
 
@@ -195,7 +195,7 @@ def rebuild(boards: Path) -> list[Path]:
 
 def _rebuild(boards: Path) -> list[Path]:
     released = by_release(read_audits(boards))
-    news = [noted(record, released) for record in read_records(boards)] if released else []
+    news = [with_audit_result(record, released) for record in read_records(boards)] if released else []
     add(boards, [record for record in news if record is not None])
     found = expected(boards)
     for board in found:
@@ -219,7 +219,7 @@ def expected(boards: Path, only: str | None = None) -> list[Board]:
         audits[dataset(audit)].append(audit)
     for record in read_records(boards, only):
         records[dataset(record)].append(record)
-    return [build(of, audits[name], noted=True) for name, of in sorted(records.items())]
+    return [build(of, audits[name], has_audits=True) for name, of in sorted(records.items())]
 
 
 def differences(boards: Path, processes: int = 1) -> list[str]:

@@ -131,7 +131,7 @@ class Candidate:
         An attack that was not compared with public images comes last: without a baseline its gain would be overstated.
         """
         proven = [found for each in self.attacked if each.has_power and (found := inversion(each)) is not None]
-        return max(proven, key=lambda found: (found.floor is not None, found.gain), default=None)
+        return max(proven, key=lambda found: (found.public is not None, found.gain), default=None)
 
     @property
     def best_membership(self) -> Attacked | None:

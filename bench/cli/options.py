@@ -322,3 +322,7 @@ def _add_options_of(parser: argparse.ArgumentParser, prefix: str, named: argpars
             nargs="?" if is_switch else None,
             const="true" if is_switch else None,
         )
+    for old in described.recorded_as.values():
+        if "=" not in old:
+            name = f"--{prefix}.{old}"
+            group.add_argument(name, dest=DESTINATION.format(prefix, old), help=argparse.SUPPRESS)

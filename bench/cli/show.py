@@ -141,7 +141,7 @@ def print_library_network(name: str) -> None:
 
 def print_plugin(entry: plugins.Entry, variant: str | None) -> None:
     """Print a method, a baseline or an attack at a variant; None = the default one."""
-    shown = registry.settle(entry.kind, entry.name, variant)
+    shown = registry.choose_variant(entry.kind, entry.name, variant)
     described = registry.describe(entry.kind, entry.name, shown)
     facts = described.facts
     place = f"from {entry.module}" if entry.file is None else f"in {entry.folder}/"

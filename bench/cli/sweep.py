@@ -103,7 +103,9 @@ def execute(given: argparse.Namespace) -> int:
     arguments += ["--data-root", str(given.data_root)] if given.data_root else []
     # Published seconds are used for the estimate, and differ between CPU and GPU
     on_gpu = given.boards is not None and backend.is_on_gpu
-    make_plan = partial(plan, recipe, arguments, datasets, given.out, Settler(), boards=given.boards, on_gpu=on_gpu)
+    make_plan = partial(
+        plan, recipe, arguments, datasets, given.out, SettingsParser(), boards=given.boards, on_gpu=on_gpu
+    )
     if given.dry_run:
         with TemporaryDirectory(prefix="bench-dry-run-") as scratch:
             show_plan(recipe.title, make_plan(Path(scratch)))
@@ -178,7 +180,7 @@ def read_recipe(given: argparse.Namespace) -> tuple[Recipe, list[str]]:
     return replace(recipe, cells=tuple({cell.key: cell for cell in cells}.values())), datasets
 
 
-class Settler:
+class SettingsParser:
     """Parses the commands of many cells into settings, and caches parsers and parsed options.
 
     Options are independent of each other, except for those that name plug-ins, which add further options. So parsers

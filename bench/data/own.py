@@ -57,7 +57,7 @@ class OwnDataset(ABC):
     shape_words: str
 
     @abstractmethod
-    def located(self, out: Path) -> str:
+    def save(self, out: Path) -> str:
         """Write the images below `out` unless they exist, and return the name of the data set in files."""
 
 
@@ -73,7 +73,7 @@ class PathDataset(OwnDataset):
     path: Path
     kind: str
 
-    def located(self, out: Path) -> str:
+    def save(self, out: Path) -> str:
         """Return its name as a data set; writes nothing."""
         return f"{self.kind}:{self.path}{self.shape_words}"
 
@@ -90,7 +90,7 @@ class ArrayDataset(OwnDataset):
     arrays: Arrays
     digest: str
 
-    def located(self, out: Path) -> str:
+    def save(self, out: Path) -> str:
         """Write `out/datasets/DIGEST/NAME.npz` unless it exists; return its name as a data set."""
         import numpy as np
 

@@ -105,7 +105,7 @@ def as_images(given: object, out: Path, fit: Fit, pixel_range: tuple[float, floa
     if isinstance(given, OwnDataset):
         if reading != AS_DECLARED:
             raise BadOption("fit and pixel_range are for data sets by name; give fit and value_range to the value")
-        return Images(given.located(out), given.reading)
+        return Images(given.save(out), given.reading)
     if not isinstance(given, str):
         raise BadOption(
             f"dataset is a {type(given).__name__}; expected a name of bench.datasets(), or a value of "

@@ -14,6 +14,7 @@ from bench.core.records import RunSpec
 from bench.data.dataset import AS_DECLARED
 from bench.data.naming import is_by_path
 from bench.privacy.budget import epsilon_from_json
+from bench.renamed import present_names
 from bench.storage.records import Audit, Record
 
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}
@@ -156,8 +157,9 @@ def _changed(kind: str, usual: Options, given: Options) -> list[str]:
     for key, value in sorted(given.items()):
         if key in usual and usual[key] == value and type(usual[key]) is type(value):
             continue
-        flag = f"--{kind}.{key}"
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        ((name, shown),) = present_names({key: value}).items()
+        flag = f"--{kind}.{name}"
+        text = str(shown).lower() if isinstance(shown, bool) else str(shown)
         parts += [f"{flag}={text}"] if text.startswith("-") or not text else [flag, text]
     return parts
 

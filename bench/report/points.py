@@ -47,7 +47,7 @@ class Point:
     account: tuple[float, str] | None = None
     commonest: float | None = None
 
-    def reached(self, is_share: bool) -> str:
+    def format_y(self, is_share: bool) -> str:
         """Format `y` with its deviation, in percent if it is a share."""
         if is_share:
             spread = "" if self.spread is None else f" ± {100 * self.spread:.1f}"

@@ -128,7 +128,7 @@ class Highlight:
 
     Attributes:
         run: hash of one of its runs.
-        attack, success, floor, on_teacher: the strongest inversion, and the same success of public images and on the
+        attack, success, public, on_teacher: the strongest inversion, and the same success of public images and on the
             unprotected teacher; None where they were not measured.
         membership: the strongest membership attack, its AUC, and its AUC on the teacher.
         attacks: number of attacks that made queries.
@@ -146,7 +146,7 @@ class Highlight:
     epsilon: float | None
     attack: str | None
     success: float | None
-    floor: float | None
+    public: float | None
     on_teacher: float | None
     membership: tuple[str, float | None, float | None] | None
     attacks: int
@@ -168,7 +168,7 @@ def highlights(board: Board) -> list[Highlight]:
                     each.accuracy, each.finished, each.epsilon,
                     attack=None if strongest is None else strongest.attack,
                     success=None if strongest is None else strongest.success,
-                    floor=None if strongest is None else strongest.floor,
+                    public=None if strongest is None else strongest.public,
                     on_teacher=None if strongest is None else strongest.on_teacher,
                     membership=None
                     if member is None

@@ -17,6 +17,8 @@ from bench.report.releases import distinguish
 from bench.storage.records import Audit, Record
 
 TARGETS = {subject.prefix: subject.label for of in ("reconstructions", "membership") for subject in SUBJECTS[of]}
+OF_ATTACKS = ("reconstructions", "retrieval", "membership")
+"""The kinds of metrics (`Metric.of`) that an attack has."""
 Interval = tuple[float | None, float | None, float | None]
 """A number with the bounds of its 95 % interval."""
 Metrics = Mapping[str, float | None]
@@ -210,7 +212,7 @@ def _measures(numbers: Metrics) -> Measures:
         if found is None and not name.endswith(BOUNDS):
             prefix = max((prefix for prefix in TARGETS if name.startswith(prefix)), key=len)
             cells.setdefault(name.removeprefix(prefix), {})[prefix] = _interval(numbers, name)
-        elif found is not None and found.metric.of in ("reconstructions", "floor", "membership") and not found.bound:
+        elif found is not None and found.metric.of in OF_ATTACKS and not found.bound:
             cells.setdefault(found.metric.key, {})[found.subject.prefix] = _interval(numbers, name)
     known = metrics()
     targets = [prefix for prefix in TARGETS if any(prefix in row for row in cells.values())]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from bench.renamed import present_names
 from bench.storage.specs import Json, Plain, canonical, digest
 
 if TYPE_CHECKING:
@@ -107,8 +108,8 @@ class Record:
 
     @property
     def setting(self) -> str:
-        """The options in a line, for display."""
-        return described(self.options)
+        """The options in a line, for display: renamed ones by their present names."""
+        return described({group: present_names(given) for group, given in self.options.items()})
 
     def to_json(self) -> str:
         """Return the canonical text of the record."""

@@ -71,9 +71,9 @@ REFUSED = {
     "feddafl": f"{FEDERATION} steps=0 batch=1 lr=0 student_steps=0 balance=-1",
     "feddf": f"{FEDERATION} unlabelled=0 lr=0 clip=0 batch=1 steps=-1",
     "g-pate": f"{GENERATOR} teachers=-1 steps=0 teacher_steps=0 batch=0 projected=0 bins=1 clip=0 "
-    "threshold=-0.1 threshold_noise=0 scale=-1 scale=nan answers=0 answers=1.1 "
+    "threshold=-0.1 threshold_noise=0 scale=-1 scale=nan responses=0 responses=1.1 "
     "target_estimator=mode loss=hinge network=vit start=warm rate=0 teacher_rate=0 "
-    "latent=0 width=7 critic_width=5 answers=0.5,threshold=0 "
+    "latent=0 width=7 critic_width=5 responses=0.5,threshold=0 "
     "diagnostic=true,target_estimator=mean",
     "geddp": "block=0 codes=0 quant=0 clip=0 batch=-1 multiplier=-1",
     "gep": "bases=0 anchors=0 every=0 residual_clip=1e-25 parts=0",
@@ -90,7 +90,7 @@ REFUSED = {
     "pate": "query_count=0 scale=-1 sure=1.1 batch=1 teachers=-1 target_estimator=posterior,diagnostic=true",
     "pate-gan": f"{GENERATOR} teachers=0 steps=0 scale=-1 rate=0 votes=cauchy target_estimator=mean "
     "loss=hinge explore=-0.1 scale=nan width=0",
-    "pate-gnmax": "answers=17,query_count=16 threshold_noise=0 threshold=-0.1",
+    "pate-gnmax": "responses=17,query_count=16 threshold_noise=0 threshold=-0.1",
     "private-features": "share=1 share=0 kappa=0 steps=0 clip=0 momentum=1",
     "psg": "passes=-1 momentum=1 images_per_class=3 images_per_class=0 batches=0 outer=-1 replays=-1 std=0 "
     "clip=0 rate=0 rate_network=0 width=0",

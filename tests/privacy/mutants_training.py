@@ -25,7 +25,7 @@ SEARCH: Options = {
     "multiplier": 20.0, "search": 20.0, "batch": 20, "trials": 3, "rate": 50.0, "loss_bound": 1.0, "steps": 6,
 }  # fmt: skip
 PHASES: Options = {
-    "mean": "paid", "components": 3, "noise_mean": 2.0, "noise_components": 2.0, "noise_mixture": 4.0,
+    "mean": "noisy", "components": 3, "noise_mean": 2.0, "noise_components": 2.0, "noise_mixture": 4.0,
     "noise_steps": 50.0, "batch": 20,
 }  # fmt: skip
 STEPS: Options = {"components": 1, "noise_components": 50.0, "noise_mixture": 50.0, "noise_steps": 1.0, "batch": 20}

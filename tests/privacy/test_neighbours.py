@@ -66,7 +66,7 @@ SAMPLED: list[tuple[str, Options]] = [
     ("psg", {"batch": 20, "replays": 2}),
     ("p3gm", {"batch": 20, "mean": "half", "components": 2}),
     ("p3gm", {"batch": 20}),
-    ("p3gm", {"batch": 20, "mean": "paid", "components": 1}),
+    ("p3gm", {"batch": 20, "mean": "noisy", "components": 1}),
     ("class-moments", {}),
     ("class-moments", {"second_moments": "per-class"}),
     ("dp-teacher", {"teacher": "private-features", "conversion": "transcribe"}),
@@ -122,7 +122,7 @@ ENSEMBLES: list[Case] = [
     ("dgd", {"teachers": 13, "aggregation": "laplace"}),
     ("pate", {"images": "strokes", "teachers": 13, "query_count": 20}),
     ("pate", {"teachers": 13, "query_count": 20}),
-    ("pate-gnmax", {"teachers": 13, "query_count": 20, "answers": 8}),
+    ("pate-gnmax", {"teachers": 13, "query_count": 20, "responses": 8}),
     *[("fed-dpsd", {"clients": 3, **given}, "printed") for given in ({}, {"noise_by": "client"}, {"mode": "label"})],
     *[
         ("fed-dpsd", {"clients": 3, **given}, "working")
@@ -190,7 +190,7 @@ def test_every_plug_in_with_private_data_has_a_case() -> None:
 
 def test_every_variant_with_own_code_has_a_case() -> None:
     cases: list[Case] = [*SAMPLED, *LEFT_OUT, *ENSEMBLES, *LABELS]
-    here = {(case[0], registry.settle("method", case[0], *case[2:] or [None])) for case in cases} | ELSEWHERE
+    here = {(case[0], registry.choose_variant("method", case[0], *case[2:] or [None])) for case in cases} | ELSEWHERE
     apart = [entry.name for entry in registry.entries("method").values() if entry.working is not None]
     both = [(each, variant) for each in apart for variant in registry.variants("method", each)]
     for name, variant in both:
