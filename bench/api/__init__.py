@@ -32,6 +32,7 @@ from bench.api.methods import (
     SamplingMethod,
     Shards,
     Teacher,
+    refuse_groups,
     releases_images,
     trains_student,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "Teacher",
     "Tensors",
     "gaussian_latents",
+    "refuse_groups",
     "releases_images",
     "trains_student",
     "uniform_latents",

@@ -161,6 +161,7 @@ def make_release(
             ensemble=None if ensemble is None else ensemble.network,
             public=m.public,
             guests=m.canaries,
+            groups=m.private_groups if "private_data" in job.method.needs else None,
         )
         release = job.method.convert(inputs, spec.student, job.settings.budget, ctx)
         accountant.check_budget(release.ledger, release.claim, job.settings.budget)
