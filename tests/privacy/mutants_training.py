@@ -53,7 +53,7 @@ DP_SGD = [
     Mutant(clipping.poisson_sample, "Noise.of(source).sample(records, probability)", "torch.arange(records)",
            "all records in every sample", "dp-sgd", ONE),
     Mutant(clipping.noisy_mean, "multiplier, source)", f"multiplier, {BLIND})", "noise of one seed", "dp-sgd", ONE),
-    Mutant(dp_sgd.NoisyGradients.noisy_mean, "q * len(self.images), self.noise", "max(len(chosen), 1), self.noise",
+    Mutant(dp_sgd.NoisyGradients.noisy_mean, "q * self.units, self.noise", "max(len(chosen), 1), self.noise",
            "mean over the records drawn", "dp-sgd", ONE),
     Mutant(dp_sgd.NoisyGradients.noisy_mean, "self.coding.groups(), z, q", "self.coding.groups(), "
            "z * min(len(chosen), 1), q", "no noise for an empty sample", "dp-sgd", ONE),
