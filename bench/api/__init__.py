@@ -45,6 +45,7 @@ from bench.api.methods import (
     SamplingMethod,
     Shards,
     Teacher,
+    refuse_groups,
     releases_images,
     trains_student,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "Teacher",
     "Tensors",
     "gaussian_latents",
+    "refuse_groups",
     "releases_images",
     "trains_student",
     "uniform_latents",

@@ -135,6 +135,11 @@ def warnings(privacy: Privacy) -> list[str]:
         found.append(
             "The number of private records is taken as public: neighbours differ in one record left out or in."
         )
+    if Unit.GROUP in finite:
+        found.append(
+            "The number of groups of private records is taken as public: neighbours differ in all records of one group "
+            "left out or in. Groups, such as patients, are those that the author named."
+        )
     if privacy.audited is not None:
         found.append(
             "The audit's numbers were measured on another network of the same settings, with canaries in its data; "
@@ -152,6 +157,7 @@ def warnings(privacy: Privacy) -> list[str]:
 def alarms(privacy: Privacy) -> list[str]:
     """Return the warnings about facts that void or weaken the guarantee for private records; they are shown first."""
     found, finite = [], _finite(privacy)
+    of_records = finite.get(Unit.EXAMPLE) or finite.get(Unit.GROUP)
     method, record, audit = privacy.method, privacy.accounted.get(Unit.EXAMPLE), privacy.audited
     if (method.name, method.version) in UNTRUE_ACCOUNTS:
         found.append("The account of this version of the method was not true; the next one's is. Run it again.")
@@ -178,14 +184,14 @@ def alarms(privacy: Privacy) -> list[str]:
         found.append(
             "Nothing is proved: no finite epsilon holds for any unit. Treat the network as if it were the data."
         )
-    elif Unit.EXAMPLE not in finite:
+    elif of_records is None:
         units = " and per ".join(finite)
         found.append(
             f"For a private record nothing is proved: the finite epsilon is per {units} only, and protects no record."
         )
-    elif finite[Unit.EXAMPLE].epsilon > WEAK:
-        epsilon = finite[Unit.EXAMPLE].displayed
-        found.append(f"An epsilon of {epsilon} for a private record is finite and promises next to nothing.")
+    elif of_records.epsilon > WEAK:
+        who = "a private record" if of_records.unit == Unit.EXAMPLE else "a group of private records"
+        found.append(f"An epsilon of {of_records.displayed} for {who} is finite and promises next to nothing.")
     return found
 
 

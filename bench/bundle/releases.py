@@ -28,7 +28,7 @@ from bench.privacy.accountant import Accounted
 from bench.storage.records import RECORD, Record
 from bench.storage.specs import digest
 
-OF_RECORDS = (Unit.EXAMPLE, Unit.LABEL, Unit.CLIENT)
+OF_RECORDS = (Unit.EXAMPLE, Unit.LABEL, Unit.CLIENT, Unit.GROUP)
 """Units that all releases share. Unit `query` is not composed: each synthetic image belongs to one release."""
 SEEDED, UNCHARGED = "seeded noise", "not accounted per {}"
 KNOWN_SEED = " (seeded noise: for those without the seed)"

@@ -107,6 +107,13 @@ GROUPS: dict[str, tuple[SharedOption, ...]] = {
             "LOW,HIGH",
         ),
         SharedOption(
+            "--groups",
+            "CSV file with the columns path and group of your own image folder: the patient, user or writer of each "
+            "file, which --unit group protects (default: groups.csv in the folder, if it is there)",
+            "FILE",
+            type=file_path,
+        ),
+        SharedOption(
             "--split",
             "how the training images are divided between teacher and attacker: iid, canaries, few, full, disjoint-low, "
             "disjoint-high, identity, cross (default iid)",

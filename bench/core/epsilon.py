@@ -13,6 +13,7 @@ PROTECTED = {
     "label": "the label of one private record",
     "query": "the response to one synthetic image (not a record)",
     "client": "all data of one client",
+    "group": "all private records of one group",
     "none": "nothing",
 }
 """The data that an epsilon protects, by unit."""
@@ -24,6 +25,8 @@ CHANGES = {
     ("query", "replace"): "another response to one synthetic image",
     ("client", "add-or-remove"): "adding or removing all data of one client",
     ("client", "replace"): "replacing all data of one client",
+    ("group", "add-or-remove"): "adding or removing all private records of one group",
+    ("group", "replace"): "replacing all private records of one group",
 }
 """The difference between neighbouring data sets, by unit and relation."""
 

@@ -56,7 +56,7 @@ class ClaimRecord(Value):
     Attributes:
         epsilon: >= 0 or infinite.
         delta: in [0, 1).
-        unit: the unit that the paper's proof covers: "example", "label", "query" or "client".
+        unit: the unit that the paper's proof covers: "example", "label", "query", "client" or "group".
         source: paper and theorem.
         disputed: why the proof does not cover the algorithm, words joined by "-"; "" where nothing is known.
     """

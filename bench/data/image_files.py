@@ -113,8 +113,8 @@ def read_listing(listed: Listing, request: Request) -> ImageData:
         raise broken_files_error(decoded.broken, files, listed.name)
 
     labels = torch.tensor([label for part in parts for label in part.labels], dtype=torch.int64)
-    shown = [person for part in parts for person in part.people or ()]
-    people = torch.tensor(shown, dtype=torch.int64) if all(part.people is not None for part in parts) else None
+    numbers = [number for part in parts for number in part.groups or ()]
+    groups = torch.tensor(numbers, dtype=torch.int64) if all(part.groups is not None for part in parts) else None
     is_intact = torch.ones(len(files), dtype=torch.bool)
     is_intact[list(decoded.broken)] = False
     intact = is_intact[: len(labels)]
@@ -131,8 +131,8 @@ def read_listing(listed: Listing, request: Request) -> ImageData:
     hashes = [decoded.hashes[rows.numpy()] for rows in (train, test, others)]
     return ImageData(
         *(listed.name, images[0], labels[train], images[1], labels[test], listed.class_names),
-        train_people=None if people is None else people[train],
-        test_people=None if people is None else people[test],
+        train_groups=None if groups is None else groups[train],
+        test_groups=None if groups is None else groups[test],
         outsiders=images[2] if listed.outsiders else None,
         train_hashes=hashes[0],
         test_hashes=hashes[1],

@@ -19,6 +19,7 @@ from bench.dp_training.coding import Coding, DrawsByRecord, Uncoded
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.exact_products import exact_products
 from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, views
+from bench.dp_training.record_groups import RecordGroups, group_means
 from bench.nets import Classifier
 from bench.ranks import Rank, Ranks
 from bench.validate import present
@@ -35,9 +36,9 @@ class Sums(Protocol):
 
         Args:
             private: (n, c, h, w) images and (n,) labels.
-            chosen: (m,) int64, indices of the batch's records.
+            chosen: (m,) int64, indices of the batch's records, or of its groups.
             drawn: (5, n * views) augmentation parameters of `draw_affine`; None without augmentation.
-            batch: number of records summed in total, over all ranks.
+            batch: number of records, or groups, summed in total, over all ranks.
         """
         ...
 
@@ -64,6 +65,32 @@ class ClippedSums:
             if isinstance(self.coding, DrawsByRecord):
                 self.coding.of(part)
             add_clipped(total, self.coding.encode(rows), self.coding.groups(), batch)
+        return total
+
+
+class GroupedClippedSums(ClippedSums):
+    """Sums of the groups' clipped gradients: the mean over a group's records, clipped as a whole.
+
+    Args:
+        gradients, coding, views, chunk: as in `ClippedSums`.
+        groups: the groups, of which `chosen` has indices.
+    """
+
+    def __init__(
+        self, gradients: PerSampleGradients, coding: Coding, views: int, chunk: int, groups: RecordGroups
+    ) -> None:
+        super().__init__(gradients, coding, views, chunk)
+        self.groups = groups
+
+    def __call__(self, private: Records, chosen: Tensor, drawn: Tensor | None, batch: int) -> dict[str, Tensor]:
+        """Implement `Sums`."""
+        total, (images, labels) = self.coding.zeros(), private
+        for part in chosen.split(max(self.chunk // self.groups.largest, 1)):
+            records = self.groups.records_of(part)
+            with exact_products(images.device):
+                rows = self.gradients(views(as_seen(images[records]), self.views, records, drawn), labels[records])
+                means = group_means(rows, self.groups.sizes[part])
+            add_clipped(total, self.coding.encode(means), self.coding.groups(), batch)
         return total
 
 

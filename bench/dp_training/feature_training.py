@@ -22,8 +22,10 @@ from bench.dp_training.backbone_tuning import BackboneTuning
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.fixed_features import digest_of, features_of, half_rows, kept_features, unit_rows
 from bench.dp_training.games import accounted_game
+from bench.dp_training.group_clipping import GroupProducts
 from bench.dp_training.head_accounting import Neighbours, Spending, calibrated
 from bench.dp_training.linear_head import HeadSettings, noisy_descent, played_gradients
+from bench.dp_training.record_groups import RecordGroups, groups_of
 from bench.dp_training.records import private_records
 from bench.dp_training.whitening import (
     BlockWhitening,
@@ -152,7 +154,7 @@ class FeatureTraining:
             raise ValueError(f"whitening is private with features {self.features}; expected auto, public or none")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Raise BenchError, before any training, for a unit other than example or a budget that no noise meets."""
+        """Raise BenchError, before any training, for a unit that is not protected or a budget that no noise meets."""
         if self.tune != "head":
             return require_unit_example(budget)
         self.spending(self.whitening, budget)
@@ -184,11 +186,17 @@ class FeatureTraining:
             images: fraction of mu^2 reserved for class moments, in [0, 1).
         """
         share = self.share * (1 - images) if kind in ("auto", "private") and not self.has_patches else 0.0
-        fields = Spending(self.steps or STEPS, self.multiplier, share, self.neighbours, images)
+        unit = Unit.GROUP if budget.unit == Unit.GROUP and self.group_bound() else Unit.EXAMPLE
+        steps, bound = self.steps or STEPS, self.group_bound()
+        fields = Spending(steps, self.multiplier, share, self.neighbours, images, unit, bound)
         if not self.steps and budget.solve == "sigma":  # mu follows from the budget alone
             mu = calibrated(fields, budget).mu
             fields = replace(fields, steps=steps_for(mu))
         return calibrated(fields, budget)
+
+    def group_bound(self) -> int:
+        """Return the largest number of records of a group that are used; 0 for a method without groups."""
+        return 0
 
     def head(self, records: int, steps: int, mu: float) -> HeadSettings:
         """Return the training settings of the head whose T steps together are one Gaussian of `mu`.
@@ -220,34 +228,47 @@ class FeatureTraining:
         """Run steps 1 to 4 and return the release; `teacher.model` is not used."""
         if self.tune != "head":
             return self._tune(teacher, budget, ctx)
-        return self.train(teacher, self.spending(self.kind(teacher.shape), budget), budget.delta, ctx)
+        groups = groups_of(teacher, budget, self.group_bound())
+        return self.train(teacher, self.spending(self.kind(teacher.shape), budget), budget.delta, ctx, groups)
 
-    def train(self, teacher: Teacher, spending: Spending, delta: float, ctx: Context) -> Release:
-        """Run steps 1 to 4 with the given noise; any class moments in `spending` must be released by the caller."""
-        return self.train_and_whiten(teacher, spending, delta, ctx)[0]
+    def train(
+        self, teacher: Teacher, spending: Spending, delta: float, ctx: Context, groups: RecordGroups | None = None
+    ) -> Release:
+        """Run steps 1 to 4 with the given noise; any class moments in `spending` must be released by the caller.
+
+        Args:
+            groups: the groups of the records, for unit group; None for unit example.
+        """
+        return self.train_and_whiten(teacher, spending, delta, ctx, groups)[0]
 
     def train_and_whiten(
-        self, teacher: Teacher, spending: Spending, delta: float, ctx: Context
+        self, teacher: Teacher, spending: Spending, delta: float, ctx: Context, groups: RecordGroups | None = None
     ) -> tuple[Release, Whitening | BlockWhitening | None]:
         """Train as `train`; also return the whitening (None without one), which the same privacy account covers."""
         images, labels = private_records(teacher)
         name = self.network_name(teacher.shape)
         network = self._new_network(name, teacher).to(ctx.device)  # needed if features are cached
-        weights = digest_of(network) if self.is_pretrained or self.has_patches else ""
-        features = kept_features(network, name, images, ctx, weights)  # 1
+        digest = digest_of(network) if self.is_pretrained or self.has_patches else ""
+        features, weights, products = kept_features(network, name, images, ctx, digest), None, None  # 1
+        if groups is not None:
+            features, labels = features[groups.records], labels[groups.records]
+            weights = (1 / groups.sizes).repeat_interleave(groups.sizes).to(ctx.device)
         white: Whitening | BlockWhitening | None
         if self.has_patches:
             white = self._block_whitening(network, teacher, ctx)
             rows = half_rows(features, ctx.device) if white is None else white(features)  # 2
         else:
             rows = unit_rows(features, ctx.device)
-            white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx)  # 2
+            white = self._whitening(self.kind(teacher.shape), rows, network, teacher, spending, ctx, weights)  # 2
             rows = rows if white is None else white(rows)
+        if groups is not None:
+            products = GroupProducts.of(rows, groups.sizes)
+        units = len(rows) if groups is None else len(groups)
         # The number of steps in the ledger, which may have been solved from the budget
-        settings = self.head(len(rows), spending.steps, spending.mu * math.sqrt(spending.of_steps))
+        settings = self.head(units, spending.steps, spending.mu * math.sqrt(spending.of_steps))
         noise, std = ctx.privacy_noise("gradients"), spending.gradient_noise(self.clip)
         weight = noisy_descent(
-            rows, labels.to(ctx.device), teacher.classes, settings, std, noise, ctx, "private head"
+            rows, labels.to(ctx.device), teacher.classes, settings, std, noise, ctx, "private head", products
         )  # 3
         assign_head(network, weight, white)  # 4
         solved = spending.solved() | {"rate": settings.rate * self.clip}
@@ -290,16 +311,23 @@ class FeatureTraining:
         return "public" if shape[0] == 3 or self.has_patches else "private"
 
     def _whitening(
-        self, kind: str, rows: Tensor, network: Classifier, teacher: Teacher, spending: Spending, ctx: Context
+        self,
+        kind: str,
+        rows: Tensor,
+        network: Classifier,
+        teacher: Teacher,
+        spending: Spending,
+        ctx: Context,
+        weights: Tensor | None,
     ) -> Whitening | None:
-        """Compute the whitening (step 2)."""
+        """Compute the whitening (step 2); `weights` are those of the rows in the second moment."""
         _, height, width = teacher.shape
         whole = rows.shape[1] <= LONG if self.whitened == "auto" else self.whitened == "rows"
         whole = whole or self.is_pretrained  # pooled features have no positions
         places = 1 if whole else (height // 4) * (width // 4)
         if kind == "private":
             noise = ctx.privacy_noise("second moment")
-            return private_whitening(rows, places, spending.moment_noise, self.kappa, noise)
+            return private_whitening(rows, places, spending.moment_noise, self.kappa, noise, weights)
         if kind == "public":
             prior = priors.for_dataset(priors.AUTO, teacher.dataset)
             drawn = prior.draw(self.drawings, teacher.shape, ctx.generator("drawings"))
@@ -323,19 +351,20 @@ class FeatureTraining:
             return self._tuning("lora" if self.tune == "lora" else "bias").game(budget)
         shape = data.facts(dataset).shape
         spending = self.spending(self.whitening if shape is None else self.kind(shape), budget)
-        describe = "one step's noisy gradient, and a noisy second moment if there is one, with a record and without"
+        who = "a group of records" if spending.unit == Unit.GROUP else "a record"
+        describe = f"one step's noisy gradient, and a noisy second moment if there is one, with {who} and without"
 
         def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
             return self.play(spending, classes, world, n, generator)
 
-        return accounted_game(play, spending.ledger(steps=1), budget.delta, describe)
+        return accounted_game(play, spending.ledger(steps=1), budget.delta, describe, spending.unit)
 
     def play(self, spending: Spending, classes: int, world: bool, n: int, generator: torch.Generator) -> Tensor:
         """Return (n, d): n plays of the releases in `spending` except class moments; only world 1 has the record."""
-        std = spending.gradient_noise(self.clip)
-        found = [played_gradients(classes, self.clip, std, world, n, generator)]
+        std, grouped = spending.gradient_noise(self.clip), spending.unit == Unit.GROUP
+        found = [played_gradients(classes, self.clip, std, world, n, generator, grouped)]
         if spending.share:
-            found.append(played_moments(spending.moment_noise, world, n, generator))
+            found.append(played_moments(spending.moment_noise, world, n, generator, grouped))
         return torch.cat(found, 1)
 
 

@@ -43,6 +43,7 @@ def command(record: Record) -> str:
     reading = record.provenance.get("images", {}).get("reading", {})
     parts += _unless("--fit", reading.get("fit", AS_DECLARED.fit), AS_DECLARED.fit)
     parts += [f"--pixel-range={reading['pixel_range']}"] if "pixel_range" in reading else []
+    parts += ["--groups", str(reading["groups"])] if "groups" in reading else []
     parts += _unless("--split", teacher.data.split, "iid")
     parts += ["--teacher", teacher.arch]
     if teacher.weights:

@@ -6,9 +6,11 @@ must stay within the sensitivity in the ledger. Faults that this test finds: tes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from neighbours import (
     MISSING,
     MOMENTS,
@@ -25,6 +27,7 @@ from neighbours import (
     unmoved,
     violations,
     with_another,
+    with_another_group,
     with_another_label,
     without,
 )
@@ -210,6 +213,28 @@ def test_replaced_record_of_poisson_samples(case: tuple[str, Options]) -> None:
     trace, first = compare(method(*case), *replaced())
     assert any(step.difference for step in trace.protected()), UNCHANGED
     assert not violations(trace, first.ledger, twice=True)
+
+
+GROUPED: list[tuple[str, Options]] = [
+    ("dp-sgd", {"batch": 5}),
+    ("dp-sgd", {"batch": 5, "max_per_group": 2, "gradients": "func"}),
+    ("dp-sgd", {"batch": 5, "views": 2}),
+    ("private-features", {}),
+    ("private-features", {"whitened": "maps", "max_per_group": 3}),
+    ("private-features", {"whitening": "public", "mirrored": "yes"}),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", GROUPED, ids=name_of)
+def test_replaced_group_of_records(case: tuple[str, Options]) -> None:
+    """All records of group 7 of 12 are replaced."""
+    groups, private = torch.arange(60) % 12, records()
+    pair = [replace(held(given), groups=groups) for given in (private, with_another_group(private, groups == 7))]
+    trace, first = compare(method(*case), pair[0], pair[1], budget=replace(OWN, unit=Unit.GROUP), missing=7)
+    assert any(step.difference for step in trace.protected()), UNCHANGED
+    assert not violations(trace, first.ledger, Unit.GROUP, twice=True)
+    assert not first.ledger.entries(Unit.EXAMPLE)
 
 
 @pytest.mark.thorough
