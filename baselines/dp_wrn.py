@@ -92,7 +92,7 @@ class DpWrn(PrivateTraining):
     views: Size[int] = 16
     """K, augmented copies of each record, whose mean gradient is clipped; they cost time, not privacy. 1 = only the
     record itself."""
-    augmentation: AugmentationName | Literal["auto"] = "auto"
+    augmentation: Literal["auto", "affine", "crop", "crop-and-flip"] = "auto"
     """How the copies are made: crop-and-flip (published), crop (without mirroring), affine (small rotations, scalings
     and shifts); auto = crop-and-flip for colour images, crop for grey ones."""
     gradients: Literal["opacus", "func"] = "func"
@@ -114,10 +114,10 @@ class DpWrn(PrivateTraining):
     def settings(self, dataset: str) -> DpSgdSettings:
         """Return the training settings; the number of steps is known only with a budget (`_calibrate`)."""
         shape = data.facts(dataset).shape
-        colour = "crop-and-flip" if shape is not None and shape[0] == 3 else "crop"
+        usual: AugmentationName = "crop-and-flip" if shape is not None and shape[0] == 3 else "crop"
         return replace(
             super().settings(dataset),
-            augmentation=colour if self.augmentation == "auto" else self.augmentation,
+            augmentation=usual if self.augmentation == "auto" else self.augmentation,
             warm_up=self.warm_up,
             chunk=self.chunk,
         )

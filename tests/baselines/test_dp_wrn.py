@@ -87,12 +87,12 @@ def test_gradients_equal_a_loop_over_records_and_views(way: str) -> None:
     seen = CROP.apply(seen, CROP.draw(4 * K, Noise(seed=0)))
     gradients = GRADIENTS[way](model, K)
     found = gradients(seen, labels)
+    gradients.close()
     for i, label in enumerate(labels):
         each = [gradient(model, view, label) for view in seen[i * K : (i + 1) * K]]
         for name, rows in found.items():
             mean = torch.stack([one[name] for one in each]).mean(0)
             torch.testing.assert_close(rows[i], mean, rtol=1e-8, atol=1e-10)
-    gradients.close()
 
 
 def sums(model: Classifier, clip: float, views: int, chunk: int = 256) -> ClippedSums:

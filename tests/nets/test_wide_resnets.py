@@ -52,7 +52,7 @@ def test_filters_are_standardised_by_the_formula() -> None:
     layer.bias.data.uniform_(-1, 1)  # type: ignore[union-attr]
     filters = np.empty((4, 3, 3, 3))
     for o, raw in enumerate(layer.weight.detach().numpy()):
-        filters[o] = float(layer.gain[o]) * (raw - raw.mean()) / np.sqrt(raw.size * raw.var())
+        filters[o] = float(layer.gain.detach()[o]) * (raw - raw.mean()) / np.sqrt(raw.size * raw.var())
     images = torch.rand(2, 3, 8, 8, dtype=torch.float64)
     expected = F.conv2d(images, torch.from_numpy(filters), layer.bias, stride=2, padding=1)
     torch.testing.assert_close(layer(images), expected)
