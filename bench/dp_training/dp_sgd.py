@@ -32,15 +32,15 @@ from torch import Tensor, nn
 
 from bench.api import Context
 from bench.dp_training.accounting import DpSgdParameters
+from bench.dp_training.augmentation import AUGMENTATIONS
 from bench.dp_training.clipped_sums import ClippedSums, GroupedClippedSums, SharedClippedSums, Sums
 from bench.dp_training.clipping import noisy_mean, poisson_sample
 from bench.dp_training.coding import MakeCoding, Uncoded
-from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.dp_sgd_settings import DpSgdSettings, WarmUp
 from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, refuse_shared_rows
 from bench.dp_training.record_groups import RecordGroups
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.privacy.noise import Noise
 
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 """Layers that mix the images of a batch, or may store unclipped, noiseless statistics of them in buffers."""
@@ -82,7 +82,7 @@ def train(
         nesterov=settings.nesterov,
         weight_decay=settings.weight_decay,
     )
-    average = WeightAverage(weights, settings.average)
+    average = WeightAverage(weights, settings.average, settings.warm_up)
     with ctx.track(stage, parameters.steps) as advance:
         for step, z in enumerate(parameters.multipliers()):
             for name, gradient in noisy(step, z, parameters.sampling).items():  # 1 to 4
@@ -137,12 +137,12 @@ class NoisyGradients:
         self.coding = (
             coding(model, self.gradients) if coding else Uncoded(self.weights, settings.clip, settings.clipping)
         )
-        self.sums: Sums = ClippedSums(self.gradients, self.coding, settings.views, settings.chunk)
+        self.augmentation = AUGMENTATIONS[settings.augmentation]
+        shared = self.gradients, self.coding, settings.views, settings.chunk, self.augmentation
+        self.sums: Sums = ClippedSums(*shared)
         self.units = len(self.images) if groups is None else len(groups)
         if groups is not None:
-            self.sums = GroupedClippedSums(
-                self.gradients, self.coding, settings.views, settings.chunk, groups.to(ctx.device)
-            )
+            self.sums = GroupedClippedSums(*shared, groups.to(ctx.device))
         if ranks and plain:
             self.sums = SharedClippedSums(ranks, model, plain, settings, self.coding)
 
@@ -168,7 +168,7 @@ class NoisyGradients:
         # Drawn for every record, sampled or not, and from the privacy noise. Otherwise removing a record would shift
         # the others' draws, and anyone who knows the seed would know their views.
         views_each = self.settings.views
-        drawn = secret_moves(len(self.images) * views_each, self.moves) if views_each > 1 else None
+        drawn = self.augmentation.draw(len(self.images) * views_each, self.moves) if views_each > 1 else None
         # 2, 3: each record's gradient, clipped
         total = self.sums((self.images, self.labels), chosen, drawn, len(chosen))
         # 4: noise, divided by the expected batch size, as the actual size would reveal whether a record is in the data
@@ -185,17 +185,26 @@ class NoisyGradients:
 
 
 class WeightAverage:
-    """An exponential average of the weights that starts as the plain mean; post-processing of the noisy gradients."""
+    """An exponential average of the weights; post-processing of the noisy gradients.
 
-    def __init__(self, parameters: dict[str, nn.Parameter], decay: float) -> None:
+    Args:
+        parameters: {name: parameter}, before the first step.
+        decay: weight of the old average; 0 = no average.
+        warm_up: as in `DpSgdSettings`. With "mean", step t = 0, 1, ... has at most the decay t / (t + 1); with
+            "tensorflow" at most (1 + t) / (10 + t), with the initial weights as the first average.
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter], decay: float, warm_up: WarmUp = "mean") -> None:
         self.parameters, self.decay, self.seen = list(parameters.values()), decay, 0
         self.mean = [p.detach().clone() for p in self.parameters] if decay else []
+        self.warm_up = warm_up
 
     @torch.no_grad()
     def update(self) -> None:
         """Add the current weights to the average."""
+        most = 1 - 1 / (self.seen + 1) if self.warm_up == "mean" else (1 + self.seen) / (10 + self.seen)
+        keep = min(self.decay, most)
         self.seen += 1
-        keep = min(self.decay, 1 - 1 / self.seen)
         for mean, parameter in zip(self.mean, self.parameters, strict=False):
             mean.lerp_(parameter, 1 - keep)
 
@@ -204,11 +213,6 @@ class WeightAverage:
         """Copy the average into the weights."""
         for mean, parameter in zip(self.mean, self.parameters, strict=False):
             parameter.copy_(mean)
-
-
-def secret_moves(count: int, noise: Noise) -> Tensor:
-    """Draw (5, count) float32 augmentation parameters, as `bench.data.affine.draw_affine`, from privacy noise."""
-    return torch.cat([noise.normal(2, count), noise.uniform(3, count) * 2 - 1]).float()
 
 
 def refuse_mixing(model: nn.Module, arch: str) -> None:

@@ -21,6 +21,7 @@ from bench.dp_training.coding import Coding, DrawsByRecord, MakeCoding
 from bench.dp_training.dp_sgd import NoisyGradients
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.games import GROUP, SAMPLING, accounted_game, played_context
+from bench.dp_training.per_sample_gradients import mean_over_views
 from bench.dp_training.record_groups import RecordGroups
 from bench.nets import Classifier
 from bench.privacy import Unit
@@ -87,15 +88,20 @@ class Lanes:
 
 
 class ChosenGradients:
-    """Per-sample gradients chosen by the adversary: record i's is row `labels[i]`; NaN if its image is NaN."""
+    """Per-sample gradients chosen by the adversary: record i's is row `labels[i]`; NaN if its image is NaN.
+
+    All augmented views of a record have its gradient, which is the worst case for a step that does not average them.
+    """
 
     def __init__(self, chosen: dict[str, Tensor]) -> None:
         self.chosen = chosen
 
     def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Implement `PerSampleGradients`."""
-        present = 1 + 0 * images.flatten(1).sum(1)
-        return {name: rows[labels] * present[:, None, None] for name, rows in self.chosen.items()}
+        count = max(len(images) // max(len(labels), 1), 1)
+        present = (1 + 0 * images.flatten(1).sum(1))[:, None, None]
+        chosen = labels.repeat_interleave(count)
+        return {name: mean_over_views(rows[chosen] * present, count) for name, rows in self.chosen.items()}
 
     def close(self) -> None:
         """Do nothing, as the network was not changed."""
@@ -115,7 +121,7 @@ def gradient_game(
     In world 1 a private record, or a group of them for unit group, is in half of the samples; in world 0 it is absent.
 
     Args:
-        settings: settings of the training, whose clipping the game uses.
+        settings: settings of the training, whose clipping and augmentation the game uses.
         parameters: parameters of the mechanism; the game has the step with the least noise.
         claim: the epsilon of such a step according to the paper; None = the accounted epsilon.
         lanes: the lanes; None = `Lanes.rows()`.
@@ -125,7 +131,7 @@ def gradient_game(
     lanes = lanes or Lanes.rows()
     z = min(parameters.multipliers())
     once = replace(parameters, sampling=SAMPLING, steps=1, multiplier=z, schedule=constant)
-    played = replace(settings, views=1, chunk=MOST_CHUNK, gradients="func")
+    played = replace(settings, chunk=MOST_CHUNK, gradients="func")
     chosen = ChosenGradients(gradients or lanes.gradients(settings.clip))
     labels, groups, who = torch.arange(len(lanes)), None, "one private record"
     if parameters.unit == Unit.GROUP:

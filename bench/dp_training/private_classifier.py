@@ -119,9 +119,9 @@ class PrivateTraining:
         return (self._name(shape, student),)
 
     def gradients_at_once(self, dataset: str) -> int:
-        """Return the number of records whose gradients are in memory at once."""
+        """Return the number of views of records whose gradients or activations are in memory at once."""
         settings = self.settings(dataset)
-        return min(settings.batch, settings.chunk)
+        return min(settings.batch, settings.chunk) * settings.views
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private` and return the release; `teacher.model` is not used."""

@@ -64,6 +64,7 @@ REFUSED = {
     "dp-sinkhorn": f"{GENERATOR} batch=1 steps=0 clip=0 clip=1e-25 sigma=-1 debias=1.5 linear=nan "
     "regularisation=0 clipping=row width=0",
     "dp-teacher": "std=0 batch=0 clip=-1 rounds=0",
+    "dp-wrn": "std=0 batch=0 steps=-1 clip=0 rate=0 momentum=1 views=0 chunk=257 average=1 augmentation=blur",
     "dpgen": f"{GENERATOR} candidates=1 queries=0 queries=300 response=-1 buffer=0 levels=0 width=1 "
     "most=0.001 least=0 average=1 rate=0 step=0 each=0",
     "fedadi": f"{FEDERATION} searches=0 synthesis=1 batch=1 lr=0 temperature=0 adi=-1",
@@ -159,8 +160,9 @@ def test_budget_without_guarantee_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["dense", "dp-blsgd", "dp-sgd", "dp-teacher", "gep", "gm-dp", "label-protocol", "psg", "rgp", "ts-adp", "zcdp"],
-)
+    ["dense", "dp-blsgd", "dp-sgd", "dp-teacher", "gep", "gm-dp", "label-protocol", "psg", "rgp", "ts-adp", "zcdp",
+     "dp-wrn"],
+)  # fmt: skip
 def test_unknown_network_is_refused_before_training(name: str) -> None:
     option = "client_nets" if name == "dense" else "network"
     with pytest.raises(BenchError, match="no-such-net") as caught:
@@ -201,7 +203,7 @@ def test_finite_budget_is_met_and_nearly_spent(name: str, against: Any) -> None:
 @pytest.mark.parametrize(
     "name",
     ["dp-blsgd", "dp-gan", "dp-merf", "dp-sgd", "dp-sinkhorn", "dp-teacher", "geddp", "gm-dp", "private-features",
-     "psg", "rgp", "scatter-cnn", "spectral-dp", "topagg", "ts-adp"],
+     "dp-wrn", "psg", "rgp", "scatter-cnn", "spectral-dp", "topagg", "ts-adp"],
 )  # fmt: skip
 def test_undisputed_claim_equals_the_account(name: str) -> None:
     release = released(name, Budget(3.0))

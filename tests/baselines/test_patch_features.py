@@ -13,9 +13,10 @@ from dp_accounting import NonPrivateDpEvent
 from baselines.patch_features import PatchFeatures
 from bench.api import Release, Teacher
 from bench.config import configure
+from bench.dp_training import feature_training
 from bench.dp_training.feature_training import steps_for
 from bench.dp_training.fixed_features import half_rows
-from bench.dp_training.linear_head import clipped_sum
+from bench.dp_training.linear_head import clipped_sum, noisy_descent
 from bench.dp_training.whitening import BlockWhitening
 from bench.errors import BenchError
 from bench.nets.classifiers import patch_nets
@@ -120,6 +121,24 @@ def test_released_network_learns_and_maps_raw_images() -> None:
     assert release.arch == "patch-wavelet-linear"
     assert accuracy(release) > 0.9
     assert accuracy(convert(Budget(math.inf), steps=40, rate=20, whitening="none", features="patches")) > 0.9
+
+
+@pytest.mark.parametrize("features", ["patches", "both"])
+def test_released_network_decides_as_the_trained_head(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+
+    def descent(rows: torch.Tensor, *given: Any) -> torch.Tensor:
+        weight = noisy_descent(rows, *given)
+        trained.append(rows.float() @ weight.T)
+        return weight
+
+    monkeypatch.setattr(feature_training, "noisy_descent", descent)
+    teacher = toy()
+    release = convert(Budget(math.inf), teacher, steps=3, rate=20, features=features)
+    assert teacher.private is not None
+    with torch.no_grad():
+        decisions = release.student(teacher.private[0].float() / 255).argmax(1)
+    assert float((decisions == trained[0].argmax(1)).float().mean()) > 0.97
 
 
 def test_seeds_share_filters_and_differ_in_noise() -> None:

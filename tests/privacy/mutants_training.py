@@ -14,7 +14,7 @@ from baselines.gs_wgan import gs_wgan
 from baselines.p3gm import mixture, network
 from baselines.psg import psg
 from bench.distillation.class_moments import noisy_moments
-from bench.dp_training import clipping, dp_sgd, linear_head, private_gradient, whitening
+from bench.dp_training import clipped_sums, clipping, dp_sgd, linear_head, private_gradient, whitening
 
 Options = dict[str, Any]
 ONE: Options = {"multiplier": 1.0, "batch": 20}
@@ -59,6 +59,14 @@ DP_SGD = [
            "z * min(len(chosen), 1), q", "no noise for an empty sample", "dp-sgd", ONE),
     Mutant(dp_sgd.train_without_dropout, "layer.train(any(True for _ in layer.parameters()))", "layer.train()",
            "dropout by a record's place", "dp-sgd", {"batch": 40, "network": "student"}),
+    Mutant(clipped_sums.ClippedSums.__call__, "self.gradients(seen, labels[part])",
+           "self.gradients(seen, labels[part].repeat_interleave(self.views))", "each view of a record clipped",
+           "dp-wrn", {**ONE, "views": 8}),
+    Mutant(dp_sgd.train, "average.update()", "kept = [p.detach().clone() for p in average.parameters]; exact = "
+           "noisy.sums((noisy.images, noisy.labels), torch.arange(len(noisy.images)), None, 1).values(); "
+           "[p.data.sub_(g.to(p), alpha=1e-3) for p, g in zip(average.parameters, exact)]; average.update(); "
+           "[p.data.copy_(k) for p, k in zip(average.parameters, kept)]", "average of weights without noise",
+           "dp-wrn", {**ONE, "views": 1}),
 ]  # fmt: skip
 
 CODINGS = [

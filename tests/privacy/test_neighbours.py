@@ -59,6 +59,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("dp-sgd", {"batch": 20, "views": 2}),
     ("ts-adp", {"batch": 20}),
     ("gm-dp", {"batch": 20}),
+    ("dp-wrn", {"batch": 20}),
+    ("dp-wrn", {"batch": 20, "chunk": 3, "augmentation": "crop-and-flip"}),
     ("zcdp", {"batch": 20}),
     ("dp-teacher", {"batch": 20, "conversion": "none"}),
     ("dp-gan", {"batch": 20, "network": "dcgan"}),
@@ -91,7 +93,7 @@ SAMPLED: list[tuple[str, Options]] = [
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
-SAME_ACCOUNT = {"gradients", "network", "norm", "mirrored", "ratio", "block", "denoise"}
+SAME_ACCOUNT = {"gradients", "network", "norm", "mirrored", "ratio", "block", "denoise", "chunk", "augmentation"}
 """Options that no account reads, and with which no case sets one that it does."""
 MLP_GAN = ("dp-gan", {"batch": 20, "network": "mlp"})
 BUDGETED = [case for case in SAMPLED if case == MLP_GAN or not case[1].keys() & SAME_ACCOUNT]
