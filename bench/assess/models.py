@@ -119,7 +119,7 @@ class _Called(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of the callable."""
         found = self.function(x)
-        return torch.as_tensor(np.asarray(found) if not isinstance(found, Tensor) else found).detach().float().cpu()
+        return torch.as_tensor(np.asarray(found) if not isinstance(found, Tensor) else found).float().cpu()
 
 
 def load_model(given: ModelGiven, shape: Shape, labels: Tensor) -> Loaded:

@@ -33,7 +33,7 @@ class RetrievalGain:
 
     Attributes:
         gain: mean of d_c over classes, in [-1, 1], computed from all images.
-        low, high: its 95 % interval, by a bootstrap over classes.
+        low, high: its interval, by a bootstrap over classes.
         p: p-value of the one-sided sign-flip test over classes, with equal numbers of images and 20,000 seeded flips,
             (as large + 1) / (20,000 + 1); None with fewer than `GATED_FROM` classes, which are too few.
     """
@@ -44,12 +44,13 @@ class RetrievalGain:
     p: float | None
 
 
-def gain_over_retrieval(attack: Tensor, retrieval: Tensor) -> RetrievalGain:
+def gain_over_retrieval(attack: Tensor, retrieval: Tensor, tail: float = 0.025) -> RetrievalGain:
     """Compute the gain of an attack over retrieval.
 
     Args:
         attack, retrieval: (c, c) counts of images, row the target class, column the evaluator's class; c >= 2, no
             empty row.
+        tail: error probability of each limit of the interval.
 
     Raises:
         ValueError: counts of different shapes, or a class that is not the target of any image.
@@ -60,7 +61,7 @@ def gain_over_retrieval(attack: Tensor, retrieval: Tensor) -> RetrievalGain:
     gains = found / number - public / retrieved
     rng = np.random.RandomState(_SEED)
     drawn = gains[rng.randint(len(gains), size=(FLIPS, len(gains)))].mean(1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    low, high = np.quantile(drawn, [tail, 1 - tail])
     p = None
     if len(gains) >= GATED_FROM:
         each = np.minimum(number, retrieved)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bench import data
 from bench.api import Attack, AttackResult
-from bench.core.verdict import SIGNIFICANCE
+from bench.core.verdict import is_significant
 from bench.errors import RunFailed
 from bench.metrics import table
 from bench.metrics.identity import Identification
@@ -163,7 +163,7 @@ def weakness(metrics: Metrics) -> str:
     classes (by the face judge, if there is one).
     """
     p = metrics.get("teacher_floor_p")
-    if p is not None and p >= SIGNIFICANCE:
+    if p is not None and not is_significant(p):
         return f"The attack does no better on the undefended teacher than public images that it prefers: p = {p:.3f}."
     if p is None and not is_strong_enough(metrics):
         reason = "The attack is too weak on the undefended teacher for a failure elsewhere to say anything"
