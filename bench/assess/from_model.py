@@ -23,6 +23,7 @@ from bench.assess.limits import limit_lines, limits_of
 from bench.assess.models import Loaded, ModelGiven, check_normalisation, load_model
 from bench.assess.policy import ATTACKS
 from bench.assess.records import ReadAs, Records, read_records
+from bench.assess.remembered import Remembered, number_records
 from bench.assess.schema import Skipped
 from bench.assess.scores import check_groups, file_digest
 from bench.assess.training import CONTROL, Trainer
@@ -94,7 +95,9 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
         for each in (others, population):
             if each is not None and (label := int(each.labels.max())) >= loaded.classes:
                 raise BenchError(f"'{each.path}' has the label {label}, and the model has {loaded.classes} outputs")
-        _measure_accuracy(material, loaded, members, others)
+        numbers = number_records(members, others, population)
+        model = Remembered(loaded.module, numbers, loaded.classes)
+        _measure_accuracy(material, loaded, model, members, others)
     with timed(material, "copies and baseline without the model"):
         material.copies, is_kept = pictures.find_copies(members, others)
         kept = others.take(is_kept)
@@ -111,15 +114,15 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
         members, kept = members.take(chosen[0]), kept.take(chosen[1])
     material.labels = members.labels.numpy()
     reserved = np.empty(0, np.int64) if population is not None else reserve(len(kept), POPULATION, seed)
-    scene = Scene(members, kept, population, reserved, seed=seed, work=case.work)
+    scene = Scene(members, kept, population, reserved, numbers=numbers, seed=seed, work=case.work)
     with timed(material, "reference models"):
         _add_references(scene, case, loaded, columns, seed)
     with timed(material, "attacks on the model"):
-        material.scored, skipped = play(loaded.module, loaded.classes, scene, case.attacks)
+        material.scored, skipped = play(model, loaded.classes, scene, case.attacks)
     material.not_tested += [*skipped, *UNTESTED]
     if case.canaries is not None:
         material.canaries = audit(loaded.module, loaded.classes, read_canaries(case.canaries, members, case.how), delta)
-    _play_control(material, case, loaded, scene, seed)
+    _play_control(material, case, loaded.classes, scene, seed)
     material.notes += [*loaded.said, f"The model was read as: {loaded.kind}."]
     material.hashes |= {"members": members.digest, "nonmembers": others.digest, **_model_digest(case.given)}
     return material
@@ -140,13 +143,13 @@ def say_limits(members: Records, others: Records, delta: float) -> None:
         notify(line)
 
 
-def _measure_accuracy(material: Material, loaded: Loaded, members: Records, others: Records) -> None:
+def _measure_accuracy(material: Material, loaded: Loaded, model: Remembered, members: Records, others: Records) -> None:
     """Measure and print the accuracy on both sets; refuse a model that was probably loaded wrongly."""
     rows = np.random.default_rng(0).permutation(len(members))[:TRIED]
     some = members.take(np.sort(rows))
     said = check_normalisation(loaded, some.images, some.labels)
     material.notes += [said] if said else []
-    inside, outside = (confidences(loaded.module, each, loaded.classes) for each in (members, others))
+    inside, outside = (confidences(model, each, loaded.classes) for each in (members, others))
     right, theirs = inside.correct, outside.correct
     if right is None or theirs is None:
         raise RuntimeError("outputs without predicted classes")
@@ -209,10 +212,10 @@ def _read_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArra
     scene.references.extend(zip(models, trained[:, kept], strict=True))
 
 
-def _play_control(material: Material, case: ModelCase, loaded: Loaded, scene: Scene, seed: int) -> None:
+def _play_control(material: Material, case: ModelCase, classes: int, scene: Scene, seed: int) -> None:
     """Run the same attacks on the control: an unprotected network, trained on the members until it fits them."""
     names = tuple(each.name for each in material.scored)
-    trainer = Trainer(_shape(scene.members), loaded.classes, case.control, case.epochs, seed, case.work)
+    trainer = Trainer(_shape(scene.members), classes, case.control, case.epochs, seed, case.work)
     with timed(material, "unprotected control"):
         try:
             control = trainer.control(scene.members.images, scene.members.labels)
@@ -220,7 +223,8 @@ def _play_control(material: Material, case: ModelCase, loaded: Loaded, scene: Sc
             reason = f"the unprotected control could not be trained: {error}"
             material.not_tested.append(Skipped(name="power", reason=reason))
             return
-        found, _ = play(control, loaded.classes, scene, names)
+        control = control.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        found, _ = play(Remembered(control, scene.numbers, classes), classes, scene, names)
     material.control = {each.name: each for each in found}
 
 
