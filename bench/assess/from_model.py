@@ -223,7 +223,7 @@ def _play_control(material: Material, case: ModelCase, classes: int, scene: Scen
             reason = f"the unprotected control could not be trained: {error}"
             material.not_tested.append(Skipped(name="power", reason=reason))
             return
-        control = control.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        control = control.to(memory_format=torch.channels_last)
         found, _ = play(Remembered(control, scene.numbers, classes), classes, scene, names)
     material.control = {each.name: each for each in found}
 
