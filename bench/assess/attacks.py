@@ -20,9 +20,10 @@ from bench import registry
 from bench.api import AttackerKnowledge, Context, Reference, Target
 from bench.api.context import Artifacts
 from bench.assess.from_scores import attacks_on
-from bench.assess.models import query
+from bench.assess.models import BATCH, query
 from bench.assess.numbers import Scored
 from bench.assess.records import Records
+from bench.assess.remembered import Remembered
 from bench.assess.schema import Skipped
 from bench.assess.scores import Layout, Side, outputs_as_side
 from bench.assess.training import InMemory
@@ -49,6 +50,7 @@ class Scene:
         references: networks, each with (members + suspects,) bool: the records that it was trained on. Suspects are
             all non-members if `population` is given, else those that are not reserved.
         outside: networks that were trained on none of the records; used by the calibrated loss.
+        numbers: the number of each record by its pixels, by which networks remember their outputs.
         seed: seed of the attacks.
         work: store of results of slow attacks, so that an interrupted assessment resumes.
     """
@@ -59,6 +61,7 @@ class Scene:
     reserved: Rows
     references: list[tuple[nn.Module, NDArray[np.bool_]]] = field(default_factory=list)
     outside: list[nn.Module] = field(default_factory=list)
+    numbers: dict[bytes, int] = field(default_factory=dict)
     seed: int = 0
     work: Artifacts = field(default_factory=InMemory)
 
@@ -205,7 +208,7 @@ def finished(
     if not all(any(True for _ in network.parameters()) for network in networks):
         return make()
     digest = hashlib.sha256(repr(settings).encode())
-    for network in networks:
+    for network in (each.body if isinstance(each, Remembered) else each for each in networks):
         digest.update(repr(network).encode())
         inputs = [*inputs, *network.state_dict().values()]
     for tensor in inputs:
@@ -218,13 +221,14 @@ def _attack(name: str, scene: Scene) -> tuple[Any, str]:
     """Return the plug-in with its options, or None and the reason why it cannot run."""
     cls = registry.load("attack", name)
     if name not in ("lira", "rmia"):
-        return cls(), ""
+        return cls(batch=BATCH), ""
     count = len(scene.references)
     if count < 4 or count % 2:
         return None, "it needs reference models: --references N trains them, --references DIR names a folder"
     if name == "lira":
-        return cls(references=count, mode="online" if count >= 16 else "offline", variance="fixed", views="none"), ""
-    return cls(references=count, gamma=1.0), ""
+        mode = "online" if count >= 16 else "offline"
+        return cls(references=count, mode=mode, variance="fixed", views="none", batch=BATCH), ""
+    return cls(references=count, gamma=1.0, batch=BATCH), ""
 
 
 def _rows(name: str, scene: Scene) -> tuple[Rows, Rows]:

@@ -24,6 +24,7 @@ from bench.assess.limits import limit_lines, limits_of
 from bench.assess.models import Loaded, ModelGiven, check_normalisation, load_model
 from bench.assess.policy import ATTACKS, INVERSION
 from bench.assess.records import ReadAs, Records, read_records
+from bench.assess.remembered import Remembered, number_records
 from bench.assess.schema import Skipped
 from bench.assess.scores import check_groups, file_digest
 from bench.assess.training import CONTROL, InMemory, Trainer
@@ -99,7 +100,9 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
         for each in (others, population):
             if each is not None and (label := int(each.labels.max())) >= loaded.classes:
                 raise BenchError(f"'{each.path}' has the label {label}, and the model has {loaded.classes} outputs")
-        _measure_accuracy(material, loaded, members, others)
+        numbers = number_records(members, others, population)
+        model = Remembered(loaded.module, numbers, loaded.classes)
+        _measure_accuracy(material, loaded, model, members, others)
     with timed(material, "copies and baseline without the model"):
         material.copies, is_kept = pictures.find_copies(members, others)
         kept = others.take(is_kept)
@@ -117,11 +120,11 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
     material.labels = members.labels.numpy()
     reserved = np.empty(0, np.int64) if population is not None else reserve(len(kept), POPULATION, seed)
     work = InMemory() if case.work is None else Store(case.work, notify=notify)
-    scene = Scene(members, kept, population, reserved, seed=seed, work=work)
+    scene = Scene(members, kept, population, reserved, numbers=numbers, seed=seed, work=work)
     with timed(material, "reference models"):
         _add_references(scene, case, loaded, columns, seed)
     with timed(material, "attacks on the model"):
-        material.scored, skipped = play(loaded.module, loaded.classes, scene, case.attacks)
+        material.scored, skipped = play(model, loaded.classes, scene, case.attacks)
     if not material.scored:
         reasons = "; ".join(f"{each.name}: {each.reason}" for each in skipped) or "none was named"
         raise BenchError(f"no attack on membership can run here ({reasons}); name one with --attacks, such as loss")
@@ -151,13 +154,13 @@ def say_limits(members: Records, others: Records, delta: float) -> None:
         notify(line)
 
 
-def _measure_accuracy(material: Material, loaded: Loaded, members: Records, others: Records) -> None:
+def _measure_accuracy(material: Material, loaded: Loaded, model: Remembered, members: Records, others: Records) -> None:
     """Measure and print the accuracy on both sets; refuse a model that was probably loaded wrongly."""
     rows = np.random.default_rng(0).permutation(len(members))[:TRIED]
     some = members.take(np.sort(rows))
     said = check_normalisation(loaded, some.images, some.labels)
     material.notes += [said] if said else []
-    inside, outside = (confidences(loaded.module, each, loaded.classes) for each in (members, others))
+    inside, outside = (confidences(model, each, loaded.classes) for each in (members, others))
     right, theirs = inside.correct, outside.correct
     if right is None or theirs is None:
         raise RuntimeError("outputs without predicted classes")
@@ -234,7 +237,8 @@ def _play_control(material: Material, loaded: Loaded, scene: Scene, trainer: Tra
             reason = f"the unprotected control could not be trained: {error}"
             material.not_tested.append(Skipped(name="power", reason=reason))
             return None
-        found, _ = play(control, loaded.classes, scene, names)
+        control = control.to(memory_format=torch.channels_last)
+        found, _ = play(Remembered(control, scene.numbers, loaded.classes), loaded.classes, scene, names)
     material.control = {each.name: each for each in found}
     return control
 

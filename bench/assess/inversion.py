@@ -37,8 +37,8 @@ from bench.assess.training import CPU, InMemory, Trainer
 from bench.core.verdict import is_significant
 from bench.data import to_float
 from bench.errors import BenchError, RunFailed
-from bench.metrics.retrieval import RetrievalGain, gain_over_retrieval
 from bench.metrics.power import FEWEST, Power, power
+from bench.metrics.retrieval import RetrievalGain, gain_over_retrieval
 from bench.nets import Classifier
 from bench.pipeline.retrieval import BEST, preferred
 from bench.progress import track

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bench import nets
 from bench.api.context import Artifacts
+from bench.assess.models import BATCH
 from bench.nets import Classifier
 from bench.progress import track
 from bench.seeds import derive
@@ -71,7 +72,7 @@ class Trainer:
                 for number in range(ROUNDS):
                     fit(model, images, labels, recipe, CPU, derive(self.seed, "control", number))
                     advance(1)
-                    if float((predict(model, images, CPU).argmax(1) == labels).double().mean()) >= FITTED:
+                    if float((predict(model, images, CPU, BATCH).argmax(1) == labels).double().mean()) >= FITTED:
                         advance(ROUNDS - number - 1)
                         return
 
