@@ -89,8 +89,8 @@ def _epsilons(axes: Axes, found: Sequence[Point], look: Styles, unit: str) -> No
     places = [end * WIDE ** (2 * share[id(point)] - 1) if math.isinf(point.x) else point.x for point in found]
     axes.set_xscale("log")
     axes.axvspan(end / WIDE, end * WIDE, color="0.94", zorder=0)
-    label = {"ha": "center", "fontsize": 8, "color": "0.35"}
-    axes.text(end, 0.015, format_epsilon(math.inf), transform=axes.get_xaxis_transform(), **label)
+    bottom = axes.get_xaxis_transform()
+    axes.text(end, 0.015, format_epsilon(math.inf), ha="center", fontsize=8, color="0.35", transform=bottom)
     axes.set_xlim(min(finite) / 2, end * WIDE)
     axes.set_xticks([tick for tick in axes.get_xticks() if min(finite) / 2 <= tick < end / WIDE])
     axes.set_title("What can be proved (left is safer, up is more useful)", fontsize=10, loc="left")
