@@ -54,12 +54,17 @@ class FeatureTraining:
         "usps": "settings of the head and of the private whitening were chosen",
     }
     only_with: ClassVar[dict[str, str]] = {
-        "whitened": "whitening=auto|private|public",
-        "share": "whitening=auto|private",
-        "kappa": "whitening=auto|private",
-        "rho": "whitening=auto|public",
-        "drawings": "whitening=auto|public",
-        "logit_noise": "rate=0.0",
+        "whitening": "tune=head",
+        "whitened": "whitening=auto|private|public tune=head",
+        "share": "whitening=auto|private tune=head",
+        "kappa": "whitening=auto|private tune=head",
+        "rho": "whitening=auto|public tune=head",
+        "drawings": "whitening=auto|public tune=head",
+        "rate": "tune=head",
+        "logit_noise": "rate=0.0 tune=head",
+        "momentum": "tune=head",
+        "average": "tune=head",
+        "neighbours": "tune=head",
         "mirrored": "features=auto|scattering|patches|both",
         "image_size": "features=timm:*",
         "tune": "features=timm:*",
@@ -85,7 +90,7 @@ class FeatureTraining:
 
     whitening: Literal["auto", "private", "public", "none"] = "auto"
     """Whiten feature rows by their own noisy second moment (private), by that of images drawn from a prior (public), or
-    not (none); auto = private, for colour images public."""
+    not (none); auto = private, for colour images public, for a pretrained network none."""
     whitened: Literal["auto", "rows", "maps"] = "auto"
     """Whiten whole feature rows (rows), or the features of each image position by one common matrix (maps); auto = rows
     up to 5,000 features."""
@@ -145,6 +150,8 @@ class FeatureTraining:
     @property
     def needs(self) -> frozenset[str]:
         """Return the inputs: the private records, and pretrained weights for features of a timm network."""
+        if self.features == "auto" or self.features == "scattering":  # texts that the manifest can list
+            return frozenset({"private_data"})
         return frozenset({"private_data", "pretrained_weights"} if self.is_pretrained else {"private_data"})
 
     @property
@@ -247,6 +254,8 @@ class FeatureTraining:
         """Return the kind of whitening for images of shape (c, h, w)."""
         if self.whitening != "auto":
             return self.whitening
+        if self.is_pretrained:
+            return "none"
         return "public" if shape[0] == 3 else "private"
 
     def _whitening(

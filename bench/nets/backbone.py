@@ -1,7 +1,7 @@
-"""Linear classifiers on a timm network: `at160:NAME` resizes images to 160x160 pixels and pools features of NAME.
+"""Linear classifiers on a timm network: `160px:NAME` resizes images to 160x160 pixels and pools features of NAME.
 
 The timm network ("backbone") has no classification layer. It is always in eval mode, so that batch normalisation uses
-stored statistics and an image's features depend on that image alone. Weights are random: `bench.teachers` loads
+stored statistics and an image's features depend only on that image. Weights are random: `bench.teachers` loads
 pretrained ones from a file, and nothing is downloaded.
 """
 
@@ -23,7 +23,7 @@ SMALLEST, LARGEST = 32, 512
 """Limits of the side to which images are resized, in pixels."""
 PART = 32
 """Number of images that the backbone processes at once without gradients, which bounds the memory."""
-_NAME = re.compile(r"at(?P<size>[0-9]{2,3}):(?P<timm>[A-Za-z0-9_.-]+)")
+_NAME = re.compile(r"(?P<size>[0-9]{2,3})px:(?P<timm>[A-Za-z0-9_.-]+)")
 
 Shape = tuple[int, int, int]
 
@@ -36,8 +36,8 @@ class BackboneName:
     size: int
 
     def __str__(self) -> str:
-        """Return the name for `bench.nets.build`, such as "at160:vit_base_patch16_224"."""
-        return f"at{self.size}:{self.timm}"
+        """Return the name for `bench.nets.build`, such as "160px:vit_base_patch16_224"."""
+        return f"{self.size}px:{self.timm}"
 
     @classmethod
     def parse(cls, arch: str) -> Self | None:

@@ -92,8 +92,8 @@ def test_features_depend_on_one_image_only() -> None:
     network = pretrained(CNN).train()
     with torch.no_grad():
         together = network.features(images)
-        alone = torch.cat([network.features(images[i : i + 1]) for i in (0, PART, PART + 2)])
-        assert torch.allclose(together[[0, PART, PART + 2]], alone, atol=1e-4)
+        single = torch.cat([network.features(images[i : i + 1]) for i in (0, PART, PART + 2)])
+        assert torch.allclose(together[[0, PART, PART + 2]], single, atol=1e-4)
         assert torch.allclose(together, colour.features(images.expand(-1, 3, -1, -1)), atol=1e-4)
     assert torch.allclose(together.norm(dim=1), torch.tensor(together.shape[1] ** 0.5))
 
@@ -127,9 +127,9 @@ def test_per_sample_gradients_are_those_of_autograd(name: BackboneName, what: An
     parameters = dict(tuned.named_parameters())
     for record in range(3):
         loss = torch.nn.functional.cross_entropy(network(images[record : record + 1]), labels[record : record + 1])
-        alone = torch.autograd.grad(loss, list(parameters.values()))
+        single = torch.autograd.grad(loss, list(parameters.values()))
         found = [rows[key][record] for key in parameters]
-        assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(found, alone, strict=True))
+        assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(found, single, strict=True))
 
 
 def test_tuning_game_is_one_noisy_gradient() -> None:
