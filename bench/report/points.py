@@ -203,15 +203,13 @@ def fronts(points: Iterable[Point], least: float = 0.0) -> dict[str, list[Point]
     """Return the Pareto front of each unit: points that no other point of the unit beats in both safety and accuracy.
 
     A point beats another with at most its attack success and at least its accuracy, one of them strictly better; of
-    equal points the first stays. Points whose attack did not prove its power are left out: its failure shows nothing. So
-    are releases that began from public pretrained weights, which no other release had.
-    Success below `least`, that of random guessing, counts as `least`.
+    equal points the first stays. Points whose attack did not prove its power are left out, as its failure shows
+    nothing; so are releases that began from public pretrained weights, which no other release had. Success below
+    `least`, that of random guessing, counts as `least`.
     """
     found: dict[str, list[Point]] = {}
-    for point in sorted(
-        (p for p in points if p.proven and not p.is_pretrained),
-        key=lambda p: (list(UNITS).index(p.unit), max(p.x, least), -p.y),
-    ):
+    compared = (point for point in points if point.proven and not point.is_pretrained)
+    for point in sorted(compared, key=lambda p: (list(UNITS).index(p.unit), max(p.x, least), -p.y)):
         mine = found.setdefault(point.unit, [])
         if not mine or point.y > mine[-1].y:
             mine.append(point)
