@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from bench import data, nets, priors
 from bench.api import Context, Release, Teacher
 from bench.config import Size, Solved
-from bench.dp_training.accounting import require_unit_example
 from bench.dp_training.backbone_tuning import BackboneTuning
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.fixed_features import digest_of, features_of, kept_features, unit_rows
@@ -144,7 +143,7 @@ class FeatureTraining:
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Raise BenchError, before any training, for a unit other than example or a budget that no noise meets."""
         if self.tune != "head":
-            return require_unit_example(budget)
+            return self._tuning().check(self.backbone(), budget)
         self.spending(self.whitening, budget)
 
     @property
@@ -236,12 +235,13 @@ class FeatureTraining:
             return copy.deepcopy(teacher.pretrained_network())
         return nets.build(name, teacher.shape, teacher.classes)
 
-    def _tuning(self, what: Literal["bias", "lora"]) -> BackboneTuning:
+    def _tuning(self) -> BackboneTuning:
+        what: Literal["bias", "lora"] = "lora" if self.tune == "lora" else "bias"
         return BackboneTuning(what, self.rank, self.batch, self.steps, self.multiplier, self.clip, self.step_length)
 
     def _tune(self, teacher: Teacher, budget: Budget, ctx: Context) -> Release:
         """Train the linear layer and parameters of the timm network by DP-SGD (`backbone_tuning`)."""
-        name, tuning = self.backbone(), self._tuning("lora" if self.tune == "lora" else "bias")
+        name, tuning = self.backbone(), self._tuning()
         network = self._new_network(str(name), teacher)
         parameters = tuning.train(network, name, private_records(teacher), budget, ctx)
         claim = tuning.claim(parameters, budget.delta)
@@ -278,7 +278,7 @@ class FeatureTraining:
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Return the audit's game: one step's noisy gradient, and the noisy second moment if there is one."""
         if self.tune != "head":
-            return self._tuning("lora" if self.tune == "lora" else "bias").game(budget)
+            return self._tuning().game(budget)
         shape = data.facts(dataset).shape
         spending = self.spending(self.whitening if shape is None else self.kind(shape), budget)
         describe = "one step's noisy gradient, and a noisy second moment if there is one, with a record and without"

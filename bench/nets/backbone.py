@@ -85,7 +85,7 @@ class BackboneLinear(SmallNet):
             raise Incompatible(f"the network {name} takes images of 1 or 3 channels, not {shape[0]}")
         backbone = make_backbone(name)
         config: Any = backbone.pretrained_cfg
-        resized = ResizedImages(name.size, config["mean"], config["std"])
+        resized = ResizedImages(shape, name.size, config["mean"], config["std"])
         self.trunk = nn.Sequential(resized, backbone, NormalisedRows()).eval()
         with torch.no_grad():
             try:
@@ -115,21 +115,37 @@ class BackboneLinear(SmallNet):
 
 
 class ResizedImages(nn.Module):
-    """Maps (n, c, h, w) in [-1, 1] to (n, 3, size, size), resized bicubically and normalised by mean and std."""
+    """Maps (n, c, h, w) in [-1, 1] to (n, 3, size, size), resized bicubically and normalised by mean and std.
 
+    Resizing with antialiasing, as timm does for validation, is linear in rows and in columns: two products with public
+    matrices, which also per-sample gradients and exported programs can compute.
+    """
+
+    rows: Tensor
+    columns: Tensor
     mean: Tensor
     std: Tensor
 
-    def __init__(self, size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    def __init__(self, shape: Shape, size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         super().__init__()
-        self.size = size
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+        constants = {
+            "rows": resizing(shape[1], size),
+            "columns": resizing(shape[2], size).T,
+            "mean": torch.tensor(mean).view(-1, 1, 1),
+            "std": torch.tensor(std).view(-1, 1, 1),
+        }
+        for name, value in constants.items():
+            self.register_buffer(name, value.contiguous(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Resize with antialiasing, as timm does for validation; grey images are repeated in three channels."""
-        x = F.interpolate(x, size=(self.size, self.size), mode="bicubic", align_corners=False, antialias=True)
-        return (((x + 1) / 2 - self.mean) / self.std).contiguous()
+        """Resize; grey images are repeated in three channels."""
+        return ((self.rows @ x @ self.columns + 1) / 2 - self.mean) / self.std
+
+
+def resizing(pixels: int, size: int) -> Tensor:
+    """Return (size, pixels): the matrix that resizes a column of pixels bicubically, with antialiasing."""
+    eye = torch.eye(pixels)[None, None]
+    return F.interpolate(eye, size=(size, pixels), mode="bicubic", align_corners=False, antialias=True)[0, 0]
 
 
 def make_backbone(name: BackboneName) -> nn.Module:
