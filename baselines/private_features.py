@@ -2,8 +2,9 @@
 
 1. Features. A record's 81 scattering maps per channel, normalised in groups of three maps, become a row u of norm 1
    (`bench/nets/classifiers/wavelet_nets.py`), which depends only on that record and public constants. Rows are computed
-   once per data set. `features patches` and `both` are described in `baselines/patch_features.py`; with `timm:NAME` the
-   row consists of the pooled features of a pretrained network, whose weights are public data.
+   once per data set. `features patches` and `both` are described in `baselines/patch_features.py`. With `features
+   timm:NAME` the row is that of the pooled features of a timm network instead, whose pretrained weights are public
+   (`bench/nets/backbone.py`); it is not whitened unless `whitening` says so.
 2. Whitening. `private`: S = sum_i u_i u_i^T is released once, with noise E of deviation s, for a `share` of mu^2; rows
    become u M scaled to norm 1, with M M^T = (S + E + kappa s sqrt(2 d) I)^-1. `public`: the same with the covariance of
    the features of images drawn from a prior, regularised by rho times its mean diagonal; this costs no privacy.
@@ -11,7 +12,11 @@
 3. Head. T steps of gradient descent with momentum on the cross-entropy of a linear layer on these rows, over all
    records; each gradient is clipped to C and the sum gets Gaussian noise (`bench/dp_training/linear_head.py`).
 4. Release. Whitening and head are folded into one equivalent linear layer on u, in the network `wavelet-linear`, or
-   `wavelet-linear-mirrored` for colour images, which maps raw images to logits.
+   `wavelet-linear-mirrored` for colour images, which maps raw images to logits; with a timm network, in
+   `160px:NAME`, which holds that network too.
+
+With `tune bias` or `tune lora`, steps 2 and 3 are DP-SGD on the linear layer and a few parameters of the timm network
+(`bench/dp_training/backbone_tuning.py`).
 
 Reference: none for the combination. The features and their use for private heads are those of Tramer and Boneh, ICLR
 2021; private whitening is that of Mehta et al., TMLR 2023 (arXiv 2211.13403).

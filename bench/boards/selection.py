@@ -71,7 +71,7 @@ class Candidate:
     def place(self) -> tuple[str, str, str]:
         """Data set, tier and split: candidates are ranked only if these are the same.
 
-        Releases that began from public pretrained weights have a place of their own: no other release had such data.
+        Releases that began from public pretrained weights are ranked separately: no other release had such data.
         """
         weights = pretrained_flag(self.row_flags)
         return self.row.dataset, self.row.tier, self.row.split + (", public weights" if weights else "")

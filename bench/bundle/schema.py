@@ -87,7 +87,7 @@ def _numbers(value: object, depth: int = 1) -> Iterator[float]:
 
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]{1,100}$")]
-Architecture = Annotated[str, Field(pattern=r"^((small:)?(tv:)?|at[0-9]{2,3}:)[A-Za-z0-9._+-]{1,100}$")]
+Architecture = Annotated[str, Field(pattern=r"^((small:)?(tv:)?|[0-9]{2,3}px:)[A-Za-z0-9._+-]{1,100}$")]
 TensorName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+-]{1,300}$")]
 Version = Annotated[str, Field(pattern=r"^[A-Za-z0-9._+() -]{1,100}$")]
 Slug = Annotated[str, Field(pattern=r"^([a-z0-9]+(-[a-z0-9]+)*)?$", max_length=100)]

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from bench.api import Context
-from bench.dp_training.accounting import DpSgdParameters, calibrate
+from bench.dp_training.accounting import DpSgdParameters, calibrate, require_unit_example
 from bench.dp_training.dp_sgd import train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.games import RECORDS
 from bench.dp_training.gradient_game import Lanes, gradient_game
 from bench.errors import Incompatible
 from bench.nets import Classifier
-from bench.nets.backbone import BackboneLinear, BackboneName
+from bench.nets.backbone import BackboneLinear, BackboneName, make_backbone
 from bench.privacy import Budget, Claim
 from bench.privacy.audit import DistinguishingGame
 
@@ -72,6 +72,19 @@ class BackboneTuning:
             chunk=AT_ONCE,
         )
 
+    def check(self, name: BackboneName, budget: Budget) -> None:
+        """Raise BenchError for a network without such parameters, or a budget for another unit than example."""
+        require_unit_example(budget)
+        name.check()
+        backbone = make_backbone(name)
+        if self.what == "lora" and not attention_layers(backbone):
+            raise Incompatible(
+                f"--method.tune lora: {name.timm} has no linear layers in attention blocks; give --method.tune bias, "
+                "or a vision transformer"
+            )
+        if self.what == "bias" and not tuned_names(backbone, self.what):
+            raise Incompatible(f"--method.tune bias: {name.timm} has no biases; give --method.tune head")
+
     def train(
         self, network: Classifier, name: BackboneName, private: tuple[Tensor, Tensor], budget: Budget, ctx: Context
     ) -> DpSgdParameters:
@@ -80,17 +93,15 @@ class BackboneTuning:
         Args:
             network: of `BackboneLinear`; it ends on the context's device, in eval mode.
             private: (n, c, h, w) uint8 images and (n,) int64 labels.
-
-        Raises:
-            BenchError: the backbone has no biases, or no attention blocks.
         """
         parameters = calibrate(self.settings.parameters(len(private[0])), budget)
         body = cast(BackboneLinear, network.body)
         nn.init.zeros_(body.head.weight)
         nn.init.zeros_(body.head.bias)
-        lora = add_lora(body.backbone, self.rank, ctx.generator("lora"), name) if self.what == "lora" else {}
+        lora = add_lora(body.backbone, self.rank, ctx.generator("lora")) if self.what == "lora" else {}
         network.to(ctx.device).eval().requires_grad_(False)
-        tuned = TunedParameters(network, [*tuned_names(network, self.what, name), "body.head.weight", "body.head.bias"])
+        names = [f"body.trunk.1.{name}" for name in tuned_names(body.backbone, self.what)]
+        tuned = TunedParameters(network, [*names, "body.head.weight", "body.head.bias"])
         # One device: a rank would get a copy of these parameters without the network that they belong to
         train(
             cast(Classifier, tuned), str(name), private, self.settings, parameters, replace(ctx, ranks=None), "tuning"
@@ -162,38 +173,21 @@ class LowRankLinear(nn.Module):
         return self.layer
 
 
-def add_lora(
-    backbone: nn.Module, rank: int, generator: torch.Generator, name: BackboneName
-) -> dict[str, LowRankLinear]:
-    """Replace the linear layers of a backbone's attention blocks by low-rank updates of them; return them by path.
-
-    Raises:
-        BenchError: there are none.
-    """
-    found = {
-        path: LowRankLinear(layer, rank, generator)
-        for path, layer in backbone.named_modules()
-        if isinstance(layer, nn.Linear) and "attn" in path.split(".")
-    }
-    if not found:
-        raise Incompatible(
-            f"--method.tune lora: {name.timm} has no linear layers in attention blocks; give --method.tune bias, or a "
-            "vision transformer"
-        )
+def add_lora(backbone: nn.Module, rank: int, generator: torch.Generator) -> dict[str, LowRankLinear]:
+    """Replace the linear layers of a backbone's attention blocks by low-rank updates of them; return them by path."""
+    found = {path: LowRankLinear(layer, rank, generator) for path, layer in attention_layers(backbone).items()}
     for path, layer in found.items():
         backbone.set_submodule(path, layer)
     return found
 
 
-def tuned_names(network: Classifier, what: Tuned, name: BackboneName) -> list[str]:
-    """Return the names of the tuned parameters of the backbone.
+def attention_layers(backbone: nn.Module) -> dict[str, nn.Linear]:
+    """Return the linear layers of a backbone's attention blocks, by path."""
+    layers = backbone.named_modules()
+    return {path: each for path, each in layers if isinstance(each, nn.Linear) and "attn" in path.split(".")}
 
-    Raises:
-        BenchError: there are none.
-    """
+
+def tuned_names(backbone: nn.Module, what: Tuned) -> list[str]:
+    """Return the names of the tuned parameters of a backbone, to which `add_lora` was applied for "lora"."""
     ends = {"bias": (".bias",), "lora": (".up", ".down")}[what]
-    inside = [each for each, _ in network.named_parameters() if not each.startswith("body.head.")]
-    found = [each for each in inside if each.endswith(ends)]
-    if not found:
-        raise Incompatible(f"--method.tune {what}: {name.timm} has no such parameters; give --method.tune head")
-    return found
+    return [name for name, _ in backbone.named_parameters() if name.endswith(ends)]

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from bench import data, nets, priors
 from bench.api import Context, Release, Teacher
 from bench.config import Size, Solved
-from bench.dp_training.accounting import require_unit_example
 from bench.dp_training.backbone_tuning import BackboneTuning
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP
 from bench.dp_training.fixed_features import digest_of, features_of, half_rows, kept_features, unit_rows
@@ -69,12 +68,17 @@ class FeatureTraining:
         "usps": "settings of the head and of the private whitening were chosen",
     }
     only_with: ClassVar[dict[str, str]] = {
-        "whitened": "whitening=auto|private|public",
-        "share": "whitening=auto|private",
-        "kappa": "whitening=auto|private",
-        "rho": "whitening=auto|public",
-        "drawings": "whitening=auto|public",
-        "logit_noise": "rate=0.0",
+        "whitening": "tune=head",
+        "whitened": "whitening=auto|private|public tune=head",
+        "share": "whitening=auto|private tune=head",
+        "kappa": "whitening=auto|private tune=head",
+        "rho": "whitening=auto|public tune=head",
+        "drawings": "whitening=auto|public tune=head",
+        "rate": "tune=head",
+        "logit_noise": "rate=0.0 tune=head",
+        "momentum": "tune=head",
+        "average": "tune=head",
+        "neighbours": "tune=head",
         "mirrored": "features=auto|scattering|patches|both",
         "image_size": "features=timm:*",
         "tune": "features=timm:*",
@@ -100,7 +104,7 @@ class FeatureTraining:
 
     whitening: Literal["auto", "private", "public", "none"] = "auto"
     """Whiten feature rows by their own noisy second moment (private), by that of images drawn from a prior (public), or
-    not (none); auto = private, for colour images public."""
+    not (none); auto = private, for colour images public, for a pretrained network none."""
     whitened: Literal["auto", "rows", "maps"] = "auto"
     """Whiten whole feature rows (rows), or the features of each image position by one common matrix (maps); auto = rows
     up to 5,000 features."""
@@ -156,12 +160,14 @@ class FeatureTraining:
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Raise BenchError, before any training, for a unit that is not protected or a budget that no noise meets."""
         if self.tune != "head":
-            return require_unit_example(budget)
+            return self._tuning().check(self.backbone(), budget)
         self.spending(self.whitening, budget)
 
     @property
     def needs(self) -> frozenset[str]:
         """Return the inputs: the private records, and pretrained weights for features of a timm network."""
+        if self.features == "auto" or self.features == "scattering":  # texts that the manifest can list
+            return frozenset({"private_data"})
         return frozenset({"private_data", "pretrained_weights"} if self.is_pretrained else {"private_data"})
 
     @property
@@ -290,12 +296,13 @@ class FeatureTraining:
                     module.fit(drawings, rng)
         return network
 
-    def _tuning(self, what: Literal["bias", "lora"]) -> BackboneTuning:
+    def _tuning(self) -> BackboneTuning:
+        what: Literal["bias", "lora"] = "lora" if self.tune == "lora" else "bias"
         return BackboneTuning(what, self.rank, self.batch, self.steps, self.multiplier, self.clip, self.step_length)
 
     def _tune(self, teacher: Teacher, budget: Budget, ctx: Context) -> Release:
         """Train the linear layer and parameters of the timm network by DP-SGD (`backbone_tuning`)."""
-        name, tuning = self.backbone(), self._tuning("lora" if self.tune == "lora" else "bias")
+        name, tuning = self.backbone(), self._tuning()
         network = self._new_network(str(name), teacher)
         parameters = tuning.train(network, name, private_records(teacher), budget, ctx)
         claim = tuning.claim(parameters, budget.delta)
@@ -308,6 +315,8 @@ class FeatureTraining:
         """Return the kind of whitening for images of shape (c, h, w)."""
         if self.whitening != "auto":
             return self.whitening
+        if self.is_pretrained:
+            return "none"
         return "public" if shape[0] == 3 or self.has_patches else "private"
 
     def _whitening(
@@ -348,7 +357,7 @@ class FeatureTraining:
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Return the audit's game: one step's noisy gradient, and the noisy second moment if there is one."""
         if self.tune != "head":
-            return self._tuning("lora" if self.tune == "lora" else "bias").game(budget)
+            return self._tuning().game(budget)
         shape = data.facts(dataset).shape
         spending = self.spending(self.whitening if shape is None else self.kind(shape), budget)
         who = "a group of records" if spending.unit == Unit.GROUP else "a record"

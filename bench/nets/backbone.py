@@ -1,7 +1,7 @@
-"""Linear classifiers on a timm network: `at160:NAME` resizes images to 160x160 pixels and pools features of NAME.
+"""Linear classifiers on a timm network: `160px:NAME` resizes images to 160x160 pixels and pools features of NAME.
 
 The timm network ("backbone") has no classification layer. It is always in eval mode, so that batch normalisation uses
-stored statistics and an image's features depend on that image alone. Weights are random: `bench.teachers` loads
+stored statistics and an image's features depend only on that image. Weights are random: `bench.teachers` loads
 pretrained ones from a file, and nothing is downloaded.
 """
 
@@ -23,7 +23,7 @@ SMALLEST, LARGEST = 32, 512
 """Limits of the side to which images are resized, in pixels."""
 PART = 32
 """Number of images that the backbone processes at once without gradients, which bounds the memory."""
-_NAME = re.compile(r"at(?P<size>[0-9]{2,3}):(?P<timm>[A-Za-z0-9_.-]+)")
+_NAME = re.compile(r"(?P<size>[0-9]{2,3})px:(?P<timm>[A-Za-z0-9_.-]+)")
 
 Shape = tuple[int, int, int]
 
@@ -36,8 +36,8 @@ class BackboneName:
     size: int
 
     def __str__(self) -> str:
-        """Return the name for `bench.nets.build`, such as "at160:vit_base_patch16_224"."""
-        return f"at{self.size}:{self.timm}"
+        """Return the name for `bench.nets.build`, such as "160px:vit_base_patch16_224"."""
+        return f"{self.size}px:{self.timm}"
 
     @classmethod
     def parse(cls, arch: str) -> Self | None:
@@ -85,7 +85,7 @@ class BackboneLinear(SmallNet):
             raise Incompatible(f"the network {name} takes images of 1 or 3 channels, not {shape[0]}")
         backbone = make_backbone(name)
         config: Any = backbone.pretrained_cfg
-        resized = ResizedImages(name.size, config["mean"], config["std"])
+        resized = ResizedImages(shape, name.size, config["mean"], config["std"])
         self.trunk = nn.Sequential(resized, backbone, NormalisedRows()).eval()
         with torch.no_grad():
             try:
@@ -115,21 +115,37 @@ class BackboneLinear(SmallNet):
 
 
 class ResizedImages(nn.Module):
-    """Maps (n, c, h, w) in [-1, 1] to (n, 3, size, size), resized bicubically and normalised by mean and std."""
+    """Maps (n, c, h, w) in [-1, 1] to (n, 3, size, size), resized bicubically and normalised by mean and std.
 
+    Resizing with antialiasing, as timm does for validation, is linear in rows and in columns: two products with public
+    matrices, which also per-sample gradients and exported programs can compute.
+    """
+
+    rows: Tensor
+    columns: Tensor
     mean: Tensor
     std: Tensor
 
-    def __init__(self, size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    def __init__(self, shape: Shape, size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         super().__init__()
-        self.size = size
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+        constants = {
+            "rows": resizing(shape[1], size),
+            "columns": resizing(shape[2], size).T,
+            "mean": torch.tensor(mean).view(-1, 1, 1),
+            "std": torch.tensor(std).view(-1, 1, 1),
+        }
+        for name, value in constants.items():
+            self.register_buffer(name, value.contiguous(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Resize with antialiasing, as timm does for validation; grey images are repeated in three channels."""
-        x = F.interpolate(x, size=(self.size, self.size), mode="bicubic", align_corners=False, antialias=True)
-        return (((x + 1) / 2 - self.mean) / self.std).contiguous()
+        """Resize; grey images are repeated in three channels."""
+        return ((self.rows @ x @ self.columns + 1) / 2 - self.mean) / self.std
+
+
+def resizing(pixels: int, size: int) -> Tensor:
+    """Return (size, pixels): the matrix that resizes a column of pixels bicubically, with antialiasing."""
+    eye = torch.eye(pixels)[None, None]
+    return F.interpolate(eye, size=(size, pixels), mode="bicubic", align_corners=False, antialias=True)[0, 0]
 
 
 def make_backbone(name: BackboneName) -> nn.Module:

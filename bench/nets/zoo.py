@@ -1,7 +1,7 @@
 """Classifiers by name: plug-ins, every timm architecture, and torchvision's as `tv:NAME`; nothing is downloaded.
 
 `small:NAME` is a library's network with a stem for small images, as usual on CIFAR-10: the original stem of a network
-for 224 pixels reduces 28x28 to 7x7. `at160:NAME` is a linear layer on a timm network, for images that it resizes to
+for 224 pixels reduces 28x28 to 7x7. `160px:NAME` is a linear layer on a timm network, for images that it resizes to
 160x160 pixels (`backbone`). `PACKAGE.MODULE:FUNCTION` is a user's own (`users_network`).
 
 A plug-in is a class that extends `SmallNet`: in `classifiers/NAME.py`, in the table NETWORKS of another file of that

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from bench import boards
-from bench.boards.flags import UNTRUE, share_of_commonest, standing
+from bench.boards.flags import UNTRUE, pretrained_source, share_of_commonest, standing
 from bench.boards.installed import installed_version
 from bench.privacy.budget import epsilon_from_json
 from bench.report.glossary import UNITS
@@ -32,6 +32,7 @@ class Point:
         unit: the protected unit of the release, in panels of attacks.
         account: the accounted epsilon and its unit, if the axis shows another number; None if unknown.
         commonest: the accuracy of always predicting the commonest class; None if unknown.
+        is_pretrained: whether the release began from public pretrained weights.
     """
 
     method: str
@@ -46,6 +47,7 @@ class Point:
     unit: str = ""
     account: tuple[float, str] | None = None
     commonest: float | None = None
+    is_pretrained: bool = False
 
     def format_y(self, is_share: bool) -> str:
         """Format `y` with its deviation, in percent if it is a share."""
@@ -201,13 +203,13 @@ def fronts(points: Iterable[Point], least: float = 0.0) -> dict[str, list[Point]
     """Return the Pareto front of each unit: points that no other point of the unit beats in both safety and accuracy.
 
     A point beats another with at most its attack success and at least its accuracy, one of them strictly better; of
-    equal points the first stays. Points whose attack did not prove its power are left out: its failure shows nothing.
-    Success below `least`, that of random guessing, counts as `least`.
+    equal points the first stays. Points whose attack did not prove its power are left out, as its failure shows
+    nothing; so are releases that began from public pretrained weights, which no other release had. Success below
+    `least`, that of random guessing, counts as `least`.
     """
     found: dict[str, list[Point]] = {}
-    for point in sorted(
-        (p for p in points if p.proven), key=lambda p: (list(UNITS).index(p.unit), max(p.x, least), -p.y)
-    ):
+    compared = (point for point in points if point.proven and not point.is_pretrained)
+    for point in sorted(compared, key=lambda p: (list(UNITS).index(p.unit), max(p.x, least), -p.y)):
         mine = found.setdefault(point.unit, [])
         if not mine or point.y > mine[-1].y:
             mine.append(point)
@@ -221,6 +223,8 @@ def release(group: list[Record], xs: list[float]) -> Point:
     method, variant = spec["method"], spec.get("variant", "printed")
     setting = f"{variant}, {first.setting}" if first.setting else variant
     setting += f", {OLDER}" if spec["version"] < installed_version("method", method, variant) else ""
+    is_pretrained = pretrained_source(spec.get("public")) is not None
+    setting += ", public weights" if is_pretrained else ""
     mean = math.fsum(accuracies) / len(accuracies)
     spread = None
     if len(accuracies) > 1:
@@ -229,7 +233,18 @@ def release(group: list[Record], xs: list[float]) -> Point:
     budget = {key: spec["budget"].get(key) for key in ("account", "solve", "unit", "delta")}
     series = canonical(boards.identity(spec | {"budget": budget}))
     x = math.fsum(xs) / len(xs) if all(map(math.isfinite, xs)) else math.inf
-    return Point(method, setting, x, mean, spread, first.hash, series, len(group), commonest=commonest(group))
+    return Point(
+        method,
+        setting,
+        x,
+        mean,
+        spread,
+        first.hash,
+        series,
+        len(group),
+        commonest=commonest(group),
+        is_pretrained=is_pretrained,
+    )
 
 
 def is_coarse(group: Iterable[Record]) -> bool:

@@ -23,8 +23,8 @@ from bench.cli import main
 from bench.config import configure
 from bench.dp_training.backbone_tuning import TunedParameters, add_lora, tuned_names
 from bench.dp_training.per_sample_gradients import FuncGradients
-from bench.errors import BadWeights, Incompatible, NotFound
-from bench.nets.backbone import PART, BackboneName
+from bench.errors import BadWeights, NotFound
+from bench.nets.backbone import PART, BackboneLinear, BackboneName
 from bench.pipeline.job import run_spec
 from bench.pipeline.resolve import load_job
 from bench.pipeline.run import run
@@ -34,6 +34,7 @@ from bench.privacy.accountant import check_budget
 from bench.storage.store import load_tensors
 from bench.teachers.pretrained import find_pretrained
 from bench.testing import CLASSES, SHAPE, context, toy_private
+from bench.validate import instance
 
 CNN, VIT = BackboneName("test_efficientnet", 32), BackboneName("test_vit", 32)
 OPTIONS = (("features", f"timm:{CNN.timm}"), ("image_size", "32"))
@@ -92,8 +93,8 @@ def test_features_depend_on_one_image_only() -> None:
     network = pretrained(CNN).train()
     with torch.no_grad():
         together = network.features(images)
-        alone = torch.cat([network.features(images[i : i + 1]) for i in (0, PART, PART + 2)])
-        assert torch.allclose(together[[0, PART, PART + 2]], alone, atol=1e-4)
+        single = torch.cat([network.features(images[i : i + 1]) for i in (0, PART, PART + 2)])
+        assert torch.allclose(together[[0, PART, PART + 2]], single, atol=1e-4)
         assert torch.allclose(together, colour.features(images.expand(-1, 3, -1, -1)), atol=1e-4)
     assert torch.allclose(together.norm(dim=1), torch.tensor(together.shape[1] ** 0.5))
 
@@ -116,31 +117,28 @@ def test_tuning_changes_only_its_parameters(name: BackboneName, what: Any) -> No
 @pytest.mark.parametrize(("name", "what"), [(CNN, "bias"), (VIT, "lora")], ids=str)
 def test_per_sample_gradients_are_those_of_autograd(name: BackboneName, what: Any) -> None:
     network = pretrained(name)
+    backbone = instance(network.body, BackboneLinear, "body").backbone
     if what == "lora":
-        layers = add_lora(network.body.backbone, 2, torch.Generator().manual_seed(0), name)  # type: ignore[union-attr,operator]
+        layers = add_lora(backbone, 2, torch.Generator().manual_seed(0))
         for layer in layers.values():
             torch.nn.init.normal_(layer.up, std=0.1)
-    tuned = TunedParameters(network.requires_grad_(False), [*tuned_names(network, what, name), "body.head.weight"])
+    names = [f"body.trunk.1.{each}" for each in tuned_names(backbone, what)]
+    tuned = TunedParameters(network.requires_grad_(False), [*names, "body.head.weight"])
     images, labels = (part[:3] for part in toy_private())
     images = images.float() / 255
     rows = FuncGradients(tuned, 1)(images, labels)  # type: ignore[arg-type]
     parameters = dict(tuned.named_parameters())
     for record in range(3):
         loss = torch.nn.functional.cross_entropy(network(images[record : record + 1]), labels[record : record + 1])
-        alone = torch.autograd.grad(loss, list(parameters.values()))
+        single = torch.autograd.grad(loss, list(parameters.values()))
         found = [rows[key][record] for key in parameters]
-        assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(found, alone, strict=True))
+        assert all(torch.allclose(one, other, atol=1e-4) for one, other in zip(found, single, strict=True))
 
 
 def test_tuning_game_is_one_noisy_gradient() -> None:
     method = PrivateFeatures(features=f"timm:{VIT.timm}", tune="lora", steps=1)
     game = method.game(Budget(3.0), "mnist", CLASSES)
     assert game.claimed == game.accounted == pytest.approx(3.0, rel=0.02)
-
-
-def test_lora_without_attention_is_refused() -> None:
-    with pytest.raises(Incompatible, match="lora"):
-        convert(CNN, Budget(8.0), tune="lora")
 
 
 @pytest.mark.thorough
