@@ -23,7 +23,7 @@ from functools import cache, lru_cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from bench.errors import BadPlugin, BenchError, unknown
 
@@ -202,7 +202,7 @@ def _entry_points(kind: str) -> list[Entry]:
 @lru_cache(maxsize=64)
 def _installed(path: tuple[str, ...]) -> EntryPoints:
     """Return the entry points of all distributions on a search path; cached, as their files are read."""
-    return entry_points()
+    return cast(EntryPoints, entry_points())  # before Python 3.12 another type, which has `select` too
 
 
 def class_of(entry: Entry, is_one: Callable[[type], bool], expected: str) -> type[Any]:

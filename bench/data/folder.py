@@ -92,13 +92,18 @@ def load_folder(path: Path, name: str, request: Request) -> ImageData:
         train, test = ({c: files for c, files in part.items() if c not in empty} for part in (train, test))
     check_classes(train, test, path, name)
     class_names, reading = tuple(train), request.reading
-    parts = [list_part(train, class_names), list_part(test, class_names)]
+    training, testing = list_part(train, class_names), list_part(test, class_names)
     if group_of is not None:
-        numbers = groups.number_groups([[group_of(cast(Path, file)) for file in part.files] for part in parts])
-        parts = [replace(part, groups=each) for part, each in zip(parts, numbers, strict=True)]
+        files = [[group_of(cast(Path, file)) for file in part.files] for part in (training, testing)]
+        of_training, of_testing = groups.number_groups(files)
+        training, testing = replace(training, groups=of_training), replace(testing, groups=of_testing)
     note = HELD_OUT if group_of is None else GROUPS_HELD_OUT
     listed = Listing(
-        *(name, path, class_names, *parts),
+        name,
+        path,
+        class_names,
+        training,
+        testing,
         Decoding(FILE_SIDE, channels=None, fit=reading.fit, pixel_range=reading.pixel_range),
         left_out=tuple(f"{(tree.train / class_name).relative_to(path).as_posix()}/" for class_name in empty),
         notes=tree.notes if tree.test is not None else (*tree.notes, note),
