@@ -113,7 +113,8 @@ def find_keys(found: Iterable[str], problem: str) -> Keys:
     order = [part for part in (*PARTS, WHOLE) if part in parts]
     pairs = {part: (by_meaning[part, "images"], by_meaning[part, "labels"]) for part in order}
     names = next((key for key in found if key.lower() in CLASS_NAMES), None)
-    if (key := by_meaning.pop((WHOLE, "groups"), None)) is not None:
+    if (WHOLE, "groups") in by_meaning:
+        key = by_meaning.pop((WHOLE, "groups"))
         if len(order) > 1:
             raise BadData(f"{problem} has {key}; call it train_groups, and add {order[-1]}_groups")
         by_meaning[order[0], "groups"] = key

@@ -96,9 +96,10 @@ def load_folder(path: Path, name: str, request: Request) -> ImageData:
     if group_of is not None:
         numbers = groups.number_groups([[group_of(cast(Path, file)) for file in part.files] for part in parts])
         parts = [replace(part, groups=each) for part, each in zip(parts, numbers, strict=True)]
+    train_part, test_part = parts
     note = HELD_OUT if group_of is None else GROUPS_HELD_OUT
     listed = Listing(
-        *(name, path, class_names, *parts),
+        *(name, path, class_names, train_part, test_part),
         Decoding(FILE_SIDE, channels=None, fit=reading.fit, pixel_range=reading.pixel_range),
         left_out=tuple(f"{(tree.train / class_name).relative_to(path).as_posix()}/" for class_name in empty),
         notes=tree.notes if tree.test is not None else (*tree.notes, note),
