@@ -64,8 +64,8 @@ class DpWrn(PrivateTraining):
     departures: ClassVar[tuple[Departure, ...]] = ()
     tiers: ClassVar[Tiers] = {
         "smoke": {"network": "wrn-10-1", "batch": 256, "steps": 3, "views": 2},
-        "quick": {"network": "wrn-10-1", "batch": 512, "steps": 150, "views": 4},
-        "standard": {"network": "wrn-16-1", "batch": 1024, "steps": 250, "views": 4},
+        "quick": {"network": "wrn-10-1", "batch": 512, "steps": 150, "views": 4, "chunk": 64},
+        "standard": {"network": "wrn-16-1", "batch": 1024, "steps": 250, "views": 4, "chunk": 32},
     }
 
     network: Size[str] = "wrn-16-4"
@@ -98,7 +98,7 @@ class DpWrn(PrivateTraining):
     gradients: Literal["opacus", "func"] = "func"
     """Per-sample gradients by opacus' hooks or by torch.func; the results are the same. opacus stores a gradient for
     each view."""
-    chunk: int = 16
+    chunk: Size[int] = 16
     """Records whose gradients are in memory at once, at most 256; it changes memory and speed only."""
     mean: float = 0.5
     """Public constant; the input of the network is (image - mean) / std."""

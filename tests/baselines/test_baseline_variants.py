@@ -28,7 +28,7 @@ QUICK: dict[str, dict[str, Any]] = {
                     "steps": 4000, "iterations": 5, "width": 16, "rate": 0.001, "decay": True},
     "dp-teacher": {"batch": 1024, "steps": 600, "rate": 2.0, "decay": True, "mean": 0.0, "std": 1.0, "rounds": 40,
                    "images_per_round": 256, "generator_steps": 3, "student_steps": 30, "rate_generator": 0.001},
-    "dp-wrn": {"network": "wrn-10-1", "batch": 512, "steps": 150, "views": 4},
+    "dp-wrn": {"network": "wrn-10-1", "batch": 512, "steps": 150, "views": 4, "chunk": 64},
     "fedavg": {"local_epochs": 40, "local_limit": 300},
     "feddf": {"local_epochs": 40, "local_limit": 300, "mean": "probabilities", "unlabelled": 10000, "steps": 1000},
     "g-pate": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "teachers": 0,

@@ -205,7 +205,7 @@ def test_removed_record_moves_others_within_the_margin() -> None:
 
 def test_release_is_the_average_of_the_weights() -> None:
     """By hand: rate 2 for three steps without noise, decay (1 + t) / (10 + t)."""
-    options = {"steps": "3", "batch": "64", "views": "1"}
+    options: dict[str, Any] = {"steps": "3", "batch": "64", "views": "1"}
     model = convert(DpWrn, NO_NOISE, toy(64), **options).student
     path = [convert(DpWrn, NO_NOISE, toy(64), **{**options, "steps": str(t), "average": "0"}) for t in (1, 2, 3)]
     torch.manual_seed(0)
