@@ -80,6 +80,7 @@ class FeatureTraining:
         "average": "tune=head",
         "neighbours": "tune=head",
         "mirrored": "features=auto|scattering|patches|both",
+        "patch_share": "features=both whitening=auto|public",
         "image_size": "features=timm:*",
         "tune": "features=timm:*",
         "rank": "tune=lora",
@@ -90,6 +91,8 @@ class FeatureTraining:
     features: str = "auto"
     """Fixed features of an image: scattering; patches, responses to 800 filters made from drawings; both; or timm:NAME,
     pooled features of a pretrained timm network, whose weights are public data (--pretrained); auto = scattering."""
+    patch_share: float = 0.5
+    """Share of the patch features in a whitened row's squared norm, in (0, 1)."""
     image_size: int = 160
     """Side in pixels to which images are resized for the timm network, such as 160 or 224."""
     tune: Literal["head", "bias", "lora"] = "head"
@@ -139,7 +142,7 @@ class FeatureTraining:
     """Neighbours for which the noise is calibrated: one record added or removed, or one record replaced."""
 
     def __post_init__(self) -> None:
-        inside(self, 0, 1, "share")
+        inside(self, 0, 1, "share", "patch_share")
         positive(self, "kappa", "rho", "logit_noise")
         at_least(self, 0, "multiplier", "rate", "momentum")
         at_least(self, 0, "steps")
@@ -352,7 +355,8 @@ class FeatureTraining:
         )
         rows = half_rows(features_of(network, drawn, ctx), ctx.device)
         blocks = [module.blocks for module in network.modules() if isinstance(module, PatchRows)]
-        return BlockWhitening.of_public(rows, blocks[0], self.rho)
+        shares = (1 - self.patch_share, self.patch_share) if self.features == "both" else (1.0,)
+        return BlockWhitening.of_public(rows, blocks[0], shares, self.rho)
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Return the audit's game: one step's noisy gradient, and the noisy second moment if there is one."""

@@ -209,8 +209,8 @@ class BlockWhitening:
     """Whitening of rows that consist of blocks, such as scattering and patch features, by public images.
 
     The block u_b of a row becomes g_b L_b^-1 (u_b - mean_b), with L_b the Cholesky factor of the block's shifted
-    covariance among public images. The gain g_b makes all blocks of those images equally long on average. The whole row
-    is then scaled to norm 1.
+    covariance among public images. The gain g_b gives the block of those images the mean length sqrt(share_b). The whole
+    row is then scaled to norm 1.
 
     Attributes:
         means: for each block, (width,) float32.
@@ -223,8 +223,8 @@ class BlockWhitening:
     gains: tuple[float, ...]
 
     @classmethod
-    def of_public(cls, rows: Tensor, widths: Sequence[int], rho: float) -> BlockWhitening:
-        """Compute the whitening from public (n, d) rows, whose blocks have these widths.
+    def of_public(cls, rows: Tensor, widths: Sequence[int], shares: Sequence[float], rho: float) -> BlockWhitening:
+        """Compute the whitening from public (n, d) rows, whose blocks have these widths, and shares that sum to 1.
 
         Each block's covariance is shifted by rho times its mean diagonal. It is computed in float32, which a shift of
         rho >= 1e-3 makes accurate enough: rounding errors change the features, and not their privacy.
@@ -242,7 +242,8 @@ class BlockWhitening:
         plain = cls(tuple(means), tuple(factors), (1.0,) * len(means))
         longest = rows[:PART].to(means[0].device, torch.float32)
         lengths = [float(block.norm(dim=1).mean()) for block in plain._mapped(longest)]
-        return cls(plain.means, plain.factors, tuple(1 / length for length in lengths))
+        gains = tuple(math.sqrt(share) / length for share, length in zip(shares, lengths, strict=True))
+        return cls(plain.means, plain.factors, gains)
 
     def __call__(self, rows: Tensor) -> Tensor:
         """Whiten (n, d) rows of any norm and precision to (n, d) float16 rows of norm at most 1.
@@ -267,7 +268,7 @@ class BlockWhitening:
         """Return a linear layer on unit rows with the same decisions as `weight` (classes, d) on whitened rows.
 
         The final normalisation is left out, as it multiplies all logits of a row by the same number; rows of public
-        images have a norm of about the root of the number of blocks before it, by which logits are divided.
+        images have a norm of about 1 before it.
 
         Returns:
             weight (classes, d) and bias (classes,).
@@ -276,8 +277,7 @@ class BlockWhitening:
         for part, mean, factor, gain in zip(
             weight.split([len(mean) for mean in self.means], 1), self.means, self.factors, self.gains, strict=True
         ):
-            scaled = part.T * (gain / math.sqrt(len(self.means)))
-            back = torch.linalg.solve_triangular(factor.T, scaled, upper=True).T
+            back = torch.linalg.solve_triangular(factor.T, gain * part.T, upper=True).T
             blocks.append(back)
             bias -= back @ mean
         return torch.cat(blocks, 1), bias

@@ -53,19 +53,19 @@ def correlated_rows(n: int, widths: tuple[int, ...]) -> torch.Tensor:
     return torch.cat(blocks, 1) / math.sqrt(len(widths))
 
 
-def test_block_whitening_makes_blocks_equal_and_isotropic() -> None:
+def test_block_whitening_makes_blocks_isotropic_of_given_shares() -> None:
     rows, widths = correlated_rows(4000, (6, 10)), (6, 10)
-    white = BlockWhitening.of_public(rows, widths, 1e-6)
+    white = BlockWhitening.of_public(rows, widths, (0.25, 0.75), 1e-6)
     blocks = white._mapped(rows)
-    for block, width in zip(blocks, widths, strict=True):
+    for block, width, share in zip(blocks, widths, (0.25, 0.75), strict=True):
         covariance = torch.cov(block.T, correction=0)
         assert torch.allclose(covariance / covariance.diagonal().mean(), torch.eye(width), atol=0.02)
-        assert float(block[:2048].norm(dim=1).mean()) == pytest.approx(1, abs=1e-3)
+        assert float(block[:2048].norm(dim=1).mean()) == pytest.approx(math.sqrt(share), abs=1e-3)
 
 
 def test_whitened_rows_have_norm_at_most_one() -> None:
     rows = correlated_rows(300, (6, 10))
-    white = BlockWhitening.of_public(rows, (6, 10), 0.3)
+    white = BlockWhitening.of_public(rows, (6, 10), (0.25, 0.75), 0.3)
     made = white(rows)
     assert torch.allclose(white(rows * 130), made, atol=2e-3)
     norms = made.double().norm(dim=1)
@@ -76,10 +76,10 @@ def test_whitened_rows_have_norm_at_most_one() -> None:
 
 def test_folded_layer_decides_as_the_whitened_rows() -> None:
     rows = correlated_rows(500, (6, 10))
-    white, weight = BlockWhitening.of_public(rows, (6, 10), 0.3), torch.randn(4, 16)
+    white, weight = BlockWhitening.of_public(rows, (6, 10), (0.25, 0.75), 0.3), torch.randn(4, 16)
     folded, bias = white.folded(weight)
     blocks = torch.cat(white._mapped(rows), 1)
-    assert torch.allclose(rows @ folded.T + bias, blocks @ weight.T / math.sqrt(2), atol=1e-3)
+    assert torch.allclose(rows @ folded.T + bias, blocks @ weight.T, atol=1e-3)
 
 
 @pytest.mark.parametrize("removed", [0, 255, 299])
