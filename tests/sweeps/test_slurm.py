@@ -166,7 +166,6 @@ def test_slurm_python_sweep_returns_runs_and_errors(
     out = tmp_path / "runs"
     sweep_in_python(out, backend="slurm", workers=2, slurm={"partition": "debug", "time": "30"})
     assert len(list((out / "sweeps" / "slurm").glob("*_0_result.pkl"))) == 4, daemon_logs(slurm)
-    assert not jobs()
 
 
 def jobs() -> str:
