@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.assess.policy import Policy
-from bench.assess.schema import AttackResult, Blind, Claim, Copies, Interval, Verdict
+from bench.assess.schema import AttackResult, Claim, Copies, Interval, ModelFreeBaseline, Verdict
 
 AT = 0.01
 """The false positive rate at which policies limit the true positive rate."""
@@ -27,7 +27,7 @@ class Evidence:
     others: int
     unit: str
     attacks: tuple[AttackResult, ...]
-    blind: Blind | None
+    blind: ModelFreeBaseline | None
     copies: Copies | None
     claim: Claim | None
 
