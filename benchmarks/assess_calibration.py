@@ -31,7 +31,7 @@ from bench.assess.assembly import Options, assemble
 from bench.assess.from_scores import material_of_sides
 from bench.assess.policy import Policy, read_policy
 from bench.assess.schema import Assessment
-from bench.assess.scores import Layout, Side, outputs_as_side
+from bench.assess.scores import Layout, ScoredRecords, score_outputs
 from bench.errors import BenchError
 from bench.progress import reporter
 
@@ -101,7 +101,7 @@ def simulated(case: Case, n: int, seed: int) -> Assessment:
     return assemble(material_of_sides(inside, outside, seed), Options(policy, seed=seed))
 
 
-def _side(name: str, scores: Floats, rng: np.random.Generator, feature_shift: float) -> Side:
+def _side(name: str, scores: Floats, rng: np.random.Generator, feature_shift: float) -> ScoredRecords:
     """Return logits of two classes whose log odds of the true class are the scores plus a constant."""
     n = len(scores)
     labels = rng.integers(0, 2, n)
@@ -109,7 +109,7 @@ def _side(name: str, scores: Floats, rng: np.random.Generator, feature_shift: fl
     logits[np.arange(n), labels] = scores + 2
     features = rng.normal(size=(n, 3)) - feature_shift * np.array([1.0, 0.5, 0.0])
     layout = Layout("logit", 2, True, False, ("age", "size", "site"))
-    return outputs_as_side(name, "", layout, logits, labels, None, features)
+    return score_outputs(name, "", layout, logits, labels, None, features)
 
 
 class Quiet:

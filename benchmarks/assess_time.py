@@ -47,7 +47,7 @@ class Parts:
                 (from_model, "compare_without_model", "baseline without the model"),
                 (attacks, "_side", "outputs on all records"),
                 (attacks, "_plugin", ""),
-                (from_model, "_play_control", "control"),
+                (from_model, "_attack_control", "control"),
                 (training.Trainer, "control", "training"),
                 (training.Trainer, "reference", "train reference models"),
                 (front, "assemble", "numbers and limits"),

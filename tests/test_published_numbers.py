@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import pytest
 from conftest import ROOT
 from wide_boards import results_of
 
-from bench import boards as board_files
 from bench.boards.results import Result
 from bench.errors import BenchError
 from docs.tables import __main__ as pages
@@ -116,35 +114,6 @@ def test_cells_format_numbers_of_a_result() -> None:
     assert (cells.accuracy(found), cells.claimed(found), cells.accounted(found)) == ("73.5 %", "none", "infinite")
     options = {"method": {"k": 2, "secure": True}, "budget": {"solve": "none", "account": "accounted", "epsilon": 1.0}}
     assert cells.typed(options) == "`--method.k 2 --method.secure true --epsilon 1 --account accounted`"
-
-
-@pytest.mark.parametrize(("where", "name", "teachers"), [("on digits", "digits", 40), ("at 8", "mnist", 50)])
-def test_baselines_in_results_match_records(where: str, name: str, teachers: int) -> None:
-    text = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
-    (said,) = re.findall(rf"(\d+\.\d) %(?: on MNIST)? {where}", text)
-    controls = {
-        board_files.seed(record): record.metrics["control_accuracy"]
-        for record in boards.records().values()
-        if board_files.dataset(record) == name
-        and boards.filled(record.options) == boards.given(teachers=teachers, epsilon=8.0, account="accounted")
-        and record.spec["release"]["method"] == "class-moments"
-    }
-    assert f"{100 * mean(controls.values()):.1f}" == said
-
-
-def test_gmi_numbers_in_results_match_boards() -> None:
-    text = " ".join((ROOT / "docs" / "results.md").read_text(encoding="utf-8").split())
-    (said,) = re.findall(r"finds (\d+) % \(digits\) and (\d+) % \(MNIST\) .* `dp-sgd` (\d+) % and (\d+) %", text)
-    pairs = [(name, method) for method in ("dp-teacher", "dp-sgd") for name in ("digits", "mnist")]
-    assert [results.attacked(name, method, {})[0] for name, method in pairs] == list(said)
-    (said,) = re.findall(r"unseen images by (\d+) % \(teacher\) and (\d+) % \(that student\)", text)
-    sound = boards.given(teachers=40, epsilon=2.0, account="accounted")
-    (bare,), (ours,) = (
-        [each for each in boards.of("digits", *key) if boards.attack_of(each) == "gmi"]
-        for key in (("no-defence", {}), ("class-moments", sound))
-    )
-    shares = [100 * (each.value("knn_gap") or 0) / (each.value("knn_distance") or 1) for each in (bare, ours)]
-    assert [f"{share:.0f}" for share in shares] == list(said)
 
 
 USUAL = {"method": "dpsd", "variant": "working", "tier": "quick", "teacher": "resnet18", "student": "datalens"}

@@ -16,7 +16,16 @@ from bench.assess.limits import limits_of
 from bench.assess.numbers import COMBINE, Scored, combine, group_bootstrap, levels_for, measure, share
 from bench.assess.policy import Policy
 from bench.assess.roc import curve
-from bench.assess.schema import Accuracy, Assessment, AttackResult, Blind, Canaries, Copies, Inversion, Skipped
+from bench.assess.schema import (
+    Accuracy,
+    Assessment,
+    AttackResult,
+    Canaries,
+    Copies,
+    Inversion,
+    ModelFreeBaseline,
+    Skipped,
+)
 from bench.assess.verdict import Evidence, decide, excesses, gate_inversion
 from bench.errors import BenchError
 from bench.seeds import LARGEST_SEED
@@ -77,7 +86,7 @@ class Material:
     labels: NDArray[np.int64] | None = None
     control: dict[str, Scored] | None = None
     accuracy: Accuracy | None = None
-    blind: Blind | None = None
+    blind: ModelFreeBaseline | None = None
     copies: Copies | None = None
     canaries: Canaries | None = None
     inversion: Inversion | None = None
@@ -190,7 +199,7 @@ def accuracy_line(found: Accuracy) -> str:
     return f"accuracy: {shown[0]} on members, {shown[1]} on non-members"
 
 
-def refuse_chance(right: NDArray[np.float64], labels: NDArray[np.int64], what: str) -> None:
+def require_above_chance(right: NDArray[np.float64], labels: NDArray[np.int64], what: str) -> None:
     """Refuse a model whose balanced accuracy on members is not above that of a constant prediction.
 
     The balanced accuracy, the mean over classes of the share of right predictions, is 1 / classes for any constant

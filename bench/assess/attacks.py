@@ -25,7 +25,7 @@ from bench.assess.numbers import Scored
 from bench.assess.records import Records
 from bench.assess.remembered import Remembered
 from bench.assess.schema import Skipped
-from bench.assess.scores import Layout, Side, outputs_as_side
+from bench.assess.scores import Layout, ScoredRecords, score_outputs
 from bench.assess.training import InMemory
 from bench.data import to_float
 from bench.errors import RunFailed
@@ -40,7 +40,7 @@ Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class AttackTask:
     """Inputs of attacks except the model.
 
     Attributes:
@@ -84,7 +84,9 @@ def reserve(others: int, least: int, seed: int) -> Rows:
     return np.sort(chosen)
 
 
-def play(module: nn.Module, classes: int, scene: Scene, names: tuple[str, ...]) -> tuple[list[Scored], list[Skipped]]:
+def run_attacks(
+    module: nn.Module, classes: int, task: AttackTask, names: tuple[str, ...]
+) -> tuple[list[Scored], list[Skipped]]:
     """Run attacks on one network.
 
     Args:
@@ -93,13 +95,13 @@ def play(module: nn.Module, classes: int, scene: Scene, names: tuple[str, ...]) 
     Returns:
         The scores of those that ran, and why others did not.
     """
-    with track("query the model", len(scene.members) + len(scene.others)) as advance:
-        inside, outside = (_side(module, each, classes, advance) for each in (scene.members, scene.others))
+    with track("query the model", len(task.members) + len(task.others)) as advance:
+        inside, outside = (_side(module, each, classes, advance) for each in (task.members, task.others))
     scored = [each for each in attacks_on(inside, outside) if each.name in names]
     skipped: list[Skipped] = []
     if "calibrated-loss" in names:
-        if scene.outside or scene.references:
-            scored.append(_calibrated(inside, outside, scene, classes))
+        if task.outside or task.references:
+            scored.append(_calibrated(inside, outside, task, classes))
         else:
             reason = "it needs reference models: --references N trains them, --references DIR names a folder"
             skipped.append(Skipped(name="calibrated-loss", reason=reason))
@@ -107,7 +109,7 @@ def play(module: nn.Module, classes: int, scene: Scene, names: tuple[str, ...]) 
         if name not in names:
             continue
         try:
-            found = _plugin(name, module, classes, scene)
+            found = _plugin(name, module, classes, task)
         except RunFailed as error:
             found = str(error)
         if isinstance(found, str):
@@ -117,29 +119,27 @@ def play(module: nn.Module, classes: int, scene: Scene, names: tuple[str, ...]) 
     return scored, skipped
 
 
-def _side(module: nn.Module, records: Records, classes: int, advance: Callable[[int], object]) -> Side:
+def _side(module: nn.Module, records: Records, classes: int, advance: Callable[[int], object]) -> ScoredRecords:
     layout = Layout("logit", classes, True, records.groups is not None, ())
     logits = query(module, records.images, step=advance).double().numpy()
     empty = np.empty((len(records), 0))
-    return outputs_as_side(records.path, "", layout, logits, records.labels.numpy(), records.groups, empty)
+    return score_outputs(records.path, "", layout, logits, records.labels.numpy(), records.groups, empty)
 
 
-def confidences(module: nn.Module, records: Records, classes: int) -> Side:
+def confidences(module: nn.Module, records: Records, classes: int) -> ScoredRecords:
     """Query a network on one set, and return its outputs in the form that attacks read."""
     return _side(module, records, classes, lambda _: None)
 
 
-def _calibrated(inside: Side, outside: Side, scene: Scene, classes: int) -> Scored:
+def _calibrated(inside: ScoredRecords, outside: ScoredRecords, task: AttackTask, classes: int) -> Scored:
     """Score each record by its confidence minus the mean confidence of networks that were not trained on it.
 
     The mean corrects for the difficulty of the record.
     """
-    rows = _rows("calibrated-loss", scene) if scene.references else None
-    chosen = (
-        (scene.members, scene.others) if rows is None else (scene.members.take(rows[0]), scene.others.take(rows[1]))
-    )
+    rows = _rows("calibrated-loss", task) if task.references else None
+    chosen = (task.members, task.others) if rows is None else (task.members.take(rows[0]), task.others.take(rows[1]))
     count = len(chosen[0])
-    models = scene.references or [(model, np.zeros(count + len(chosen[1]), bool)) for model in scene.outside]
+    models = task.references or [(model, np.zeros(count + len(chosen[1]), bool)) for model in task.outside]
     known = [np.concatenate([confidences(model, each, classes).confidence for each in chosen]) for model, _ in models]
     untrained = ~np.stack([trained for _, trained in models])
     means = np.where(untrained, np.stack(known), 0).sum(0) / np.maximum(untrained.sum(0), 1)
@@ -150,26 +150,26 @@ def _calibrated(inside: Side, outside: Side, scene: Scene, classes: int) -> Scor
     return Scored("calibrated-loss", CALIBRATED, "loss", own[0] - means[:count], own[1] - means[count:], note, rows)
 
 
-def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored | str:
+def _plugin(name: str, module: nn.Module, classes: int, task: AttackTask) -> Scored | str:
     """Return the scores of a plug-in, or the reason why it cannot run."""
-    attack, problem = _attack(name, scene)
+    attack, problem = _attack(name, task)
     if attack is None:
         return problem
-    rows = _rows(name, scene)
-    chosen = scene.members.take(rows[0]), scene.others.take(rows[1])
-    population = scene.population or scene.others.take(scene.reserved)
-    shape = _shape(scene.members)
+    rows = _rows(name, task)
+    chosen = task.members.take(rows[0]), task.others.take(rows[1])
+    population = task.population or task.others.take(task.reserved)
+    shape = _shape(task.members)
     reason = attack.skip_reason(shape, classes, len(population))
     if reason is not None:
         return str(reason)
     images = torch.cat([to_float(each.images) for each in chosen])
     labels = torch.cat([each.labels for each in chosen])
-    context = Context(torch.device("cpu"), derive(scene.seed, name), track, InMemory())
+    context = Context(torch.device("cpu"), derive(task.seed, name), track, InMemory())
 
     def references(count: int, _kind: Literal["teacher", "student"]) -> list[Reference]:
         return [
             Reference(Target(model, attack.access, shape, classes), torch.from_numpy(trained))
-            for model, trained in scene.references[:count]
+            for model, trained in task.references[:count]
         ]
 
     def load_population() -> tuple[Tensor, Tensor]:
@@ -180,15 +180,15 @@ def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored 
         result = attack.infer(Target(module, attack.access, shape, classes), knowledge, context)
         return {"scores": result.scores.double()}
 
-    networks = [module, *(model for model, _ in scene.references)]
+    networks = [module, *(model for model, _ in task.references)]
     inputs = [images, labels, population.images, population.labels]
-    inputs += [torch.from_numpy(trained) for _, trained in scene.references]
-    settings = [attack.version, attack, classes, scene.seed]
-    found = finished(scene.work, name, settings, networks, inputs, infer)["scores"].numpy()
+    inputs += [torch.from_numpy(trained) for _, trained in task.references]
+    settings = [attack.version, attack, classes, task.seed]
+    found = finished(task.work, name, settings, networks, inputs, infer)["scores"].numpy()
     count = len(rows[0])
-    note = "" if len(rows[0]) == len(scene.members) else f"on {count} members and {len(rows[1])} non-members"
-    if scene.references and name in ("lira", "rmia"):
-        note = f"{len(scene.references)} reference models" + (f", {note}" if note else "")
+    note = "" if len(rows[0]) == len(task.members) else f"on {count} members and {len(rows[1])} non-members"
+    if task.references and name in ("lira", "rmia"):
+        note = f"{len(task.references)} reference models" + (f", {note}" if note else "")
     return Scored(name, attack.reference, READS[attack.access], found[:count], found[count:], note, rows)
 
 
@@ -217,12 +217,12 @@ def finished(
     return work.get(name, {"inputs": digest.hexdigest()}, make)
 
 
-def _attack(name: str, scene: Scene) -> tuple[Any, str]:
+def _attack(name: str, task: AttackTask) -> tuple[Any, str]:
     """Return the plug-in with its options, or None and the reason why it cannot run."""
     cls = registry.load("attack", name)
     if name not in ("lira", "rmia"):
         return cls(batch=BATCH), ""
-    count = len(scene.references)
+    count = len(task.references)
     if count < 4 or count % 2:
         return None, "it needs reference models: --references N trains them, --references DIR names a folder"
     if name == "lira":
@@ -231,16 +231,16 @@ def _attack(name: str, scene: Scene) -> tuple[Any, str]:
     return cls(references=count, gamma=1.0, batch=BATCH), ""
 
 
-def _rows(name: str, scene: Scene) -> tuple[Rows, Rows]:
+def _rows(name: str, task: AttackTask) -> tuple[Rows, Rows]:
     """Return the indices of the members and non-members that an attack scores."""
-    members = np.arange(len(scene.members))
+    members = np.arange(len(task.members))
     if name == "label-only":
-        rng = np.random.default_rng(derive(scene.seed, "label-only", "sample"))
+        rng = np.random.default_rng(derive(task.seed, "label-only", "sample"))
         return (
-            np.sort(rng.permutation(len(scene.members))[:QUERIES]),
-            np.sort(rng.permutation(len(scene.others))[:QUERIES]),
+            np.sort(rng.permutation(len(task.members))[:QUERIES]),
+            np.sort(rng.permutation(len(task.others))[:QUERIES]),
         )
-    return members, scene.suspects
+    return members, task.suspects
 
 
 def _shape(records: Records) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.assess.schema import Blind
+from bench.assess.schema import ModelFreeBaseline
 from bench.seeds import derive
 
 Floats = NDArray[np.float64]
@@ -51,7 +51,9 @@ class Facts:
     groups: NDArray[np.str_] | None = None
 
 
-def compare(members: Facts, others: Facts, seed: int, step: Callable[[int], object] = lambda _: None) -> Blind | None:
+def compare(
+    members: Facts, others: Facts, seed: int, step: Callable[[int], object] = lambda _: None
+) -> ModelFreeBaseline | None:
     """Test whether two sets can be separated without the model; None if there are no facts about the records.
 
     Args:
@@ -67,7 +69,7 @@ def compare(members: Facts, others: Facts, seed: int, step: Callable[[int], obje
     best = max(areas)
     p = _permutation_p(scores, is_member, groups, fold, best, seed)
     clues = _clues(names, values, is_member)
-    return Blind(
+    return ModelFreeBaseline(
         auc=best,
         p=p,
         differs=p < LARGEST_P and best > LEAST_AUC,

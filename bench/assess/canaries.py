@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from bench.assess.models import query
 from bench.assess.records import ReadAs, Records, read_records
 from bench.assess.schema import Canaries
-from bench.assess.scores import Layout, outputs_as_side
+from bench.assess.scores import Layout, score_outputs
 from bench.data.folder import list_part, scan
 from bench.errors import BenchError
 from bench.escape import visible
@@ -201,7 +201,7 @@ def audit(module: nn.Module, classes: int, inserted: Inserted, delta: float) -> 
     logits = query(module, inserted.images).double().numpy()
     count = len(inserted.coins)
     layout = Layout("logit", classes, True, False, ())
-    side = outputs_as_side("canaries", "", layout, logits, inserted.labels.numpy(), None, np.empty((count, 0)))
+    side = score_outputs("canaries", "", layout, logits, inserted.labels.numpy(), None, np.empty((count, 0)))
     guesses = min(count, max(LEAST_GUESSES, math.ceil(count / SHARE)))
     correct = correct_guesses(side.confidence, inserted.coins, guesses)
     gaussian = f_dp_epsilon(guesses, correct, count, delta) if delta > 0 else None

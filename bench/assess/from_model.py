@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from bench.assess import pictures
-from bench.assess.assembly import Material, accuracies, accuracy_line, refuse_chance
-from bench.assess.attacks import Scene, confidences, play, reserve
+from bench.assess.assembly import Material, accuracies, accuracy_line, require_above_chance
+from bench.assess.attacks import AttackTask, confidences, reserve, run_attacks
 from bench.assess.canaries import audit, read_canaries
 from bench.assess.from_scores import compare_without_model
 from bench.assess.inversion import InversionCase, invert_classes
@@ -120,11 +120,11 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
     material.labels = members.labels.numpy()
     reserved = np.empty(0, np.int64) if population is not None else reserve(len(kept), POPULATION, seed)
     work = InMemory() if case.work is None else Store(case.work, notify=notify)
-    scene = Scene(members, kept, population, reserved, numbers=numbers, seed=seed, work=work)
+    task = AttackTask(members, kept, population, reserved, numbers=numbers, seed=seed, work=work)
     with timed(material, "reference models"):
-        _add_references(scene, case, loaded, columns, seed)
+        _add_references(task, case, loaded, columns, seed)
     with timed(material, "attacks on the model"):
-        material.scored, skipped = play(model, loaded.classes, scene, case.attacks)
+        material.scored, skipped = run_attacks(model, loaded.classes, task, case.attacks)
     if not material.scored:
         reasons = "; ".join(f"{each.name}: {each.reason}" for each in skipped) or "none was named"
         raise BenchError(f"no attack on membership can run here ({reasons}); name one with --attacks, such as loss")
@@ -132,8 +132,8 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
     if case.canaries is not None:
         material.canaries = audit(loaded.module, loaded.classes, read_canaries(case.canaries, members, case.how), delta)
     trainer = Trainer(_shape(members), loaded.classes, case.control, case.epochs, seed, work)
-    control = _play_control(material, loaded, scene, trainer)
-    _invert(material, case, loaded, scene, control, trainer)
+    control = _attack_control(material, loaded, task, trainer)
+    _invert(material, case, loaded, task, control, trainer)
     material.notes += [*loaded.said, f"The model was read as: {loaded.kind}."]
     material.hashes |= {"members": members.digest, "nonmembers": others.digest, **_model_digest(case.given)}
     return material
@@ -166,13 +166,13 @@ def _measure_accuracy(material: Material, loaded: Loaded, model: Remembered, mem
         raise RuntimeError("outputs without predicted classes")
     material.accuracy = accuracies(right, theirs)
     notify(accuracy_line(material.accuracy))
-    refuse_chance(right, members.labels.numpy(), f"the model ({loaded.kind})")
+    require_above_chance(right, members.labels.numpy(), f"the model ({loaded.kind})")
 
 
-def _add_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArray[np.bool_], seed: int) -> None:
-    """Train the reference models, or read them from their folder, and add them to the scene."""
+def _add_references(task: AttackTask, case: ModelCase, loaded: Loaded, kept: NDArray[np.bool_], seed: int) -> None:
+    """Train the reference models, or read them from their folder, and add them to the task."""
     if isinstance(case.references, Path):
-        _read_references(scene, case, loaded, kept)
+        _read_references(task, case, loaded, kept)
         return
     count = case.references
     if count == 0:
@@ -180,15 +180,15 @@ def _add_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArray
     if count < 4 or count % 2:
         raise BenchError(f"--references {count}: expected an even number from 4 on, or a folder")
     network = case.given.network or case.control
-    suspects = scene.others.take(scene.suspects)
-    images = torch.cat([scene.members.images, suspects.images])
-    labels = torch.cat([scene.members.labels, suspects.labels])
-    trainer = Trainer(_shape(scene.members), loaded.classes, network, case.epochs, seed, scene.work)
+    suspects = task.others.take(task.suspects)
+    images = torch.cat([task.members.images, suspects.images])
+    labels = torch.cat([task.members.labels, suspects.labels])
+    trainer = Trainer(_shape(task.members), loaded.classes, network, case.epochs, seed, task.work)
     for number, mask in enumerate(halves(count, len(labels))):
-        scene.references.append((trainer.reference(images[mask], labels[mask], number), mask.numpy()))
+        task.references.append((trainer.reference(images[mask], labels[mask], number), mask.numpy()))
 
 
-def _read_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArray[np.bool_]) -> None:
+def _read_references(task: AttackTask, case: ModelCase, loaded: Loaded, kept: NDArray[np.bool_]) -> None:
     folder = case.references
     if not isinstance(folder, Path) or not folder.is_dir():
         raise BenchError(
@@ -200,12 +200,12 @@ def _read_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArra
     models: list[nn.Module] = []
     for path in files:
         given = ModelGiven(path, case.given.network, loaded.classes, case.given.normalise)
-        models.append(load_model(given, _shape(scene.members), scene.members.labels).module)
+        models.append(load_model(given, _shape(task.members), task.members.labels).module)
     table = folder / TRAINED_ON
     if not table.is_file():
-        scene.outside.extend(models)
+        task.outside.extend(models)
         return
-    if scene.population is None:
+    if task.population is None:
         raise BenchError(
             f"--references {folder} has {TRAINED_ON}: give --population, records that no reference model was trained on"
         )
@@ -220,10 +220,10 @@ def _read_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArra
             f"'{table}' is {trained.dtype} of shape {trained.shape}; expected bool of ({len(models)}, {len(kept)}), a "
             "row for each file in the order of the names, members then non-members in their order"
         )
-    scene.references.extend(zip(models, trained[:, kept], strict=True))
+    task.references.extend(zip(models, trained[:, kept], strict=True))
 
 
-def _play_control(material: Material, loaded: Loaded, scene: Scene, trainer: Trainer) -> Classifier | None:
+def _attack_control(material: Material, loaded: Loaded, task: AttackTask, trainer: Trainer) -> Classifier | None:
     """Run the same attacks on the control: an unprotected network, trained on the members until it fits them.
 
     Returns:
@@ -232,19 +232,19 @@ def _play_control(material: Material, loaded: Loaded, scene: Scene, trainer: Tra
     names = tuple(each.name for each in material.scored)
     with timed(material, "unprotected control"):
         try:
-            control = trainer.control(scene.members.images, scene.members.labels)
+            control = trainer.control(task.members.images, task.members.labels)
         except (BenchError, RunFailed) as error:
             reason = f"the unprotected control could not be trained: {error}"
             material.not_tested.append(Skipped(name="power", reason=reason))
             return None
         control = control.to(memory_format=torch.channels_last)
-        found, _ = play(Remembered(control, scene.numbers, loaded.classes), loaded.classes, scene, names)
+        found, _ = run_attacks(Remembered(control, task.numbers, loaded.classes), loaded.classes, task, names)
     material.control = {each.name: each for each in found}
     return control
 
 
 def _invert(
-    material: Material, case: ModelCase, loaded: Loaded, scene: Scene, control: Classifier | None, trainer: Trainer
+    material: Material, case: ModelCase, loaded: Loaded, task: AttackTask, control: Classifier | None, trainer: Trainer
 ) -> None:
     """Test class inversion, or say why it is not tested."""
     if INVERSION not in case.attacks:
@@ -254,7 +254,7 @@ def _invert(
         material.not_tested.append(Skipped(name=INVERSION, reason="needs the unprotected control"))
         return
     with timed(material, INVERSION):
-        found = invert_classes(scene, loaded, control, trainer, case.inversion)
+        found = invert_classes(task, loaded, control, trainer, case.inversion)
     if isinstance(found, Skipped):
         material.not_tested.append(found)
     else:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.assess import blind as baseline
-from bench.assess.assembly import Material, accuracies, accuracy_line, refuse_chance
+from bench.assess.assembly import Material, accuracies, accuracy_line, require_above_chance
 from bench.assess.blind import Facts
 from bench.assess.limits import limit_lines, limits_of
 from bench.assess.numbers import Scored
 from bench.assess.policy import INVERSION
 from bench.assess.schema import Copies, Skipped
-from bench.assess.scores import FEWEST, Side, read_pair
+from bench.assess.scores import FEWEST, ScoredRecords, read_pair
 from bench.errors import BenchError
 from bench.progress import notify, track
 
@@ -52,13 +52,13 @@ def material_of_scores(members: Path, others: Path, delta: float, seed: int, mat
     return material
 
 
-def material_of_sides(inside: Side, outside: Side, seed: int, match: bool = False) -> Material:
+def material_of_sides(inside: ScoredRecords, outside: ScoredRecords, seed: int, match: bool = False) -> Material:
     """Build the material from scores in memory, as `material_of_scores`."""
     material = Material("scores", [])
     if inside.correct is not None and outside.correct is not None and inside.labels is not None:
         material.accuracy = accuracies(inside.correct, outside.correct)
         notify(accuracy_line(material.accuracy))
-        refuse_chance(inside.correct, inside.labels, "the model of these scores")
+        require_above_chance(inside.correct, inside.labels, "the model of these scores")
     material.copies, outside = without_copies(inside, outside)
     if inside.groups is not None and outside.groups is not None:
         material.groups = (inside.groups, outside.groups)
@@ -136,7 +136,7 @@ def _taken(facts: Facts, rows: NDArray[np.int64]) -> Facts:
     return Facts(facts.names, facts.values[rows], labels)
 
 
-def attacks_on(inside: Side, outside: Side) -> list[Scored]:
+def attacks_on(inside: ScoredRecords, outside: ScoredRecords) -> list[Scored]:
     """Run the attacks that need only the model's outputs on the records: loss, modified entropy, gap."""
     reads = "losses" if inside.entropy is None else "all outputs"
     found = [Scored("loss", LOSS, "loss", inside.confidence, outside.confidence)]
@@ -147,7 +147,7 @@ def attacks_on(inside: Side, outside: Side) -> list[Scored]:
     return found
 
 
-def without_copies(inside: Side, outside: Side) -> tuple[Copies | None, Side]:
+def without_copies(inside: ScoredRecords, outside: ScoredRecords) -> tuple[Copies | None, ScoredRecords]:
     """Find copies by equal label and outputs; return their counts, and the non-members without the copies.
 
     Raises:
@@ -168,5 +168,5 @@ def without_copies(inside: Side, outside: Side) -> tuple[Copies | None, Side]:
     return found, outside.take(~is_copy)
 
 
-def _facts(side: Side) -> Facts:
+def _facts(side: ScoredRecords) -> Facts:
     return Facts(side.layout.features, side.features, side.labels, side.groups)

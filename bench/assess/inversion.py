@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from bench import registry
 from bench.api import Advance, Context, Target
-from bench.assess.attacks import Scene, finished
+from bench.assess.attacks import AttackTask, finished
 from bench.assess.models import Loaded, query
 from bench.assess.numbers import levels_for, share
 from bench.assess.policy import INVERSION
@@ -89,7 +89,7 @@ class _Test:
         classes: the tested classes, sorted.
     """
 
-    scene: Scene
+    task: AttackTask
     case: InversionCase
     own: Records
     classes: Tensor
@@ -122,7 +122,7 @@ class _Test:
         if (reason := attack.skip_reason(_shape(aux), self.outputs, len(aux))) is not None:
             raise RunFailed(reason)
         deadline = _Deadline(self.case.minutes)
-        context = Context(CPU, derive(self.scene.seed, ATTACK), deadline.track, InMemory())
+        context = Context(CPU, derive(self.task.seed, ATTACK), deadline.track, InMemory())
 
         def invert() -> dict[str, Tensor]:
             target = Target(network, attack.access, _shape(aux), self.outputs)
@@ -130,8 +130,8 @@ class _Test:
             images = (found.images.clamp(0, 1) * 255).round().to(torch.uint8)
             return {"images": images, "targets": found.targets}
 
-        settings: list[object] = [attack.version, attack, self.outputs, self.scene.seed]
-        found = finished(self.scene.work, INVERSION, settings, [network], [aux.images], invert)
+        settings: list[object] = [attack.version, attack, self.outputs, self.task.seed]
+        found = finished(self.task.work, INVERSION, settings, [network], [aux.images], invert)
         keep = torch.isin(found["targets"], classes)
         return found["images"][keep], found["targets"][keep]
 
@@ -167,7 +167,7 @@ class _Deadline:
 
 
 def invert_classes(
-    scene: Scene, loaded: Loaded, control: Classifier, trainer: Trainer, case: InversionCase
+    task: AttackTask, loaded: Loaded, control: Classifier, trainer: Trainer, case: InversionCase
 ) -> Inversion | Skipped:
     """Reconstruct the classes of the model, of the control and of an untrained network, and compare with the baseline.
 
@@ -178,8 +178,8 @@ def invert_classes(
     Returns:
         The gains over the baseline, or why the test was not made.
     """
-    own = scene.population or scene.others.take(scene.reserved)
-    labels = scene.members.labels
+    own = task.population or task.others.take(task.reserved)
+    labels = task.members.labels
     classes = (labels if case.are_classes_private else labels[torch.isin(labels, own.labels)]).unique()
     if not has_gradients(loaded.module, _shape(own)):
         return _skip("needs gradients, which this kind of model does not give; give weights with --network")
@@ -187,15 +187,15 @@ def invert_classes(
         return _skip(
             f"needs at least {FEWEST} classes with members and with records of the attacker, not {len(classes)}"
         )
-    evaluator = trainer.evaluator(scene.members.images, scene.members.labels)
-    test = _Test(scene, case, own, classes, evaluator, loaded.classes)
+    evaluator = trainer.evaluator(task.members.images, task.members.labels)
+    test = _Test(task, case, own, classes, evaluator, loaded.classes)
     try:
         ours, theirs, nothing = (test.counts(each) for each in (loaded.module, control, trainer.untrained()))
     except RunFailed as error:
         return _skip(str(error))
     gate = power(theirs.attack, nothing.attack)
     gain, on_control = ours.gain(), theirs.gain()
-    right = (query(evaluator, scene.others.images).argmax(1) == scene.others.labels).double().numpy()
+    right = (query(evaluator, task.others.images).argmax(1) == task.others.labels).double().numpy()
     return Inversion(
         attack=ATTACK,
         source=registry.load("attack", ATTACK).reference,

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import nets
-from bench.data import at_once
+from bench.data import batch_size_for
 from bench.errors import BenchError
 from bench.escape import visible
 from bench.nets import Classifier
@@ -276,7 +276,7 @@ def query(
     """Return (n, classes) float32 logits of (n, c, h, w) uint8 images. Raises BenchError if one is not finite."""
     parts = []
     with torch.no_grad():
-        for some in images.split(at_once(images, batch)):
+        for some in images.split(batch_size_for(images, batch)):
             parts.append(module(some.float() / 255).float())
             step(len(some))
     logits = torch.cat(parts)
@@ -324,5 +324,7 @@ def check_normalisation(loaded: Loaded, images: Tensor, labels: Tensor) -> str:
 
 def _accuracy(module: nn.Module, images: Tensor, labels: Tensor) -> float:
     with torch.no_grad():
-        found = torch.cat([module(some.float() / 255).argmax(1) for some in images.split(at_once(images, BATCH))])
+        found = torch.cat(
+            [module(some.float() / 255).argmax(1) for some in images.split(batch_size_for(images, BATCH))]
+        )
     return float((found == labels).double().mean())

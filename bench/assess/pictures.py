@@ -15,7 +15,7 @@ from bench.assess.blind import Facts
 from bench.assess.records import FILE_FACTS, Records
 from bench.assess.schema import Copies
 from bench.assess.scores import FEWEST
-from bench.data import at_once
+from bench.data import batch_size_for
 from bench.data.image_files import difference_hash, pixel_keys
 from bench.data.parts import NEAR
 from bench.errors import BenchError
@@ -40,7 +40,7 @@ def facts_of(records: Records, seed: int) -> Facts:
     filters = torch.randn(
         (FILTERS, images.shape[1], SIDE, SIDE), generator=torch.Generator().manual_seed(derive(seed, "filters"))
     )
-    values = torch.cat([_features(some.float() / 255, filters) for some in images.split(at_once(images, 512))])
+    values = torch.cat([_features(some.float() / 255, filters) for some in images.split(batch_size_for(images, 512))])
     names = [
         *("mean brightness", "contrast", "black pixels", "white pixels"),
         *(f"brightness quantile {q}" for q in ("5 %", "25 %", "50 %", "75 %", "95 %")),

@@ -85,7 +85,7 @@ class Copies(Value):
     method: str
 
 
-class Blind(Value):
+class ModelFreeBaseline(Value):
     """The baseline without the model.
 
     Attributes:
@@ -260,7 +260,7 @@ class Assessment(Value):
     limits: Limits
     accuracy: Accuracy | None
     copies: Copies | None
-    blind: Blind | None
+    blind: ModelFreeBaseline | None
     canaries: Canaries | None
     inversion: Inversion | None = None
     attacks: tuple[AttackResult, ...]

@@ -54,7 +54,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class ScoredRecords:
     """The scores of one set; all arrays have length n.
 
     Attributes:
@@ -84,12 +84,12 @@ class Side:
     def __len__(self) -> int:
         return len(self.confidence)
 
-    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Side:
+    def take(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> ScoredRecords:
         """Select records by a mask or an array of indices."""
         parts: Any = [None if (each := getattr(self, name)) is None else each[chosen] for name in _ARRAYS]
-        return Side(self.path, self.digest, self.layout, *parts)
+        return ScoredRecords(self.path, self.digest, self.layout, *parts)
 
-    def joined(self, blocks: Sequence[Side]) -> Side:
+    def joined(self, blocks: Sequence[ScoredRecords]) -> ScoredRecords:
         """Return these records followed by those of `blocks`, which have the same layout."""
         every = [self, *blocks]
 
@@ -97,25 +97,25 @@ class Side:
             parts = [getattr(each, name) for each in every]
             return None if parts[0] is None else np.concatenate(parts)
 
-        return Side(self.path, self.digest, self.layout, *map(join, _ARRAYS))
+        return ScoredRecords(self.path, self.digest, self.layout, *map(join, _ARRAYS))
 
 
 _ARRAYS = ("confidence", "correct", "entropy", "labels", "groups", "features", "keys")
 
 
-def read_pair(members: Path, others: Path) -> tuple[Side, Side]:
+def read_pair(members: Path, others: Path) -> tuple[ScoredRecords, ScoredRecords]:
     """Read the scores of members and of non-members from two files.
 
     Raises:
         BenchError: a file that cannot be read or has other columns than the first; values that are not finite; labels
             that do not fit the outputs; fewer than 30 records; the same file twice; a group in both sets.
     """
-    first, second = read_side(members), read_side(others)
+    first, second = read_scores(members), read_scores(others)
     check_pair(first, second)
     return first, second
 
 
-def check_pair(first: Side, second: Side) -> None:
+def check_pair(first: ScoredRecords, second: ScoredRecords) -> None:
     """Refuse two sets that cannot be compared. Raises BenchError as `read_pair`."""
     if first.digest and first.digest == second.digest:
         raise BenchError(f"'{first.path}' and '{second.path}' hold the same bytes; give members, then non-members")
@@ -142,7 +142,7 @@ def check_groups(members: NDArray[np.str_], others: NDArray[np.str_]) -> None:
         )
 
 
-def read_side(path: Path) -> Side:
+def read_scores(path: Path) -> ScoredRecords:
     """Read one scores file. Raises BenchError as `read_pair`."""
     if not path.is_file():
         raise BenchError(f"no scores file at '{path}'; give a .csv, .npz or .parquet file")
@@ -200,7 +200,7 @@ def find_layout(names: Sequence[str], width: int, path: Path) -> Layout:
     return Layout(kinds[0], len(numbers), "label" in names, "group" in names, tuple(features))
 
 
-def _parts(path: Path, digest: str, layout: Layout, blocks: Iterable[Block]) -> Iterator[Side]:
+def _parts(path: Path, digest: str, layout: Layout, blocks: Iterable[Block]) -> Iterator[ScoredRecords]:
     """Yield the blocks of a file as records; raise BenchError at the end if any value is not finite."""
     bad, lines, start = 0, list[int](), 0
     for block in blocks:
@@ -227,7 +227,7 @@ def _numbers(block: Block, layout: Layout) -> Floats:
     return np.concatenate([np.asarray(part, np.float64).reshape(len(parts[0]), -1) for part in parts], 1)
 
 
-def _side(path: Path, digest: str, layout: Layout, block: Block, values: Floats) -> Side:
+def _side(path: Path, digest: str, layout: Layout, block: Block, values: Floats) -> ScoredRecords:
     labels = None
     width = max(layout.classes, 1)
     if layout.has_label:
@@ -238,7 +238,7 @@ def _side(path: Path, digest: str, layout: Layout, block: Block, values: Floats)
         loss = values[:, 0]
         if loss.min() < -1e-6:
             raise BenchError(f"'{path}' has a loss of {loss.min():g}; a cross-entropy is never negative; check it")
-        return Side(str(path), digest, layout, -loss, None, None, labels, groups, features)
+        return ScoredRecords(str(path), digest, layout, -loss, None, None, labels, groups, features)
     outputs = values[:, :width]
     if layout.kind == "prob":
         sums = outputs.sum(1)
@@ -249,7 +249,7 @@ def _side(path: Path, digest: str, layout: Layout, block: Block, values: Floats)
             )
     if labels is None:
         raise BenchError(f"'{path}' has no column 'label', the true class of each record")
-    return outputs_as_side(str(path), digest, layout, outputs, labels, groups, features)
+    return score_outputs(str(path), digest, layout, outputs, labels, groups, features)
 
 
 def _labels(values: Floats, layout: Layout, path: Path) -> NDArray[np.int64]:
@@ -260,7 +260,7 @@ def _labels(values: Floats, layout: Layout, path: Path) -> NDArray[np.int64]:
     return values.astype(np.int64)
 
 
-def outputs_as_side(
+def score_outputs(
     path: str,
     digest: str,
     layout: Layout,
@@ -268,7 +268,7 @@ def outputs_as_side(
     labels: NDArray[np.int64],
     groups: NDArray[np.str_] | None,
     features: Floats,
-) -> Side:
+) -> ScoredRecords:
     """Compute the numbers that attacks read from (n, classes) logits or probabilities (`layout.kind`)."""
     rows = np.arange(len(labels))
     if layout.kind == "logit":
@@ -283,7 +283,7 @@ def outputs_as_side(
     log_others = top[:, 0] + np.log(np.exp(others - top).sum(1))
     best = logs[rows, labels] >= logs.max(1)
     mixed = np.column_stack([labels.astype(np.float64), outputs])
-    return Side(
+    return ScoredRecords(
         path,
         digest,
         layout,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.assess.policy import INVERSION, Policy
-from bench.assess.schema import AttackResult, Blind, Claim, Copies, Decision, Interval, Inversion, Verdict
+from bench.assess.schema import AttackResult, Claim, Copies, Decision, Interval, Inversion, ModelFreeBaseline, Verdict
 from bench.core.verdict import Conclusion, Success, conclude, exceeds, has_power, is_within
 
 AT = 0.01
@@ -35,7 +35,7 @@ class Evidence:
     others: int
     unit: str
     attacks: tuple[AttackResult, ...]
-    blind: Blind | None
+    blind: ModelFreeBaseline | None
     copies: Copies | None
     claim: Claim | None
     inversion: Inversion | None = None
@@ -119,7 +119,7 @@ def decide(evidence: Evidence, policy: Policy) -> Verdict:
     return Verdict(decision=DECISIONS[conclusion], reasons=tuple(_sentence(reason) for reason in reasons))
 
 
-def _difference(blind: Blind) -> str:
+def _difference(blind: ModelFreeBaseline) -> str:
     return (
         f"your two sets differ: a classifier that never saw the model separates members and non-members with an AUC of "
         f"{blind.auc:.3f} (p = {blind.p:.2g}), mostly by {', '.join(blind.clues)}. No attack's success can be "

@@ -6,7 +6,7 @@ readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, 
 
 from bench.data.catalog import base_name, check, dataset, facts, is_own, load, names, root_folder, slug, typed
 from bench.data.dataset import Dataset, DatasetFacts, FileDataset, Keep, Request
-from bench.data.images import ImageData, at_once, corrupted, images_fingerprint, to_float
+from bench.data.images import ImageData, batch_size_for, corrupted, images_fingerprint, to_float
 from bench.data.own import OwnDataset, from_arrays, from_folder
 from bench.data.own_items import from_huggingface, from_torch
 from bench.data.parts import aux_labels, aux_part, mislabelled, private_domain, private_part, public_part
@@ -22,10 +22,10 @@ __all__ = [
     "OwnDataset",
     "Request",
     "Split",
-    "at_once",
     "aux_labels",
     "aux_part",
     "base_name",
+    "batch_size_for",
     "check",
     "corrupted",
     "dataset",

@@ -230,7 +230,7 @@ def hold_out(count: int) -> Tensor:
     return is_test
 
 
-def at_once(images: Tensor, most: int) -> int:
+def batch_size_for(images: Tensor, most: int) -> int:
     """Return the batch size for (n, c, h, w) images: `most`, but at most as many pixels as 512 images of 32x32 have."""
     return max(1, min(most, _PIXELS_AT_ONCE // (images.shape[-2] * images.shape[-1])))
 

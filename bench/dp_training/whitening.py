@@ -209,8 +209,8 @@ class BlockWhitening:
     """Whitening of rows that consist of blocks, such as scattering and patch features, by public images.
 
     The block u_b of a row becomes g_b L_b^-1 (u_b - mean_b), with L_b the Cholesky factor of the block's shifted
-    covariance among public images. The gain g_b gives the block of those images the mean length sqrt(share_b). The whole
-    row is then scaled to norm 1.
+    covariance among public images. The gain g_b gives the block of those images the mean length sqrt(share_b). Then
+    the whole row is scaled to norm 1.
 
     Attributes:
         means: for each block, (width,) float32.

@@ -11,7 +11,7 @@ from torch.nn.functional import pad
 
 from bench.api import AttackerKnowledge, Context, Target
 from bench.config import Departure, Size
-from bench.data import at_once
+from bench.data import batch_size_for
 from bench.errors import RunFailed
 from bench.validate import at_least
 
@@ -65,7 +65,7 @@ def query_probabilities(target: Target, images: Tensor, batch: int) -> Tensor:
     Raises:
         RunFailed: a response is not a number.
     """
-    responses = torch.cat([target.scores(part) for part in images.split(at_once(images, batch))]).double()
+    responses = torch.cat([target.scores(part) for part in images.split(batch_size_for(images, batch))]).double()
     if not bool(responses.isfinite().all()):
         raise RunFailed("a model returns probabilities that are not numbers; did its training diverge?")
     return responses

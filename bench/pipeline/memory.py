@@ -20,7 +20,7 @@ import torch
 
 from bench import nets
 from bench.api import SamplingMethod, trains_student
-from bench.data import at_once
+from bench.data import batch_size_for
 from bench.errors import BenchError, OutOfMemory
 from bench.nets.footprint import FLOAT, Footprint, footprint
 from bench.nets.generators import Critic, DeconvGenerator, UpsampleGenerator
@@ -162,7 +162,7 @@ def network_stages(job: Job) -> Iterator[Stage]:
     """Yield the stages of the teacher (training and queries), the evaluator and the ensemble (training)."""
     s, m = job.settings, job.material
     lower = "--size, or take a smaller network"
-    part = at_once(m.private[0], QUERIED)
+    part = batch_size_for(m.private[0], QUERIED)
     if job.needs_teacher:
         size, at = footprint_of(job, s.teacher).querying(part), lower
         if job.weights_sha256 is None:
@@ -221,7 +221,9 @@ def attack_stages(job: Job) -> Iterator[Stage]:
     target, aux = footprint_of(job, s.teacher), FLOAT * pixels * len(m.aux)
     if job.goal == "membership":
         suspects = min(LARGEST_SUSPECTS, 2 * MOST_SUSPECTS * pixels * FLOAT, 2 * len(m.private[0]) * pixels * FLOAT)
-        yield Stage(f"attack {s.attack}", suspects + aux + target.querying(at_once(m.aux, batch or QUERIED)), lower)
+        yield Stage(
+            f"attack {s.attack}", suspects + aux + target.querying(batch_size_for(m.aux, batch or QUERIED)), lower
+        )
         return
     # All images at once, for an attack that does not work in parts
     made = m.data.classes * getattr(attack, "images_per_class", 1) * getattr(attack, "draws", 1)
@@ -229,7 +231,7 @@ def attack_stages(job: Job) -> Iterator[Stage]:
     yield Stage(
         f"attack {s.attack}", aux + target.descending(at_once_searched) + gan_bytes(job, at_once_searched), lower
     )
-    scored = footprint_of(job, s.evaluator).querying(at_once(m.private[0], QUERIED))
+    scored = footprint_of(job, s.evaluator).querying(batch_size_for(m.private[0], QUERIED))
     yield Stage("scores of reconstructions", SCORING + scored, "--size")
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from bench import data, nets, teachers
 from bench.api import Access, Context, Release, ReleasedImages, SamplingMethod, Teacher
 from bench.core.privacy import Account, AccountedRecord, ClaimRecord, InformationRecord, LedgerEntry
-from bench.data import at_once, to_float
+from bench.data import batch_size_for, to_float
 from bench.data.partition import with_guests
 from bench.errors import BenchError, RunFailed
 from bench.pipeline import plots
@@ -118,7 +118,7 @@ def train_ensemble(job: Job, spec: EnsembleSpec | None) -> Trained[nets.Ensemble
                 advance=advance,
                 ranks=ctx.ranks,
             )
-        batches = images.test_images.split(at_once(images.test_images, VOTE_BATCH))
+        batches = images.test_images.split(batch_size_for(images.test_images, VOTE_BATCH))
         votes = torch.cat([members.votes(to_float(batch).to(ctx.device)).cpu() for batch in batches])
         majority = Score.of(int((votes.argmax(1) == images.test_labels).sum()), len(votes))
         correct_votes = float(votes.gather(1, images.test_labels[:, None]).double().mean())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bench.data import at_once, to_float
+from bench.data import batch_size_for, to_float
 from bench.errors import RunFailed
 from bench.nets import Classifier
 from bench.ranks import Rank, Ranks
@@ -172,6 +172,6 @@ def _evaluate(
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        results = [function(to_float(part.to(device))).float() for part in images.split(at_once(images, batch))]
+        results = [function(to_float(part.to(device))).float() for part in images.split(batch_size_for(images, batch))]
     model.train(was_training)
     return torch.cat(results).cpu()  # once, as copying every part would synchronise with an accelerator

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.assess.policy import Policy, read_policy, shipped
-from bench.assess.schema import AttackResult, Blind, Claim, Interval, Inversion, Rate
+from bench.assess.schema import AttackResult, Claim, Interval, Inversion, ModelFreeBaseline, Rate
 from bench.assess.verdict import Evidence, decide, gate_inversion
 from bench.errors import BenchError
 
@@ -26,7 +26,7 @@ def attack(auc: tuple[float, float, float], tpr: tuple[float, float, float] | No
 
 
 WEAK = attack((0.51, 0.48, 0.54), (0.01, 0.0, 0.03), True)
-SILENT = Blind(auc=0.5, p=0.5, differs=False, clues=(), features=3, method="")
+SILENT = ModelFreeBaseline(auc=0.5, p=0.5, differs=False, clues=(), features=3, method="")
 EVIDENCE = Evidence(500, 500, "record", (WEAK,), SILENT, None, None)
 REFUTED = Claim(epsilon=1, delta=0, unit="example", finding="refuted", p=0.01, sentence="Claim refuted: x.")
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scores_made import made_logits, write_csv, write_logits
 
-from bench.assess.scores import read_pair, read_side
+from bench.assess.scores import read_pair, read_scores
 from bench.errors import BenchError
 
 
@@ -25,7 +25,7 @@ def test_csv_npz_and_parquet_hold_the_same_scores(tmp_path: Path) -> None:
     wide = {f"logit_{place}": logits[:, place] for place in range(3)}
     table = pyarrow.table({"label": labels, **wide, "group": groups, "feature_size": np.arange(40.0)})
     parquet.write_table(table, tmp_path / "a.parquet")
-    found = [read_side(path) for path in (csv, tmp_path / "a.npz", tmp_path / "a.parquet")]
+    found = [read_scores(path) for path in (csv, tmp_path / "a.npz", tmp_path / "a.parquet")]
     for side in found:
         assert np.allclose(side.confidence, found[0].confidence) and np.allclose(side.entropy, found[0].entropy)
         assert (side.labels == labels).all() and (side.groups == groups).all() and (side.keys == found[1].keys).all()
@@ -42,7 +42,7 @@ def test_confidence_is_the_log_odds_of_the_true_class(tmp_path: Path) -> None:
         np.where(labels == j, 0, p[:, j] * np.log(1 - p[:, j])) for j in range(3)
     )
     for name in ("l", "p"):
-        side = read_side(tmp_path / f"{name}.npz")
+        side = read_scores(tmp_path / f"{name}.npz")
         assert np.allclose(side.confidence, np.log(true / (1 - true)))
         assert np.allclose(side.entropy, -by_hand)
         assert (side.correct == (p.argmax(1) == labels)).all()
@@ -52,7 +52,7 @@ def test_saturated_logits_keep_their_order(tmp_path: Path) -> None:
     logits = np.zeros((30, 2))
     logits[:, 0] = np.arange(30) * 10.0
     np.savez(tmp_path / "a.npz", label=np.zeros(30, int), logits=logits)
-    assert (np.diff(read_side(tmp_path / "a.npz").confidence) > 9.9).all()
+    assert (np.diff(read_scores(tmp_path / "a.npz").confidence) > 9.9).all()
 
 
 def _columns(n: int = 40, **other: object) -> dict[str, object]:
@@ -83,7 +83,7 @@ def _columns(n: int = 40, **other: object) -> dict[str, object]:
 )
 def test_bad_scores_are_refused_in_one_line(tmp_path: Path, columns: dict[str, object], parts: list[str]) -> None:
     with pytest.raises(BenchError) as found:
-        read_side(write_csv(tmp_path / "a.csv", columns))
+        read_scores(write_csv(tmp_path / "a.csv", columns))
     message = str(found.value)
     assert "\n" not in message and all(part in message for part in ["a.csv", *parts]), message
 
@@ -91,17 +91,17 @@ def test_bad_scores_are_refused_in_one_line(tmp_path: Path, columns: dict[str, o
 def test_ragged_lines_and_other_suffixes_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("loss\n" + "1\n" * 30 + "1,2\n")
     with pytest.raises(BenchError, match="line 32 has 2 cells"):
-        read_side(tmp_path / "a.csv")
+        read_scores(tmp_path / "a.csv")
     (tmp_path / "a.pkl").write_bytes(b"")
     for name in ("a.pkl", "missing.csv"):
         with pytest.raises(BenchError, match=name):
-            read_side(tmp_path / name)
+            read_scores(tmp_path / name)
 
 
 def test_an_archive_of_objects_is_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", loss=np.array([print] * 40, dtype=object))
     with pytest.raises(BenchError, match="Python objects"):
-        read_side(tmp_path / "a.npz")
+        read_scores(tmp_path / "a.npz")
 
 
 def test_pairs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_pairs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 def test_blocks_are_joined_and_torch_is_not_imported(tmp_path: Path) -> None:
     write_csv(tmp_path / "m.csv", {"loss": range(45_000)})
-    code = "import sys; from pathlib import Path; from bench.assess.scores import read_side as read; "
+    code = "import sys; from pathlib import Path; from bench.assess.scores import read_scores as read; "
     code += "side = read(Path(sys.argv[1])); assert len(side) == 45_000 and side.confidence[-1] == -44_999; "
     code += "assert 'torch' not in sys.modules"
     run([sys.executable, "-c", code, str(tmp_path / "m.csv")], check=True)

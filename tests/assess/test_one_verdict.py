@@ -12,7 +12,7 @@ import pytest
 from bench.assess.claim import Stated, check_claim
 from bench.assess.numbers import Scored
 from bench.assess.policy import Policy
-from bench.assess.schema import AttackResult, Blind, Interval, Inversion, Rate
+from bench.assess.schema import AttackResult, Interval, Inversion, ModelFreeBaseline, Rate
 from bench.assess.verdict import DECISIONS, Evidence, decide, gate_inversion
 from bench.core import verdict as core
 from bench.core.records import RunRecord
@@ -36,7 +36,7 @@ def attack(low: float, high: float, power: bool | None) -> AttackResult:
 
 
 def evidence(attacked: AttackResult, differs: bool = False, inversion: Inversion | None = None) -> Evidence:
-    blind = Blind(auc=0.5, p=0.5, differs=differs, clues=(), features=3, method="")
+    blind = ModelFreeBaseline(auc=0.5, p=0.5, differs=differs, clues=(), features=3, method="")
     return Evidence(500, 500, "record", (attacked,), blind, None, None, inversion)
 
 
