@@ -84,7 +84,7 @@ DISTILLATION = (
     "rounds", "images_per_round", "generator_steps", "student_steps", "rate_generator", "rate_student", "generator",
 )  # fmt: skip
 """Options of `conversion distil`."""
-TRANSCRIPTION = "questions", "taught_steps", "prior", "balanced"
+TRANSCRIPTION = "queries", "transcription_steps", "prior", "balanced"
 """Options of `conversion transcribe`."""
 SOURCE = "DP-SGD (Abadi et al. 2016, Algorithm 1), by the bench's accountant"
 
@@ -106,7 +106,7 @@ class DpTeacher:
     }
     tiers: ClassVar[Tiers] = {
         "smoke": {"steps": 3, "batch": 256, "rounds": 2, "images_per_round": 16, "student_steps": 2,
-                  "generator_steps": 1, "questions": 48, "taught_steps": 6},
+                  "generator_steps": 1, "queries": 48, "transcription_steps": 6},
         "quick": {"steps": 600, "batch": 1024, "rounds": 40, "images_per_round": 256, "student_steps": 30,
                   "generator_steps": 3},
     }  # fmt: skip
@@ -128,6 +128,7 @@ class DpTeacher:
             sets={"rate_generator": 1e-3},
         ),
     )
+    recorded_as: ClassVar[dict[str, str]] = {"queries": "questions", "transcription_steps": "taught_steps"}
     only_with: ClassVar[dict[str, str]] = {
         **dict.fromkeys(DP_SGD, "teacher=dp-sgd|ts-adp"),
         **dict.fromkeys(DISTILLATION, "conversion=distil"),
@@ -186,9 +187,9 @@ class DpTeacher:
     """Distillation: learning rate of the student, falling to 0 along a cosine."""
     generator: Literal["auto", "upsample", "strokes"] = "auto"
     """Distillation: upsampling convolutions, pen strokes, or (auto) strokes if the data set's prior is the pen."""
-    questions: Size[int] = 60_000
+    queries: Size[int] = 60_000
     """Transcription: number of queries to the private teacher."""
-    taught_steps: Size[int] = 2400
+    transcription_steps: Size[int] = 2400
     """Transcription: steps of the student."""
     prior: str = "auto"
     """Transcription: prior of new query images (`bench list priors`) or several, A+B; auto = the data set's."""
@@ -340,5 +341,5 @@ class DpTeacher:
 
     def _transcription(self) -> SoftTranscription:
         return SoftTranscription(
-            queries=self.questions, student_steps=self.taught_steps, prior=self.prior, balanced=self.balanced
+            queries=self.queries, student_steps=self.transcription_steps, prior=self.prior, balanced=self.balanced
         )

@@ -131,12 +131,12 @@ class Gep(PrivateTraining):
         """Return the settings of `dp-sgd` with the multiplier of w and r together."""
         return replace(
             super().settings(dataset),
-            multiplier=self.multiplier / self._together(),
+            multiplier=self.multiplier / self._joint_noise(),
             falls=() if self.decay else FALLS,
             weight_decay=self.weight_decay,
         )
 
-    def _together(self) -> float:
+    def _joint_noise(self) -> float:
         """Return sigma over the multiplier of the single Gaussian of a step."""
         return math.sqrt(2) if self.residual else 1.0
 
@@ -149,12 +149,12 @@ class Gep(PrivateTraining):
     def _claim(self, parameters: DpSgdParameters, delta: float) -> Claim:
         if not self.residual:
             return parameters.claim(delta, f"B-{self.source}, by the bench's accountant")
-        sigma = parameters.multiplier * self._together()
+        sigma = parameters.multiplier * self._joint_noise()
         epsilon = published_epsilon(parameters.sampling, sigma, parameters.steps, delta)
         return Claim(epsilon, delta, Unit.EXAMPLE, f"{self.source}, as its code accounts", disputed=DISPUTED)
 
     def _solved(self, parameters: DpSgdParameters) -> dict[str, float]:
-        return {**parameters.solved(), "sigma": parameters.multiplier * self._together()}
+        return {**parameters.solved(), "sigma": parameters.multiplier * self._joint_noise()}
 
     def _played_claim(self, delta: float) -> Callable[[DpSgdParameters], float]:
         return lambda once: self._claim(once, delta).epsilon

@@ -10,8 +10,8 @@ Papernot, Song, Mironov, Raghunathan, Talwar, Erlingsson, "Scalable Private Lear
 4. The student is trained on the answered images, and on further ones without answers.
 
 Privacy. A private record moves one vote of each query: the largest count by 1, all counts by sqrt(2) in L2. Step 2 is
-charged for every queried image, answered or not, and step 3 for the largest number of answers (`answers`), both fixed
-before the votes are known. The claim is their sum by Proposition 8, (alpha, alpha / sigma_2^2) a query, with the
+charged for every queried image, answered or not, and step 3 for the largest number of responses (`responses`), both
+fixed before the votes are known. The claim is their sum by Proposition 8, (alpha, alpha / sigma_2^2) a query, with the
 threshold's (alpha, alpha / (2 sigma_1^2)), at the best alpha; the accountant composes the same Gaussians exactly. Both
 are for one private record. The images are public and cost nothing, as in `pate`.
 
@@ -20,7 +20,7 @@ Differs from the paper:
   private votes, sanitised only in part. The claim here is the data-independent one, 3.17 for these 286 of 640, and a
   budget is solved for it. `diagnostic` records the data-dependent number, without smooth sensitivity, for comparison
   with the paper; it is private information and must not be published.
-- The answered images, and their number, depend on the votes; here at most `answers` are answered, the first ones that
+- The answered images, and their number, depend on the votes; here at most `responses` are answered, the first ones that
   pass. The default, 286, is the paper's number on MNIST. All of them are charged, even if fewer pass.
 - T and sigma_1 are given relative to K and sigma_2, so that other numbers of teachers and budgets keep the paper's
   ratios, which were chosen on MNIST's votes.
@@ -62,8 +62,8 @@ class PateGnmax(NoisyVotes):
     unit: ClassVar[str] = str(Unit.EXAMPLE)
     tiers: ClassVar[Tiers] = {
         "smoke": {"teachers": 3, "teacher_net": "shard-cnn", "teacher_steps": 3, "teacher_batch": 8, "query_count": 8,
-                  "answers": 4, "unlabelled": 16, "steps": 3, "batch": 8},
-        "quick": {"teachers": 0, "teacher_net": "scatter-linear", "query_count": 100, "answers": 50,
+                  "responses": 4, "unlabelled": 16, "steps": 3, "batch": 8},
+        "quick": {"teachers": 0, "teacher_net": "scatter-linear", "query_count": 100, "responses": 50,
                   "unlabelled": 3000, "steps": 600, "batch": 64},
     }  # fmt: skip
     departures: ClassVar[tuple[Departure, ...]] = (
@@ -75,12 +75,13 @@ class PateGnmax(NoisyVotes):
             sets={"threshold": 0.6},
         ),
     )
-    only_with: ClassVar[dict[str, str]] = {"answers": "threshold>0", "threshold_noise": "threshold>0"}
+    recorded_as: ClassVar[dict[str, str]] = {"responses": "answers"}
+    only_with: ClassVar[dict[str, str]] = {"responses": "threshold>0", "threshold_noise": "threshold>0"}
 
     query_count: Size[int] = 640
     """Number of images that are compared with the threshold."""
-    answers: Size[int] = 286
-    """Largest number of answers, for the first images that pass; 0 = all that pass."""
+    responses: Size[int] = 286
+    """Largest number of responses, for the first images that pass; 0 = all that pass."""
     threshold: float = 0.8
     """T over the number of teachers (200 of 250 votes in the paper); 0 = plain GNMax, every query is answered."""
     threshold_noise: float = 3.75
@@ -91,15 +92,15 @@ class PateGnmax(NoisyVotes):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "query_count")
-        at_least(self, 0, "answers", "threshold", "scale")
+        at_least(self, 0, "responses", "threshold", "scale")
         positive(self, "threshold_noise")
-        if self.threshold > 0 and self.answers > self.query_count:  # plain GNMax answers every query
-            raise ValueError(f"answers is {self.answers}; expected at most query_count, {self.query_count}")
+        if self.threshold > 0 and self.responses > self.query_count:  # plain GNMax answers every query
+            raise ValueError(f"responses is {self.responses}; expected at most query_count, {self.query_count}")
 
     def query_plan(self, teachers: int) -> VotePlan:
         """Return the plan of steps 2 and 3: numbers of queries and of answers, the threshold, and both noises."""
         noise = Aggregation("gaussian", self.scale, self.threshold * teachers, self.threshold_noise * self.scale)
-        return vote_plan(noise, self.answers or self.query_count, self.query_count, teachers)
+        return vote_plan(noise, self.responses or self.query_count, self.query_count, teachers)
 
     @property
     def theorem(self) -> str:

@@ -2,8 +2,9 @@
 
 1. Features. A record's 81 scattering maps per channel, normalised in groups of three maps, become a row u of norm 1
    (`bench/nets/classifiers/wavelet_nets.py`), which depends only on that record and public constants. Rows are computed
-   once per data set. With `features timm:NAME` the row is that of the pooled features of a timm network instead, whose
-   pretrained weights are public (`bench/nets/backbone.py`); it is not whitened unless `whitening` says so.
+   once per data set. `features patches` and `both` are described in `baselines/patch_features.py`. With `features
+   timm:NAME` the row is that of the pooled features of a timm network instead, whose pretrained weights are public
+   (`bench/nets/backbone.py`); it is not whitened unless `whitening` says so.
 2. Whitening. `private`: S = sum_i u_i u_i^T is released once, with noise E of deviation s, for a `share` of mu^2; rows
    become u M scaled to norm 1, with M M^T = (S + E + kappa s sqrt(2 d) I)^-1. `public`: the same with the covariance of
    the features of images drawn from a prior, regularised by rho times its mean diagonal; this costs no privacy.
@@ -27,6 +28,12 @@ which `neighbours replace` scales the noise (proof: `bench/dp_training/whitening
 or removed in either case, the claim for `neighbours`. Steps 1 and 4 are not accounted. The number of records is public:
 the position of a missing record is empty. The choice of hyper-parameters is not accounted.
 
+Groups. With `--unit group` all records of a group, such as a patient, are protected together. S is the sum over groups
+of (1 / k) times that of the group's k records. The clipped gradients of a group's records are clipped again as a sum,
+to C (`bench/dp_training/group_clipping.py`), and the number of groups takes the place of that of records. Of a group
+with more than `max_per_group` records, that many are used, chosen by a public order of all records. The account is the
+same, for one group added, removed or replaced.
+
 Settings. T, C, momentum, averaging, share, kappa and the noise of logits were chosen on USPS, by
 `benchmarks/untuned.py` among 128 draws from wide ranges, at the noise of 50,000 records at epsilon 1; private whitening
 did best there. No image of MNIST or Fashion-MNIST was used for them. The rate follows from the noise of logits: the
@@ -44,8 +51,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from bench import validate
 from bench.api.context import Tiers
+from bench.dp_training.clipping import MOST_CHUNK
 from bench.dp_training.feature_training import SMOKE, FeatureTraining
+from bench.dp_training.record_groups import refuse_unread_bound
+from bench.privacy import Budget
 
 
 @dataclass(frozen=True)
@@ -56,3 +67,20 @@ class PrivateFeatures(FeatureTraining):
     own: ClassVar[bool] = True
     reference: ClassVar[str] = "this project; Tramer and Boneh, ICLR 2021; Mehta et al., TMLR 2023"
     tiers: ClassVar[Tiers] = {"smoke": SMOKE}
+    protects_groups: ClassVar[bool] = True
+
+    max_per_group: int = 64
+    """With --unit group: largest number of records of a group that are used, 1 to 256; a public order chooses them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        validate.between(self, 1, MOST_CHUNK, "max_per_group")
+
+    def check(self, budget: Budget, dataset: str, classes: int) -> None:
+        """Also refuse a `max_per_group` that is not read."""
+        refuse_unread_bound(self.max_per_group, PrivateFeatures.max_per_group, budget)
+        super().check(budget, dataset, classes)
+
+    def group_bound(self) -> int:
+        """Return `max_per_group`."""
+        return self.max_per_group

@@ -29,6 +29,7 @@ from functools import cache, partial
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from bench.errors import BadOption, unknown
+from bench.renamed import rename, with_present_names
 from bench.validate import instance
 
 TIERS = ("smoke", "quick", "standard", "paper")
@@ -109,6 +110,7 @@ class Description:
         default_variant: the variant that runs by default.
         facts: its values of `FACTS`, and its `needs` where every option has its default.
         needs: its needs at other values of some options, such as {"teachers": 40}; None for a kind without needs.
+        recorded_as: present names of renamed options (or NAME=VALUE) to the names in specs and records.
     """
 
     doc: str
@@ -118,6 +120,7 @@ class Description:
     default_variant: Variant
     facts: Mapping[str, Any]
     needs: Callable[[Mapping[str, Any]], frozenset[str]] | None = field(default=None, compare=False)
+    recorded_as: Mapping[str, str] = field(default_factory=dict)
 
     def values(self, tier: str, variant: Variant | None = None) -> Values:
         """Return the default values of options: the class's defaults, the variant's departures, the tier's sizes."""
@@ -138,7 +141,8 @@ def describe(cls: type) -> Description:
         facts["needs"] = needs({})
     module, tiers = inspect.getmodule(cls), cls.tiers  # type: ignore[attr-defined]
     doc = inspect.getdoc(module) or ""
-    return Description(doc, tuple(options(cls)), tiers, departures(cls), default_variant(cls), facts, needs)
+    renamed = dict(_recorded_as(cls))
+    return Description(doc, tuple(options(cls)), tiers, departures(cls), default_variant(cls), facts, needs, renamed)
 
 
 def _needs(cls: type, values: Mapping[str, Any]) -> frozenset[str]:
@@ -291,9 +295,12 @@ def configure(cls: type, tier: str, given: Mapping[str, str], prefix: str, varia
         prefix: "method", "attack", "teacher" or "evaluator", for messages.
         variant: "working" applies departures; None = `default_variant`.
 
+    A renamed option is also read by its old name, with a notice.
+
     Raises:
         BenchError: unknown option, wrong type, value outside its range, or one that the other options make unused.
     """
+    given = with_present_names(given, _recorded_as(cls), prefix)
     known = {option.name: option for option in options(cls)}
     tiers = cls.tiers  # type: ignore[attr-defined]
     usual = {name: option.default for name, option in known.items()}
@@ -354,5 +361,9 @@ def _text(value: Any) -> str:
 
 
 def plain(instance: Any) -> Values:
-    """Return the fields of a plug-in as plain data, for the record and the hash."""
-    return dataclasses.asdict(instance)
+    """Return the fields of a plug-in as plain data, for the record and the hash; renamed options by their old names."""
+    return rename(dataclasses.asdict(instance), _recorded_as(type(instance)))
+
+
+def _recorded_as(cls: type) -> Mapping[str, str]:
+    return getattr(cls, "recorded_as", {})

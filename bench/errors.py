@@ -5,7 +5,6 @@ Every class has a stable `code` for scripts; messages may change. docs/errors.md
 
 from __future__ import annotations
 
-import difflib
 import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -133,6 +132,8 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     >>> did_you_mean("dpds", ["dpsd", "dgd"]), did_you_mean("dp-what", ["gmi"])
     (" Did you mean 'dpsd'?", '')
     """
+    import difflib
+
     close = difflib.get_close_matches(given, sorted(known), n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""
 

@@ -8,7 +8,7 @@ written in one place, which calls one of these functions:
 |---|---|---|
 | terminal, stdout and stderr | `bench.progress` and `bench.cli` | `visible` |
 | Markdown of cards and of docs/ | `bench.bundle.card`, `docs.tables.cells` | `markdown`, `visible` |
-| pages of `bench report` | `bench.report.files.script` | `visible_data`; markup also by `html.escape` |
+| pages of `bench report` | `bench.report.files.script` | `visible`; markup also by `html.escape` |
 | report of `bench assess` | `bench.assess.report` | `visible`; markup also by `html.escape` |
 | CSV of boards and of comparisons | `bench.boards.tables`, `bench papers compare` | `csv_cell`, `csv_value` |
 """
@@ -54,15 +54,6 @@ def visible(text: str, keep: str = "") -> str:
     if not has_hidden(text):
         return text
     return "".join(_escape_letter(letter) if is_hidden(letter) and letter not in keep else letter for letter in text)
-
-
-def visible_data(value: Any) -> Any:
-    """Apply `visible` to all texts and keys of plain data; line breaks and tabs stay."""
-    if isinstance(value, str):
-        return visible(value, keep="\n\t")
-    if isinstance(value, dict):
-        return {visible_data(key): visible_data(inner) for key, inner in value.items()}
-    return [visible_data(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def markdown(text: str) -> str:

@@ -53,6 +53,7 @@ def read(entry: Entry, load: Callable[[], type]) -> Description | None:
         departures=tuple(Departure(**each) for each in found["departures"]),
         default_variant=found["default_variant"],
         facts={name: frozenset(fact) if name == "needs" else fact for name, fact in found["facts"].items()},
+        recorded_as=found["recorded_as"],
         needs=None if found["needs"] is None else partial(_look_up_needs, found["needs"], options, load),
     )
 

@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from bench.escape import visible
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, Task
 
 
 class Reporter(Protocol):
@@ -52,14 +54,6 @@ out = Screen(highlight=False, emoji=False)
 err = Screen(stderr=True, highlight=False, emoji=False)
 
 
-class _Rate(ProgressColumn):
-    """Steps per second of a running stage."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        return Text(f"{speed:,.1f}/s" if speed else "-/s", style="progress.data.speed")
-
-
 @contextmanager
 def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
     """Show progress of one stage on stderr; yields `advance(n)`. Without a terminal, prints one line when it is
@@ -76,14 +70,7 @@ def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
         yield report
         return
     if err.is_terminal:
-        columns = (
-            TextColumn("{task.description:<34}"),
-            BarColumn(30),
-            MofNCompleteColumn(),
-            _Rate(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=err) as progress:
+        with _progress_bar() as progress:
             task = progress.add_task(escape(visible(stage)), total=total)
             yield lambda n: progress.advance(task, n)
         return
@@ -96,6 +83,21 @@ def track(stage: str, total: int) -> Iterator[Callable[[int], None]]:
     yield advance
     seconds = time.perf_counter() - start
     print_error(f"{stage}: {done} of {total} in {seconds:.1f} s ({done / max(seconds, 1e-9):,.1f}/s)")
+
+
+def _progress_bar() -> Progress:
+    """Return a progress bar with rate and remaining time."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+    class Rate(ProgressColumn):
+        """Steps per second of a running stage."""
+
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text(f"{speed:,.1f}/s" if speed else "-/s", style="progress.data.speed")
+
+    description = TextColumn("{task.description:<34}")
+    return Progress(description, BarColumn(30), MofNCompleteColumn(), Rate(), TimeRemainingColumn(), console=err)
 
 
 def print_heading(text: str, after: str = "") -> None:

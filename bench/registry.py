@@ -3,7 +3,7 @@
 Variants: the file of a plug-in has the algorithm as its paper publishes it, variant `printed`. The variant `working`
 has the changes that make it learn: either the same class with the options that its `departures` set, or another class
 in the file `working.py` of the plug-in's folder, with `departures` that describe its changes in words. A class
-with `own = True` is an algorithm of this project. `bench.plugins.discovery` finds plug-ins.
+with `own = True` is an algorithm of this project. `bench.plugins` finds plug-ins.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bench.declared import expect, read_old_names
 from bench.errors import UnknownName, plugin_errors
 from bench.plugins import ROOT, Entry, entries, find
 
-__all__ = ["ROOT", "Entry", "describe", "effect", "entries", "find", "load", "settle", "variants"]
+__all__ = ["ROOT", "Entry", "choose_variant", "describe", "effect", "entries", "find", "load", "variants"]
 
 
 def describe(kind: str, name: str, variant: str | None = None) -> Description:
     """Describe a plug-in at one variant; None = the default one. Raises BenchError as `load`."""
-    return _describe(find(kind, name).at(settle(kind, name, variant)))
+    return _describe(find(kind, name).at(choose_variant(kind, name, variant)))
 
 
 def variants(kind: str, name: str) -> tuple[Variant, ...]:
@@ -35,7 +35,7 @@ def variants(kind: str, name: str) -> tuple[Variant, ...]:
     return ("printed", "working") if default == "working" else (default,)
 
 
-def settle(kind: str, name: str, variant: str | None) -> Variant:
+def choose_variant(kind: str, name: str, variant: str | None) -> Variant:
     """Return the given variant, or the default one for None. Raises UnknownName for one that does not exist."""
     known = variants(kind, name)
     if variant is None:
@@ -55,7 +55,7 @@ def load(kind: str, name: str, variant: str | None = None) -> type[Any]:
     Raises:
         BenchError: unknown name or variant; or the module does not define exactly one such class.
     """
-    return _class(find(kind, name).at(settle(kind, name, variant)))
+    return _class(find(kind, name).at(choose_variant(kind, name, variant)))
 
 
 def effect(name: str, described: Description, departure: Departure) -> str:

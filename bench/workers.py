@@ -1,4 +1,4 @@
-"""A worker process that runs one call after the other: a `ProcessPoolExecutor` of one process that can be killed.
+"""The number of cores, and a worker process: a `ProcessPoolExecutor` of one process that can be killed.
 
 Each process has its own executor, because a process that dies breaks its whole executor.
 """
@@ -19,6 +19,11 @@ from typing import Any
 
 GRACE = 10.0
 """Seconds that a process has to end after an interrupt."""
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Worker:

@@ -7,7 +7,6 @@ python benchmarks/answers.py
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,13 +18,14 @@ matplotlib.use("Agg")
 from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
+from bench.boards.tables import read_options
 from bench.papers.effects import read
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 LABEL, LABEL_1 = "label mode, claimed 10", "label mode, claimed 1"
 COPIES = "label mode, claimed 1, 16 and 32 moved copies of each image"
 DATA = "data mode, claimed 10: the same budget shared out"
-NUMBER, MODE, SHARED, MOVED = "questions", "mode", "most_noise", "copies"
+NUMBER, MODE, SHARED, MOVED = "queries", "mode", "max_noise", "copies"
 PRINTED = 98.19
 """DPSD, Table VI: label mode on MNIST, claimed epsilon 10, b T = 51,200."""
 Curve = list[tuple[int, float]]
@@ -36,7 +36,7 @@ def curves(rows: Iterable[dict[str, str]], dataset: str) -> dict[str, Curve]:
     responses."""
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row in rows:
-        options = json.loads(row["options"])
+        options = read_options(row["options"])
         name = _curve(options["method"], options["budget"].get("epsilon", 10.0))
         if (row["method"], row["dataset"]) == ("dpsd", dataset) and name:
             found[name, options["method"].get(NUMBER, 25_600)].append(100 * float(row["accuracy"]))

@@ -2,7 +2,8 @@
 
     python benchmarks/assess_time.py --images 5000 --scores 1000000
 
-Images are noisy blobs. Prints wall-clock and processor seconds of each part, and the peak memory of the process.
+Images are noisy blobs. Prints wall-clock seconds, processor seconds of each part, and the peak memory of the process.
+A part does not include the parts inside it. Processor seconds of several threads are added up.
 """
 
 from __future__ import annotations
@@ -10,10 +11,75 @@ from __future__ import annotations
 import argparse
 import resource
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+from unittest import mock
 
 import numpy as np
+
+
+class Parts:
+    """Processor seconds of the parts of an assessment of a model, without those of the parts inside them."""
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self._inner: list[float] = []
+        self._of = "model"
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure assessments inside the block."""
+        from bench.assess import attacks, from_model, front, pictures, training
+
+        with ExitStack() as stack:
+            for owner, name, part in (
+                (front, "assess", "everything else"),
+                (from_model, "read_records", "read the images"),
+                (from_model, "check_normalisation", "try other normalisations"),
+                (pictures, "find_copies", "find copies"),
+                (pictures, "facts_of", "facts for the baseline"),
+                (from_model, "compare_without_model", "baseline without the model"),
+                (attacks, "_side", "outputs on all records"),
+                (attacks, "_plugin", ""),
+                (from_model, "_play_control", "control"),
+                (training.Trainer, "control", "training"),
+                (training.Trainer, "reference", "train reference models"),
+                (front, "assemble", "numbers and limits"),
+                (front, "write", "write the report"),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, self._timed(getattr(owner, name), part)))
+            yield
+
+    def _timed(self, function: Callable[..., Any], part: str) -> Callable[..., Any]:
+        """Measure a function; an empty `part` is the first argument, the name of an attack."""
+
+        @wraps(function)
+        def call(*given: Any, **named: Any) -> Any:
+            before, self._of = self._of, "control" if part == "control" else self._of
+            start = time.process_time()
+            self._inner.append(0.0)
+            try:
+                return function(*given, **named)
+            finally:
+                total, inner = time.process_time() - start, self._inner.pop()
+                self.seconds[f"{self._of}: {part or given[0]}"] += total - inner
+                if self._inner:
+                    self._inner[-1] += total
+                self._of = before
+
+        return call
+
+    def lines(self) -> list[str]:
+        """Return a line for each part, the longest first."""
+        total = sum(self.seconds.values())
+        return [
+            f"{each:8.1f} s {each / total:6.1%}  {part}" for part, each in self.seconds.most_common() if each > 0.05
+        ]
 
 
 def made_images(n: int, seed: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
@@ -45,10 +111,11 @@ def assess_images(n: int, folder: Path) -> None:
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2).contiguous()
     fit(model, pixels, torch.from_numpy(labels), Recipe(epochs=3, batch=64, shift=0), torch.device("cpu"), 0)
     save(folder / "model.safetensors", model)
-    start, used = time.perf_counter(), time.process_time()
-    found = bench.assess(folder / "model.safetensors", *paths, network="resnet18", report=folder / "report")
+    start, used, parts = time.perf_counter(), time.process_time(), Parts()
+    with parts.measured():
+        found = bench.assess(folder / "model.safetensors", *paths, network="resnet18", report=folder / "report")
     print(f"{n} + {n} images: {time.perf_counter() - start:.0f} s, {time.process_time() - used:.0f} processor seconds")
-    print({name: round(seconds, 1) for name, seconds in found.seconds.items()}, found.verdict.decision)
+    print("\n".join(parts.lines()), found.verdict.decision, sep="\n")
 
 
 def assess_scores(n: int, folder: Path) -> None:

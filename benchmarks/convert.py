@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -30,7 +30,7 @@ from _timing import Clock, Loop, Watch, above_zero, device_named, machine, posit
 
 from bench import nets, registry
 from bench.api import Context, Teacher
-from bench.config import TIERS, configure, options, plain
+from bench.config import TIERS, configure, options
 from bench.errors import BenchError
 from bench.privacy import Budget
 from bench.testing import MemoryArtifacts
@@ -38,7 +38,7 @@ from bench.testing import MemoryArtifacts
 ROUNDS = ("iterations", "stages")
 SCALED = (
     "student_steps", "ensemble_steps", "generator_steps", "pretrain_steps", "finetune_steps", "steps", "vae_steps",
-    "direct_iterations", "questions", "amount", "queries", "extra", "synthetic",
+    "direct_iterations", "queries", "extra", "synthetic",
 )  # fmt: skip
 WITHOUT_BUDGET = Budget(None, solve="none")
 """The methods' own noise is used: its size does not change the work."""
@@ -77,12 +77,12 @@ def shortened(plugin: type[Any], args: argparse.Namespace) -> Any:
     Raises:
         BenchError: the method refuses the settings.
     """
-    at_tier = plain(configure(plugin, args.tier, {}, "method"))
+    at_tier = asdict(configure(plugin, args.tier, {}, "method"))
     given = {name: str(min(args.rounds, at_tier[name])) for name in ROUNDS if name in at_tier}
     for name in SCALED:
         if at_tier.get(name):
             scale = args.scale
-            if name == "amount" and "stages" in given:
+            if name == "queries" and "stages" in given:
                 scale *= int(given["stages"]) / at_tier["stages"]
             given[name] = str(max(1, round(at_tier[name] * scale)))
     return configure(plugin, args.tier, given | {k: v for k, v in args.set if k in at_tier}, "method")

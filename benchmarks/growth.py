@@ -86,7 +86,7 @@ def student_step(side: int) -> Work:
 
 def conversion(answers: int) -> Work:
     """Prepare DPSD at tier smoke with `answers` responses."""
-    given = {"questions": answers, "student_steps": answers // 8, "committee": 1}
+    given = {"queries": answers, "student_steps": answers // 8, "committee": 1}
     args = Namespace(tier="smoke", rounds=1, scale=1.0, teacher="datalens", student="datalens", dataset="toy",
                      shape=(1, 16, 16), classes=10, private=64, repeats=1,
                      set=[(name, str(value)) for name, value in given.items()])  # fmt: skip

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 from _timing import machine, positive, run, spread
 
-from bench.cli.sweep import Settler
+from bench.cli.sweep import SettingsParser
 from bench.sweeps.plan import Cell, plan
 from bench.sweeps.recipe import read
 
@@ -38,7 +38,7 @@ def recipe(folder: Path, cells: int) -> Path:
 
 def planned(path: Path, out: Path) -> list[Cell]:
     """Return the plan, as `bench sweep --dry-run` makes it."""
-    return plan(read(path), ["--tier", "smoke", "--out", str(out)], [], out, Settler())
+    return plan(read(path), ["--tier", "smoke", "--out", str(out)], [], out, SettingsParser())
 
 
 def main() -> None:

@@ -3,9 +3,10 @@
     python benchmarks/trace_run.py
     python benchmarks/trace_run.py --files -- --method pate --tier smoke
 
-A file counts if one of its functions is executed; importing it does not count. Lines of a file are all its lines,
-as a reader who follows the run sees them. The run is made in an empty folder, so that no step is
-cached. Arguments after `--` are those of `bench run`; without them the run is DPSD attacked by GMI, tier smoke.
+A file counts if one of its functions is executed; importing it does not count, with the class bodies and calls that the
+import executes. Lines of a file are all its lines, as a reader who follows the run sees them. The run is made in an
+empty folder, so that no step is cached. Arguments after `--` are those of `bench run`; without them the run is DPSD
+attacked by GMI, tier smoke.
 """
 
 from __future__ import annotations
@@ -29,11 +30,17 @@ class Tracer:
 
     def __init__(self) -> None:
         self.lines: dict[str, set[int]] = defaultdict(set)
+        self.importing = 0
 
     def call(self, frame: FrameType, event: str, argument: Any) -> Any:
         """Trace function of `sys.settrace`: follow the lines of functions of this repository only."""
         name = frame.f_code.co_filename
-        if not name.startswith(FOLDERS) or frame.f_code.co_name == "<module>":
+        if not name.startswith(FOLDERS):
+            return None
+        if frame.f_code.co_name == "<module>":
+            self.importing += 1
+            return self.end_import
+        if self.importing:
             return None
         executed = self.lines[name]
         executed.add(frame.f_lineno)
@@ -43,6 +50,12 @@ class Tracer:
             return line
 
         return line
+
+    def end_import(self, frame: FrameType, event: str, argument: Any) -> Any:
+        """Local trace function of a module that is imported."""
+        if event == "return":
+            self.importing -= 1
+        return self.end_import
 
 
 def traced(arguments: list[str]) -> dict[str, set[int]]:

@@ -17,7 +17,7 @@ from records_made import CANARIES, audit_line
 
 from bench import boards, registry
 from bench.boards import differences, publish, read_records
-from bench.boards.audit_bounds import by_release, noted
+from bench.boards.audit_bounds import by_release, with_audit_result
 from bench.boards.installed import needs
 from bench.boards.records import file_of
 from bench.boards.results import Result
@@ -173,7 +173,7 @@ def test_needs_of_refused_options_are_unknown() -> None:
 def test_audit_applies_to_records_before_a_new_option(record: Record) -> None:
     """An option that leaves an algorithm as it was needs no new version; records that are older do not have it."""
     described = registry.describe("method", "dpsd", "working")
-    usual = described.values("smoke", "working")["questions"]  # of the tier: the class has another default
+    usual = described.values("smoke", "working")["queries"]  # of the tier: the class has another default
     newer = {"method": "dpsd", "variant": "working", "version": described.facts["version"]}
     newer["options"] = {"questions": usual}
     record = replace(record, spec=record.spec | {"release": record.spec["release"] | newer})
@@ -205,10 +205,10 @@ def test_audit_reaches_board_in_either_order(place: Path) -> None:
     canary_audit.run(given, CanaryGame(40), 1)
     assert column() == [0.0]
     for path in out.glob("records/[!.]*/record.json"):
-        noted = Record.read(path).privacy["audited"]
-        of_audit = [noted[key] for key in ("epsilon_lower", "canaries", "unit", "null_run", "teacher", "powerful")]
-        assert of_audit == [0.0, 40, "example", 0.0, 0.0, False] and len(noted["audits"]) == 1
-        assert noted["ceiling"] > 0.5
+        lower = Record.read(path).privacy["audited"]
+        of_audit = [lower[key] for key in ("epsilon_lower", "canaries", "unit", "null_run", "teacher", "powerful")]
+        assert of_audit == [0.0, 40, "example", 0.0, 0.0, False] and len(lower["audits"]) == 1
+        assert lower["ceiling"] > 0.5
 
 
 def test_audit_of_newer_game_replaces_older(record: Record) -> None:
@@ -233,8 +233,8 @@ def test_audits_are_published_with_records(record: Record, tmp_path: Path) -> No
     (line,) = read_table(ReleaseRow, board)
     assert line.flags == "refuted" and not differences(folder)
     ((published,),) = [read_records(folder)]
-    noted = published.privacy["audited"]
-    assert noted["audits"] == [found.hash] and noted["powerful"] and noted["teacher"] == noted["epsilon_lower"] > 1
+    lower = published.privacy["audited"]
+    assert lower["audits"] == [found.hash] and lower["powerful"] and lower["teacher"] == lower["epsilon_lower"] > 1
     file_of(folder, found).unlink()
     assert differences(folder)
     found.provenance = {}
@@ -261,8 +261,8 @@ def test_noted_power_uses_joint_confidence(names: str, powerful: bool) -> None:
     """59 right or more of 100 are 4.4 % by chance: below 5 %, and above the 2.5 % of each of two audits."""
     found = made_record()
     audits = by_release([made_up(found, 50, name * 16, teacher=59) for name in names])
-    news = noted(found, audits)
-    assert news is not None and noted(news, audits) is None
+    news = with_audit_result(found, audits)
+    assert news is not None and with_audit_result(news, audits) is None
     audited = news.privacy["audited"]
     assert audited["powerful"] == (audited["teacher"] > 0) == powerful
     assert audited["audits"] == [name * 16 for name in names]

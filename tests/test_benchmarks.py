@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from bench import registry
 from bench.nets import Classifier
-from bench.pipeline.devices import cores
 from bench.storage.specs import digest
+from bench.workers import cores
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = ROOT / "benchmarks"

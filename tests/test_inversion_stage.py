@@ -22,7 +22,7 @@ from bench.api import Access, AttackResult, Context, Target
 from bench.core.verdict import SIGNIFICANCE
 from bench.errors import RunFailed
 from bench.metrics import face_descriptor
-from bench.metrics.floors import GATED_FROM
+from bench.metrics.retrieval import GATED_FROM
 from bench.pipeline import evaluation, face_judge, inversion, stages
 from bench.pipeline.attacks import AttackTarget
 from bench.pipeline.job import Job, run_spec
@@ -277,8 +277,8 @@ def test_aimed_uses_the_class_of_the_victim() -> None:
     victims = Victims(torch.zeros(4, 1, 2, 2, dtype=torch.uint8), torch.tensor([2, 0, 1, 1]), torch.arange(4) < 2)
     nothing = torch.zeros(5, dtype=torch.int64)
     found = AttackResult(torch.zeros(5, 1, 2, 2), nothing, nothing, victims=torch.tensor([3, 0, 0, 1, 2]))
-    assert evaluation.aimed(found, victims).targets.tolist() == [1, 2, 2, 0, 1]
-    assert evaluation.aimed(found, None).targets.tolist() == [0] * 5
+    assert evaluation.with_intended_classes(found, victims).targets.tolist() == [1, 2, 2, 0, 1]
+    assert evaluation.with_intended_classes(found, None).targets.tolist() == [0] * 5
 
 
 @pytest.mark.usefixtures("brief", "people")
@@ -306,11 +306,11 @@ def test_inversion_fact_named_like_a_metric_fails_the_run(fact: str) -> None:
 def test_knn_distance_is_to_private_images(tested: bool, distance: float, tmp_path: Path) -> None:
     """Copies of private images have distance 0, copies of test images that of the white pixel."""
     given, classes = job(tmp_path, 5), torch.arange(5)
-    judge = inversion.make_judge(given, run_spec(given, 0), Reader(5))  # type: ignore[arg-type]
+    scorer = inversion.make_scorer(given, run_spec(given, 0), Reader(5))  # type: ignore[arg-type]
     images = written(classes, classes)
     images[:, 0, 0, TESTED] = float(tested)
     found = AttackResult(images, classes, torch.zeros_like(classes))
-    scored = evaluation.score(found, judge, None, None, ["knn_distance", "knn_gap"])
+    scored = evaluation.score(found, scorer, None, None, ["knn_distance", "knn_gap"])
     assert scored.metrics["knn_distance"] == pytest.approx(distance, abs=1e-9)
     assert scored.metrics["knn_gap"] == pytest.approx(1 - 2 * distance, abs=1e-9)
 

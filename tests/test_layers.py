@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from records_made import accounted, privacy
 
-from bench.cli.sweep import Settler
+from bench.cli.sweep import SettingsParser
 from bench.pipeline.job import run_spec
 from bench.pipeline.resolve import load_job
 from bench.storage.records import RECORD, Record
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 FLOORS: list[set[str]] = [
     {"escape", "extensions"},
     {"errors", "fingerprint", "seeds", "progress", "validate", "workers"},
-    {"core", "plugins"},
+    {"core", "plugins", "renamed"},
     {"config", "data", "metrics", "nets", "privacy", "ranks", "storage"},
     {"declared", "manifest"},
     {"api", "priors", "registry"},
@@ -164,7 +164,7 @@ def test_light_commands_import_nothing_heavy(line: str) -> None:
 def test_cached_run_imports_no_slow_library(tmp_path: Path) -> None:
     """A record is written into the cache; the teacher is a timm network, whose name is looked up."""
     words = f"run --method dpsd --attack gmi --teacher resnet18 --tier smoke --out {tmp_path}"
-    settings, _ = Settler()(words.split())
+    settings, _ = SettingsParser()(words.split())
     with closing(load_job(settings)) as job:
         spec = run_spec(job, 0)
     claimed = {"epsilon": 10.0, "delta": 1e-5, "unit": "query", "source": "DPSD, Theorem 1", "disputed": ""}

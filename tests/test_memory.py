@@ -50,7 +50,7 @@ def test_estimate_grows_with_pixels_queries_and_batch(tmp_path: Path) -> None:
     small.mkdir(), large.mkdir()
     at_16, at_64 = memory.estimate(job(small, 16)), memory.estimate(job(large, 64))
     assert at_64.added > 3 * at_16.added
-    many = job(large, 64, method_options=(("questions", "100000"), ("most_noise", "0")))
+    many = job(large, 64, method_options=(("queries", "100000"), ("max_noise", "0")))
     pixels = 64 * 64
     assert memory.estimate(many).added - at_64.added > 2 * 100_000 * pixels, "answered images and their copy"
     batch = job(large, 64, "no-defence", teacher_options=(("batch", "640"),))

@@ -264,6 +264,20 @@ def test_migrated_records_give_the_same_boards(many: Path) -> None:
     assert {board.dataset: board for board in expected(many)} == before
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are forked")
+def test_differences_found_by_several_processes(many: Path) -> None:
+    boards.rebuild(many)
+    assert boards.differences(many, processes=2) == []
+    table = many / "attacks" / "mnist.csv"
+    table.write_text(table.read_text().replace("0.9", "0.8", 1))
+    assert boards.differences(many, processes=2) == [f"{table} is not what its records give"]
+    lines = (many / "records" / "mnist" / "dpsd.jsonl").read_bytes()
+    (many / "records" / "digits" / "rr.jsonl").write_bytes(lines)
+    for processes in (1, 2):
+        with pytest.raises(ValueError, match=r"digits/rr\.jsonl, line 1"):
+            boards.differences(many, processes)
+
+
 def test_migrate_is_lossless_and_idempotent(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {path.stem: path.read_text() for path in (many / "records").glob("*.json")}
     assert main(["records", "migrate", str(many)]) == 0

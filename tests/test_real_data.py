@@ -29,7 +29,7 @@ def test_run_quick_tier_on_digits_learns(bench: Bench, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_run_without_noise_student_is_near_its_teacher(bench: Bench, tmp_path: Path) -> None:
-    done = bench("run", "--method", "dpsd", "--epsilon", "inf", "--method.questions", 12_800)
+    done = bench("run", "--method", "dpsd", "--epsilon", "inf", "--method.queries", 12_800)
     assert done.returncode == 0, done.stderr
     found = metrics(tmp_path / "runs")
     assert found["teacher_accuracy"] - found["accuracy"] <= 0.10

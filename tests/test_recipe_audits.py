@@ -14,7 +14,7 @@ from conftest import ROOT
 
 from bench import registry
 from bench.boards import audited_release, read_records
-from bench.cli.sweep import Settler
+from bench.cli.sweep import SettingsParser
 from bench.config import Variant, describe
 from bench.data import ImageData
 from bench.pipeline import canary_audit
@@ -58,10 +58,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     common = ["--out", str(tmp_path_factory.mktemp("out")), "--device", "cpu"]
     components = Components(caches=True)
     components.material = lru_cache(maxsize=2)(material)  # type: ignore[method-assign]
-    settle, found = Settler(), list[dict[str, Any]]()
+    read_settings, found = SettingsParser(), list[dict[str, Any]]()
     for tier, wanted in [(tier, cell) for tier, recipe in RECIPES.items() for cell in read(recipe).cells]:
         assert wanted.command == "audit release" and wanted.seeds == (0,)
-        settings, game = settle(["audit", "release", *wanted.arguments, *common, "--tier", tier])
+        settings, game = read_settings(["audit", "release", *wanted.arguments, *common, "--tier", tier])
         assert game is not None
         job = load_job(settings, components)
         check(job, game)
@@ -174,7 +174,7 @@ def test_recipe_audits_have_these_canaries_and_epochs() -> None:
 @pytest.mark.slow
 def test_recipe_audits_are_not_refused(data_root: Path, tmp_path: Path) -> None:
     common = ["--tier", "quick", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
-    planned = plan(read(RECIPE), common, [], tmp_path, Settler())
+    planned = plan(read(RECIPE), common, [], tmp_path, SettingsParser())
     assert [f"{cell.name}: {cell.reason}" for cell in planned if cell.state != "ready"] == []
     groups = {(cell.get("dataset"), cell.get("canaries"), cell.get("teacher")) for cell in read(RECIPE).cells}
     assert len({cell.after for cell in planned}) == len(groups), "audits with the same canaries share their teachers"

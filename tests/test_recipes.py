@@ -12,7 +12,7 @@ import pytest
 from conftest import ROOT
 
 from bench import registry
-from bench.cli.sweep import Settler
+from bench.cli.sweep import SettingsParser
 from bench.config import Variant, configure, options
 from bench.papers import printed_numbers
 from bench.sweeps.plan import Cell, plan
@@ -158,7 +158,7 @@ def _value(text: str) -> Any:
 def dry_run(data_root: Path, tmp_path: Path) -> Callable[..., list[Cell]]:
     """Plans cells as `bench sweep --dry-run --tier smoke` does."""
     common = ["--tier", "smoke", "--out", str(tmp_path), "--data-root", str(data_root), "--device", "cpu"]
-    return lambda cells: plan(replace(read(PATHS[0]), cells=tuple(cells)), common, [], tmp_path, Settler())
+    return lambda cells: plan(replace(read(PATHS[0]), cells=tuple(cells)), common, [], tmp_path, SettingsParser())
 
 
 def on_mnist() -> list[RecipeCell]:

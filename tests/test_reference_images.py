@@ -1,4 +1,4 @@
-"""Features of the judge and reference images: extracted and scored once for all runs on the same data."""
+"""Features of the scorer and reference images: extracted and scored once for all runs on the same data."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_stored_features_equal_extracted_ones(toy: Path) -> None:
     m, device = given.material, given.device
     evaluator = stages.train_evaluator(given, spec.evaluator).network
     test = (m.data.test_images, m.data.test_labels)
-    new = evaluation.make_judge(
+    new = evaluation.make_scorer(
         evaluator,
         m.private,
         test,
         evaluation.extract_features(evaluator, m.private[0], m.data.test_images, device),
         device,
     )
-    kept = inversion.make_judge(given, spec, evaluator)
+    kept = inversion.make_scorer(given, spec, evaluator)
     for one, other in ((kept.private, new.private), (kept.held_out, new.held_out)):
         assert torch.equal(one.features, other.features) and torch.equal(one.labels, other.labels)
     assert torch.equal(kept.directions, new.directions)
@@ -71,21 +71,21 @@ def test_stored_features_equal_extracted_ones(toy: Path) -> None:
     assert {key: found[key] for key in fresh} == fresh
 
 
-def judged(toy: Path) -> tuple[Job, evaluation.Judge]:
-    """Make a run; return its job and the judge of its images."""
+def make_scorer(toy: Path) -> tuple[Job, evaluation.Scorer]:
+    """Make a run; return its job and the scorer of its images."""
     given = job(toy)
     spec = run_spec(given, 0)
     run.run(given, 0)
-    return given, inversion.make_judge(given, spec, stages.train_evaluator(given, spec.evaluator).network)
+    return given, inversion.make_scorer(given, spec, stages.train_evaluator(given, spec.evaluator).network)
 
 
 @pytest.mark.thorough
 def test_score_computes_only_wanted_metrics(toy: Path) -> None:
-    given, judge = judged(toy)
+    given, scorer = make_scorer(toy)
     targets = torch.arange(given.material.data.classes).repeat_interleave(8)
     images = torch.rand(len(targets), *given.material.data.shape, generator=torch.Generator().manual_seed(0))
     result = AttackResult(images, targets, torch.zeros_like(targets))
-    whole, part = (evaluation.score(result, judge, None, None, wanted) for wanted in (None, ["knn_gap"]))
+    whole, part = (evaluation.score(result, scorer, None, None, wanted) for wanted in (None, ["knn_gap"]))
     assert part.metrics["knn_gap"] == whole.metrics["knn_gap"]
     assert {"ssim", "density", "fid"} <= set(whole.metrics) and not {"ssim", "density", "fid"} & set(part.metrics)
     assert set(part.missing) <= {"knn_gap"}
@@ -93,11 +93,11 @@ def test_score_computes_only_wanted_metrics(toy: Path) -> None:
 
 def test_score_of_victims_has_no_knn_gap(toy: Path) -> None:
     """Even exact copies of all victims would be nearer to unseen images."""
-    given, judge = judged(toy)
+    given, scorer = make_scorer(toy)
     chosen = material.choose_victims(given.material)
     every = torch.arange(len(chosen.images))
     copies = AttackResult(chosen.images.float() / 255, chosen.labels, torch.zeros_like(chosen.labels), victims=every)
-    scored = evaluation.score(copies, judge, None, chosen, ["knn_gap", "ssim_gap"])
+    scored = evaluation.score(copies, scorer, None, chosen, ["knn_gap", "ssim_gap"])
     assert scored.metrics["knn_gap"] is None and "ssim_gap" in scored.missing["knn_gap"]
     assert scored.metrics["ssim_gap"] == pytest.approx(0, abs=1e-6)
 

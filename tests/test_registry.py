@@ -9,7 +9,6 @@ from distributions import install
 from bench import plugins, registry
 from bench.cli import main
 from bench.errors import BadPlugin, BenchError
-from bench.plugins import discovery
 
 
 def plugin_file(folder: Path, name: str, doc: str = '"""A line."""\n') -> None:
@@ -18,7 +17,7 @@ def plugin_file(folder: Path, name: str, doc: str = '"""A line."""\n') -> None:
 
 
 def test_names_are_those_of_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "ROOT", tmp_path)
+    monkeypatch.setattr(plugins, "ROOT", tmp_path)
     plugin_file(tmp_path / "methods", "fed_dpsd", '"""First line.\n\nMore."""\nraise SystemExit\n')
     plugin_file(tmp_path / "methods", "_private")
     plugin_file(tmp_path / "methods" / "in_parts", "in_parts")
@@ -33,7 +32,7 @@ def test_names_are_those_of_files_and_folders(tmp_path: Path, monkeypatch: pytes
 
 
 def test_collision_names_both_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "ROOT", tmp_path)
+    monkeypatch.setattr(plugins, "ROOT", tmp_path)
     plugin_file(tmp_path / "methods", "same")
     plugin_file(tmp_path / "baselines", "same")
     with pytest.raises(BenchError, match=r"methods\.same and baselines\.same"):
@@ -70,7 +69,7 @@ def test_entry_points_of_other_distributions_are_found(tmp_path: Path, monkeypat
     assert registry.load("attack", "foreign").__name__ == "Foreign"
     assert registry.describe("attack", "foreign").facts["goal"] == "inversion"
     with pytest.raises(BenchError, match=r"'own'.*printed.*working"):
-        registry.settle("attack", "foreign", "own")
+        registry.choose_variant("attack", "foreign", "own")
 
 
 def test_two_distributions_with_one_name_collide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

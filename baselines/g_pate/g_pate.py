@@ -22,7 +22,7 @@ A classifier is trained on images of G. Teachers are never released.
 Privacy. A record is in one part, hence it influences one teacher during the whole training. A teacher has one vote on
 each coordinate of each image, so that the record moves two counts of a histogram by 1, and its largest by at most 1. A
 coordinate is charged for the threshold, multiplier sigma_1, and for its answer, multiplier sigma_2 / sqrt(2); k B of
-each in every step. All coordinates are charged as if they were answered (or the share `answers` of them, and then no
+each in every step. All coordinates are charged as if they were answered (or the share `responses` of them, and then no
 more are answered), because the set of answered coordinates is a function of the votes. The claim is the paper's Renyi
 account of the same Gaussians by its data-independent bound; the accountant composes them exactly. T is fixed.
 
@@ -140,6 +140,7 @@ class GPate(PrivateGenerator):
             "34 %, with 2e-3 for the generator 15 %",
         ),
     )
+    recorded_as: ClassVar[dict[str, str]] = {"responses": "answers"}
     only_with: ClassVar[dict[str, str]] = {"threshold_noise": "threshold>0"}
 
     teachers: Size[int] = 2000
@@ -162,7 +163,7 @@ class GPate(PrivateGenerator):
     """Noise on the threshold over the noise on the counts, sigma_1 / sigma_2 (in the paper 600 and 100 votes)."""
     scale: Solved[float] = 100.0
     """sigma_2, deviation of the counts' noise, in votes; solved from the budget unless --solve steps or none."""
-    answers: float = 1.0
+    responses: float = 1.0
     """Largest share of a step's coordinates that are answered, the first ones that pass; this share is accounted."""
     target_estimator: Reading = "argmax"
     """Estimate from the noisy counts: the fullest bin's midpoint (the paper), or the mean of the teachers' votes."""
@@ -193,14 +194,14 @@ class GPate(PrivateGenerator):
         validate.one_of(self, "start", "own", "shared")
         validate.at_least(self, 1, "steps", "teacher_steps", "batch", "projected", "latent")
         validate.at_least(self, 2, "bins", "width", "critic_width")
-        validate.at_least(self, 0, "teachers", "threshold", "scale", "answers")
-        validate.positive(self, "clip", "threshold_noise", "teacher_rate", "rate", "answers")
-        validate.between(self, 0, 1, "answers")
+        validate.at_least(self, 0, "teachers", "threshold", "scale", "responses")
+        validate.positive(self, "clip", "threshold_noise", "teacher_rate", "rate", "responses")
+        validate.between(self, 0, 1, "responses")
         for name in ("width", "critic_width"):
             if getattr(self, name) % 2:
                 raise ValueError(f"{name} is {getattr(self, name)}; expected an even number")
-        if self.answers < 1 and self.threshold == 0:
-            raise ValueError(f"answers is {self.answers}, without a threshold; expected 1, or a threshold above 0")
+        if self.responses < 1 and self.threshold == 0:
+            raise ValueError(f"responses is {self.responses}, without a threshold; expected 1, or a threshold above 0")
         if self.diagnostic and self.target_estimator != "argmax":
             raise ValueError("diagnostic is a bound for arg-maxes; expected target_estimator argmax")
 
@@ -226,7 +227,7 @@ class GPate(PrivateGenerator):
         """Plan one step's votes with this noise on the counts, and noise on the threshold in its ratio."""
         coordinates = self.projected * self.batch
         noise = replace(noise, threshold=self.threshold * teachers, threshold_scale=self.threshold_noise * noise.scale)
-        answers = max(1, math.floor(self.answers * coordinates))
+        answers = max(1, math.floor(self.responses * coordinates))
         return VotePlan(noise, answers, coordinates, teachers, per_image=self.projected)
 
     def _cost(self, plan: VotePlan, budget: Budget) -> float:

@@ -96,7 +96,7 @@ class P3gm(PrivateGenerator):
         Departure(
             what="m is the records' mean, released with noise and accounted, instead of 1/2 for all pixels",
             why="with 1/2 the first component is almost only the mean",
-            sets={"mean": "paid"},
+            sets={"mean": "noisy"},
         ),
         Departure(
             what="records are clipped at sqrt(d / 12), the norm of independent uniform pixels, instead of 1",
@@ -110,14 +110,15 @@ class P3gm(PrivateGenerator):
             sets={"components": 10, "share": 0.5},
         ),
     )
-    only_with: ClassVar[dict[str, str]] = {"noise_mean": "mean=paid"}
+    recorded_as: ClassVar[dict[str, str]] = {"mean=noisy": "mean=paid"}
+    only_with: ClassVar[dict[str, str]] = {"noise_mean": "mean=noisy"}
 
     latent: Size[int] = 30
     """k, length of a code: number of principal components."""
     hidden: Size[int] = 1000
     """Width of decoder and variance network."""
-    mean: Literal["half", "paid"] = "half"
-    """m, subtracted from records: 1/2 for all pixels, or (paid) their mean with noise sigma_m, which is accounted."""
+    mean: Literal["half", "noisy"] = "half"
+    """m, subtracted from records: 1/2 for all pixels, or (noisy) their mean with noise sigma_m, which is accounted."""
     scale: float = 1.0
     """C, norm to which a record minus m is clipped; 0 = sqrt(d / 12), d the numbers of a record."""
     components: int = 1
@@ -204,7 +205,7 @@ class P3gm(PrivateGenerator):
     def calibrate(self, records: int, budget: Budget) -> P3gmParameters:
         """Calibrate to `budget` for n records. Raises BenchError if nothing meets it."""
         fields = P3gmParameters(
-            mean=self.noise_mean if self.mean == "paid" else None,
+            mean=self.noise_mean if self.mean == "noisy" else None,
             components=self.noise_components,
             mixture=self.noise_mixture,
             gradients=self.noise_steps,

@@ -313,8 +313,8 @@ class Psg:
             source = PlayedNoise.drawing(generator, PLAYED if world else 0)
             private = images, torch.full((PLAYED,), 1 if world else NO_CLASS)
             rounds = range(-(-n // PLAYED))
-            rows = [by.noisy_gradient(network, weights, private, mechanism, source, source) for _ in rounds]
-            return torch.cat([row["weight"] for row in rows])[:n]
+            found = [by.noisy_gradient(network, weights, private, mechanism, source, source) for _ in rounds]
+            return torch.cat([gradient["weight"] for gradient in found])[:n]
 
         describe = "one private gradient, with one private record in half of the samples and without"
         return accounted_game(play, once.ledger(), budget.delta, describe)

@@ -10,7 +10,19 @@ of its target, `sampler` the way to draw from a generator, and `context` the dev
 Import all of them from here.
 """
 
-from bench.api.access import ACCESS_LEVELS, RELEASE_LEVELS, Access, AccessDenied, ReleasedImages, Target
+from bench.api.access import (
+    ACCESS_LEVELS,
+    RELEASE_LEVELS,
+    Access,
+    AccessDenied,
+    Latents,
+    ReleasedImages,
+    Sampler,
+    Shape,
+    Target,
+    gaussian_latents,
+    uniform_latents,
+)
 from bench.api.attacks import (
     Attack,
     AttackerKnowledge,
@@ -33,10 +45,10 @@ from bench.api.methods import (
     SamplingMethod,
     Shards,
     Teacher,
+    refuse_groups,
     releases_images,
     trains_student,
 )
-from bench.api.sampler import Latents, Sampler, Shape, gaussian_latents, uniform_latents
 
 __all__ = [
     "ACCESS_LEVELS",
@@ -72,6 +84,7 @@ __all__ = [
     "Teacher",
     "Tensors",
     "gaussian_latents",
+    "refuse_groups",
     "releases_images",
     "trains_student",
     "uniform_latents",

@@ -1,13 +1,17 @@
-"""Access of an attack to its target: a network, or released images or a generator, limited to one access level."""
+"""Access of an attack to its target: a network, or released images or a generator, limited to one access level.
+
+A released generator is a `Sampler`, which also has the distribution of its latents.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from bench.api.sampler import Sampler, Shape
 from bench.data import corrupted
 from bench.validate import present
 
@@ -16,6 +20,43 @@ ACCESS_LEVELS: tuple[Access, ...] = ("label", "scores", "weights")
 """Access levels to a network, from least to most; each includes the ones before it."""
 RELEASE_LEVELS: tuple[Access, ...] = ("samples", "generator")
 """Access levels to a release: its images only, or also the generator that draws them, with gradients."""
+Shape = tuple[int, int, int]
+Drawing = TypeVar("Drawing", bound=nn.Module, covariant=True)
+Latents = Callable[[int, torch.Generator], Tensor]
+"""Function (count, generator) -> (count, latent) latents."""
+
+
+def gaussian_latents(length: int) -> Latents:
+    """Return a function that draws (n, length) latents z ~ N(0, I)."""
+    return lambda count, rng: torch.randn(count, length, generator=rng, device=rng.device)
+
+
+def uniform_latents(length: int) -> Latents:
+    """Return a function that draws (n, length) latents z uniformly from [-1, 1)."""
+    return lambda count, rng: 2 * torch.rand(count, length, generator=rng, device=rng.device) - 1
+
+
+@dataclass(frozen=True)
+class Sampler(Generic[Drawing]):
+    """A generator, and the way to draw images from it.
+
+    Attributes:
+        generator: maps (n, latent) latents, and (n,) int64 labels if it is conditional, to (n, c, h, w) in [0, 1].
+        latents: function (count, generator) -> (count, latent), draws the inputs of the generator.
+        classes: number of classes of a conditional generator; 0 for an unconditional one.
+    """
+
+    generator: Drawing
+    latents: Latents
+    classes: int = 0
+
+    def decode(self, z: Tensor, labels: Tensor) -> Tensor:
+        """Map (n, latent) latents and (n,) labels to (n, c, h, w) images.
+
+        An unconditional generator ignores the labels.
+        """
+        images: Tensor = self.generator(z, labels) if self.classes else self.generator(z)
+        return images
 
 
 class AccessDenied(Exception):

@@ -9,9 +9,8 @@ from typing import ClassVar, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from bench.api.access import Access, ReleasedImages, Target
+from bench.api.access import Access, ReleasedImages, Shape, Target
 from bench.api.context import Context, Tiers
-from bench.api.sampler import Shape
 
 
 @dataclass

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
+from bench.api.access import Sampler, Shape
 from bench.api.context import Context, Tiers
-from bench.api.sampler import Sampler, Shape
-from bench.errors import BenchError
+from bench.errors import BenchError, BudgetError
 from bench.nets import Classifier, Ensemble
 from bench.nets.backbone import BackboneName
-from bench.privacy import Budget, Claim, Ledger
+from bench.privacy import Budget, Claim, Ledger, Unit
 
 if TYPE_CHECKING:
     from bench.privacy.audit import DistinguishingGame
@@ -77,6 +77,8 @@ class Teacher:
             `backbone` names; None unless its `needs` include "pretrained_weights". Its weights are shared; copy it.
         guests: number of records at the end of `private` that are an audit's canaries; they must not change which
             client of a federation holds any other record (`bench.data.partition.with_guests`).
+        groups: (n,) int64, the number of each private record's group, such as its patient; equal numbers are one group.
+            None if the groups are unknown, or unless `needs` include "private_data".
     """
 
     model: nn.Module
@@ -89,6 +91,7 @@ class Teacher:
     public: Tensor | None = None
     guests: int = 0
     pretrained: Classifier | None = None
+    groups: Tensor | None = None
 
     def members(self) -> Ensemble:
         """Return the ensemble. Raises RuntimeError if the method did not request one."""
@@ -156,6 +159,8 @@ class Method(Protocol):
         trains_student: False (a property, if it depends on the settings) if the method builds another network than
             `student`; otherwise omitted.
         releases_images: False if the release has neither a generator nor images; otherwise omitted.
+        protects_groups: True if the method can account for unit group; otherwise omitted, and `--unit group` is
+            refused.
 
     The bench calls optional methods before any training.
 
@@ -164,7 +169,8 @@ class Method(Protocol):
         check_data(shape, records, dataset): raises BenchError for image shapes or numbers of records that it cannot
             use.
         held_bytes(shape, classes, dataset, budget): largest number of bytes of images in memory at once.
-        gradients_at_once(dataset): number of records whose per-sample gradients are in memory at once.
+        gradients_at_once(dataset): number of records, or of views of records, whose gradients are in memory at once.
+        check_groups(count, dataset): raises BenchError for a number of groups that it cannot use with unit group.
     """
 
     version: ClassVar[int]
@@ -200,6 +206,15 @@ def trains_student(method: Method) -> bool:
 def releases_images(method: Method) -> bool:
     """Return whether the method may release a generator or images; only then can attacks on the release run."""
     return bool(getattr(method, "releases_images", True))
+
+
+def refuse_groups(method: object, budget: Budget, name: str) -> None:
+    """Raise BudgetError for a budget of unit group if the method does not declare `protects_groups`."""
+    if budget.unit == Unit.GROUP and not getattr(method, "protects_groups", False):
+        raise BudgetError(
+            f"--unit group: {name} bounds no influence of a whole group; use dp-sgd or private-features, or --unit "
+            "example"
+        )
 
 
 @runtime_checkable

@@ -16,8 +16,8 @@ from bench.assess.limits import limits_of
 from bench.assess.numbers import COMBINE, Scored, combine, group_bootstrap, levels_for, measure, share
 from bench.assess.policy import Policy
 from bench.assess.roc import curve
-from bench.assess.schema import Accuracy, Assessment, AttackResult, Blind, Canaries, Copies, Skipped
-from bench.assess.verdict import Evidence, decide, exceeds
+from bench.assess.schema import Accuracy, Assessment, AttackResult, Blind, Canaries, Copies, Inversion, Skipped
+from bench.assess.verdict import Evidence, decide, excesses, gate_inversion
 from bench.errors import BenchError
 from bench.seeds import LARGEST_SEED
 
@@ -64,7 +64,7 @@ class Material:
         groups: the group of each member and of each non-member; None if the unit is the record.
         labels: (n,) classes of the members; None if they are not known.
         control: attack to its scores on the unprotected control; None if no control was trained.
-        accuracy, blind, copies, canaries: the results of these checks; None if a check could not be made.
+        accuracy, blind, copies, canaries, inversion: the results of these checks; None if a check could not be made.
         not_tested: other tests that were not made, and why.
         notes: sentences for the reader.
         hashes: SHA-256 of the inputs, by name.
@@ -80,6 +80,7 @@ class Material:
     blind: Blind | None = None
     copies: Copies | None = None
     canaries: Canaries | None = None
+    inversion: Inversion | None = None
     not_tested: list[Skipped] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     hashes: dict[str, str] = field(default_factory=dict)
@@ -96,7 +97,8 @@ def assemble(material: Material, options: Options) -> Assessment:
     )
     claim = None if options.claim is None else check_claim(options.claim, unit, units, material.canaries)
     members, others = len(units[0].members), len(units[0].others)
-    evidence = Evidence(members, others, unit, attacks, material.blind, material.copies, claim)
+    inversion = None if material.inversion is None else gate_inversion(material.inversion, options.policy)
+    evidence = Evidence(members, others, unit, attacks, material.blind, material.copies, claim, inversion)
     return Assessment(
         version=__version__,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -115,6 +117,7 @@ def assemble(material: Material, options: Options) -> Assessment:
         copies=material.copies,
         blind=material.blind,
         canaries=material.canaries,
+        inversion=inversion,
         attacks=attacks,
         not_tested=tuple(material.not_tested),
         levels=levels_for(count),
@@ -172,8 +175,8 @@ def _with_power(result: AttackResult, material: Material, options: Options, coun
     on_control = result.model_copy(
         update={"auc": there.auc, "rates": there.rates, "epsilon_lower": there.epsilon_lower}
     )
-    has_power = bool(exceeds(on_control, options.policy))
-    return result.model_copy(update={"has_power": has_power, "control_auc": there.auc})
+    works = bool(excesses(on_control, options.policy))
+    return result.model_copy(update={"has_power": works, "control_auc": there.auc})
 
 
 def accuracies(members: NDArray[np.float64], others: NDArray[np.float64]) -> Accuracy:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -19,12 +18,15 @@ from torch import Tensor, nn
 
 from bench import registry
 from bench.api import AttackerKnowledge, Context, Reference, Target
+from bench.api.context import Artifacts
 from bench.assess.from_scores import attacks_on
-from bench.assess.models import query
+from bench.assess.models import BATCH, query
 from bench.assess.numbers import Scored
 from bench.assess.records import Records
+from bench.assess.remembered import Remembered
 from bench.assess.schema import Skipped
 from bench.assess.scores import Layout, Side, outputs_as_side
+from bench.assess.training import InMemory
 from bench.data import to_float
 from bench.errors import RunFailed
 from bench.progress import track
@@ -35,21 +37,6 @@ QUERIES = 1000
 READS = {"label": "predicted class", "scores": "all outputs", "weights": "all outputs and weights"}
 CALIBRATED = "Watson et al., ICLR 2022, arXiv 2111.08440"
 Rows = NDArray[np.int64]
-
-
-class Artifacts:
-    """Cache of intermediate results of attacks, in memory."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
-
-    def get(self, kind: str, key: dict[str, Any], make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """Return tensors made once per key, as `bench.api.context.Artifacts`."""
-        name = f"{kind} {sorted(key.items())}"
-        if name not in self._made:
-            self._made[name] = make()
-        found: dict[str, Tensor] = self._made[name]
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +50,9 @@ class Scene:
         references: networks, each with (members + suspects,) bool: the records that it was trained on. Suspects are
             all non-members if `population` is given, else those that are not reserved.
         outside: networks that were trained on none of the records; used by the calibrated loss.
+        numbers: the number of each record by its pixels, by which networks remember their outputs.
         seed: seed of the attacks.
-        work: folder for scores of slow attacks, so that an interrupted assessment resumes; None = do not store them.
+        work: store of results of slow attacks, so that an interrupted assessment resumes.
     """
 
     members: Records
@@ -73,8 +61,9 @@ class Scene:
     reserved: Rows
     references: list[tuple[nn.Module, NDArray[np.bool_]]] = field(default_factory=list)
     outside: list[nn.Module] = field(default_factory=list)
+    numbers: dict[bytes, int] = field(default_factory=dict)
     seed: int = 0
-    work: Path | None = None
+    work: Artifacts = field(default_factory=InMemory)
 
     @property
     def suspects(self) -> Rows:
@@ -175,7 +164,7 @@ def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored 
         return str(reason)
     images = torch.cat([to_float(each.images) for each in chosen])
     labels = torch.cat([each.labels for each in chosen])
-    context = Context(torch.device("cpu"), derive(scene.seed, name), track, Artifacts())
+    context = Context(torch.device("cpu"), derive(scene.seed, name), track, InMemory())
 
     def references(count: int, _kind: Literal["teacher", "student"]) -> list[Reference]:
         return [
@@ -186,15 +175,16 @@ def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored 
     def load_population() -> tuple[Tensor, Tensor]:
         return to_float(population.images), population.labels
 
-    def infer() -> NDArray[np.float64]:
+    def infer() -> dict[str, Tensor]:
         knowledge = AttackerKnowledge(images, labels, load_population, references)
         result = attack.infer(Target(module, attack.access, shape, classes), knowledge, context)
-        return result.scores.double().numpy()
+        return {"scores": result.scores.double()}
 
     networks = [module, *(model for model, _ in scene.references)]
     inputs = [images, labels, population.images, population.labels]
     inputs += [torch.from_numpy(trained) for _, trained in scene.references]
-    found = _once(scene.work, [name, attack.version, attack, classes, scene.seed], networks, inputs, infer)
+    settings = [attack.version, attack, classes, scene.seed]
+    found = finished(scene.work, name, settings, networks, inputs, infer)["scores"].numpy()
     count = len(rows[0])
     note = "" if len(rows[0]) == len(scene.members) else f"on {count} members and {len(rows[1])} non-members"
     if scene.references and name in ("lira", "rmia"):
@@ -202,49 +192,43 @@ def _plugin(name: str, module: nn.Module, classes: int, scene: Scene) -> Scored 
     return Scored(name, attack.reference, READS[attack.access], found[:count], found[count:], note, rows)
 
 
-def _once(
-    folder: Path | None,
+def finished(
+    work: Artifacts,
+    name: str,
     settings: list[object],
     networks: list[nn.Module],
     inputs: list[Tensor],
-    infer: Callable[[], NDArray[np.float64]],
-) -> NDArray[np.float64]:
-    """Return the scores of an attack, from a file if it was written for the same settings, weights and records.
+    make: Callable[[], dict[str, Tensor]],
+) -> dict[str, Tensor]:
+    """Return the result of an attack, from the store if it was made for the same settings, weights and records.
 
-    Scores of a network without weights that torch knows, such as a plain function, are not kept.
+    The store computes a damaged result again and says so. Results on a network without weights that torch knows, such
+    as a plain function, are not kept.
     """
-    if folder is None or not all(any(True for _ in network.parameters()) for network in networks):
-        return infer()
+    if not all(any(True for _ in network.parameters()) for network in networks):
+        return make()
     digest = hashlib.sha256(repr(settings).encode())
-    for network in networks:
+    for network in (each.body if isinstance(each, Remembered) else each for each in networks):
         digest.update(repr(network).encode())
         inputs = [*inputs, *network.state_dict().values()]
     for tensor in inputs:
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    path = folder / f"scores-{settings[0]}-{digest.hexdigest()[:16]}.npy"
-    if path.is_file():
-        kept: NDArray[np.float64] = np.load(path, allow_pickle=False)
-        return kept
-    scores = infer()
-    folder.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".unfinished.npy")
-    np.save(unfinished, scores)
-    unfinished.replace(path)
-    return scores
+    return work.get(name, {"inputs": digest.hexdigest()}, make)
 
 
 def _attack(name: str, scene: Scene) -> tuple[Any, str]:
     """Return the plug-in with its options, or None and the reason why it cannot run."""
     cls = registry.load("attack", name)
     if name not in ("lira", "rmia"):
-        return cls(), ""
+        return cls(batch=BATCH), ""
     count = len(scene.references)
     if count < 4 or count % 2:
         return None, "it needs reference models: --references N trains them, --references DIR names a folder"
     if name == "lira":
-        return cls(references=count, mode="online" if count >= 16 else "offline", variance="fixed", views="none"), ""
-    return cls(references=count, gamma=1.0), ""
+        mode = "online" if count >= 16 else "offline"
+        return cls(references=count, mode=mode, variance="fixed", views="none", batch=BATCH), ""
+    return cls(references=count, gamma=1.0, batch=BATCH), ""
 
 
 def _rows(name: str, scene: Scene) -> tuple[Rows, Rows]:

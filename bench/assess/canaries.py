@@ -11,6 +11,7 @@ import csv
 import math
 import shutil
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,8 @@ def _read_folder(path: Path, like: Records, how: ReadAs) -> tuple[NDArray[Any], 
     """Read images, wrong labels (their folders) and coins (coins.csv) of canaries, in the order of the files."""
     try:
         with (path / COINS).open(newline="", encoding="utf-8") as stream:
-            coins = {row["file"]: row["coin"] == "1" for row in csv.DictReader(stream)}
+            rows = map(itemgetter("file", "coin"), csv.DictReader(stream))
+            coins = {file: coin == "1" for file, coin in rows}
     except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
         raise BenchError(
             f"--canaries '{path}' has no readable {COINS} ({type(error).__name__}); give what `bench canaries insert` "

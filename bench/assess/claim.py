@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.assess.epsilon import p_value
-from bench.assess.numbers import SIGNIFICANCE, Scored
+from bench.assess.numbers import Scored
 from bench.assess.schema import Canaries, Claim, Finding
+from bench.core.verdict import is_significant
 from bench.errors import BenchError
 from bench.escape import visible
 from bench.privacy.one_run import p_value as one_run_p
@@ -70,7 +71,7 @@ def check_claim(stated: Stated, unit: str, attacks: list[Scored], canaries: Cana
 
 
 def _tested(stated: Stated, said: str, p: float, by: str) -> Claim:
-    if p <= SIGNIFICANCE:
+    if is_significant(p):
         sentence = f"Claim refuted: {said} is contradicted by {by}, p = {p:.2g}."
         return _claim(stated, "refuted", p, sentence)
     sentence = f"The claim, {said}, is not refuted (p = {p:.2g}); attacks never verify a claim."

@@ -19,16 +19,20 @@ from bench.assess.assembly import Material, accuracies, accuracy_line, refuse_ch
 from bench.assess.attacks import Scene, confidences, play, reserve
 from bench.assess.canaries import audit, read_canaries
 from bench.assess.from_scores import compare_without_model
+from bench.assess.inversion import InversionCase, invert_classes
 from bench.assess.limits import limit_lines, limits_of
 from bench.assess.models import Loaded, ModelGiven, check_normalisation, load_model
-from bench.assess.policy import ATTACKS
+from bench.assess.policy import ATTACKS, INVERSION
 from bench.assess.records import ReadAs, Records, read_records
+from bench.assess.remembered import Remembered, number_records
 from bench.assess.schema import Skipped
 from bench.assess.scores import check_groups, file_digest
-from bench.assess.training import CONTROL, Trainer
+from bench.assess.training import CONTROL, InMemory, Trainer
 from bench.errors import BenchError, RunFailed, unknown
+from bench.nets import Classifier
 from bench.pipeline.challenge import halves
 from bench.progress import notify
+from bench.storage.store import Store
 
 POPULATION = 1000
 """Number of records that quantile regression needs."""
@@ -36,7 +40,7 @@ TRIED = 500
 """Number of members on which other normalisations are tried."""
 TRAINED_ON = "trained_on.npy"
 UNTESTED = (
-    Skipped(name="reconstruction of classes or records", reason="use `bench run` with an inversion attack"),
+    Skipped(name="reconstruction of single records", reason="not part of this assessment"),
     Skipped(name="attribute inference, generators", reason="not part of this assessment"),
 )
 
@@ -55,9 +59,10 @@ class ModelCase:
         control: network of the unprotected control; also of reference models if the model's network is not known.
         epochs: epochs of a reference model's training.
         attacks: names of the attacks to run.
-        work: folder for trained models; None = do not store them.
+        work: folder for trained models and results of slow attacks; None = do not store them.
         canaries: `canaries.npz` or the folder of `bench canaries insert`; None = no canaries.
         match: assess matched pairs of records if the sets differ without the model.
+        inversion: settings of class inversion.
     """
 
     given: ModelGiven
@@ -72,6 +77,7 @@ class ModelCase:
     work: Path | None = None
     canaries: Path | None = None
     match: bool = False
+    inversion: InversionCase = InversionCase()  # noqa: RUF009 (frozen)
 
 
 def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
@@ -94,7 +100,9 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
         for each in (others, population):
             if each is not None and (label := int(each.labels.max())) >= loaded.classes:
                 raise BenchError(f"'{each.path}' has the label {label}, and the model has {loaded.classes} outputs")
-        _measure_accuracy(material, loaded, members, others)
+        numbers = number_records(members, others, population)
+        model = Remembered(loaded.module, numbers, loaded.classes)
+        _measure_accuracy(material, loaded, model, members, others)
     with timed(material, "copies and baseline without the model"):
         material.copies, is_kept = pictures.find_copies(members, others)
         kept = others.take(is_kept)
@@ -111,15 +119,21 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
         members, kept = members.take(chosen[0]), kept.take(chosen[1])
     material.labels = members.labels.numpy()
     reserved = np.empty(0, np.int64) if population is not None else reserve(len(kept), POPULATION, seed)
-    scene = Scene(members, kept, population, reserved, seed=seed, work=case.work)
+    work = InMemory() if case.work is None else Store(case.work, notify=notify)
+    scene = Scene(members, kept, population, reserved, numbers=numbers, seed=seed, work=work)
     with timed(material, "reference models"):
         _add_references(scene, case, loaded, columns, seed)
     with timed(material, "attacks on the model"):
-        material.scored, skipped = play(loaded.module, loaded.classes, scene, case.attacks)
+        material.scored, skipped = play(model, loaded.classes, scene, case.attacks)
+    if not material.scored:
+        reasons = "; ".join(f"{each.name}: {each.reason}" for each in skipped) or "none was named"
+        raise BenchError(f"no attack on membership can run here ({reasons}); name one with --attacks, such as loss")
     material.not_tested += [*skipped, *UNTESTED]
     if case.canaries is not None:
         material.canaries = audit(loaded.module, loaded.classes, read_canaries(case.canaries, members, case.how), delta)
-    _play_control(material, case, loaded, scene, seed)
+    trainer = Trainer(_shape(members), loaded.classes, case.control, case.epochs, seed, work)
+    control = _play_control(material, loaded, scene, trainer)
+    _invert(material, case, loaded, scene, control, trainer)
     material.notes += [*loaded.said, f"The model was read as: {loaded.kind}."]
     material.hashes |= {"members": members.digest, "nonmembers": others.digest, **_model_digest(case.given)}
     return material
@@ -140,13 +154,13 @@ def say_limits(members: Records, others: Records, delta: float) -> None:
         notify(line)
 
 
-def _measure_accuracy(material: Material, loaded: Loaded, members: Records, others: Records) -> None:
+def _measure_accuracy(material: Material, loaded: Loaded, model: Remembered, members: Records, others: Records) -> None:
     """Measure and print the accuracy on both sets; refuse a model that was probably loaded wrongly."""
     rows = np.random.default_rng(0).permutation(len(members))[:TRIED]
     some = members.take(np.sort(rows))
     said = check_normalisation(loaded, some.images, some.labels)
     material.notes += [said] if said else []
-    inside, outside = (confidences(loaded.module, each, loaded.classes) for each in (members, others))
+    inside, outside = (confidences(model, each, loaded.classes) for each in (members, others))
     right, theirs = inside.correct, outside.correct
     if right is None or theirs is None:
         raise RuntimeError("outputs without predicted classes")
@@ -169,7 +183,7 @@ def _add_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArray
     suspects = scene.others.take(scene.suspects)
     images = torch.cat([scene.members.images, suspects.images])
     labels = torch.cat([scene.members.labels, suspects.labels])
-    trainer = Trainer(_shape(scene.members), loaded.classes, network, case.epochs, seed, case.work)
+    trainer = Trainer(_shape(scene.members), loaded.classes, network, case.epochs, seed, scene.work)
     for number, mask in enumerate(halves(count, len(labels))):
         scene.references.append((trainer.reference(images[mask], labels[mask], number), mask.numpy()))
 
@@ -209,19 +223,42 @@ def _read_references(scene: Scene, case: ModelCase, loaded: Loaded, kept: NDArra
     scene.references.extend(zip(models, trained[:, kept], strict=True))
 
 
-def _play_control(material: Material, case: ModelCase, loaded: Loaded, scene: Scene, seed: int) -> None:
-    """Run the same attacks on the control: an unprotected network, trained on the members until it fits them."""
+def _play_control(material: Material, loaded: Loaded, scene: Scene, trainer: Trainer) -> Classifier | None:
+    """Run the same attacks on the control: an unprotected network, trained on the members until it fits them.
+
+    Returns:
+        The control; None if it could not be trained.
+    """
     names = tuple(each.name for each in material.scored)
-    trainer = Trainer(_shape(scene.members), loaded.classes, case.control, case.epochs, seed, case.work)
     with timed(material, "unprotected control"):
         try:
             control = trainer.control(scene.members.images, scene.members.labels)
         except (BenchError, RunFailed) as error:
             reason = f"the unprotected control could not be trained: {error}"
             material.not_tested.append(Skipped(name="power", reason=reason))
-            return
-        found, _ = play(control, loaded.classes, scene, names)
+            return None
+        control = control.to(memory_format=torch.channels_last)
+        found, _ = play(Remembered(control, scene.numbers, loaded.classes), loaded.classes, scene, names)
     material.control = {each.name: each for each in found}
+    return control
+
+
+def _invert(
+    material: Material, case: ModelCase, loaded: Loaded, scene: Scene, control: Classifier | None, trainer: Trainer
+) -> None:
+    """Test class inversion, or say why it is not tested."""
+    if INVERSION not in case.attacks:
+        material.not_tested.append(Skipped(name=INVERSION, reason="it was left out"))
+        return
+    if control is None:
+        material.not_tested.append(Skipped(name=INVERSION, reason="needs the unprotected control"))
+        return
+    with timed(material, INVERSION):
+        found = invert_classes(scene, loaded, control, trainer, case.inversion)
+    if isinstance(found, Skipped):
+        material.not_tested.append(found)
+    else:
+        material.inversion = found
 
 
 def _model_digest(given: ModelGiven) -> dict[str, str]:

@@ -20,7 +20,7 @@ from bench import registry
 from bench.api import AttackerKnowledge, Context, Reference, ReleasedImages
 from bench.assess import pictures
 from bench.assess.assembly import Material
-from bench.assess.attacks import Artifacts, reserve
+from bench.assess.attacks import reserve
 from bench.assess.from_model import say_limits, timed
 from bench.assess.from_scores import compare_without_model
 from bench.assess.numbers import Scored
@@ -28,6 +28,7 @@ from bench.assess.policy import SAMPLE_ATTACKS
 from bench.assess.records import ReadAs, Records, read_images, read_records
 from bench.assess.schema import Skipped
 from bench.assess.scores import FEWEST, check_groups, file_digest
+from bench.assess.training import InMemory
 from bench.data import to_float
 from bench.errors import BenchError, unknown
 from bench.progress import track
@@ -162,7 +163,7 @@ def _compare(
         if reason is not None:
             skipped.append(Skipped(name=name, reason=str(reason)))
             continue
-        context = Context(torch.device("cpu"), derive(seed, name), track, Artifacts())
+        context = Context(torch.device("cpu"), derive(seed, name), track, InMemory())
         knowledge = AttackerKnowledge(
             images, labels, lambda: (to_float(population.images), population.labels), no_references
         )

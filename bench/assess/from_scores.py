@@ -13,6 +13,7 @@ from bench.assess.assembly import Material, accuracies, accuracy_line, refuse_ch
 from bench.assess.blind import Facts
 from bench.assess.limits import limit_lines, limits_of
 from bench.assess.numbers import Scored
+from bench.assess.policy import INVERSION
 from bench.assess.schema import Copies, Skipped
 from bench.assess.scores import FEWEST, Side, read_pair
 from bench.errors import BenchError
@@ -82,7 +83,8 @@ def material_of_sides(inside: Side, outside: Side, seed: int, match: bool = Fals
     material.not_tested += [
         Skipped(name="power", reason=NO_CONTROL),
         Skipped(name="lira, rmia, quantile, label-only", reason="they need the model and the records"),
-        Skipped(name="reconstruction of records or classes", reason="it needs the model"),
+        Skipped(name=INVERSION, reason="needs the model with gradients"),
+        Skipped(name="reconstruction of single records", reason="it needs the model"),
     ]
     material.scored = attacks_on(inside, outside)
     return material

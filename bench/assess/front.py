@@ -10,7 +10,7 @@ from typing import Any, Literal
 from bench.assess.assembly import Options, assemble, exposed_lines, exposed_lines_by_class, write
 from bench.assess.claim import read_claim
 from bench.assess.from_scores import material_of_scores
-from bench.assess.policy import ATTACKS, SAMPLE_ATTACKS, Policy, read_policy
+from bench.assess.policy import ATTACKS, INVERSION, SAMPLE_ATTACKS, Policy, read_policy
 from bench.assess.schema import Assessment
 from bench.errors import BenchError
 
@@ -39,6 +39,9 @@ def assess(
     control: str | None = None,
     attacks: Sequence[str] | None = None,
     canaries: PathGiven | None = None,
+    inversion: bool = True,
+    private_classes: bool = False,
+    inversion_minutes: float = 10.0,
     trust_code: bool = False,
     policy: str | PathGiven | Policy = "research",
     claim: str | None = None,
@@ -69,6 +72,10 @@ def assess(
         control: network of the unprotected control.
         attacks: names of attacks; None = all that apply.
         canaries: `canaries.npz` of `bench canaries insert`, for a bound on epsilon without assumptions on the records.
+        inversion: whether to reconstruct the classes of the model.
+        private_classes: whether the look of a class is private, such as the face of a person: reconstructions are then
+            compared with images of other classes, else with other records of the class.
+        inversion_minutes: class inversion that takes longer on one network is given up.
         trust_code: load TorchScript and torch.export files, which can run any code.
         policy: "research", "health", the path of a TOML file, or a `Policy`.
         claim: a claimed epsilon to test, as in "epsilon=3 delta=1e-5 unit=example".
@@ -98,6 +105,7 @@ def assess(
         # torch is needed from here on only
         from bench.assess.from_model import ModelCase, material_of_model
         from bench.assess.from_samples import SamplesCase, material_of_samples
+        from bench.assess.inversion import InversionCase
         from bench.assess.models import ModelGiven
         from bench.assess.records import ReadAs
         from bench.assess.training import CONTROL
@@ -111,16 +119,19 @@ def assess(
         else:
             source: Any = model if bundle is None else bundle
             path = source if callable(source) else Path(source)
+            names = ATTACKS if attacks is None else tuple(attacks)
+            names = names if inversion else tuple(name for name in names if name != INVERSION)
             case = ModelCase(
                 ModelGiven(path, network, classes, normalise, trust_code, bundle is not None),
                 *sets,
                 references if isinstance(references, int) else Path(references),
                 control or CONTROL,
                 epochs,
-                ATTACKS if attacks is None else tuple(attacks),
+                names,
                 None if report is None else Path(report) / "work",
                 None if canaries is None else Path(canaries),
                 match,
+                InversionCase(private_classes, inversion_minutes),
             )
             material = material_of_model(case, delta, seed)
     found = assemble(material, options)

@@ -9,8 +9,9 @@ from scipy.special import betaincinv, expit, ndtri
 
 from bench.assess.numbers import RATES, needed_for
 from bench.assess.schema import Limits
+from bench.core.verdict import SIGNIFICANCE
 
-SIGNIFICANCE, POWER = 0.05, 0.8
+POWER = 0.8
 _HALVINGS = 30
 
 

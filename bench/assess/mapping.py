@@ -33,6 +33,7 @@ def answers(found: Assessment) -> list[Answered]:
     edpb, nist = "EDPB 28/2024", "NIST SP 800-226"
     return [
         Answered(edpb, "Can membership in the training data be inferred from queries?", f"tested by {names}"),
+        Answered(edpb, "Can classes of the training data be reconstructed (model inversion)?", _inversion(found)),
         Answered(edpb, "Are the tests themselves effective?", f"attacks with power on an unprotected copy: {power}"),
         Answered(edpb, "What was not tested, such as extraction, inversion or regurgitation?", untested),
         Answered(
@@ -55,3 +56,12 @@ def answers(found: Assessment) -> list[Answered]:
             nist, "Is the implementation sound; are tuning and statistics accounted?", "not known to this assessment"
         ),
     ]
+
+
+def _inversion(found: Assessment) -> str:
+    inversion = found.inversion
+    if inversion is None:
+        return "not tested"
+    if not inversion.has_power:
+        return "tested; the attack cannot tell here"
+    return f"tested: gain over {inversion.baseline} {inversion.gain.value:.3f}, upper limit {inversion.gain.high:.3f}"

@@ -39,6 +39,9 @@ NORMALISATIONS: dict[str, Normalisation] = {
 }
 WEIGHTS, ASSUMED = "weights of", "no mean and std are known"
 """The first words of a kind of weights, and words of the notice that a normalisation was assumed."""
+BATCH = 128
+"""Images of 32x32 pixels per query. Activations of larger batches do not fit the cache of a CPU: with 512 images,
+`dense-cnn` takes 3.7 times and `resnet18` 1.1 times the processor time per image."""
 BETTER = 0.1
 """Gain of accuracy from which on another normalisation is considered the right one."""
 
@@ -119,7 +122,7 @@ class _Called(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the outputs of the callable."""
         found = self.function(x)
-        return torch.as_tensor(np.asarray(found) if not isinstance(found, Tensor) else found).detach().float().cpu()
+        return torch.as_tensor(np.asarray(found) if not isinstance(found, Tensor) else found).float().cpu()
 
 
 def load_model(given: ModelGiven, shape: Shape, labels: Tensor) -> Loaded:
@@ -268,7 +271,7 @@ def _try(module: nn.Module, shape: Shape, kind: str) -> Tensor:
 
 
 def query(
-    module: nn.Module, images: Tensor, batch: int = 512, step: Callable[[int], object] = lambda _: None
+    module: nn.Module, images: Tensor, batch: int = BATCH, step: Callable[[int], object] = lambda _: None
 ) -> Tensor:
     """Return (n, classes) float32 logits of (n, c, h, w) uint8 images. Raises BenchError if one is not finite."""
     parts = []
@@ -321,5 +324,5 @@ def check_normalisation(loaded: Loaded, images: Tensor, labels: Tensor) -> str:
 
 def _accuracy(module: nn.Module, images: Tensor, labels: Tensor) -> float:
     with torch.no_grad():
-        found = torch.cat([module(some.float() / 255).argmax(1) for some in images.split(at_once(images, 256))])
+        found = torch.cat([module(some.float() / 255).argmax(1) for some in images.split(at_once(images, BATCH))])
     return float((found == labels).double().mean())

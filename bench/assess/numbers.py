@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from bench.assess.epsilon import lower_bound
 from bench.assess.schema import Interval, Levels, Rate
+from bench.core.verdict import SIGNIFICANCE
 from bench.metrics.membership.auc import area
 from bench.metrics.membership.rates import rate_at
 from bench.metrics.proportions import clopper_pearson
 
 Floats = NDArray[np.float64]
 RATES = (0.1, 0.01, 0.001)
-SIGNIFICANCE = 0.05
 POLICY_NUMBERS = 2
 """Numbers that a policy limits: AUC and the true positive rate at 1 %; they share the error probability."""
 RESAMPLES = 1000

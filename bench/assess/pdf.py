@@ -40,6 +40,13 @@ def report_lines(found: Assessment) -> list[str]:
             f"- {attack.name} ({power}): AUC {interval(attack.auc)}; {rates}; "
             f"epsilon at least {attack.epsilon_lower:.2f}"
         )
+    inversion = found.inversion
+    if inversion is not None:
+        said = "power shown" if inversion.has_power else f"cannot tell here: {inversion.reason}"
+        parts.append(
+            f"- class inversion ({said}): {inversion.shown:.1%} of the reconstructions show their class, "
+            f"{inversion.baseline_shown:.1%} of the baseline, {inversion.baseline}: gain {interval(inversion.gain)}"
+        )
     parts += ["", "Not tested", *(f"- {each.name}: {each.reason}" for each in found.not_tested)]
     if found.blind is not None:
         parts += ["", f"Baseline without the model: AUC {found.blind.auc:.3f}, p = {found.blind.p:.2g}"]

@@ -14,7 +14,8 @@ from bench.escape import visible
 
 SHIPPED = Path(__file__).parent / "policies"
 CHECKS = ("blind-baseline", "power", "copies")
-ATTACKS = ("loss", "modified-entropy", "gap", "label-only", "quantile", "calibrated-loss", "lira", "rmia")
+INVERSION = "class-inversion"
+ATTACKS = ("loss", "modified-entropy", "gap", "label-only", "quantile", "calibrated-loss", "lira", "rmia", INVERSION)
 SAMPLE_ATTACKS = ("gan-leaks", "domias")
 """Attacks on released images."""
 Number = Annotated[float, Field(ge=0, le=1)]
@@ -27,6 +28,8 @@ class Policy(BaseModel):
         name: name in the report.
         auc_max: the largest allowed AUC, 0.5 to 1.
         tpr_at_fpr_1pct_max: the largest allowed true positive rate at a false positive rate of 1 %.
+        inversion_gain_max: the largest allowed gain of reconstructed classes over their baseline; None = the gain is
+            only reported.
         epsilon_lower_max: the largest allowed lower bound on epsilon; None = the bound is only reported.
         epsilon_claim_must_hold: whether a refuted claim forbids the release.
         require: tests that a release requires: "blind-baseline", "power", "copies", or names of attacks.
@@ -39,6 +42,7 @@ class Policy(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=100)]
     auc_max: Annotated[float, Field(ge=0.5, le=1)]
     tpr_at_fpr_1pct_max: Number
+    inversion_gain_max: Number | None = None
     epsilon_lower_max: Annotated[float, Field(ge=0)] | None = None
     epsilon_claim_must_hold: bool = True
     require: tuple[str, ...] = ("blind-baseline", "power")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -201,7 +202,7 @@ def _groups_of_files(table: Path, files: list[Path], base: Path) -> NDArray[np.s
         raise BenchError(f"--groups {table} cannot be read ({error}); give CSV with columns file and group") from error
     if not rows or not {"file", "group"} <= set(rows[0]):
         raise BenchError(f"--groups {table} has no columns file and group; give a CSV file that has them")
-    known = {row["file"]: row["group"] for row in rows}
+    known = dict(map(itemgetter("file", "group"), rows))
     names = [file.relative_to(base).as_posix() for file in files]
     missing = [name for name in names if name not in known]
     if missing:

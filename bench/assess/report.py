@@ -7,7 +7,7 @@ from html import escape as html
 
 from bench.assess.mapping import DISCLAIMER, answers
 from bench.assess.roc import as_svg, draw
-from bench.assess.schema import Assessment, Interval
+from bench.assess.schema import Assessment, Interval, Inversion
 from bench.escape import visible
 
 COLOURS = {"release": "#17693a", "do not release": "#a3161a", "cannot tell": "#8a5a00"}
@@ -75,8 +75,33 @@ def _tested(found: Assessment) -> Iterable[str]:
             for each in found.attacks
         ],
     )
+    if found.inversion is not None:
+        yield from _inversion(found.inversion)
     yield "<h2>What was not tested</h2>"
     yield _table(("Test", "reason"), [(each.name, each.reason) for each in found.not_tested] or [("-", "-")])
+
+
+def _inversion(found: Inversion) -> Iterable[str]:
+    yield "<h2>Class inversion</h2>"
+    rows = [
+        ("model", f"{found.shown:.1%}", f"{found.baseline_shown:.1%}", interval(found.gain), _p(found.p)),
+        (
+            *("unprotected control", f"{found.control_shown:.1%}", f"{found.control_baseline_shown:.1%}"),
+            *(interval(found.control_gain), _p(found.control_p)),
+        ),
+    ]
+    yield _table(("Network", "reconstructions that show their class", "baseline", "gain", "p"), rows)
+    power = "The attack has power." if found.has_power else f"This attack cannot tell here: {found.reason}."
+    yield (
+        f"<p>{text(power)} {found.images} reconstructions of {found.classes} classes by {text(found.attack)} "
+        f"({text(found.source)}). Baseline: {text(found.baseline)}. An evaluator that was trained on the members "
+        f"decides which class an image shows; its accuracy on non-members is {interval(found.evaluator, True)}. Limits "
+        "are those of a bootstrap over classes.</p>"
+    )
+
+
+def _p(value: float | None) -> str:
+    return "too few classes" if value is None else f"{value:.2g}"
 
 
 def _numbers(found: Assessment) -> Iterable[str]:

@@ -103,6 +103,48 @@ class Blind(Value):
     method: str
 
 
+class Inversion(Value):
+    """Class inversion: whether reconstructions of classes show more than the baseline does.
+
+    Shares are means over classes of the share of images that the evaluator assigns to their class.
+
+    Attributes:
+        attack, source: name and paper of the attack.
+        baseline: the images that reconstructions are compared with.
+        are_classes_private: whether the attacker has records of other classes only.
+        classes: number of reconstructed classes.
+        images: number of reconstructions of one network.
+        shown, baseline_shown: shares of the model's reconstructions and of its baseline.
+        control_shown, control_baseline_shown: the same on the unprotected control.
+        gain: `shown` minus `baseline_shown`, with limits at the level of a policy's numbers.
+        p: p-value of a gain above 0; None with too few classes for the test.
+        control_gain, control_p: the same on the control.
+        evaluator: accuracy of the evaluator on non-members.
+        beats_chance: whether the attack beats chance on the control, and not on an untrained network.
+        has_power: whether, besides, it finds a gain on the control that the policy forbids.
+        reason: why it has no power; "" if it has.
+    """
+
+    attack: str
+    source: str
+    baseline: str
+    are_classes_private: bool
+    classes: int
+    images: int
+    shown: Share
+    baseline_shown: Share
+    control_shown: Share
+    control_baseline_shown: Share
+    gain: Interval
+    p: float | None
+    control_gain: Interval
+    control_p: float | None
+    evaluator: Interval
+    beats_chance: bool
+    has_power: bool = False
+    reason: str = ""
+
+
 class Accuracy(Value):
     """Accuracy on members and non-members, with 95 % limits."""
 
@@ -167,6 +209,7 @@ class PolicyValues(Value):
     name: str
     auc_max: Share
     tpr_at_fpr_1pct_max: Share
+    inversion_gain_max: Share | None = None
     epsilon_lower_max: float | None
     epsilon_claim_must_hold: bool
     require: tuple[str, ...]
@@ -219,6 +262,7 @@ class Assessment(Value):
     copies: Copies | None
     blind: Blind | None
     canaries: Canaries | None
+    inversion: Inversion | None = None
     attacks: tuple[AttackResult, ...]
     not_tested: tuple[Skipped, ...]
     levels: Levels

@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bench import nets
+from bench.api.context import Artifacts
+from bench.assess.models import BATCH
 from bench.nets import Classifier
 from bench.progress import track
 from bench.seeds import derive
 from bench.teachers.recipes.standard import Recipe
 from bench.teachers.training import fit, predict
-from bench.teachers.weights import load, save
 
-CONTROL = "dense-cnn"
+CONTROL, EVALUATOR = "dense-cnn", "evaluator-cnn"
 ROUNDS, ROUND = 6, 10
 """The control is trained for at most 6 rounds of 10 passes, until it fits its records."""
 FITTED = 0.995
 """Training accuracy from which on the control counts as overfitted."""
+JUDGE_EPOCHS, JUDGE_STEPS = 60, 1000
+"""Largest number of passes of the evaluator, and of its steps."""
 CPU = torch.device("cpu")
+
+
+class InMemory:
+    """Finished parts of an assessment that keeps no files."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, dict[str, Tensor]] = {}
+
+    def get(self, kind: str, key: dict[str, Any], make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Return tensors made once per key, as `bench.api.context.Artifacts`."""
+        name = f"{kind} {sorted(key.items())}"
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
 
 
 @dataclass(frozen=True)
@@ -37,7 +53,7 @@ class Trainer:
         network: name of the network.
         epochs: epochs of a reference model's training.
         seed: seed of weights and of the order of records.
-        folder: folder for finished weights, so that an interrupted assessment resumes; None = do not store them.
+        work: store of finished weights, so that an interrupted assessment resumes.
     """
 
     shape: tuple[int, int, int]
@@ -45,7 +61,7 @@ class Trainer:
     network: str = CONTROL
     epochs: int = 30
     seed: int = 0
-    folder: Path | None = None
+    work: Artifacts = field(default_factory=InMemory)
 
     def control(self, images: Tensor, labels: Tensor) -> Classifier:
         """Train an unprotected network until it fits (n, c, h, w) uint8 images; no weight decay, no augmentation."""
@@ -56,7 +72,7 @@ class Trainer:
                 for number in range(ROUNDS):
                     fit(model, images, labels, recipe, CPU, derive(self.seed, "control", number))
                     advance(1)
-                    if float((predict(model, images, CPU).argmax(1) == labels).double().mean()) >= FITTED:
+                    if float((predict(model, images, CPU, BATCH).argmax(1) == labels).double().mean()) >= FITTED:
                         advance(ROUNDS - number - 1)
                         return
 
@@ -72,27 +88,39 @@ class Trainer:
 
         return self._once(f"reference-{number}", images, labels, {"epochs": self.epochs}, train)
 
+    def evaluator(self, images: Tensor, labels: Tensor) -> Classifier:
+        """Train the network that judges reconstructions, on augmented (n, c, h, w) uint8 images."""
+        recipe = Recipe(epochs=JUDGE_EPOCHS, max_steps=JUDGE_STEPS, batch=64, shift=1)
+
+        def train(model: Classifier) -> None:
+            with track("evaluator", recipe.steps(len(images))) as advance:
+                fit(model, images, labels, recipe, CPU, derive(self.seed, "evaluator"), advance)
+
+        settings = {"epochs": recipe.epochs, "steps": recipe.max_steps}
+        return replace(self, network=EVALUATOR)._once("evaluator", images, labels, settings, train)
+
+    def untrained(self) -> Classifier:
+        """Return a network with random weights."""
+        return self._build("untrained").eval().requires_grad_(False)
+
+    def _build(self, name: str) -> Classifier:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(self.seed, name))
+            return nets.build(nets.identify(self.network), self.shape, self.classes)
+
     def _once(
         self, name: str, images: Tensor, labels: Tensor, settings: dict[str, int], train: Callable[[Classifier], None]
     ) -> Classifier:
-        """Return a trained network, from its file if that exists."""
+        """Return a trained network, with its stored weights if it was trained before."""
+        model = self._build(name)
+        digest = hashlib.sha256(images.contiguous().numpy().data)
+        digest.update(labels.numpy().tobytes())
         arch = nets.identify(self.network)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive(self.seed, name))
-            model = nets.build(arch, self.shape, self.classes)
-        path = None
-        if self.folder is not None:
-            digest = hashlib.sha256(json.dumps([arch, self.classes, self.seed, settings], sort_keys=True).encode())
-            digest.update(images.contiguous().numpy().data)
-            digest.update(labels.numpy().tobytes())
-            path = self.folder / f"{name}-{digest.hexdigest()[:16]}.safetensors"
-        if path is not None and path.is_file():
-            load(path, model)
-        else:
+        key = {"arch": arch, "classes": self.classes, "seed": self.seed, "data": digest.hexdigest(), **settings}
+
+        def make() -> dict[str, Tensor]:
             train(model)
-            if path is not None:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                unfinished = path.with_suffix(".unfinished")
-                save(unfinished, model)
-                unfinished.replace(path)
+            return {weight: value.detach().clone() for weight, value in model.state_dict().items()}
+
+        model.load_state_dict(self.work.get(name, key, make))
         return model.eval().requires_grad_(False)

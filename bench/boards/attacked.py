@@ -57,9 +57,9 @@ class Attacked:
         student, teacher = self.value("attack_accuracy"), self.on_teacher("attack_accuracy")
         auc, teacher_auc = self.value("auc"), self.on_teacher("auc")
         if student is not None:
-            floor = self.public("attack_accuracy")
+            public = self.public("attack_accuracy")
             found = percent(student) + ("" if teacher is None else f" (teacher {percent(teacher)})")
-            found += "" if floor is None else f", public images {percent(floor)}"
+            found += "" if public is None else f", public images {percent(public)}"
             found += self._judged()
         elif auc is not None:
             found = f"AUC {auc:.3f}" + ("" if teacher_auc is None else f" (teacher {teacher_auc:.3f})")
@@ -71,11 +71,11 @@ class Attacked:
 
     def _judged(self) -> str:
         """Format the result of the independent judge of faces, on boards of people; "" on others."""
-        judge, floor = self.value("judge_accuracy"), self.public("judge_accuracy")
+        judge, public = self.value("judge_accuracy"), self.public("judge_accuracy")
         if judge is None:
             return ""
         said = f"; by the judge of faces {percent(judge)}"
-        return said + ("" if floor is None else f", public images {percent(floor)}")
+        return said + ("" if public is None else f", public images {percent(public)}")
 
 
 @dataclass(frozen=True)
@@ -86,25 +86,25 @@ class Inversion:
         attack: the name of the attack.
         success: share of its images that the judge recognises as the intended class, in [0, 1].
         on_teacher: the same share for the teacher; None where it was not attacked.
-        floor: the same share for the public images that the student prefers; None where they were not judged.
+        public: the same share for the public images that the student prefers; None where they were not judged.
         judge: "judge of faces" or "evaluator".
     """
 
     attack: str
     success: float
     on_teacher: float | None
-    floor: float | None
+    public: float | None
     judge: str
 
     @property
     def gain(self) -> float:
         """The success minus that of public images, or the whole success if these were not scored."""
-        return self.success - (self.floor or 0.0)
+        return self.success - (self.public or 0.0)
 
     def __str__(self) -> str:
         by = "" if self.judge == "evaluator" else f" by the {self.judge}"
-        floor = "" if self.floor is None else f" (public images {percent(self.floor)})"
-        return f"{self.attack} {percent(self.success)}{by}{floor}"
+        public = "" if self.public is None else f" (public images {percent(self.public)})"
+        return f"{self.attack} {percent(self.success)}{by}{public}"
 
 
 def inversion(attacked: Attacked) -> Inversion | None:

@@ -55,7 +55,7 @@ def by_release(audits: Iterable[Audit]) -> dict[str, list[Audit]]:
     }
 
 
-def noted(record: Record, audits: Mapping[str, list[Audit]]) -> Record | None:
+def with_audit_result(record: Record, audits: Mapping[str, list[Audit]]) -> Record | None:
     """Return a record with the result of the strongest audit of its release; None if it has it already, or there is no
     audit.
 
@@ -95,7 +95,7 @@ class JointBounds:
 
 
 def join_audits(runs: Iterable[Record], audits: Mapping[str, Audit]) -> JointBounds | None:
-    """Combine the audits noted in the records of runs that differ in the seed; None without an audit.
+    """Combine the audits in the records of runs that differ in the seed; None without an audit.
 
     Args:
         audits: hash to audit; audits that a record names and that are missing here do not count.
@@ -165,5 +165,5 @@ def is_refuted(audits: Sequence[Audit]) -> bool:
 
 def _refutes(bound: float, audit: Audit) -> bool:
     """Whether a lower bound exceeds the claimed or the accounted epsilon of an audited release for one example."""
-    promises = (audit.privacy["claimed"], audit.privacy["accounted_units"].get("example"))
-    return any(refutes(bound, audit.delta, promise) for promise in promises)
+    guarantees = (audit.privacy["claimed"], audit.privacy["accounted_units"].get("example"))
+    return any(refutes(bound, audit.delta, guarantee) for guarantee in guarantees)

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+import orjson
+
 from bench.boards import audit_bounds
 from bench.boards.flags import flags_of_record, flags_of_row, standing
 from bench.boards.information import information
@@ -33,19 +35,18 @@ from bench.boards.tables import (
 from bench.metrics.metric import OWN_REFERENCES, REFERENCE, REFERENCES, SUBJECTS
 from bench.metrics.table import metrics
 from bench.privacy.budget import epsilon_from_json
-from bench.storage.options import described
 from bench.storage.provenance import devices
-from bench.storage.records import Audit, Record
+from bench.storage.records import Audit, Record, described
 
 OTHERS = tuple(subject.prefix for subject in SUBJECTS["classifier"] if subject.prefix not in ("", "teacher_"))
 """Networks whose accuracies records may hold, besides the student and the teacher."""
-PROMISES: tuple[Literal["claimed"], Literal["accounted"]] = ("claimed", "accounted")
+GUARANTEES: tuple[Literal["claimed"], Literal["accounted"]] = ("claimed", "accounted")
 PUBLIC = {"attack_accuracy": "retrieval_accuracy", "judge_accuracy": "retrieval_judge_accuracy"}
 """A metric to the same metric of images that the attacker already has."""
 
 
 @dataclass(frozen=True)
-class Promise:
+class Guarantee:
     """A claimed or an accounted epsilon of a run, with its delta and unit; `relation` is "" for a claim."""
 
     epsilon: float
@@ -54,13 +55,13 @@ class Promise:
     relation: str
 
 
-def promise_of(record: Record, name: Literal["claimed", "accounted"]) -> Promise | None:
+def guarantee_of(record: Record, name: Literal["claimed", "accounted"]) -> Guarantee | None:
     """Return the claimed or the accounted epsilon of a finished run; None without one."""
     found = record.privacy[name]
     if not found:
         return None
     delta, relation = found.get("delta"), found.get("relation") or ""
-    return Promise(epsilon_from_json(found["epsilon"]), delta, found.get("unit") or "", relation)
+    return Guarantee(epsilon_from_json(found["epsilon"]), delta, found.get("unit") or "", relation)
 
 
 @dataclass
@@ -101,24 +102,26 @@ class Evaluation:
             return None
         return mean([run.metrics.get(name) for run in self.done])
 
-    def promise(self, name: Literal["claimed", "accounted"]) -> Promise | None:
+    def guarantee(self, name: Literal["claimed", "accounted"]) -> Guarantee | None:
         """Return the claimed or the accounted epsilon of the first finished run; None without one."""
-        return promise_of(self.done[0], name) if self.done else None
+        return guarantee_of(self.done[0], name) if self.done else None
 
 
-def build(records: Iterable[Record], audits: Iterable[Audit] = (), *, noted: bool = False, name: str = "") -> Board:
+def build(
+    records: Iterable[Record], audits: Iterable[Audit] = (), *, has_audits: bool = False, name: str = ""
+) -> Board:
     """Build the board of the records of one data set; their order does not matter.
 
     Args:
         audits: end-to-end audits.
-        noted: the records already hold the results of these audits, as published records do; else the audits of each
-            release are looked up.
+        has_audits: the records already hold the results of these audits, as published records do; else the audits of
+            each release are looked up.
         name: name of the data set; "" = that of the records.
     """
     records, audits = list(records), list(audits)
-    if audits and not noted:
+    if audits and not has_audits:
         found = audit_bounds.by_release(audits)
-        records = [audit_bounds.noted(record, found) or record for record in records]
+        records = [audit_bounds.with_audit_result(record, found) or record for record in records]
     groups: dict[str, list[Evaluation]] = defaultdict(list)
     for evaluation in _evaluations(records, {audit.hash: audit for audit in audits}):
         groups[_release_key(evaluation)].append(evaluation)
@@ -151,8 +154,8 @@ def _evaluations(records: Iterable[Record], audits: Mapping[str, Audit]) -> list
         each.done = done = [run for run in each.runs if run.status != "failed"]
         each.known = {name for run in done for name in run.metrics}
         each.bounds = audit_bounds.join_audits(done, audits)
-        versions = [sorted(run.provenance.get("versions", {}).items()) for run in done]
-        flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(map(str, versions))}
+        versions = [orjson.dumps(run.provenance.get("versions", {}), option=orjson.OPT_SORT_KEYS) for run in done]
+        flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(versions)}
         each.flags = joined(flags | ({"refuted"} if each.bounds is not None and each.bounds.is_refuted else set()))
     return list(found.values())
 
@@ -176,7 +179,7 @@ def _order(first: Evaluation) -> tuple[str, ...]:
 def _release_row(name: str, key: str, numbers: Mapping[str, Numbers], evaluations: Sequence[Evaluation]) -> ReleaseRow:
     """Return the row of a release; `numbers` are those of its first evaluation."""
     first = evaluations[0]
-    release, claimed, accounted = first.release, first.promise("claimed"), first.promise("accounted")
+    release, claimed, accounted = first.release, first.guarantee("claimed"), first.guarantee("accounted")
     student = next((run.student for run in first.done if run.student), release["student"])
     bounds = [each.bounds for each in evaluations if each.bounds is not None]
     best = max(bounds, key=lambda each: (each.student, each.teacher), default=None)
@@ -288,8 +291,8 @@ def _of_release(evaluation: Evaluation) -> dict[str, Numbers]:
     names = [ACCURACY, *(f"{prefix}{ACCURACY}" for prefix in OTHERS if f"{prefix}{ACCURACY}" in evaluation.known)]
     found = {name: _measured(name, evaluation) for name in names}
     claimed, accounted = (
-        [None if (each := promise_of(run, name)) is None else each.epsilon for run in evaluation.done]
-        for name in PROMISES
+        [None if (each := guarantee_of(run, name)) is None else each.epsilon for run in evaluation.done]
+        for name in GUARANTEES
     )
     nats = [information(run).nats for run in evaluation.done]
     values = (mean(claimed), largest(accounted), mean(nats))
@@ -335,13 +338,13 @@ def _run_rows(release: ReleaseRow, evaluation: Evaluation, counted: bool) -> lis
 def _reference_rows(records: Iterable[Record], name: str) -> list[AttackRow]:
     """Return the numbers of reference images by kind, tier and split; those of an attack's generator by attack."""
     found: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
+    scores = {f"{REFERENCE}_{kind}_attack_accuracy": kind for kind in REFERENCES}
     for record in records:
-        place = f"{REFERENCE}/{record.spec['tier']}/{split_of(record.spec['release']['teacher']['data'])}"
-        for kind in REFERENCES:
-            if f"{REFERENCE}_{kind}_attack_accuracy" in record.metrics:
-                spec = record.spec["attack"] if kind in OWN_REFERENCES else None
-                by = ("", "") if spec is None else (str(spec["attack"]), variant_of(spec))
-                found[f"{place}/{kind}", *by].append(record)
+        for kind in [scores[name] for name in scores.keys() & record.metrics.keys()]:
+            place = f"{REFERENCE}/{record.spec['tier']}/{split_of(record.spec['release']['teacher']['data'])}"
+            spec = record.spec["attack"] if kind in OWN_REFERENCES else None
+            by = ("", "") if spec is None else (str(spec["attack"]), variant_of(spec))
+            found[f"{place}/{kind}", *by].append(record)
     scored = [metric.key for metric in metrics().values() if metric.averaged and metric.of == "reconstructions"]
     rows = []
     for (key, attack, variant), of in sorted(found.items()):

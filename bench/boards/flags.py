@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bench.boards.installed import classes_of, installed_version
-from bench.core.verdict import SIGNIFICANCE
+from bench.core.verdict import GUESSING, Success, exceeds, is_significant
 from bench.metrics.levels import LEAST_AUC, is_strong_enough
 from bench.privacy.budget import Relation, epsilon_from_json
 from bench.privacy.claims import dispute
@@ -105,14 +105,14 @@ def pretrained_flag(flags: Iterable[str]) -> str:
     return next((flag for flag in flags if flag.startswith(PRETRAINED)), "")
 
 
-def flags_of_row(versions: Iterable[str]) -> list[str]:
+def flags_of_row(versions: Iterable[bytes]) -> list[str]:
     """Return the flags of a row that depend on several of its records.
 
     `mixed-versions`: its runs were made with different versions of the libraries, so that its mean and its deviation
     do not depend only on seeds.
 
     Args:
-        versions: the versions of the libraries of each run, as text.
+        versions: the versions of the libraries of each run, as sorted JSON.
     """
     return ["mixed-versions"] if len(set(versions)) > 1 else []
 
@@ -138,7 +138,7 @@ def _flags_of_inversion(record: Record) -> list[str]:
     """Return the flags of an inversion; none if there are too few classes for the test against retrieval."""
     metrics, found = record.metrics, []
     p = metrics.get("floor_p")
-    if p is not None and not (p < SIGNIFICANCE and standing(record) == "pass"):
+    if p is not None and not (is_significant(p) and standing(record) == "pass"):
         found.append("retrieval")
     if "judge_accuracy" in metrics and metrics["judge_accuracy"] is None:
         found.append("no-judge")
@@ -213,13 +213,13 @@ def standing(record: Record) -> Standing:
         auc, low, random = (metrics.get(key) for key in (f"{unprotected}auc", f"{unprotected}auc.lo", "random_auc.lo"))
         gain = metrics.get("teacher_auc_gain.lo")
         has_power = not (
-            (gain is not None and gain <= 0)
+            exceeds(Success(gain)) is False
             or (auc is not None and auc < LEAST_AUC)
-            or (low is not None and low <= 0.5)
-            or (random is not None and random > 0.5)
+            or exceeds(Success(low), GUESSING) is False
+            or exceeds(Success(random), GUESSING)
         )
     else:
         # Fewer than four classes have no p-value; the test against retrieval replaces the least recognised share
         p, of_classes = metrics.get("teacher_floor_p"), metrics.get("power_p_teacher", 0.0)
-        has_power = of_classes is not None and (is_strong_enough(metrics) if p is None else p < SIGNIFICANCE)
+        has_power = of_classes is not None and (is_strong_enough(metrics) if p is None else is_significant(p))
     return "pass" if has_power else "inconclusive"

@@ -11,6 +11,7 @@ from typing import Any, cast
 from bench import data, plugins, registry
 from bench.config import Variant
 from bench.errors import BenchError
+from bench.renamed import present_names, rename
 from bench.storage.specs import canonical
 from bench.validate import present
 
@@ -26,7 +27,7 @@ def installed_version(kind: str, name: str, variant: str | None) -> int:
 
 @dataclass(frozen=True)
 class Defaults:
-    """The version of an installed method's variant, and the default values of its options at a tier."""
+    """The version of an installed method's variant, and the default values of its options at a tier, as in specs."""
 
     version: int
     options: Mapping[str, Any]
@@ -38,7 +39,8 @@ def defaults(method: str, variant: str, tier: str) -> Defaults | None:
     if method not in plugins.entries("method") or variant not in registry.variants("method", method):
         return None
     described = registry.describe("method", method, variant)
-    return Defaults(described.facts["version"], described.values(tier, cast(Variant, variant)))
+    values = rename(described.values(tier, cast(Variant, variant)), described.recorded_as)
+    return Defaults(described.facts["version"], values)
 
 
 def needs(method: str, variant: str, tier: str, options: Mapping[str, Any]) -> frozenset[str] | None:
@@ -53,7 +55,8 @@ def _needs(method: str, variant: str, tier: str, options: str) -> frozenset[str]
         described = registry.describe("method", method, variant)
         usual = described.values(tier, cast(Variant, variant))
         needs_of = present(described.needs, f"`needs` of method {method}")
-        return needs_of(usual | {name: value for name, value in json.loads(options).items() if name in usual})
+        given = present_names(json.loads(options))
+        return needs_of(usual | {name: value for name, value in given.items() if name in usual})
     except (BenchError, TypeError, ValueError):  # the last two: old options that are refused today
         return None
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from filelock import FileLock
 
 from bench import progress
-from bench.boards.audit_bounds import by_release, noted
+from bench.boards.audit_bounds import by_release, with_audit_result
 from bench.boards.build import build
 from bench.boards.records import (
     add,
@@ -22,6 +23,7 @@ from bench.boards.records import (
     read_audits,
     read_records,
     readable,
+    record_groups,
     without_collection,
 )
 from bench.boards.tables import ATTACKS, RELEASES, RUNS, Board
@@ -54,11 +56,11 @@ def refresh(out: Path, name: str) -> Path:
         released, records = by_release(audits), []
         for path, record in _readable(Record.read, out.glob(f"records/[!.]*/{RECORD}"), unreadable):
             if dataset(record) == name:
-                news = noted(record, released)
+                news = with_audit_result(record, released)
                 if news is not None:
                     write_atomically(path, news.to_json())
                 records.append(news or record)
-        _write(boards, build(records, audits, noted=True, name=name))
+        _write(boards, build(records, audits, has_audits=True, name=name))
     if unreadable:
         progress.notify(
             f"left out of the board: {len(unreadable)} records or audits that are damaged or of an older version, "
@@ -166,16 +168,16 @@ def _contradiction(record: Record) -> str:
         if value is not None and not (low or 0.0) <= value <= (1.0 if high is None else high):
             return f"its {name} of {value:g} is not a share, or is outside its interval"
     main = record.privacy["accounted"]
-    for unit, promise in [*record.privacy["accounted_units"].items(), (main["unit"], main)]:
-        if promise.get("version") != VERSION:
+    for unit, guarantee in [*record.privacy["accounted_units"].items(), (main["unit"], main)]:
+        if guarantee.get("version") != VERSION:
             continue
-        delta = record.spec["release"]["budget"].get("delta", promise["delta"])
+        delta = record.spec["release"]["budget"].get("delta", guarantee["delta"])
         try:
             found = account(Ledger.from_json(record.privacy.get("events")), as_unit(unit), delta).epsilon
         except (BenchError, EmptyLedger) as error:
             return f"its epsilon per {unit} does not come of its ledger ({error})"
-        if not math.isclose(found, epsilon_from_json(promise["epsilon"]), rel_tol=1e-6):
-            return f"its epsilon per {unit} is {promise['epsilon']}, where its ledger gives {found:.6g}"
+        if not math.isclose(found, epsilon_from_json(guarantee["epsilon"]), rel_tol=1e-6):
+            return f"its epsilon per {unit} is {guarantee['epsilon']}, where its ledger gives {found:.6g}"
     return ""
 
 
@@ -193,7 +195,7 @@ def rebuild(boards: Path) -> list[Path]:
 
 def _rebuild(boards: Path) -> list[Path]:
     released = by_release(read_audits(boards))
-    news = [noted(record, released) for record in read_records(boards)] if released else []
+    news = [with_audit_result(record, released) for record in read_records(boards)] if released else []
     add(boards, [record for record in news if record is not None])
     found = expected(boards)
     for board in found:
@@ -202,38 +204,59 @@ def _rebuild(boards: Path) -> list[Path]:
 
 
 @without_collection()  # all that was read is freed before the garbage collector is enabled again
-def expected(boards: Path) -> list[Board]:
+def expected(boards: Path, only: str | None = None) -> list[Board]:
     """Build the boards of the committed records and audits, sorted by name of the data set.
+
+    Args:
+        only: build the board of this data set only, as `read_records`; None = all.
 
     Raises:
         ValueError: a record or an audit is damaged; it is named.
     """
     records: dict[str, list[Record]] = defaultdict(list)
     audits: dict[str, list[Audit]] = defaultdict(list)
-    for audit in read_audits(boards):
+    for audit in read_audits(boards, only):
         audits[dataset(audit)].append(audit)
-    for record in read_records(boards):
+    for record in read_records(boards, only):
         records[dataset(record)].append(record)
-    return [build(of, audits[name], noted=True) for name, of in sorted(records.items())]
+    return [build(of, audits[name], has_audits=True) for name, of in sorted(records.items())]
 
 
-def differences(boards: Path) -> list[str]:
+def differences(boards: Path, processes: int = 1) -> list[str]:
     """Return one line per committed table that differs from the records; empty if all are equal.
+
+    Args:
+        processes: number of processes that compare data sets; more than one are forked, so that the caller must have
+            only one thread.
 
     Raises:
         ValueError: as `expected`.
     """
-    wanted = {
-        boards / folder / f"{board.dataset}.csv": text
-        for board in expected(boards)
-        for folder, text in board.texts().items()
-    }
+    compare, groups = partial(_compare_tables, boards), record_groups(boards)
+    if processes == 1 or len(groups) < 2:
+        compared = [compare(group) for group in groups]
+    else:
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+
+        with ProcessPoolExecutor(min(processes, len(groups)), multiprocessing.get_context("fork")) as pool:
+            compared = list(pool.map(compare, groups))
+    found = {path: fault for faults in compared for path, fault in faults.items()}
     there = [path for folder in (RELEASES, ATTACKS, RUNS) for path in sorted((boards / folder).glob("*.csv"))]
-    lines = [f"{path} is missing" for path in wanted if path not in there]
-    lines += [f"{path} has no records" for path in there if path not in wanted]
-    lines += [
-        f"{path} is not what its records give"
-        for path in there
-        if path in wanted and path.read_bytes() != wanted[path].encode()
-    ]
-    return lines
+    lines = [f"{path} {fault}" for path, fault in sorted(found.items()) if fault]
+    return lines + [f"{path} has no records" for path in there if path not in found]
+
+
+def _compare_tables(boards: Path, only: str | None) -> dict[Path, str]:
+    """Compare the tables of a data set with its records; None = of all data sets.
+
+    Returns:
+        The path of each table to what is wrong with it; "" if it is equal.
+    """
+    faults = {}
+    for board in expected(boards, only):
+        for folder, text in board.texts().items():
+            path = boards / folder / f"{board.dataset}.csv"
+            is_same = path.exists() and path.read_bytes() == text.encode()
+            faults[path] = "" if is_same else "is not what its records give" if path.exists() else "is missing"
+    return faults

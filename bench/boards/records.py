@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -58,18 +58,36 @@ def seed(record: Record) -> int:
     return int(record.spec["release"]["seed"])
 
 
-def read_records(folder: Path) -> list[Record]:
+def record_groups(folder: Path) -> Sequence[str | None]:
+    """List the data sets of the records and audits of a folder of boards, for `read_records` and `read_audits`.
+
+    Returns:
+        Their names, the largest first; [None] if there are files of the previous format, whose names do not show it.
+    """
+    places = [folder / name for name in FOLDERS.values()]
+    if any(file for place in places for file in place.glob("*.json")):
+        return [None]
+    sizes: dict[str, int] = defaultdict(int)
+    for path in (path for place in places for path in place.glob("*/*.jsonl")):
+        sizes[path.parent.name] += path.stat().st_size
+    return sorted(sizes, key=lambda name: (-sizes[name], name))
+
+
+def read_records(folder: Path, only: str | None = None) -> list[Record]:
     """Read the records of a folder of boards, sorted by hash, and check every field and the hash of each spec.
+
+    Args:
+        only: read the lines of this data set only, and no file of the previous format; None = of all.
 
     Raises:
         ValueError: a line or a file is not a record; the message names it.
     """
-    return sorted(_by_hash(Record, folder).values(), key=lambda record: record.hash)
+    return sorted(_by_hash(Record, folder, only).values(), key=lambda record: record.hash)
 
 
-def read_audits(folder: Path) -> list[Audit]:
-    """Read the audits of a folder of boards, sorted by hash. Raises ValueError as `read_records`."""
-    return sorted(_by_hash(Audit, folder).values(), key=lambda audit: audit.hash)
+def read_audits(folder: Path, only: str | None = None) -> list[Audit]:
+    """Read the audits of a folder of boards, sorted by hash, as `read_records`."""
+    return sorted(_by_hash(Audit, folder, only).values(), key=lambda audit: audit.hash)
 
 
 def readable(kind: type[Record] | type[Audit], folder: Path) -> Iterator[tuple[Path, Record | Audit]]:
@@ -162,12 +180,15 @@ def _migrate(kind: type[Kept], folder: Path) -> int:
     return len(paths)
 
 
-def _by_hash(kind: type[Kept], folder: Path) -> dict[str, Kept]:
+def _by_hash(kind: type[Kept], folder: Path, only: str | None) -> dict[str, Kept]:
     """Return records by hash; a line takes precedence over a file of the same hash."""
     digest_of, found = SpecDigest(), dict[str, Kept]()
+    place = folder / FOLDERS[kind]
     with without_collection():
-        for _, name, text in _texts(folder / FOLDERS[kind]):
+        for path, name, text in _texts(place) if only is None else _texts_of(place / only):
             kept = kind.decode(text, name, digest_of)
+            if only is not None and dataset(kept) != only:
+                raise ValueError(f"{name} is a record of {dataset(kept)}; move it to {path.parent.parent}")
             found.setdefault(kept.hash, kept)
     return found
 
@@ -175,10 +196,16 @@ def _by_hash(kind: type[Kept], folder: Path) -> dict[str, Kept]:
 def _texts(place: Path, lines_only: bool = False) -> Iterator[tuple[Path, str, bytes]]:
     """Yield every record's text with its file and its name for messages: lines first, then files of the previous
     format."""
-    for path in sorted(place.glob("*/*.jsonl")):
-        yield from _lines(path)
+    for folder in sorted(place.glob("*/")):
+        yield from _texts_of(folder)
     for path in () if lines_only else sorted(place.glob("*.json")):
         yield path, str(path), path.read_bytes()
+
+
+def _texts_of(folder: Path) -> Iterator[tuple[Path, str, bytes]]:
+    """Yield the lines of a data set's folder, as `_texts`."""
+    for path in sorted(folder.glob("*.jsonl")):
+        yield from _lines(path)
 
 
 def _lines(path: Path) -> Iterator[tuple[Path, str, bytes]]:

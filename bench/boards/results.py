@@ -12,7 +12,7 @@ from bench.boards.build import mean
 from bench.boards.flags import OLDER, pretrained_flag
 from bench.boards.installed import installed_version, needs, teacher_matters
 from bench.boards.tables import ACCURACY, AttackRow, Board, ReleaseRow, RunRow, read_options
-from bench.storage.options import BUDGET, Changed, described
+from bench.storage.records import BUDGET, Changed, described
 
 
 @dataclass(frozen=True)

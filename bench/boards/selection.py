@@ -17,7 +17,7 @@ from bench.boards.results import group_rows
 from bench.boards.tables import LOWER, AttackRow, Board, ReleaseRow, RunRow, read_options
 from bench.core.epsilon import format_epsilon
 from bench.data.splits import CANARIES
-from bench.storage.options import described
+from bench.storage.records import described
 
 EXACT = 1e-9
 ALIKE = 1e-3
@@ -131,7 +131,7 @@ class Candidate:
         An attack that was not compared with public images comes last: without a baseline its gain would be overstated.
         """
         proven = [found for each in self.attacked if each.has_power and (found := inversion(each)) is not None]
-        return max(proven, key=lambda found: (found.floor is not None, found.gain), default=None)
+        return max(proven, key=lambda found: (found.public is not None, found.gain), default=None)
 
     @property
     def best_membership(self) -> Attacked | None:

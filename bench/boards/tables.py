@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bench.config import TIERS
 from bench.errors import BenchError, NotFound
 from bench.escape import csv_cell, csv_value
-from bench.storage.options import GROUPS, Changed
+from bench.renamed import present_names
+from bench.storage.records import GROUPS, Changed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -364,7 +365,9 @@ def joined(words: Iterable[str]) -> str:
 
 @lru_cache
 def read_options(cell: str) -> Changed:
-    """Parse a cell of the column `options`: group to option to value. Raises BenchError for a damaged cell.
+    """Parse a cell of the column `options`: group to option to value, renamed options by their present names.
+
+    Raises BenchError for a damaged cell.
 
     >>> read_options('{"attack": {"steps": 3}, "method": {"mode": "label"}}')["method"]
     {'mode': 'label'}
@@ -375,7 +378,7 @@ def read_options(cell: str) -> Changed:
     except (ValueError, TypeError):
         found = {"": None}
     if all(isinstance(group, dict) for group in found.values()):
-        return found
+        return {name: present_names(group) for name, group in found.items()}
     raise BenchError(
         f"a board's cell of options is damaged: {cell[:60]!r}; expected a JSON object: rebuild the board with "
         "`bench leaderboard --publish --boards DIR`"

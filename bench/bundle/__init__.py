@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from bench.bundle.finding import find
     from bench.bundle.limits import Limits
     from bench.bundle.network import load, write_program
-    from bench.bundle.strict_json import Failed
+    from bench.bundle.schema import Failed
     from bench.bundle.writing import export
 
 _MODULES = {
-    "Failed": "strict_json",
+    "Failed": "schema",
     "Limits": "limits",
     "Verified": "checking",
     "export": "writing",

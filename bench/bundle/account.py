@@ -7,7 +7,6 @@ within one version of the bundle format.
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, Context
 from typing import TYPE_CHECKING
 
 from bench.boards.flags import UNTRUE_ACCOUNTS
@@ -18,16 +17,15 @@ from bench.bundle.schema import (
     AccountedEpsilon,
     AuditedEpsilon,
     ClaimedEpsilon,
-    Guarantee,
     LedgerEntry,
     Method,
     Privacy,
 )
+from bench.core.epsilon import epsilon_to_json
 from bench.errors import BenchError
 from bench.escape import visible
 from bench.privacy import Ledger, Relation, Unit, accountant
 from bench.privacy.accountant import Accounted
-from bench.privacy.budget import INFINITE
 from bench.privacy.claims import dispute
 from bench.privacy.ledger import event_to_json
 from bench.privacy.one_run import refutes
@@ -90,15 +88,15 @@ def recompute(ledger: Ledger, delta: float) -> dict[Unit, Accounted]:
 def published(accounted: Accounted) -> AccountedEpsilon:
     """Convert an accounted epsilon to its type in a bundle."""
     note = {"note": visible(accounted.note)[:LONGEST]} if accounted.note else {}
-    return AccountedEpsilon(
-        epsilon=INFINITE if math.isinf(accounted.epsilon) else accounted.epsilon,
-        delta=accounted.delta,
-        unit=accounted.unit,
-        relation=accounted.relation,
-        accountant=accounted.accountant,
-        version=accounted.version,
-        **note,
-    )
+    plain = {
+        "epsilon": epsilon_to_json(accounted.epsilon),
+        "delta": accounted.delta,
+        "unit": accounted.unit,
+        "relation": accounted.relation,
+        "accountant": accounted.accountant,
+        "version": accounted.version,
+    }
+    return AccountedEpsilon.model_validate(plain | note)
 
 
 def published_ledger(ledger: Ledger) -> list[LedgerEntry]:
@@ -126,8 +124,8 @@ def warnings(privacy: Privacy) -> list[str]:
     if claim is not None:
         record = privacy.accounted.get(claim.unit)
         if record is None or not _meets_claim(record, claim):
-            what = "not accounted at all" if record is None else f"accounted at {format_epsilon(record)}"
-            claimed = f"The claimed epsilon, {format_epsilon(claim)} per {claim.unit}"
+            what = "not accounted at all" if record is None else f"accounted at {record.displayed}"
+            claimed = f"The claimed epsilon, {claim.displayed} per {claim.unit}"
             found.append(f"{claimed}, is not what is proved: it is {what}.")
     if privacy.delta > MOST_DELTA:
         found.append(f"Delta is {privacy.delta:g}: with that chance nothing is promised. 1e-5 is usual.")
@@ -136,6 +134,11 @@ def warnings(privacy: Privacy) -> list[str]:
     if Unit.EXAMPLE in finite and finite[Unit.EXAMPLE].relation == Relation.ADD_OR_REMOVE_ONE:
         found.append(
             "The number of private records is taken as public: neighbours differ in one record left out or in."
+        )
+    if Unit.GROUP in finite:
+        found.append(
+            "The number of groups of private records is taken as public: neighbours differ in all records of one group "
+            "left out or in. Groups, such as patients, are those that the author named."
         )
     if privacy.audited is not None:
         found.append(
@@ -154,6 +157,7 @@ def warnings(privacy: Privacy) -> list[str]:
 def alarms(privacy: Privacy) -> list[str]:
     """Return the warnings about facts that void or weaken the guarantee for private records; they are shown first."""
     found, finite = [], _finite(privacy)
+    of_records = finite.get(Unit.EXAMPLE) or finite.get(Unit.GROUP)
     method, record, audit = privacy.method, privacy.accounted.get(Unit.EXAMPLE), privacy.audited
     if (method.name, method.version) in UNTRUE_ACCOUNTS:
         found.append("The account of this version of the method was not true; the next one's is. Run it again.")
@@ -180,38 +184,22 @@ def alarms(privacy: Privacy) -> list[str]:
         found.append(
             "Nothing is proved: no finite epsilon holds for any unit. Treat the network as if it were the data."
         )
-    elif Unit.EXAMPLE not in finite:
+    elif of_records is None:
         units = " and per ".join(finite)
         found.append(
             f"For a private record nothing is proved: the finite epsilon is per {units} only, and protects no record."
         )
-    elif finite[Unit.EXAMPLE].value > WEAK:
-        epsilon = format_epsilon(finite[Unit.EXAMPLE])
-        found.append(f"An epsilon of {epsilon} for a private record is finite and promises next to nothing.")
+    elif of_records.epsilon > WEAK:
+        who = "a private record" if of_records.unit == Unit.EXAMPLE else "a group of private records"
+        found.append(f"An epsilon of {of_records.displayed} for {who} is finite and promises next to nothing.")
     return found
 
 
 def _finite(privacy: Privacy) -> dict[Unit, AccountedEpsilon]:
-    return {unit: each for unit, each in sorted(privacy.accounted.items()) if math.isfinite(each.value)}
+    return {unit: each for unit, each in sorted(privacy.accounted.items()) if math.isfinite(each.epsilon)}
 
 
 def _meets_claim(accounted: AccountedEpsilon, claim: ClaimedEpsilon) -> bool:
     """Return whether the accounted epsilon is no larger than the claimed, to a millionth, at a delta no larger."""
-    as_small = accounted.value <= claim.value * (1 + 1e-6)
-    return as_small and (math.isinf(claim.value) or accounted.delta <= claim.delta)
-
-
-def format_epsilon(guarantee: Guarantee) -> str:
-    """Format an epsilon with four digits, rounded up, since a guarantee must not shrink when displayed.
-
-    >>> epsilons = (9.8521, 8.000000000001, 0.98104, 40959.2, "inf")
-    >>> [format_epsilon(Guarantee(epsilon=epsilon, delta=0.0, unit=Unit.EXAMPLE)) for epsilon in epsilons]
-    ['9.853', '8', '0.9811', '40,960', 'infinite']
-    """
-    epsilon = guarantee.value
-    if math.isinf(epsilon):
-        return "infinite"
-    near = Context(prec=9).create_decimal_from_float(epsilon)
-    if near >= 10_000:
-        return f"{near.to_integral_value(ROUND_CEILING):,}"
-    return f"{float(Context(prec=4, rounding=ROUND_CEILING).plus(near)):.4g}"
+    as_small = accounted.epsilon <= claim.epsilon * (1 + 1e-6)
+    return as_small and (math.isinf(claim.epsilon) or accounted.delta <= claim.delta)

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Collection, Mapping
 
-from bench.bundle.account import WEAK, alarms, format_epsilon
+from bench.bundle.account import WEAK, alarms
 from bench.bundle.files import GENERATOR, SYNTHETIC, WEIGHTS
 from bench.bundle.schema import MANIFEST, MODEL, PRIVACY, Guarantee, Model, Privacy
 from bench.core.epsilon import PROTECTED, describe_change
@@ -44,24 +44,24 @@ def card(privacy: Privacy, model: Model, extras: Collection[str]) -> str:
 def _privacy(privacy: Privacy) -> str:
     rows = ["| number | epsilon | delta | protects | neighbours | by |", "|---|---|---|---|---|---|"]
     rows += [
-        f"| accounted | {format_epsilon(found)} | {found.delta:g} | {_protects(found)} | {found.relation} | "
+        f"| accounted | {found.displayed} | {found.delta:g} | {_protects(found)} | {found.relation} | "
         f"{markdown(found.accountant)} |"
         for _, found in sorted(privacy.accounted.items())
     ]
     claim = privacy.claimed
     if claim is not None:
-        epsilon, source = format_epsilon(claim), markdown(claim.source)
+        epsilon, source = claim.displayed, markdown(claim.source)
         rows.append(f"| claimed | {epsilon} | {claim.delta:g} | {_protects(claim)} | | {source} |")
     words = []
     for unit, found in sorted(privacy.accounted.items()):
         change = describe_change(unit, found.relation)
-        if math.isinf(found.value):
+        if math.isinf(found.epsilon):
             words.append(f"- unit `{unit}`: nothing is proved about {change}.")
             continue
         failure = f", except with a chance of {found.delta:g}" if found.delta else ""
         words.append(
             f"- unit `{unit}`: {change} changes the probability of any outcome by a factor of at most "
-            f"e^{format_epsilon(found)} ({_format_factor(found.value)}){failure}."
+            f"e^{found.displayed} ({_format_factor(found.epsilon)}){failure}."
         )
     note = (
         "*accounted* is proved from the ledger below, and `bench verify` computes it again; *claimed* is what the "
@@ -78,9 +78,9 @@ def _summary(privacy: Privacy) -> str:
     """Return one sentence: the guarantee and the unit that it protects."""
     found = privacy.accounted.get(Unit.EXAMPLE) or privacy.accounted[privacy.unit]
     whose = f"Accounted epsilon for {PROTECTED.get(found.unit, found.unit)}"
-    if math.isinf(found.value):
-        return f"{whose}: infinite."
-    return f"{whose}: **{format_epsilon(found)}** at delta {found.delta:g} (neighbours: {found.relation})."
+    if math.isinf(found.epsilon):
+        return f"{whose}: {found.displayed}."
+    return f"{whose}: **{found.displayed}** at delta {found.delta:g} (neighbours: {found.relation})."
 
 
 def _format_factor(epsilon: float) -> str:
@@ -132,12 +132,14 @@ def _audit(privacy: Privacy) -> str:
 
 def _network(model: Model) -> str:
     scale, names, shape = model.normalisation, model.class_names, "x".join(map(str, model.input.shape))
+    buffers = ", ".join(map(markdown, sorted({name.rpartition(".")[2] for name in model.buffers})))
     lines = [
         f"- {markdown(model.architecture)}, {model.parameters:,} parameters, {model.classes} classes"
         + (f": {', '.join(map(markdown, names))}" if names else " (names withheld)"),
         f"- input: (n, c, h, w) float32 images in [0, 1], {shape}; the network sees (x - mean) / std, mean "
         f"{_constant(scale.mean)}, std {_constant(scale.std)}: public constants",
-        f"- buffers, released and covered like the weights: {_buffers(model.buffers)}",
+        "- buffers, released and covered like the weights: "
+        + (f"{len(model.buffers)} ({buffers})" if buffers else "none"),
         f"- private data: {markdown(model.data)}",
     ]
     began = model.pretrained
@@ -153,11 +155,6 @@ def _network(model: Model) -> str:
             f"public test part ({found.images:,} images)"
         )
     return "\n".join(["## Network", "", *lines])
-
-
-def _buffers(names: list[str]) -> str:
-    kinds = sorted({name.rpartition(".")[2] for name in names})
-    return f"{len(names)} ({', '.join(map(markdown, kinds))})" if names else "none"
 
 
 def _constant(values: list[float]) -> str:

@@ -11,8 +11,7 @@ from typing import Annotated, BinaryIO, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from bench.bundle.schema import Strict, TensorName, first_error
-from bench.bundle.strict_json import Failed, load
+from bench.bundle.schema import Failed, Strict, TensorName, first_error, load_json
 
 MOST_HEADER = 2**20
 WIDTHS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
@@ -45,7 +44,7 @@ def check_weights(name: str, stream: BinaryIO, size: int) -> None:
     if len(start) < 8 or not 2 <= length <= min(MOST_HEADER, size - 8):
         raise Failed(f"{name}: its header has {length:,} bytes; expected at most {MOST_HEADER:,} and the file's size")
     header = stream.read(length)
-    load(header, f"the header of {name}")
+    load_json(header, f"the header of {name}")
     try:
         tensors = _HEADER.validate_json(header)
     except ValidationError as error:

@@ -19,8 +19,19 @@ from pydantic import ValidationError
 
 from bench.bundle.contents import check_image, check_weights
 from bench.bundle.limits import MIB, Limits
-from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Manifest, Model, Privacy, first_error
-from bench.bundle.strict_json import Failed, load
+from bench.bundle.schema import (
+    CARD,
+    FORMAT,
+    MANIFEST,
+    MODEL,
+    PRIVACY,
+    Failed,
+    Manifest,
+    Model,
+    Privacy,
+    first_error,
+    load_json,
+)
 from bench.errors import NotFound
 from bench.escape import visible
 from bench.storage.specs import canonical
@@ -174,7 +185,7 @@ def _sha256(folder: Path, name: str) -> str:
 
 def decode(content: bytes, name: str, kind: type[Decoded]) -> Decoded:
     """Decode a JSON file as a typed value; raise Failed unless it is exactly the text that `bench export` writes."""
-    plain = load(content, name)
+    plain = load_json(content, name)
     if isinstance(plain, dict) and isinstance(plain.get("format"), int) and plain["format"] != FORMAT:
         given = str(plain["format"])[:20]
         raise Failed(f"{name} is of format {given}; this package reads {FORMAT}: export the run again")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.bundle.strict_json import Failed
+from bench.bundle.schema import Failed
 
 MIB = 2**20
 STARTING = 300

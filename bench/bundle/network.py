@@ -19,8 +19,7 @@ from bench.bundle.contents import check_weights
 from bench.bundle.files import WEIGHTS, open_file, read_model
 from bench.bundle.finding import AGAIN, FinishedRun, StudentInput
 from bench.bundle.library import builds, calls, library_call
-from bench.bundle.schema import FORMAT, WITHHELD, Accuracy, Input, Model, Normalisation, Pretrained
-from bench.bundle.strict_json import Failed
+from bench.bundle.schema import FORMAT, WITHHELD, Accuracy, Failed, Input, Model, Normalisation, Pretrained
 from bench.errors import BenchError
 from bench.nets import Classifier
 

@@ -18,8 +18,7 @@ from pydantic import TypeAdapter
 from bench.bundle import account, card
 from bench.bundle.files import Contents, read_bundle
 from bench.bundle.limits import Limits, limited, run_limited
-from bench.bundle.schema import CARD, MODEL, PRIVACY, AccountedEpsilon, Privacy, Strict
-from bench.bundle.strict_json import Failed
+from bench.bundle.schema import CARD, MODEL, PRIVACY, AccountedEpsilon, Failed, Privacy, Strict
 from bench.errors import BenchError
 from bench.privacy import Unit
 from bench.privacy.accountant import VERSION
@@ -122,7 +121,7 @@ def compare(privacy: Privacy, theirs: AccountedEpsilon, ours: AccountedEpsilon) 
     """
     if theirs.relation != ours.relation:
         raise Failed(f"unit {ours.unit}: published for {theirs.relation}; accounted for {ours.relation}")
-    same = _close(theirs.value, ours.value) and _close(theirs.delta, ours.delta)
+    same = _close(theirs.epsilon, ours.epsilon) and _close(theirs.delta, ours.delta)
     if privacy.accountant == VERSION:
         derived = [(each.accountant, each.version, each.note) for each in (theirs, ours)]
         if same and derived[0] != derived[1]:
@@ -130,13 +129,13 @@ def compare(privacy: Privacy, theirs: AccountedEpsilon, ours: AccountedEpsilon) 
     if same:
         return []
     both = (
-        f"unit {ours.unit}: epsilon {theirs.value:.8g} at delta {theirs.delta:g} is published, the ledger gives "
-        f"{ours.value:.8g} at delta {ours.delta:g}"
+        f"unit {ours.unit}: epsilon {theirs.epsilon:.8g} at delta {theirs.delta:g} is published, the ledger gives "
+        f"{ours.epsilon:.8g} at delta {ours.delta:g}"
     )
     if privacy.accountant == VERSION:
         raise Failed(both)
     both += f"; published by accountant {privacy.accountant}, installed is {VERSION}"
-    if ours.value <= theirs.value and ours.delta <= theirs.delta:
+    if ours.epsilon <= theirs.epsilon and ours.delta <= theirs.delta:
         return [both]
     raise Failed(both)
 

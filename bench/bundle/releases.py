@@ -20,8 +20,7 @@ from pathlib import Path
 from bench.boards.records import has_records, read_records
 from bench.bundle import files
 from bench.bundle.account import ledger_of
-from bench.bundle.schema import PRIVACY
-from bench.bundle.strict_json import Failed
+from bench.bundle.schema import PRIVACY, Failed
 from bench.data.naming import size_in
 from bench.errors import BenchError, NotFound
 from bench.privacy import Ledger, Relation, Unit, accountant
@@ -29,7 +28,7 @@ from bench.privacy.accountant import Accounted
 from bench.storage.records import RECORD, Record
 from bench.storage.specs import digest
 
-OF_RECORDS = (Unit.EXAMPLE, Unit.LABEL, Unit.CLIENT)
+OF_RECORDS = (Unit.EXAMPLE, Unit.LABEL, Unit.CLIENT, Unit.GROUP)
 """Units that all releases share. Unit `query` is not composed: each synthetic image belongs to one release."""
 SEEDED, UNCHARGED = "seeded noise", "not accounted per {}"
 KNOWN_SEED = " (seeded noise: for those without the seed)"

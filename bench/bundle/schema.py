@@ -1,11 +1,12 @@
 """The three JSON files of a bundle as pydantic models: each field has a type and a range, other fields are errors.
 
 Untrusted files may contain anything. Decoded values are safe to print, compare and compute with: names contain no
-active characters, sentences no hidden ones, numbers are finite, lists are short.
+active characters, sentences no hidden ones, only epsilons may be infinite, lists are short.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Annotated, Any, Final, Literal, Self
@@ -13,9 +14,10 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bench import data
+from bench.core.epsilon import format_epsilon
+from bench.core.privacy import Extended
 from bench.escape import has_hidden, visible
 from bench.privacy import Relation, Unit
-from bench.privacy.budget import INFINITE
 
 FORMAT: Final = 3
 MANIFEST, PRIVACY, MODEL, CARD = "MANIFEST.json", "privacy.json", "model.json", "README.md"
@@ -25,6 +27,40 @@ LONGEST = 1000
 """Largest number of characters of a sentence."""
 DEEPEST = 20
 """Largest nesting depth of events, as in `bench.privacy`."""
+
+
+class Failed(Exception):
+    """A bundle is not valid; the message says in one line why."""
+
+
+def load_json(content: bytes, name: str) -> Any:
+    """Decode a JSON text.
+
+    Args:
+        name: file name, for the error message.
+
+    Raises:
+        Failed: not JSON in UTF-8, nested too deeply, a repeated key, or a number that is not finite.
+    """
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        for key, value in pairs:
+            if key in found:
+                raise ValueError(f"the key {key[:100]!r} is there twice")
+            found[key] = value
+        return found
+
+    def finite(text: str) -> float:
+        if not math.isfinite(number := float(text)):
+            raise ValueError(f"{text[:40]} is not a finite number")
+        return number
+
+    try:
+        return json.loads(content.decode(), object_pairs_hook=unique, parse_constant=finite, parse_float=finite)
+    except (ValueError, RecursionError) as error:
+        reason = f"{type(error).__name__}: {visible(str(error))}"
+        raise Failed(f"{name} cannot be read ({reason[:200]})") from None
 
 
 def _without_hidden(text: str) -> str:
@@ -58,7 +94,6 @@ Slug = Annotated[str, Field(pattern=r"^([a-z0-9]+(-[a-z0-9]+)*)?$", max_length=1
 Sentence = Annotated[str, Field(max_length=LONGEST), AfterValidator(_without_hidden)]
 Label = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_without_hidden)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Epsilon = Annotated[float, Field(ge=0)] | Literal["inf"]
 Delta = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Count = Annotated[int, Field(ge=0, le=MOST_COUNT)]
@@ -103,14 +138,14 @@ class Method(Strict):
 class Guarantee(Strict):
     """An epsilon at a delta for a unit."""
 
-    epsilon: Epsilon
+    epsilon: Extended
     delta: Delta
     unit: Unit
 
     @property
-    def value(self) -> float:
-        """Return epsilon as a number; infinity where the file says "inf"."""
-        return math.inf if self.epsilon == INFINITE else float(self.epsilon)
+    def displayed(self) -> str:
+        """Return epsilon for display, rounded up."""
+        return format_epsilon(self.epsilon, upward=True)
 
 
 class AccountedEpsilon(Guarantee):

@@ -18,8 +18,7 @@ from bench.bundle.checking import Verified, verify
 from bench.bundle.files import GENERATOR, MOST_IMAGES, SYNTHETIC, decode
 from bench.bundle.finding import FinishedRun
 from bench.bundle.network import write_network
-from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Manifest, Model, Privacy, first_error
-from bench.bundle.strict_json import Failed
+from bench.bundle.schema import CARD, FORMAT, MANIFEST, MODEL, PRIVACY, Failed, Manifest, Model, Privacy, first_error
 from bench.errors import BadOption, BenchError
 from bench.storage.specs import canonical
 from bench.storage.store import load_tensors

@@ -105,7 +105,6 @@ def describe_joint_guarantee(made: Sequence[Record], folder: Path) -> list[str]:
 
 
 ACCOUNT = Command(
-    "compute the joint epsilon of all releases of the same private records",
     "Reads records and bundles, and composes their ledgers for each private data set and unit: several releases of the "
     "same records reveal more than one. Releases without a finite account are listed with the reason, and so are those "
     "with seeded noise, which may share their noise.",

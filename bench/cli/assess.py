@@ -14,7 +14,7 @@ from bench.interface.teacher_weights import parse_normalisation, read_normalisat
 from bench.progress import print_heading, print_line
 
 if TYPE_CHECKING:
-    from bench.assess.schema import Assessment, AttackResult, Canaries, Interval
+    from bench.assess.schema import Assessment, AttackResult, Canaries, Interval, Inversion
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +47,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--references", metavar="N|DIR", default="0", help="even number of reference models to train, or their folder")
     add("--epochs", type=int, default=30, metavar="N", help="epochs of a reference model's training (default 30)")
     add("--canaries", type=file_path, metavar="PATH", help="canaries of `bench canaries insert`, to bound epsilon")
+    add("--no-inversion", action="store_true", help="do not reconstruct the classes of the model")
+    add("--private-classes", action="store_true", help="the look of a class is private, such as the face of a person")
+    add(
+        "--inversion-minutes",
+        type=float,
+        default=10.0,
+        metavar="M",
+        help="give up class inversion that takes longer on one network (default 10)",
+    )
     add("--control", metavar="NAME", help="network of an unprotected model to compare with (default dense-cnn)")
     add("--attacks", metavar="NAMES", help="attacks separated by commas (default: all that apply)")
     add(
@@ -100,6 +109,9 @@ def execute(given: argparse.Namespace) -> int:
         control=given.control,
         attacks=None if given.attacks is None else given.attacks.split(","),
         canaries=given.canaries,
+        inversion=not given.no_inversion,
+        private_classes=given.private_classes,
+        inversion_minutes=given.inversion_minutes,
         trust_code=given.trust_code,
         policy=given.policy,
         claim=given.claim,
@@ -131,6 +143,8 @@ def show(found: Assessment) -> None:
         print_line(f"baseline without the model: AUC {found.blind.auc:.3f}, p = {found.blind.p:.2g}")
     if found.canaries is not None:
         print_line(canary_line(found.canaries))
+    if found.inversion is not None:
+        print_line(inversion_line(found.inversion))
     for each in found.not_tested:
         print_line(f"not tested: {each.name}: {each.reason}")
 
@@ -142,6 +156,16 @@ def canary_line(found: Canaries) -> str:
     return (
         f"canaries: {found.correct} of {found.guesses} guesses correct, epsilon at least {found.epsilon_lower:.2f} at "
         f"delta {found.delta:g}{more}"
+    )
+
+
+def inversion_line(found: Inversion) -> str:
+    """Format the gain of class inversion over its baseline in a line."""
+    power = "" if found.has_power else f"; this attack cannot tell here: {found.reason}"
+    shown = f"{found.shown:.1%} of {found.images} reconstructions show their class"
+    return (
+        f"class inversion  {shown}, {found.baseline_shown:.1%} of the baseline ({found.baseline}): gain "
+        f"{_interval(found.gain)}{power}"
     )
 
 
@@ -161,7 +185,6 @@ def _interval(found: Interval) -> str:
 
 
 ASSESS = Command(
-    "decide by a policy whether a finished model can be released, from attacks on it or on its scores",
     "Tests whether a finished model separates its training records from other records, and decides by a policy: "
     "release (exit status 0), do not release (1) or cannot tell (3). The data are tested before the model: if the two "
     "sets differ without it, no verdict is possible. docs/assess.md describes every number.",

@@ -29,7 +29,7 @@ ACTIONS = {
 }
 OF_MECHANISM = {
     *("method", "variant", "dataset", "tier", "epsilon", "delta", "account", "solve", "unit"),
-    *("data_root", "download", "size", "channels", "fit", "pixel_range", "skip_broken"),
+    *("data_root", "download", "size", "channels", "fit", "pixel_range", "groups", "skip_broken"),
 }
 """Options of `bench run` that an audit of a mechanism has."""
 OF_RELEASE = OF_MECHANISM | {
@@ -203,7 +203,6 @@ def show_mechanism_audit(settings: Settings, game: DistinguishingGame, audit: Me
 
 
 AUDIT = Command(
-    "measure a lower bound on epsilon, on a release or on a method's mechanism",
     DESCRIPTION,
     add_arguments,
     execute,

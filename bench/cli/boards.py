@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -112,12 +113,13 @@ def check_boards(boards: Path) -> int:
     """Compare every table with the records; print the differences. Returns the exit status."""
     from bench.boards.publish import differences
     from bench.boards.records import has_records
+    from bench.workers import cores
 
     expect_boards(boards)
     if not any(boards.glob("*/*.csv")) and not has_records(boards):
         raise NotFound(f"--boards {boards}: this folder has neither boards nor records to check")
     try:
-        lines = differences(boards)
+        lines = differences(boards, cores() if sys.platform == "linux" else 1)
     except (ValueError, OSError) as error:
         raise BenchError(f"--boards {boards}: {error}; repair or remove it") from None
     for line in lines:
@@ -159,7 +161,7 @@ def _print_table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[
 
 def _name(row: ReleaseRow) -> str:
     from bench.boards.tables import read_options
-    from bench.storage.options import described
+    from bench.storage.records import described
 
     return f"{row.method} ({row.variant}) {described(read_options(row.options))}".strip()
 
@@ -197,7 +199,9 @@ def _describe_attack(attacked: Attacked) -> str:
 def add_records_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of `bench records`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    migrate = actions.add_parser("migrate", help=RECORDS.help, description=RECORDS.description, allow_abbrev=False)
+    migrate = actions.add_parser(
+        "migrate", help="convert a folder", description=RECORDS.description, allow_abbrev=False
+    )
     migrate.add_argument("--debug", action="store_true", help="print the traceback of an error")
     migrate.add_argument("folder", type=file_path, metavar="FOLDER", help="a folder of boards, such as leaderboards")
     migrate.set_defaults(parser=migrate)
@@ -219,7 +223,6 @@ def migrate_records(given: argparse.Namespace) -> int:
 
 
 LEADERBOARD = Command(
-    "show the boards, publish records, check the tables",
     "Without options: print the releases on the boards of the runs in --out. With --publish: copy runs to boards of "
     "your own, separate from the published boards of this project. Compare releases only within one unit, tier, split "
     "and data set.",
@@ -227,7 +230,6 @@ LEADERBOARD = Command(
     execute,
 )
 RECORDS = Command(
-    "convert published records of an older format into the current one",
     "Older boards have one file for each record and audit (records/HASH.json); now these are lines of one file for "
     "each data set and method. This command converts the files; converted folders are left unchanged.",
     add_records_arguments,

@@ -245,7 +245,6 @@ def _print_table(place: tuple[str, str, str], found: list[Candidate]) -> None:
 
 
 CHOOSE = Command(
-    "recommend a release from the boards for a privacy budget and an accuracy",
     "Names for each data set, tier and split the release of the boards to take: the most accurate one whose accounted "
     "epsilon is at most --max-epsilon and whose accuracy is at least --min-accuracy; with --min-accuracy also the one "
     "with the least epsilon. Its cost, the results of attacks, its risks and its missing measurements are printed "

@@ -125,7 +125,7 @@ def describe_information(found: Information) -> str:
 
 def _attack_table(numbers: Numbers, attack: str) -> Table:
     """Return the metrics of student, teacher and untrained network."""
-    shown = measured(numbers, "reconstructions", "floor", "membership")
+    shown = measured(numbers, "reconstructions", "retrieval", "membership")
     subjects = [s for s in SUBJECTS["membership"] if any(numbers.get(s.prefix + m.key) is not None for m in shown)]
     table = _metric_table(f"{attack} on", numbers, shown, subjects)
     if (queries := numbers["queries"]) is not None:

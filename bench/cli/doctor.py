@@ -7,7 +7,6 @@ the system, and a data set is available if its files exist.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import importlib.util
 import os
 from pathlib import Path
@@ -44,7 +43,7 @@ def execute(given: argparse.Namespace) -> int:
     from bench import __version__
     from bench.storage import provenance
 
-    commit = provenance.git_state(Path(__file__).parents[2]).commit
+    commit = provenance.checked_out(Path(__file__).parents[2])
     out.print(f"[bold]dp-distill-bench[/bold] {__version__}, commit {commit}")
     if given.data_root is not None and not given.data_root.is_dir():
         raise BenchError(f"--data-root {given.data_root}: no such directory; give the folder of the data sets")
@@ -121,6 +120,8 @@ def nvidia_devices() -> list[str]:
 
 def query_driver() -> list[str]:
     """Return the names of the devices from CUDA's driver library, for systems without /proc."""
+    import ctypes
+
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -133,7 +134,6 @@ def query_driver() -> list[str]:
 
 
 DOCTOR = Command(
-    "show versions, devices, available data sets, and what each missing part blocks",
     "Shows the installed packages, the devices and the available data sets, and what each missing part blocks.",
     add_arguments,
     execute,

@@ -107,6 +107,13 @@ GROUPS: dict[str, tuple[SharedOption, ...]] = {
             "LOW,HIGH",
         ),
         SharedOption(
+            "--groups",
+            "CSV file with the columns path and group of your own image folder: the patient, user or writer of each "
+            "file, which --unit group protects (default: groups.csv in the folder, if it is there)",
+            "FILE",
+            type=file_path,
+        ),
+        SharedOption(
             "--split",
             "how the training images are divided between teacher and attacker: iid, canaries, few, full, disjoint-low, "
             "disjoint-high, identity, cross (default iid)",
@@ -322,3 +329,7 @@ def _add_options_of(parser: argparse.ArgumentParser, prefix: str, named: argpars
             nargs="?" if is_switch else None,
             const="true" if is_switch else None,
         )
+    for old in described.recorded_as.values():
+        if "=" not in old:
+            name = f"--{prefix}.{old}"
+            group.add_argument(name, dest=DESTINATION.format(prefix, old), help=argparse.SUPPRESS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ class Command:
     """A sub-command of `bench`.
 
     Attributes:
-        help: its line in `bench --help`; "" = not listed.
         description: the first paragraph of `bench COMMAND --help`.
         add_arguments: adds its options to a parser.
         execute: runs it, and returns the exit status.
@@ -34,7 +32,6 @@ class Command:
         is_resumable: whether finished steps are kept when it is interrupted.
     """
 
-    help: str
     description: str
     add_arguments: AddArguments
     execute: Execute
@@ -68,7 +65,10 @@ class Parser(argparse.ArgumentParser):
             return BadOption(f"{given} is an option of a {prefix}, and no {prefix} is named; give {family} NAME too")
         # The common prefix of a plug-in's options does not count as similarity
         start = family + dot if dot else "--"
-        known = sorted(option[len(start) :] for option in self._option_string_actions if option.startswith(start))
+        import difflib
+
+        shown = [name for name, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS]
+        known = sorted(option[len(start) :] for option in shown if option.startswith(start))
         close = difflib.get_close_matches(name[len(start) :], known, n=1, cutoff=0.6)
         hint = f" Did you mean '{start}{close[0]}'?" if close else ""
         return BadOption(f"no option '{given}'.{hint} See `{self.prog} --help`")

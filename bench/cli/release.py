@@ -123,8 +123,6 @@ def show_verified(folder: Path, found: Verified) -> None:
     """Print the table of epsilons, the student, the verdict and the warnings."""
     from rich.table import Table
 
-    from bench.bundle.account import format_epsilon
-
     model, privacy = found.model, found.privacy
     print_heading(f"\n{model.architecture}, released by {privacy.method.name}")
     table = Table(box=None, header_style="bold")
@@ -135,17 +133,17 @@ def show_verified(folder: Path, found: Verified) -> None:
         published = privacy.accounted[unit]
         table.add_row(
             "accounted",
-            format_epsilon(published),
-            format_epsilon(recomputed),
+            published.displayed,
+            recomputed.displayed,
             f"{published.delta:g}",
             unit,
             published.relation,
         )
         differs = any(note.startswith(f"unit {unit}:") for note in found.notes)
         how = "no more than published" if differs else "as published"
-        verified.append(f"verified: epsilon {format_epsilon(published)} at delta {published.delta:g} per {unit}, {how}")
+        verified.append(f"verified: epsilon {published.displayed} at delta {published.delta:g} per {unit}, {how}")
     if (claim := privacy.claimed) is not None:
-        table.add_row("claimed", format_epsilon(claim), "-", f"{claim.delta:g}", claim.unit, "")
+        table.add_row("claimed", claim.displayed, "-", f"{claim.delta:g}", claim.unit, "")
     out.print(table)
     shape = "x".join(map(str, model.input.shape))
     print_line(f"files     {found.files} as in the manifest")
@@ -160,14 +158,12 @@ def show_verified(folder: Path, found: Verified) -> None:
 
 
 CANARIES = Command(
-    "insert mislabelled records (canaries) into a training set, for `bench assess --canaries`",
     "`bench canaries insert` writes a training set in which each canary is kept with probability 1/2, and all canaries "
     "with their coins: keep these secret while the model is trained.",
     add_canary_arguments,
     insert_canaries,
 )
 EXPORT = Command(
-    "write the publishable part of a run: the student, its accounted epsilon and a model card",
     "Writes a directory with only the parts of a run that the account covers: the student (and what else the method "
     "releases), the ledger with its epsilons, code to load it, a model card, and a manifest. It has no measurement on "
     "private data without noise, no seed and no fingerprint. Keep the run's record private; this directory may be "
@@ -176,7 +172,6 @@ EXPORT = Command(
     export,
 )
 VERIFY = Command(
-    "check a bundle of `bench export`: its files, its epsilon from its ledger, its student",
     "Compares every file with the manifest, computes every epsilon again from the ledger with the installed "
     "accountant, writes the card again, and loads the student. Exit status 0: as published; 1: not as published; 2: "
     "not a bundle. A bundle cannot show whether the ledger describes what the method really did.",

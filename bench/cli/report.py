@@ -99,7 +99,6 @@ def draw_picture(given: argparse.Namespace, sources: Sources) -> int:
 
 
 REPORT = Command(
-    "write a static web site with the boards, charts, and a page for every method and run",
     "Writes a web site: open OUT/index.html in a browser, or put the directory on any web server. It shows the "
     "published records of --boards and, with --runs, the records and pictures of your own runs. It loads nothing from "
     "other servers.",

@@ -10,7 +10,7 @@ from pathlib import Path
 from bench.boards import flags
 from bench.boards.tables import RELEASES
 from bench.core import records
-from bench.core.epsilon import PROTECTED
+from bench.core.epsilon import PROTECTED, format_epsilon
 from bench.core.privacy import PrivacyReport
 from bench.core.results import Measure, attack_of, measures, utility_of
 from bench.core.verdict import decide
@@ -115,17 +115,17 @@ def _epsilons(privacy: PrivacyReport) -> Iterator[str]:
     else:
         reason = dispute(privacy.model_dump(mode="json")).replace("-", " ")
         yield (
-            f"claimed {_number(claim.epsilon)} per {claim.unit} by {claim.source}: protects "
+            f"claimed {format_epsilon(claim.epsilon)} per {claim.unit} by {claim.source}: protects "
             f"{PROTECTED.get(claim.unit, claim.unit)}{f'; disputed: {reason}' if reason else ''}"
         )
     for unit, found in sorted(privacy.accounted_units.items()):
         protected = PROTECTED.get(unit, unit)
         if math.isinf(found.epsilon):
             note = f" ({found.note})" if found.note else ""
-            yield f"accounted infinite per {unit}: no bound holds for {protected}{note}"
+            yield f"accounted {format_epsilon(found.epsilon)} per {unit}: no bound holds for {protected}{note}"
         else:
             yield (
-                f"accounted {_number(found.epsilon)} per {unit} at delta {found.delta:g}: protects {protected} "
+                f"accounted {format_epsilon(found.epsilon)} per {unit} at delta {found.delta:g}: protects {protected} "
                 f"({found.relation})"
             )
     if bound is None:
@@ -136,7 +136,7 @@ def _epsilons(privacy: PrivacyReport) -> Iterator[str]:
         yield f"measured 0 per {bound.unit}: the audit found no leak, which is not a proof of privacy"
     else:
         yield (
-            f"measured at least {_number(bound.epsilon_lower)} per {bound.unit} at delta {bound.delta:g}, with "
+            f"measured at least {format_epsilon(bound.epsilon_lower)} per {bound.unit} at delta {bound.delta:g}, with "
             f"{bound.confidence:.0%} confidence, by an audit with canaries"
         )
     if any(math.isfinite(found.epsilon) for found in privacy.accounted_units.values()):
@@ -161,7 +161,8 @@ def _attack(record: records.RunRecord) -> Iterator[str]:
         yield f"{attack.name}{count}: AUC for separating training records from others; guessing has 0.5"
         yield _compare({name: found.get("auc") for name, found in networks.items()}, is_share=False)
     if (epsilon := attack.student.get("membership_epsilon_lower")) is not None:
-        yield f"the scores indicate an epsilon of {_number(epsilon.value)}; 0 does not prove that the model is safe"
+        indicated = format_epsilon(epsilon.value)
+        yield f"the scores indicate an epsilon of {indicated}; 0 does not prove that the model is safe"
 
 
 def _compare(found: dict[str, Measure | None], is_share: bool = True) -> str:
@@ -187,7 +188,3 @@ def _score(measure: Measure) -> str:
     if measure.low is None or measure.high is None:
         return f"{measure.value:.3f}"
     return f"{measure.value:.3f} [{measure.low:.3f}, {measure.high:.3f}]"
-
-
-def _number(value: float) -> str:
-    return "infinite" if math.isinf(value) else f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"

@@ -121,7 +121,6 @@ def prepare(given: argparse.Namespace) -> int:
 
 
 RUN = Command(
-    "convert a teacher with a method, attack the student, and write a record and the board",
     "Train a teacher (or use your own), convert it with a private method, attack the student, the teacher and an "
     "untrained network, and write a record, pictures and the board. The teacher is trained only if the method or the "
     "attack needs it. To see the options of plug-ins, name them and add --help, as in `bench run --method dpsd "
@@ -132,7 +131,6 @@ RUN = Command(
     is_resumable=True,
 )
 PREPARE = Command(
-    "train only the models that several runs share: teacher and evaluator",
     "Takes the options of `bench run`, and trains the teacher and the evaluator that this run needs. `bench sweep` "
     "starts with it, so that no run waits for another.",
     add_prepare_arguments,

@@ -47,7 +47,9 @@ def read_settings(
         method=given.method,
         attack=attack,
         dataset=add_shape(given.dataset, given.size, given.channels),
-        reading=Reading(given.fit, None if given.pixel_range is None else read_pixel_range(given.pixel_range)),
+        reading=Reading(
+            given.fit, None if given.pixel_range is None else read_pixel_range(given.pixel_range), given.groups
+        ),
         budget=budget,
         teacher_weights=teacher_weights,
         teacher_normalise=teacher_normalise,

@@ -141,7 +141,7 @@ def print_library_network(name: str) -> None:
 
 def print_plugin(entry: plugins.Entry, variant: str | None) -> None:
     """Print a method, a baseline or an attack at a variant; None = the default one."""
-    shown = registry.settle(entry.kind, entry.name, variant)
+    shown = registry.choose_variant(entry.kind, entry.name, variant)
     described = registry.describe(entry.kind, entry.name, shown)
     facts = described.facts
     place = f"from {entry.module}" if entry.file is None else f"in {entry.folder}/"
@@ -263,13 +263,11 @@ def print_dataset(name: str) -> None:
 
 
 LIST = Command(
-    "list methods, baselines, attacks, data sets, networks, teacher recipes and priors",
     "Prints the names that other commands take, with a line about each.",
     add_list_arguments,
     list_kinds,
 )
 SHOW = Command(
-    "show all facts about one method, baseline, attack, data set, network, teacher recipe or prior",
     "For a method or an attack: its paper, needs, unit, variants and options, and the changes of the variant "
     "`working` from the paper. For a data set: layout, number of images, classes, licence, and the papers' settings. "
     "For a network, a teacher recipe or a prior: its description and its options. If several kinds have the name, all "

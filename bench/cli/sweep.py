@@ -103,7 +103,9 @@ def execute(given: argparse.Namespace) -> int:
     arguments += ["--data-root", str(given.data_root)] if given.data_root else []
     # Published seconds are used for the estimate, and differ between CPU and GPU
     on_gpu = given.boards is not None and backend.is_on_gpu
-    make_plan = partial(plan, recipe, arguments, datasets, given.out, Settler(), boards=given.boards, on_gpu=on_gpu)
+    make_plan = partial(
+        plan, recipe, arguments, datasets, given.out, SettingsParser(), boards=given.boards, on_gpu=on_gpu
+    )
     if given.dry_run:
         with TemporaryDirectory(prefix="bench-dry-run-") as scratch:
             show_plan(recipe.title, make_plan(Path(scratch)))
@@ -178,7 +180,7 @@ def read_recipe(given: argparse.Namespace) -> tuple[Recipe, list[str]]:
     return replace(recipe, cells=tuple({cell.key: cell for cell in cells}.values())), datasets
 
 
-class Settler:
+class SettingsParser:
     """Parses the commands of many cells into settings, and caches parsers and parsed options.
 
     Options are independent of each other, except for those that name plug-ins, which add further options. So parsers
@@ -221,13 +223,13 @@ class Settler:
 
     def _parsers_for(self, command: Words, arguments: Sequence[str]) -> Parsers:
         """Return parsers like `bench.cli.parsers_for`; command lines without options of plug-ins share one."""
-        from bench.cli import COMMANDS, parsers_for
+        from bench.cli import find_command, parsers_for
 
         if any("." in word for word in arguments if word.startswith("--")):
             return parsers_for(list(arguments))
         if command not in self._without_plugins:
             self._without_plugins[command] = parsers_for(list(command))
-        parsers, add = self._without_plugins[command], COMMANDS[command[0]].add_plugin_arguments
+        parsers, add = self._without_plugins[command], find_command(command[0]).add_plugin_arguments
         if add is not None:
             add(parsers.commands[command[0]], list(arguments))
         return parsers
@@ -326,7 +328,6 @@ def show_results(results: Sequence[CellResult], path: Path) -> None:
 
 
 SWEEP = Command(
-    "run all cells of a recipe (recipes/*.toml)",
     "Runs every cell of a recipe, a run or an audit, that has no record yet in --out or on --boards. Cells with a "
     "method, attack or data set that does not exist yet are listed as planned. A failed cell does not stop the "
     "others; the exit status is 1 if any failed. The same command resumes an interrupted sweep.",

@@ -21,7 +21,7 @@ from bench.core.epsilon import INFINITE, epsilon_from_json, epsilon_to_json
 
 Extended = Annotated[
     float,
-    Field(ge=0),
+    Field(ge=0, allow_inf_nan=True),
     BeforeValidator(epsilon_from_json),
     PlainSerializer(epsilon_to_json, return_type=float | str, when_used="json"),
     WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"const": INFINITE}]}),
@@ -43,7 +43,7 @@ Number = Annotated[int | float, PlainValidator(_check_number), WithJsonSchema({"
 class Value(BaseModel):
     """Immutable data of a file, read without conversions: an unknown or missing field or another type is an error."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", defer_build=True)
 
     def to_plain(self) -> JsonObject:
         """Return plain data as stored in files: fields that were not given are left out."""
@@ -56,7 +56,7 @@ class ClaimRecord(Value):
     Attributes:
         epsilon: >= 0 or infinite.
         delta: in [0, 1).
-        unit: the unit that the paper's proof covers: "example", "label", "query" or "client".
+        unit: the unit that the paper's proof covers: "example", "label", "query", "client" or "group".
         source: paper and theorem.
         disputed: why the proof does not cover the algorithm, words joined by "-"; "" where nothing is known.
     """

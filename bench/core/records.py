@@ -124,7 +124,7 @@ class Provenance(BaseModel):
         steps: the differing origin of reused steps, by kind and hash; None for a step without an origin.
     """
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="allow")
+    model_config = ConfigDict(strict=True, frozen=True, extra="allow", defer_build=True)
     device: str = ""
     seconds: dict[str, Number] = {}
     steps: dict[str, JsonObject | None] = {}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from bench.core.records import RunRecord
+if TYPE_CHECKING:
+    from bench.core.records import RunRecord
 
 UNPROTECTED = "teacher_"
 UNTRAINED = "random_"

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from bench.data.arrays import Array, as_images, as_labels, make_square
 from bench.data.dataset import AS_DECLARED, Reading
+from bench.data.groups import is_held_out, number_groups
 from bench.data.images import ONE_IN, ImageData, hold_out
 from bench.errors import BadData, NotFound
 
@@ -28,6 +29,8 @@ ROLES = {
     "images": ("images", "image", "imgs", "img", "x", "data", "inputs"),
     "labels": ("labels", "label", "y", "targets", "target"),
 }
+GROUPS = ("groups", "group")
+"""Names of the arrays with the group of each record, such as its patient, which are optional."""
 PARTS = {
     "train": ("train", "training"),
     "val": ("val", "valid", "validation", "dev"),
@@ -49,6 +52,7 @@ _BAD_ARCHIVE = (
     zlib.error,
 )
 _BAD_TENSORS = (*_BAD_ARCHIVE, pickle.UnpicklingError, KeyError, TypeError, AttributeError)
+_HELD_OUT = "images is held out, by the hash of their numbers"
 _DARKEST = 1
 """If no pixel is above this grey level, the images are refused: their range was probably misread."""
 
@@ -61,6 +65,7 @@ class Keys:
 
     Attributes:
         parts: "train", "val", "test" or `WHOLE`, to the names of its images and its labels.
+        groups: the names of the arrays of groups, in the order of the parts; () without groups.
         class_names: the name of the list of classes; None if there is none.
         unread: the names of all other arrays, which are not read.
     """
@@ -68,11 +73,12 @@ class Keys:
     parts: dict[str, tuple[str, str]]
     class_names: str | None
     unread: tuple[str, ...]
+    groups: tuple[str, ...] = ()
 
     @property
     def read(self) -> tuple[str, ...]:
         """The names of all arrays to read."""
-        names = tuple(key for pair in self.parts.values() for key in pair)
+        names = (*(key for pair in self.parts.values() for key in pair), *self.groups)
         return names if self.class_names is None else (*names, self.class_names)
 
 
@@ -94,7 +100,7 @@ def find_keys(found: Iterable[str], problem: str) -> Keys:
         if meaning in by_meaning:
             raise BadData(f"{problem} has {by_meaning[meaning]} and {key}, which mean the same; keep one of them")
         by_meaning[meaning] = key
-    parts = {part for part, _ in by_meaning}
+    parts = {part for part, role in by_meaning if role in ROLES}
     if len(parts) > 1:
         parts -= {WHOLE}
     if not parts & {"train", WHOLE}:
@@ -107,16 +113,24 @@ def find_keys(found: Iterable[str], problem: str) -> Keys:
     order = [part for part in (*PARTS, WHOLE) if part in parts]
     pairs = {part: (by_meaning[part, "images"], by_meaning[part, "labels"]) for part in order}
     names = next((key for key in found if key.lower() in CLASS_NAMES), None)
-    read = {key for pair in pairs.values() for key in pair} | {names}
-    return Keys(pairs, names, tuple(key for key in found if key not in read))
+    if key := by_meaning.pop((WHOLE, "groups"), ""):
+        if len(order) > 1:
+            raise BadData(f"{problem} has {key}; call it train_groups, and add {order[-1]}_groups")
+        by_meaning[order[0], "groups"] = key
+    given = tuple(by_meaning[part, "groups"] for part in order if (part, "groups") in by_meaning)
+    if given and len(given) < len(order):
+        part = next(part for part in order if (part, "groups") not in by_meaning)
+        raise BadData(f"{problem} has {given[0]} but no {part}_groups; give the groups of every part, or of none")
+    read = {key for pair in pairs.values() for key in pair} | {names, *given}
+    return Keys(pairs, names, tuple(key for key in found if key not in read), given)
 
 
 def _meaning(key: str) -> tuple[str, str] | None:
-    """Return the part, and "images" or "labels"; None for any other name."""
+    """Return the part, and "images", "labels" or "groups"; None for any other name."""
     words = [word for word in re.split(r"[^a-z]+", key.lower()) if word]
     if len(words) == 1 and (joined := re.fullmatch(r"([xy])(train|test|val)|(train|test|val)([xy])", words[0])):
         words = [group for group in joined.groups() if group]
-    roles = {word: role for role, known in ROLES.items() for word in known}
+    roles = {word: role for role, known in ROLES.items() for word in known} | dict.fromkeys(GROUPS, "groups")
     parts = {word: part for part, known in PARTS.items() for word in known}
     if len(words) == 1 and words[0] in roles:
         return WHOLE, roles[words[0]]
@@ -131,7 +145,7 @@ def load_arrays(kind: str, path: Path, name: str, reading: Reading = AS_DECLARED
     """Read the arrays at `path`: images and labels of a training part and, if there is one, a test part.
 
     A validation part joins the training part, or becomes the test part if there is none. Without both, the n // 6
-    images whose indices have the smallest SHA-256 are the test set.
+    images whose indices have the smallest SHA-256 are the test set; or of records with groups, a sixth of the groups.
 
     Args:
         kind: npz, npy or pt.
@@ -165,16 +179,45 @@ def as_data(arrays: Arrays, keys: Keys, name: str, reading: Reading, problem: st
     train_images, train_labels = (  # a single part is not copied
         tensors[0] if training == 1 else torch.cat(tensors[:training]) for tensors in (images, labels.numbers)
     )
+    names_of_groups = _names_of_groups(arrays, keys, problem)
+    groups = [torch.tensor(each, dtype=torch.int64) for each in number_groups(names_of_groups)]
+    train_groups, test_groups = (torch.cat(groups[:training]), groups[-1]) if groups else (None, None)
     if training < len(parts):
         test_images, test_labels = images[-1], labels.numbers[-1]
     else:
-        is_test = _choose_test(train_labels, labels.class_names, problem)
+        is_test = _choose_test(train_labels, labels.class_names, names_of_groups[0] if groups else None, problem)
         test_images, test_labels = train_images[is_test], train_labels[is_test]
         train_images, train_labels = train_images[~is_test], train_labels[~is_test]
-        notes.append("no test part: a sixth of the images is held out, by the hash of their numbers")
+        if train_groups is not None:
+            train_groups, test_groups = train_groups[~is_test], train_groups[is_test]
+        held_out = "groups is held out, by the hash of their names" if groups else _HELD_OUT
+        notes.append(f"no test part: a sixth of the {held_out}")
     return ImageData(
-        *(name, train_images, train_labels, test_images, test_labels, labels.class_names), conversions=tuple(notes)
+        *(name, train_images, train_labels, test_images, test_labels, labels.class_names),
+        train_groups=train_groups,
+        test_groups=test_groups,
+        conversions=tuple(notes),
     )
+
+
+def _names_of_groups(arrays: Arrays, keys: Keys, problem: str) -> list[list[str]]:
+    """Return the group of every record as a word, part by part; [] without groups.
+
+    Raises:
+        BadData: not one whole number or word for each image.
+    """
+    found = []
+    for (image_key, _), key in zip(keys.parts.values(), keys.groups, strict=False):
+        groups, count = arrays[key], len(arrays[image_key])
+        if groups.shape != (count,) or groups.dtype.kind not in "iuU":
+            raise BadData(
+                f"{problem}: {key} has shape {groups.shape} and dtype {groups.dtype}; expected the group of each of "
+                f"{count} images, a whole number or a word"
+            )
+        found.append([str(group) for group in groups.tolist()])
+        if "" in found[-1]:
+            raise BadData(f"{problem}: {key} has no group at position {found[-1].index('')}; give every record one")
+    return found
 
 
 def _square_images(arrays: Arrays, keys: Keys, reading: Reading, problem: str) -> tuple[list[Tensor], list[str]]:
@@ -207,11 +250,18 @@ def _square_images(arrays: Arrays, keys: Keys, reading: Reading, problem: str) -
     return images, notes
 
 
-def _choose_test(labels: Tensor, class_names: tuple[str, ...], problem: str) -> Tensor:
-    """Return (n,) bool: the images of the test set. Raises BenchError if too few are left for training."""
+def _choose_test(labels: Tensor, class_names: tuple[str, ...], groups: list[str] | None, problem: str) -> Tensor:
+    """Return (n,) bool: the images of the test set. Raises BenchError if too few are left for it or for training.
+
+    Args:
+        groups: name of the group of each record; None without groups.
+    """
     if len(labels) < ONE_IN:
         raise BadData(f"{problem}: {len(labels)} images and no test part; add one, or {ONE_IN} images")
-    is_test = hold_out(len(labels))
+    is_test = hold_out(len(labels)) if groups is None else torch.tensor([is_held_out(group) for group in groups])
+    if not bool(is_test.any()):
+        count = len(set(groups or ()))
+        raise BadData(f"{problem}: none of its {count} groups is held out for the test; add a test part")
     absent = sorted(set(range(len(class_names))) - set(labels[~is_test].tolist()))
     if absent:
         raise BadData(

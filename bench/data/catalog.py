@@ -153,6 +153,11 @@ def load(
     parsed = _parse(name)
     shape = (parsed.size, parsed.channels)
     request = Request(root_folder(root), download, parsed.argument, *shape, skip_broken, keep, reading)
+    if reading.groups is not None and parsed.kind != "imagefolder":
+        raise BadOption(
+            f"data set '{name}': --groups is for image folders; arrays have the key groups (or train_groups and "
+            "test_groups), and published data sets have their own groups or none"
+        )
     if parsed.kind in BY_PATH:
         found = _load_path(parsed, request)
     elif reading != AS_DECLARED:

@@ -93,10 +93,13 @@ class Reading:
     Attributes:
         fit: crop = the central square; pad = black bars; stretch = changed aspect ratio.
         pixel_range: the values of black and white; None = those of the dtype or the file format.
+        groups: CSV file with the columns path and group of an image folder; None = the folder's `groups.csv`, if it
+            has one.
     """
 
     fit: Fit = "crop"
     pixel_range: PixelRange | None = None
+    groups: Path | None = None
 
 
 AS_DECLARED = Reading()
@@ -248,11 +251,12 @@ class Decoding:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a data set: image files with the class number of each and, where known, the number of its person."""
+    """A part of a data set: image files with the class number of each and, where known, the number of its group, such
+    as the person on it."""
 
     files: Sequence[Source]
     labels: Sequence[int]
-    people: Sequence[int] | None = None
+    groups: Sequence[int] | None = None
 
 
 @dataclass(frozen=True)

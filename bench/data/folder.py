@@ -1,18 +1,20 @@
 """Image files in one folder per class: the user's own (`imagefolder:PATH`) and unpacked published sets.
 
 A user's folder may contain a training part and a test part, each with one folder per class, or only the classes.
-`find_tree` finds the parts by their names; of classes without parts a sixth of the files is held out.
+`find_tree` finds the parts by their names; of classes without parts a sixth of the files is held out, or of the groups
+if the group of each file is known (`bench.data.groups`).
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from bench.data import groups
 from bench.data.dataset import Decoding, Listing, Part, Request
 from bench.data.naming import FILE_SIDE
 from bench.errors import BadData, NotFound
@@ -27,6 +29,7 @@ PART_WORDS = {
 }
 """Folder names of the parts, in any case and with - or _."""
 HELD_OUT = "no folder for the test: a sixth of each class's files is held out, by the hash of their names"
+GROUPS_HELD_OUT = "no folder for the test: a sixth of the groups is held out, by the hash of their names"
 _CLUTTER = {
     *("__macosx", "thumbs.db", "ehthumbs.db", "desktop.ini", "@eadir", "$recycle.bin", "lost+found", "icon\r"),
     "system volume information",
@@ -38,6 +41,8 @@ _NAMED = 10
 
 Classes = dict[str, list[Path]]
 """Class name to its files, both sorted."""
+GroupOf = Callable[[Path], str]
+"""Function that returns the name of an image file's group."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +64,14 @@ def load_folder(path: Path, name: str, request: Request) -> ImageData:
     """Read the images below `path`, made square as the request says and resized bilinearly.
 
     `find_tree` says which folders are the parts. Without a test part the folders in `path` are the classes, and of each
-    class's n files the n // 6 with the smallest sha256 of "<class>/<file>" are the test set. Classes are numbered by
-    sorted name. The images are grey (c = 1) if every file is stored so, else RGB (c = 3), unless the request says.
+    class's n files the n // 6 with the smallest sha256 of "<class>/<file>" are the test set; if the files have groups,
+    a sixth of the groups is. Classes are numbered by sorted name. The images are grey (c = 1) if every file is stored
+    so, else RGB (c = 3), unless the request says.
 
     Raises:
         BenchError: no such folder, train without test, fewer than 2 classes, a class without training images, no test
-            images, a test class unknown to train, or a file that is not an image.
+            images, a test class unknown to train, a file that is not an image, or one without a group where others
+            have one.
     """
     from bench.data.image_files import read_listing
 
@@ -74,24 +81,58 @@ def load_folder(path: Path, name: str, request: Request) -> ImageData:
         tree = find_tree(path, name)
     except OSError as error:
         raise BadData(f"data set '{name}': cannot list {path} ({error.strerror}); check the path") from error
-    train = scan(tree.train, name)
+    train, group_of = scan(tree.train, name), find_groups(path, name, request.reading.groups)
     if tree.test is not None:
         test = rename_like(train, scan(tree.test, name))
     else:
-        test = {class_name: held_out_files(files, path) for class_name, files in train.items()}
+        test = {class_name: held_out_files(files, path, group_of) for class_name, files in train.items()}
         train = {class_name: sorted(set(files) - set(test[class_name])) for class_name, files in train.items()}
     empty = [class_name for class_name, files in train.items() if not files]
     if empty and request.skip_broken:
         train, test = ({c: files for c, files in part.items() if c not in empty} for part in (train, test))
     check_classes(train, test, path, name)
     class_names, reading = tuple(train), request.reading
+    training, testing = list_part(train, class_names), list_part(test, class_names)
+    if group_of is not None:
+        files = [[group_of(cast(Path, file)) for file in part.files] for part in (training, testing)]
+        of_training, of_testing = groups.number_groups(files)
+        training, testing = replace(training, groups=of_training), replace(testing, groups=of_testing)
+    note = HELD_OUT if group_of is None else GROUPS_HELD_OUT
     listed = Listing(
-        *(name, path, class_names, list_part(train, class_names), list_part(test, class_names)),
+        name,
+        path,
+        class_names,
+        training,
+        testing,
         Decoding(FILE_SIDE, channels=None, fit=reading.fit, pixel_range=reading.pixel_range),
         left_out=tuple(f"{(tree.train / class_name).relative_to(path).as_posix()}/" for class_name in empty),
-        notes=tree.notes if tree.test is not None else (*tree.notes, HELD_OUT),
+        notes=tree.notes if tree.test is not None else (*tree.notes, note),
     )
     return read_listing(listed, request)
+
+
+def find_groups(path: Path, name: str, file: Path | None) -> GroupOf | None:
+    """Return a function that gives the group of each image file below `path`; None if the groups are not known.
+
+    Args:
+        file: the CSV file of groups; None = `groups.csv` in the folder, if it is there.
+
+    Raises:
+        BenchError: a file that `bench.data.groups.read_groups` refuses.
+    """
+    chosen = path / groups.FILE if file is None else file
+    if file is None and not chosen.is_file():
+        return None
+    problem = f"data set '{name}'"
+    known = groups.read_groups(chosen, problem)
+
+    def group_of(image: Path) -> str:
+        relative = image.relative_to(path).as_posix()
+        if relative not in known:
+            raise BadData(f"{problem}: {chosen} has no line for {relative}; give every image file a group")
+        return known[relative]
+
+    return group_of
 
 
 def load_unpacked(tree: Path, name: str, class_names: tuple[str, ...], request: Request) -> ImageData:
@@ -240,8 +281,13 @@ def rename_like(train: Classes, test: Classes) -> Classes:
     return renamed
 
 
-def held_out_files(files: Sequence[Path], base: Path) -> list[Path]:
-    """Return the sixth of a class's files with the smallest SHA-256 of their names below `base`, sorted."""
+def held_out_files(files: Sequence[Path], base: Path, group_of: GroupOf | None = None) -> list[Path]:
+    """Return the sixth of a class's files with the smallest SHA-256 of their names below `base`, sorted.
+
+    If the files have groups, return those of the groups that are held out.
+    """
+    if group_of is not None:
+        return [file for file in files if groups.is_held_out(group_of(file))]
     order = sorted(files, key=lambda file: hashlib.sha256(os.fsencode(file.relative_to(base).as_posix())).digest())
     return sorted(order[: len(files) // 6])
 

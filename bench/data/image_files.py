@@ -30,6 +30,7 @@ from bench.data.images import FILE, ImageData, map_images, select_images
 from bench.data.opening import DEEP, FRAMES, TRANSPARENT, TURNED, Broken, is_grey, name_of, open_image
 from bench.errors import BadData
 from bench.progress import track
+from bench.workers import cores
 
 VERSION = 2
 """Version of the decoding; a new version decodes all files again."""
@@ -112,8 +113,8 @@ def read_listing(listed: Listing, request: Request) -> ImageData:
         raise broken_files_error(decoded.broken, files, listed.name)
 
     labels = torch.tensor([label for part in parts for label in part.labels], dtype=torch.int64)
-    shown = [person for part in parts for person in part.people or ()]
-    people = torch.tensor(shown, dtype=torch.int64) if all(part.people is not None for part in parts) else None
+    numbers = [number for part in parts for number in part.groups or ()]
+    groups = torch.tensor(numbers, dtype=torch.int64) if all(part.groups is not None for part in parts) else None
     is_intact = torch.ones(len(files), dtype=torch.bool)
     is_intact[list(decoded.broken)] = False
     intact = is_intact[: len(labels)]
@@ -130,8 +131,8 @@ def read_listing(listed: Listing, request: Request) -> ImageData:
     hashes = [decoded.hashes[rows.numpy()] for rows in (train, test, others)]
     return ImageData(
         *(listed.name, images[0], labels[train], images[1], labels[test], listed.class_names),
-        train_people=None if people is None else people[train],
-        test_people=None if people is None else people[test],
+        train_groups=None if groups is None else groups[train],
+        test_groups=None if groups is None else groups[test],
         outsiders=images[2] if listed.outsiders else None,
         train_hashes=hashes[0],
         test_hashes=hashes[1],
@@ -243,11 +244,10 @@ def _read_decoded(path: Path) -> Decoded:
 
 def decode_files(path: Path, files: Sequence[Source], decoding: Decoding) -> None:
     """Decode files in parallel; write the array, its hashes, the broken files and the changes to the folder `path`."""
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     hashes = ImageHashes(np.zeros((len(files), _HASH_BYTES), np.uint8), np.zeros(len(files), np.uint64))
     broken: dict[int, str] = {}
     changes: Counter[str] = Counter()
-    with ThreadPoolExecutor(workers) as pool:
+    with ThreadPoolExecutor(cores()) as pool:
         grey = [] if decoding.channels else list(pool.map(is_grey, files, chunksize=_PER_TASK))
         channels = decoding.channels or (1 if all(grey) else 3)
         shape = (len(files), channels, decoding.side, decoding.side)

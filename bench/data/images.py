@@ -43,8 +43,9 @@ class ImageData:
         test_images: (m, c, h, w) uint8.
         test_labels: (m,) int64 in [0, classes).
         class_names: one per class, in the order of the labels.
-        train_people: (n,) int64, the number of the person on a training image; None if unknown.
-        test_people: (m,) int64, the same for the test images.
+        train_groups: (n,) int64, the number of the group of a training image: the person on it, its patient, its
+            writer; None if unknown.
+        test_groups: (m,) int64, the same for the test images.
         outsiders: (k, c, h, w) uint8 images of people who are in no class; None where there are none.
         train_hashes, test_hashes, outsider_hashes: hashes of the images, computed when they were decoded.
         left_out: names of unreadable files, and of class folders without images, that were left out.
@@ -61,8 +62,8 @@ class ImageData:
     test_images: Tensor
     test_labels: Tensor
     class_names: tuple[str, ...]
-    train_people: Tensor | None = None
-    test_people: Tensor | None = None
+    train_groups: Tensor | None = None
+    test_groups: Tensor | None = None
     outsiders: Tensor | None = None
     train_hashes: ImageHashes | None = None
     test_hashes: ImageHashes | None = None
@@ -93,7 +94,7 @@ class ImageData:
 
     @cached_property
     def fingerprint(self) -> str:
-        """First 16 hex digits of the SHA-256 over shapes, pixels and labels of train, then test; then people, if known.
+        """First 16 hex digits of the SHA-256 over shapes, pixels and labels of train, then test; then groups, if known.
 
         For a large part in a mapped file, `mapped_identity` replaces the pixels. Outsiders are not included: specs that
         use them name them separately.
@@ -103,9 +104,9 @@ class ImageData:
             digest.update(f"{part}:{tuple(images.shape)}:".encode())
             _add_pixels(digest, images)
             digest.update(labels.numpy().astype("<i8").tobytes())
-        for people in (self.train_people, self.test_people):
-            if people is not None:
-                digest.update(b"people:" + people.numpy().astype("<i8").tobytes())
+        for groups in (self.train_groups, self.test_groups):
+            if groups is not None:
+                digest.update(b"people:" + groups.numpy().astype("<i8").tobytes())
         return digest.hexdigest()[:16]
 
     def _parts(self) -> tuple[tuple[str, Tensor, Tensor], tuple[str, Tensor, Tensor]]:
@@ -209,8 +210,8 @@ def select_records(data: ImageData, train: Tensor, test: Tensor, keep: Keep | No
         train_labels=data.train_labels[train],
         test_images=select_images(data.test_images, test_rows, keep, f"{data.fingerprint}-test"),
         test_labels=data.test_labels[test],
-        train_people=None if data.train_people is None else data.train_people[train],
-        test_people=None if data.test_people is None else data.test_people[test],
+        train_groups=None if data.train_groups is None else data.train_groups[train],
+        test_groups=None if data.test_groups is None else data.test_groups[test],
         train_hashes=None if data.train_hashes is None else data.train_hashes[train_rows.numpy()],
         test_hashes=None if data.test_hashes is None else data.test_hashes[test_rows.numpy()],
     )

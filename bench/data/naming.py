@@ -29,6 +29,7 @@ _ARRAYS = (
     "65535, bool, floats in [0, 1]; any other range by --pixel-range",
     "labels: one class per image, as integers, words, booleans or one-hot rows; `class_names` may name them",
     "images that are not square are cropped to their central square, or see --fit; PATH@64 resizes",
+    "groups, or {train,test,val}_groups: the patient, user or writer of each record, for --unit group",
 )
 _FILES = (
     "image files that Pillow reads: rotated by EXIF, transparency on white, 16 bits by their full range; grey if all "
@@ -42,6 +43,8 @@ OWN = {
         "training, testing, valid and the like are parts too, in any case",
         "without a test folder a sixth of each class's files is the test set; hidden files and those of file managers "
         "are ignored",
+        "groups.csv in PATH, or --groups FILE, with the columns path and group: the patient, user or writer of each "
+        "file, for --unit group; then a sixth of the groups is the test set",
     ),
     "npz": _ARRAYS,
     "npy": _ARRAYS,

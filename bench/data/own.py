@@ -15,12 +15,13 @@ import re
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from bench.data.dataset import Fit, Reading
 from bench.data.folder import find_tree, subfolders
+from bench.data.groups import read_groups
 from bench.data.images import ImageData
 from bench.data.naming import CHANNELS, FILE_SIDE, SIZES, is_by_path
 from bench.errors import BadData, BadOption, NotFound, unknown
@@ -57,7 +58,7 @@ class OwnDataset(ABC):
     shape_words: str
 
     @abstractmethod
-    def located(self, out: Path) -> str:
+    def save(self, out: Path) -> str:
         """Write the images below `out` unless they exist, and return the name of the data set in files."""
 
 
@@ -73,7 +74,7 @@ class PathDataset(OwnDataset):
     path: Path
     kind: str
 
-    def located(self, out: Path) -> str:
+    def save(self, out: Path) -> str:
         """Return its name as a data set; writes nothing."""
         return f"{self.kind}:{self.path}{self.shape_words}"
 
@@ -83,14 +84,15 @@ class ArrayDataset(OwnDataset):
     """Images and labels in memory.
 
     Attributes:
-        arrays: x_train, y_train and optionally x_test, y_test and class_names, all read-only.
+        arrays: x_train, y_train and optionally x_test, y_test, groups_train, groups_test and class_names, all
+            read-only.
         digest: first 16 hex digits of the SHA-256 over all arrays.
     """
 
     arrays: Arrays
     digest: str
 
-    def located(self, out: Path) -> str:
+    def save(self, out: Path) -> str:
         """Write `out/datasets/DIGEST/NAME.npz` unless it exists; return its name as a data set."""
         import numpy as np
 
@@ -114,6 +116,8 @@ def from_arrays(
     y_test: ArrayLike | None = None,
     *,
     name: str,
+    groups: ArrayLike | None = None,
+    groups_test: ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
     value_range: tuple[float, float] | None = None,
     size: int | None = None,
@@ -133,6 +137,9 @@ def from_arrays(
             indices.
         y_test: labels of the test images.
         name: name in records: small letters, digits, - and _.
+        groups: (n,) group of each training record, such as its patient or writer: whole numbers or words. Unit
+            "group" protects all records of a group. Without a test part a sixth of the groups is held out.
+        groups_test: groups of the test records.
         class_names: a name for each class, in the order of the numbers; None = the labels themselves.
         value_range: the values that mean black and white.
         size: side in pixels, 8 to 256, to which images are resized; None = their own.
@@ -152,6 +159,7 @@ def from_arrays(
     reading, shape_words = checked_reading(fit, value_range), checked_shape(size, channels)
     problem = f"data set '{checked_name(name)}'"
     given = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
+    given |= {"groups_train": groups, "groups_test": groups_test}
     given |= {"class_names": None if class_names is None else [str(each) for each in class_names]}
     arrays = {key: _copy_array(value, f"{problem}: {key}") for key, value in given.items() if value is not None}
     try:
@@ -191,6 +199,7 @@ def from_folder(
     channels: int | None = None,
     fit: Fit = "crop",
     value_range: tuple[float, float] | None = None,
+    groups: str | os.PathLike[str] | None = None,
 ) -> OwnDataset:
     """Make a data set from image files with one folder per class.
 
@@ -198,12 +207,14 @@ def from_folder(
         path: a folder with train/CLASS/ and test/CLASS/, or with CLASS/, of which a sixth of the files is held out.
         size, channels, fit, value_range: as in `from_arrays`; None = 32 pixels, grey if all files are, and the range
             of the file format.
+        groups: CSV file with the columns path (below the folder) and group, such as the patient of each image file;
+            None = `groups.csv` in the folder, if it is there.
 
     Returns:
         A value for `bench.run(dataset=...)`. Its files are read when a run needs them.
 
     Raises:
-        NotFound: no such folder.
+        NotFound: no such folder, or no such file of groups.
         BadData: a folder without classes, or with a test part and no training part.
         BadOption: an impossible size, fit or range.
     """
@@ -214,6 +225,10 @@ def from_folder(
     tree = find_tree(folder, folder.name)
     if len(found := subfolders(tree.train)) < 2:
         raise BadData(f"{tree.train} has {len(found)} class folders; expected 2 or more, each with image files")
+    if groups is not None:
+        file = Path(os.path.abspath(os.path.expanduser(groups)))
+        read_groups(file, f"data set '{folder.name}'")
+        reading = replace(reading, groups=file)
     return PathDataset(folder.name, reading, shape_words, folder, "imagefolder")
 
 

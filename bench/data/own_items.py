@@ -138,7 +138,7 @@ class RowDataset(OwnDataset):
     splits: Mapping[str, Rows]
     digest: str
 
-    def located(self, out: Path) -> str:
+    def save(self, out: Path) -> str:
         """Write `out/datasets/DIGEST/NAME/SPLIT.parquet` unless it exists; return its name as a data set."""
         folder = out / FOLDER / self.digest / self.name
         for split, rows in self.splits.items():

@@ -62,17 +62,17 @@ def private_domain(data: ImageData, split: Split, keep: Keep | None = None) -> I
     """Restrict the data set to the private classes, numbered from 0 with their names.
 
     The test set is restricted too, so that accuracy is measured on the teacher's classes; under split identity, on
-    people outside the attacker's part. `data` itself is returned if all classes and people are private.
+    groups outside the attacker's part. `data` itself is returned if all classes and groups are private.
     """
     import torch
 
     numbers = private_class_numbers(data, split)
     train, test = numbers[data.train_labels] >= 0, numbers[data.test_labels] >= 0
-    has_people = data.train_people is not None and data.test_people is not None
-    if split.name == "identity" and not split.outside and has_people:
+    has_groups = data.train_groups is not None and data.test_groups is not None
+    if split.name == "identity" and not split.outside and has_groups:
         is_private = torch.zeros(len(data.train_labels), dtype=torch.bool)
         is_private[split.private] = True
-        test &= ~torch.isin(data.test_people, data.train_people[~is_private].unique())  # type: ignore[arg-type,index]
+        test &= ~torch.isin(data.test_groups, data.train_groups[~is_private].unique())  # type: ignore[arg-type,index]
     if bool(train.all()) and bool(test.all()):
         return data
     if not bool(test.any()):

@@ -21,7 +21,7 @@ order of the SHA-256 of "<data set's name>:<index>". With n training records:
 | full, cross | all records | the data set that the facts name as `other` or `cross` |
 | disjoint-low | the lower half of the classes; the middle one of an odd number belongs to it | the upper half |
 | disjoint-high | the upper half of the classes | the lower half |
-| identity | all others | a sixth of the people, by the SHA-256 of "<data set's name>:person <number>" |
+| identity | all others | a sixth of the people or other groups, by the SHA-256 of "<data set's name>:person <number>" |
 | identity, if people are classes | all records | the outsiders: images of people who are in no class |
 
 The public part of iid, canaries, few and identity is the half of the attacker's records with the larger hashes. The
@@ -60,7 +60,7 @@ _SPLITS = {
     "full": "all of the training set is private; the attacker has another data set (mnist and fmnist for each other)",
     "disjoint-low": "the lower half of the classes is private; the attacker has the others",
     "disjoint-high": "the upper half of the classes is private; the attacker has the others",
-    "identity": "a sixth of the people, chosen by hash, is the attacker's; or all who are in no class (faces)",
+    "identity": "a sixth of the people or other groups, chosen by hash, is the attacker's; or all who are in no class",
     "cross": "all of the training set is private; the attacker has images of the same kind from another source",
 }
 FROM_ANOTHER_SET = ("full", "cross")
@@ -109,7 +109,7 @@ def split_names() -> dict[str, str]:
 
 
 def split(data: ImageData, name: str, public: bool = False, attacked: bool = True) -> Split:
-    """Split `data`'s training set; depends only on its name, size, labels and people, never on the test set.
+    """Split `data`'s training set; depends only on its name, size, labels and groups, never on the test set.
 
     Args:
         public: reserve unlabelled images from the private records' own distribution for the method.
@@ -171,15 +171,15 @@ def _attackers_records(data: ImageData, name: str) -> Tensor:
         is_aux[order_by_hash(data.name, range(total))[:-FEW]] = True
         return is_aux
     if name == "identity":
-        if data.train_people is None:
+        if data.train_groups is None:
             raise BadData(
                 f"split 'identity' needs to know who is on an image, and data set '{data.name}' does not say; use it "
-                "with celeba-g, celeba-h, celeba-id or lfw, or iid"
+                "with celeba-g, celeba-h, celeba-id, lfw or your own data with groups (--groups), or use iid"
             )
-        people = data.train_people.unique().tolist()
-        order = sorted(people, key=lambda person: _sha256(f"{data.name}:person {person}"))
+        groups = data.train_groups.unique().tolist()
+        order = sorted(groups, key=lambda person: _sha256(f"{data.name}:person {person}"))
         chosen = torch.tensor(order[: len(order) // _AUX_SHARE], dtype=torch.int64)
-        is_aux = torch.isin(data.train_people, chosen)
+        is_aux = torch.isin(data.train_groups, chosen)
     else:
         is_low = data.train_labels * 2 < data.classes
         is_aux = is_low if name == "disjoint-high" else ~is_low

@@ -1,6 +1,8 @@
 """Privacy cost of T steps of DP-SGD, and calibration of the noise or of the number of steps to a budget.
 
 A step is a Poisson-sampled Gaussian of multiplier z, for one added or removed record; the number of records is public.
+For unit group it is one for an added or removed group, of which the number is public: groups are sampled, and a group's
+mean gradient is clipped.
 """
 
 from __future__ import annotations
@@ -36,12 +38,16 @@ class DpSgdParameters:
         steps: T, number of steps.
         multiplier: z, standard deviation of the noise over the clipping norm; 0 = no noise.
         schedule: factor on z for each step.
+        unit: the protected unit, example or group.
+        largest: for unit group, the largest number of records of a group that are used.
     """
 
     sampling: float
     steps: int
     multiplier: float
     schedule: NoiseSchedule = constant
+    unit: Unit = Unit.EXAMPLE
+    largest: int = 1
 
     @classmethod
     def of(
@@ -59,23 +65,26 @@ class DpSgdParameters:
 
         Without noise they are unprotected uses.
         """
-        ledger = Ledger()
+        ledger, why = Ledger(), "clipped gradients of a Poisson sample of the private records"
+        if self.unit == Unit.GROUP:
+            why = f"clipped mean gradients of a Poisson sample of the groups, with at most {self.largest} records each"
         for z, run in groupby(sorted(self.multipliers())):
             count = len(list(run))
             if z == 0:
-                ledger.spend(unprotected_event(), why="gradients without noise")
+                ledger.spend(unprotected_event(), unit=self.unit, why="gradients without noise")
                 continue
             event = PoissonSampledDpEvent(self.sampling, GaussianDpEvent(z))
-            ledger.spend(event, count=count, why="clipped gradients of a Poisson sample of the private records")
+            ledger.spend(event, count=count, unit=self.unit, why=why)
         return ledger
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon of `ledger` at `delta` by the bench's accountant."""
-        return account(self.ledger(), Unit.EXAMPLE, delta).epsilon
+        return account(self.ledger(), self.unit, delta).epsilon
 
     def claim(self, delta: float, source: str) -> Claim:
         """Return the accounted epsilon as a claim; `source` names the paper of the algorithm."""
-        return Claim(self.epsilon(delta), delta, Unit.EXAMPLE, source)
+        bound = f", for groups of at most {self.largest} records" if self.unit == Unit.GROUP else ""
+        return Claim(self.epsilon(delta), delta, self.unit, f"{source}{bound}")
 
     def solved(self) -> dict[str, float]:
         """Return the calibrated parameters for the record."""
@@ -97,7 +106,8 @@ def calibrate(
         cost: the epsilon that is compared with the budget; None = the bench's accountant.
 
     Raises:
-        BenchError: the unit is not example, or no parameter meets the budget.
+        BenchError: the unit is not that of `parameters`, or no parameter meets the budget.
     """
-    require_unit_example(budget)
+    if budget.unit != parameters.unit:
+        require_unit_example(budget)
     return noise_or_steps(parameters, budget, cost or (lambda p: p.epsilon(budget.delta)), "multiplier", MOST_STEPS)

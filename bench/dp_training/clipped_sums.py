@@ -14,11 +14,13 @@ import torch
 from torch import Tensor
 
 from bench.data import to_float
+from bench.dp_training.augmentation import AUGMENTATIONS, Augmentation, columns_of, views
 from bench.dp_training.clipping import add_clipped
 from bench.dp_training.coding import Coding, DrawsByRecord, Uncoded
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.exact_products import exact_products
-from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, views
+from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients
+from bench.dp_training.record_groups import RecordGroups, group_means
 from bench.nets import Classifier
 from bench.ranks import Rank, Ranks
 from bench.validate import present
@@ -35,9 +37,9 @@ class Sums(Protocol):
 
         Args:
             private: (n, c, h, w) images and (n,) labels.
-            chosen: (m,) int64, indices of the batch's records.
-            drawn: (5, n * views) augmentation parameters of `draw_affine`; None without augmentation.
-            batch: number of records summed in total, over all ranks.
+            chosen: (m,) int64, indices of the batch's records, or of its groups.
+            drawn: (numbers, n * views) random numbers of the augmentation; None without views.
+            batch: number of records, or groups, summed in total, over all ranks.
         """
         ...
 
@@ -50,20 +52,63 @@ class ClippedSums:
         coding: transform of the gradients before clipping.
         views: number of augmented copies of each record.
         chunk: number of records whose gradients are in memory at once.
+        augmentation: makes the copies.
     """
 
-    def __init__(self, gradients: PerSampleGradients, coding: Coding, views: int, chunk: int) -> None:
+    def __init__(
+        self,
+        gradients: PerSampleGradients,
+        coding: Coding,
+        views: int,
+        chunk: int,
+        augmentation: Augmentation = AUGMENTATIONS["affine"],
+    ) -> None:
         self.gradients, self.coding, self.views, self.chunk = gradients, coding, views, chunk
+        self.augmentation = augmentation
 
     def __call__(self, private: Records, chosen: Tensor, drawn: Tensor | None, batch: int) -> dict[str, Tensor]:
         """Implement `Sums`."""
         total, (images, labels) = self.coding.zeros(), private
         for part in chosen.split(self.chunk):
             with exact_products(images.device):
-                rows = self.gradients(views(as_seen(images[part]), self.views, part, drawn), labels[part])
+                seen = views(as_seen(images[part]), self.views, part, drawn, self.augmentation)
+                rows = self.gradients(seen, labels[part])
             if isinstance(self.coding, DrawsByRecord):
                 self.coding.of(part)
             add_clipped(total, self.coding.encode(rows), self.coding.groups(), batch)
+        return total
+
+
+class GroupedClippedSums(ClippedSums):
+    """Sums of the groups' clipped gradients: the mean over a group's records, clipped as a whole.
+
+    Args:
+        gradients, coding, views, chunk, augmentation: as in `ClippedSums`.
+        groups: the groups, of which `chosen` has indices.
+    """
+
+    def __init__(
+        self,
+        gradients: PerSampleGradients,
+        coding: Coding,
+        views: int,
+        chunk: int,
+        augmentation: Augmentation,
+        groups: RecordGroups,
+    ) -> None:
+        super().__init__(gradients, coding, views, chunk, augmentation)
+        self.groups = groups
+
+    def __call__(self, private: Records, chosen: Tensor, drawn: Tensor | None, batch: int) -> dict[str, Tensor]:
+        """Implement `Sums`."""
+        total, (images, labels) = self.coding.zeros(), private
+        for part in chosen.split(max(self.chunk // self.groups.largest, 1)):
+            records = self.groups.records_of(part)
+            with exact_products(images.device):
+                seen = views(as_seen(images[records]), self.views, records, drawn, self.augmentation)
+                rows = self.gradients(seen, labels[records])
+                means = group_means(rows, self.groups.sizes[part])
+            add_clipped(total, self.coding.encode(means), self.coding.groups(), batch)
         return total
 
 
@@ -99,9 +144,7 @@ class SharedClippedSums:
     ) -> PrivateShare:
         images, labels = (each[mine].cpu() for each in private)
         if drawn is not None:
-            views_each = self.settings.views
-            places = mine[:, None] * views_each + torch.arange(views_each, device=mine.device)
-            drawn = drawn[:, places.flatten()].cpu()
+            drawn = drawn[:, columns_of(mine, self.settings.views)].cpu()
         return PrivateShare(weights, images, labels, drawn, batch)
 
 
@@ -134,7 +177,8 @@ def prepare_sums(rank: Rank, given: PrivateNetwork) -> None:
     model, settings = given.model.to(rank.device), given.settings
     gradients = GRADIENTS[settings.gradients](model, settings.views)
     coding = Uncoded(dict(model.named_parameters()), settings.clip, settings.clipping)
-    _sums = model, ClippedSums(gradients, coding, settings.views, settings.chunk)
+    augmentation = AUGMENTATIONS[settings.augmentation]
+    _sums = model, ClippedSums(gradients, coding, settings.views, settings.chunk, augmentation)
 
 
 def clipped_sum(rank: Rank, given: PrivateShare) -> dict[str, Tensor]:

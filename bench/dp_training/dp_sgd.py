@@ -16,6 +16,10 @@ a public map (`Coding`), and after step 4 it maps the result back.
 Privacy. A step is a Poisson-sampled Gaussian mechanism of multiplier z for one added or removed record; the ledger
 stores exactly this (`accounting.py`). N is public. Averages of the weights, and anything computed from the weights, are
 post-processing.
+
+Groups. For unit group, step 1 samples each of G groups with probability q, and B = q G; g_i is the mean gradient of
+group i's records, of which at most a public number are used (`record_groups.py`), and it is clipped as a whole. A step
+is then a Poisson-sampled Gaussian mechanism of multiplier z for one added or removed group. G is public.
 """
 
 from __future__ import annotations
@@ -28,14 +32,15 @@ from torch import Tensor, nn
 
 from bench.api import Context
 from bench.dp_training.accounting import DpSgdParameters
-from bench.dp_training.clipped_sums import ClippedSums, SharedClippedSums, Sums
+from bench.dp_training.augmentation import AUGMENTATIONS
+from bench.dp_training.clipped_sums import ClippedSums, GroupedClippedSums, SharedClippedSums, Sums
 from bench.dp_training.clipping import noisy_mean, poisson_sample
 from bench.dp_training.coding import MakeCoding, Uncoded
-from bench.dp_training.dp_sgd_settings import DpSgdSettings
+from bench.dp_training.dp_sgd_settings import DpSgdSettings, WarmUp
 from bench.dp_training.per_sample_gradients import GRADIENTS, PerSampleGradients, refuse_shared_rows
+from bench.dp_training.record_groups import RecordGroups
 from bench.errors import BenchError
 from bench.nets import Classifier
-from bench.privacy.noise import Noise
 
 MIXING = (nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 """Layers that mix the images of a batch, or may store unclipped, noiseless statistics of them in buffers."""
@@ -50,6 +55,7 @@ def train(
     ctx: Context,
     stage: str,
     coding: MakeCoding | None = None,
+    groups: RecordGroups | None = None,
 ) -> None:
     """Train `model` in place with T steps of DP-SGD; it ends on the context's device, in eval mode.
 
@@ -58,15 +64,16 @@ def train(
         arch: its architecture name, for messages.
         private: (n, c, h, w) images, uint8 or a floating-point type that the network takes, and (n,) int64 labels.
         settings: public settings; number of steps and noise are those of `parameters`.
-        parameters: the mechanism's parameters, for n records.
+        parameters: the mechanism's parameters, for n records or that many groups.
         stage: label of the progress bar and of the random generators.
         coding: transform of the gradients before clipping; None = the gradients themselves.
+        groups: the groups of the records, for unit group; None for unit example.
 
     Raises:
         BenchError: the network mixes the images of a batch.
         RuntimeError: the weights became NaN or infinite.
     """
-    noisy = NoisyGradients(model, arch, private, settings, ctx, stage, coding)
+    noisy = NoisyGradients(model, arch, private, settings, ctx, stage, coding, groups=groups)
     weights = dict(model.named_parameters())
     optimizer = torch.optim.SGD(
         weights.values(),
@@ -75,7 +82,7 @@ def train(
         nesterov=settings.nesterov,
         weight_decay=settings.weight_decay,
     )
-    average = WeightAverage(weights, settings.average)
+    average = WeightAverage(weights, settings.average, settings.warm_up)
     with ctx.track(stage, parameters.steps) as advance:
         for step, z in enumerate(parameters.multipliers()):
             for name, gradient in noisy(step, z, parameters.sampling).items():  # 1 to 4
@@ -94,7 +101,7 @@ class NoisyGradients:
     """Steps 1 to 4 of DP-SGD: computes a noisy gradient at the network's current weights on each call.
 
     Args:
-        model, arch, private, settings, ctx, stage, coding: as in `train`.
+        model, arch, private, settings, ctx, stage, coding, groups: as in `train`. Groups are trained on one device.
         gradients: per-sample gradients; None = those of the network. An audit passes gradients of its choice.
 
     Raises:
@@ -111,6 +118,7 @@ class NoisyGradients:
         stage: str,
         coding: MakeCoding | None = None,
         gradients: PerSampleGradients | None = None,
+        groups: RecordGroups | None = None,
     ) -> None:
         refuse_mixing(model, arch)
         shape = private[0].shape[1:]
@@ -122,14 +130,19 @@ class NoisyGradients:
         self.moves = ctx.privacy_noise(f"{stage}/views")
         self.weights = dict(model.named_parameters())
         # A coding may draw or use public images: the same coding built on another device might differ
-        ranks = ctx.ranks if coding is None else None
+        ranks = ctx.ranks if coding is None and groups is None else None
         plain = copy.deepcopy(model) if ranks else None
         self.gradients = gradients or GRADIENTS[settings.gradients](model, settings.views)
         refuse_shared_rows(self.gradients, model, arch, shape, settings.views)
         self.coding = (
             coding(model, self.gradients) if coding else Uncoded(self.weights, settings.clip, settings.clipping)
         )
-        self.sums: Sums = ClippedSums(self.gradients, self.coding, settings.views, settings.chunk)
+        self.augmentation = AUGMENTATIONS[settings.augmentation]
+        shared = self.gradients, self.coding, settings.views, settings.chunk, self.augmentation
+        self.sums: Sums = ClippedSums(*shared)
+        self.units = len(self.images) if groups is None else len(groups)
+        if groups is not None:
+            self.sums = GroupedClippedSums(*shared, groups.to(ctx.device))
         if ranks and plain:
             self.sums = SharedClippedSums(ranks, model, plain, settings, self.coding)
 
@@ -150,16 +163,16 @@ class NoisyGradients:
         Training and `gradient_game` both call this function; private records are used nowhere else.
         """
         self.coding.begin(step)
-        # 1: a Poisson sample
-        chosen = poisson_sample(len(self.images), q, self.sampling)
+        # 1: a Poisson sample, of records or of groups
+        chosen = poisson_sample(self.units, q, self.sampling)
         # Drawn for every record, sampled or not, and from the privacy noise. Otherwise removing a record would shift
         # the others' draws, and anyone who knows the seed would know their views.
         views_each = self.settings.views
-        drawn = secret_moves(len(self.images) * views_each, self.moves) if views_each > 1 else None
+        drawn = self.augmentation.draw(len(self.images) * views_each, self.moves) if views_each > 1 else None
         # 2, 3: each record's gradient, clipped
         total = self.sums((self.images, self.labels), chosen, drawn, len(chosen))
         # 4: noise, divided by the expected batch size, as the actual size would reveal whether a record is in the data
-        return noisy_mean(total, self.coding.groups(), z, q * len(self.images), self.noise, total)
+        return noisy_mean(total, self.coding.groups(), z, q * self.units, self.noise, total)
 
     def close(self, stage: str) -> None:
         """Put the network into eval mode; raise RuntimeError if its weights became NaN or infinite."""
@@ -172,17 +185,26 @@ class NoisyGradients:
 
 
 class WeightAverage:
-    """An exponential average of the weights that starts as the plain mean; post-processing of the noisy gradients."""
+    """An exponential average of the weights; post-processing of the noisy gradients.
 
-    def __init__(self, parameters: dict[str, nn.Parameter], decay: float) -> None:
+    Args:
+        parameters: {name: parameter}, before the first step.
+        decay: weight of the old average; 0 = no average.
+        warm_up: as in `DpSgdSettings`. With "mean", step t = 0, 1, ... has at most the decay t / (t + 1); with
+            "tensorflow" at most (1 + t) / (10 + t), with the initial weights as the first average.
+    """
+
+    def __init__(self, parameters: dict[str, nn.Parameter], decay: float, warm_up: WarmUp = "mean") -> None:
         self.parameters, self.decay, self.seen = list(parameters.values()), decay, 0
         self.mean = [p.detach().clone() for p in self.parameters] if decay else []
+        self.warm_up = warm_up
 
     @torch.no_grad()
     def update(self) -> None:
         """Add the current weights to the average."""
+        most = 1 - 1 / (self.seen + 1) if self.warm_up == "mean" else (1 + self.seen) / (10 + self.seen)
+        keep = min(self.decay, most)
         self.seen += 1
-        keep = min(self.decay, 1 - 1 / self.seen)
         for mean, parameter in zip(self.mean, self.parameters, strict=False):
             mean.lerp_(parameter, 1 - keep)
 
@@ -191,11 +213,6 @@ class WeightAverage:
         """Copy the average into the weights."""
         for mean, parameter in zip(self.mean, self.parameters, strict=False):
             parameter.copy_(mean)
-
-
-def secret_moves(count: int, noise: Noise) -> Tensor:
-    """Draw (5, count) float32 augmentation parameters, as `bench.data.affine.draw_affine`, from privacy noise."""
-    return torch.cat([noise.normal(2, count), noise.uniform(3, count) * 2 - 1]).float()
 
 
 def refuse_mixing(model: nn.Module, arch: str) -> None:

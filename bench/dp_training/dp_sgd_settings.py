@@ -8,7 +8,10 @@ from typing import Literal
 
 from bench import validate
 from bench.dp_training.accounting import DpSgdParameters
+from bench.dp_training.augmentation import AugmentationName
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, Clipping
+
+WarmUp = Literal["mean", "tensorflow"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,10 @@ class DpSgdSettings:
         falls: (fraction of the steps, factor) pairs; from that fraction on the rate is multiplied by the factor.
         nesterov, weight_decay: Nesterov momentum, and the L2 penalty of SGD.
         views: augmented copies of each record, whose mean gradient is clipped (De et al. 2022); 1 = the record itself.
+        augmentation: how the copies are made; of no effect if `views` is 1.
         average: decay of an exponential average of the weights, which is returned; 0 = the last weights.
+        warm_up: how that average starts: "mean" = as the plain mean; "tensorflow" = with the smaller decay
+            (1 + t) / (10 + t) at step t, as De et al. (2022) and TensorFlow do.
         gradients: "opacus" hooks or "func" (vmap of torch.func); both compute the same gradients.
         chunk: records whose gradients are in memory at once, at most 256.
     """
@@ -40,7 +46,9 @@ class DpSgdSettings:
     momentum: float
     decay: bool = False
     views: int = 1
+    augmentation: AugmentationName = "affine"
     average: float = 0.0
+    warm_up: WarmUp = "mean"
     gradients: Literal["opacus", "func"] = "opacus"
     chunk: int = MOST_CHUNK
     falls: tuple[tuple[float, float], ...] = ()

@@ -23,6 +23,8 @@ PART = 256
 """Number of images that the network processes at once."""
 LEAST_NORM = 1e-12
 """Rows shorter than this are not scaled up to norm 1."""
+HALF_ROOM = 1 - 2.0**-10
+"""Factor on rows of norm 1 before they are rounded to float16, so that their norm stays at most 1."""
 
 
 def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context, weights: str = "") -> Tensor:
@@ -80,6 +82,17 @@ def unit_rows(features: Tensor, device: torch.device) -> Tensor:
     rows = torch.empty(features.shape, device=device)
     for place, part in zip(rows.split(PART), features.split(PART), strict=True):
         place.copy_(normalised(part.to(device, torch.float32)))
+    return rows
+
+
+def half_rows(features: Tensor, device: torch.device) -> Tensor:
+    """Return (n, d) float16 rows of norm 1 to 2^-9, and at most 1, on the device: for long rows, in half the memory.
+
+    Rounding depends on the record only.
+    """
+    rows = torch.empty(features.shape, dtype=torch.float16, device=device)
+    for place, part in zip(rows.split(PART), features.split(PART), strict=True):
+        place.copy_(normalised(part.to(device, torch.float32)) * HALF_ROOM)
     return rows
 
 

@@ -30,6 +30,8 @@ PLAYS = 4000
 SAMPLING = 0.5
 """Sampling rate q of a step in a game. At 1/2 the record is in half of the samples, so an audit detects a step that
 does not sample."""
+GROUP = 3
+"""Number of records of a group in a game for unit group."""
 RECORDS = 50_000
 """Number of private records for which a game calibrates the noise, because an audit reads no data set."""
 

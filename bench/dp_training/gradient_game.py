@@ -3,7 +3,7 @@
 The adversary chooses the network, and so each record's gradient. Here the gradients of different records are in
 disjoint parts of the weights, called *lanes*. Clipping, coding and noise treat every lane independently, so that one
 step is an independent play for each record. Every record's gradient is longer than the clipping norm, by various
-factors.
+factors. For unit group a lane has a group of records, each with the lane's gradient.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from bench.dp_training.clipping import MOST_CHUNK
 from bench.dp_training.coding import Coding, DrawsByRecord, MakeCoding
 from bench.dp_training.dp_sgd import NoisyGradients
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
-from bench.dp_training.games import SAMPLING, accounted_game, played_context
+from bench.dp_training.games import GROUP, SAMPLING, accounted_game, played_context
+from bench.dp_training.per_sample_gradients import mean_over_views
+from bench.dp_training.record_groups import RecordGroups
 from bench.nets import Classifier
+from bench.privacy import Unit
 from bench.privacy.audit import DistinguishingGame
 
 FIRST, LAST = "body.1.weight", "body.2.weight"
@@ -85,15 +88,20 @@ class Lanes:
 
 
 class ChosenGradients:
-    """Per-sample gradients chosen by the adversary: record i's is row `labels[i]`; NaN if its image is NaN."""
+    """Per-sample gradients chosen by the adversary: record i's is row `labels[i]`; NaN if its image is NaN.
+
+    All augmented views of a record have its gradient, which is the worst case for a step that does not average them.
+    """
 
     def __init__(self, chosen: dict[str, Tensor]) -> None:
         self.chosen = chosen
 
     def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
         """Implement `PerSampleGradients`."""
-        present = 1 + 0 * images.flatten(1).sum(1)
-        return {name: rows[labels] * present[:, None, None] for name, rows in self.chosen.items()}
+        count = max(len(images) // max(len(labels), 1), 1)
+        present = (1 + 0 * images.flatten(1).sum(1))[:, None, None]
+        chosen = labels.repeat_interleave(count)
+        return {name: mean_over_views(rows[chosen] * present, count) for name, rows in self.chosen.items()}
 
     def close(self) -> None:
         """Do nothing, as the network was not changed."""
@@ -110,10 +118,10 @@ def gradient_game(
 ) -> DistinguishingGame:
     """Build the game of one `NoisyGradients` step.
 
-    In world 1 a private record is in half of the samples; in world 0 it is absent.
+    In world 1 a private record, or a group of them for unit group, is in half of the samples; in world 0 it is absent.
 
     Args:
-        settings: settings of the training, whose clipping the game uses.
+        settings: settings of the training, whose clipping and augmentation the game uses.
         parameters: parameters of the mechanism; the game has the step with the least noise.
         claim: the epsilon of such a step according to the paper; None = the accounted epsilon.
         lanes: the lanes; None = `Lanes.rows()`.
@@ -123,23 +131,27 @@ def gradient_game(
     lanes = lanes or Lanes.rows()
     z = min(parameters.multipliers())
     once = replace(parameters, sampling=SAMPLING, steps=1, multiplier=z, schedule=constant)
-    played = replace(settings, views=1, chunk=MOST_CHUNK, gradients="func")
+    played = replace(settings, chunk=MOST_CHUNK, gradients="func")
     chosen = ChosenGradients(gradients or lanes.gradients(settings.clip))
+    labels, groups, who = torch.arange(len(lanes)), None, "one private record"
+    if parameters.unit == Unit.GROUP:
+        labels, who = labels.repeat_interleave(GROUP), "one group of private records"
+        groups = RecordGroups(torch.arange(len(labels)), torch.full((len(lanes),), GROUP), GROUP)
 
     def play(world: bool, n: int, generator: torch.Generator) -> Tensor:
         ctx = played_context(generator, len(lanes) if world else 0)
-        images = torch.full((len(lanes), 1, 1, lanes.first.shape[2]), 0.0 if world else torch.nan)
-        private = images, torch.arange(len(lanes))
+        images = torch.full((len(labels), 1, 1, lanes.first.shape[2]), 0.0 if world else torch.nan)
+        private = images, labels
         network = lanes.network()
         toy = Teacher(network, "two linear layers", (1, 1, lanes.first.shape[2]), 2, "toy", private)
         make = coding(toy, ctx) if coding else None
-        noisy = NoisyGradients(network, toy.arch, private, played, ctx, "play", make, chosen)
+        noisy = NoisyGradients(network, toy.arch, private, played, ctx, "play", make, chosen, groups)
         own = {name: rows[: len(lanes)] for name, rows in chosen.chosen.items()}
         steps = range(-(-n // len(lanes)))
         return torch.cat([_projections(noisy.coding, noisy.noisy_mean(0, z, SAMPLING), own) for _ in steps])[:n]
 
-    describe = "one step's noisy sum of clipped gradients, with one private record in half of the samples and without"
-    return accounted_game(play, once.ledger(), delta, describe, claimed=claim(once) if claim else None)
+    describe = f"one step's noisy sum of clipped gradients, with {who} in half of the samples and without"
+    return accounted_game(play, once.ledger(), delta, describe, once.unit, claim(once) if claim else None)
 
 
 def _projections(coding: Coding, mean: dict[str, Tensor], gradients: dict[str, Tensor]) -> Tensor:

@@ -35,6 +35,8 @@ class Spending:
         images: fraction of mu^2 for the class moments, from which images are drawn, in [0, 1 - share); 0 = not
             released.
         neighbours: add-or-remove or replace-one adjacency; the multipliers refer to it.
+        unit: the protected unit, example or group; for unit group a "record" is a group here.
+        largest: for unit group, the largest number of records of a group that are used.
     """
 
     steps: int
@@ -42,6 +44,8 @@ class Spending:
     share: float
     neighbours: Neighbours
     images: float = 0.0
+    unit: Unit = Unit.EXAMPLE
+    largest: int = 1
 
     @property
     def moment_multiplier(self) -> float:
@@ -95,26 +99,33 @@ class Spending:
 
     def _ledger_of(self, gradient: float, moment: float, images: float, steps: int) -> Ledger:
         """Return the ledger of T Gaussians, one on the second moment and one on the class moments, by multiplier."""
-        ledger = Ledger()
+        ledger, groups = Ledger(), self._of_groups
         if self.images:
             why = "class moments of the private images, from which synthetic ones are drawn"
             ledger.spend(gaussian_event(images), why=why)
         if self.share:
-            why = "second moments of the private records' features, by which they are whitened"
-            ledger.spend(gaussian_event(moment), why=why)
+            why = f"second moments of the private records' features, by which they are whitened{groups}"
+            ledger.spend(gaussian_event(moment), unit=self.unit, why=why)
         count = steps if gradient > 0 else 1
-        ledger.spend(gaussian_event(gradient), count=count, why="clipped gradients of all private records' features")
+        why = f"clipped gradients of all private records' features{groups}"
+        ledger.spend(gaussian_event(gradient), count=count, unit=self.unit, why=why)
         return ledger
+
+    @property
+    def _of_groups(self) -> str:
+        """Return the bound on a group's records in words; "" for unit example."""
+        return f", in groups of at most {self.largest} records" if self.unit == Unit.GROUP else ""
 
     def epsilon(self, delta: float) -> float:
         """Return the accounted epsilon for `neighbours`, the adjacency of the multipliers."""
         ledger = self._ledger_of(self.multiplier, self.moment_multiplier, self.images_multiplier, self.steps)
-        return account(ledger, Unit.EXAMPLE, delta).epsilon
+        return account(ledger, self.unit, delta).epsilon
 
     def claim(self, delta: float) -> Claim:
         """Return the accounted epsilon for `neighbours` as a claim; the ledger does not cover replaced records."""
-        relation = "a record replaced" if self.neighbours == "replace" else "a record added or removed"
-        return Claim(self.epsilon(delta), delta, Unit.EXAMPLE, f"this project: Gaussians alone, {relation}")
+        who = f"a group of at most {self.largest} records" if self.unit == Unit.GROUP else "a record"
+        relation = f"{who} {'replaced' if self.neighbours == 'replace' else 'added or removed'}"
+        return Claim(self.epsilon(delta), delta, self.unit, f"this project: Gaussians only, {relation}")
 
     def solved(self) -> dict[str, float]:
         """Return the calibrated parameters for the record."""
@@ -127,7 +138,8 @@ def calibrated(fields: Spending, budget: Budget) -> Spending:
     """Return `fields` with the noise, or the number of steps, that just meets the budget.
 
     Raises:
-        BenchError: the unit is not example, or no parameter meets the budget.
+        BenchError: the unit is not that of `fields`, or no parameter meets the budget.
     """
-    require_unit_example(budget)
+    if budget.unit != fields.unit:
+        require_unit_example(budget)
     return noise_or_steps(fields, budget, lambda trial: trial.epsilon(budget.delta), "multiplier", MOST_STEPS)

@@ -6,8 +6,11 @@ one-hot label. Its norm is |p - y| |u|, so that clipping to C needs no per-sampl
     V <- momentum V + (sum_i min(1, C / |p_i - y_i|) (p_i - y_i) u_i^T + N(0, z^2 C^2)) / n
     W <- W - rate V
 
-Privacy. Each of the T steps is a Gaussian mechanism of multiplier z for one added or removed record, and of z / 2 for a
-replaced one, without sampling. Together they are one Gaussian of multiplier z / sqrt(T). n is public.
+For unit group the clipped gradients of a group's records are clipped again as a sum (`group_clipping.py`), and n is the
+number of groups.
+
+Privacy. Each of the T steps is a Gaussian mechanism of multiplier z for one added or removed record or group, and z / 2
+for a replaced one, without sampling. Together they are one Gaussian of multiplier z / sqrt(T). n is public.
 
 Precision. Gradients of 256 records are added in float32 and these sums in float64. Gradients are clipped to C (1 -
 2^-7), which leaves an allowance for the errors of two such sums (`clipping`). If a record is missing, the others keep
@@ -26,6 +29,8 @@ from bench import validate
 from bench.api import Context
 from bench.dp_training.clipping import LARGEST_CLIP, LEAST_CLIP, MOST_CHUNK, ROOM
 from bench.dp_training.exact_products import exact_products
+from bench.dp_training.games import GROUP
+from bench.dp_training.group_clipping import GroupProducts
 from bench.privacy.noise import Noise, Source
 
 PLAYED = 64
@@ -59,50 +64,74 @@ class HeadSettings:
         validate.between(self, LEAST_CLIP, LARGEST_CLIP, "clip")
 
 
-def clipped_sum(rows: Tensor, labels: Tensor, weight: Tensor, clip: float) -> Tensor:
-    """Return (classes, d) float64: the sum of the records' clipped gradients.
+def clipped_sum(
+    rows: Tensor, labels: Tensor, weight: Tensor, clip: float, groups: GroupProducts | None = None
+) -> Tensor:
+    """Return (classes, d) float64: the sum of the clipped gradients of the records, or of the groups.
 
     Args:
-        rows: (n, d) float32 of norm at most 1 + 1e-6.
+        rows: (n, d) float32, or float16 that is converted a few rows at a time, of norm at most 1 + 1e-6.
         labels: (n,) int64; a label outside [0, classes) marks an absent record, which adds nothing.
         weight: (classes, d) float32, W.
         clip: C > 0.
+        groups: products between the rows, for unit group; None for unit example.
 
     Guarantees:
-        If one record is removed (row zero, or label -1), the sum changes by a norm of at most C.
+        If one record is removed (row zero, or label -1), the sum changes by a norm of at most C. With `groups`, so it
+        does if all records of one group are removed.
     """
     total = torch.zeros(weight.shape, dtype=torch.float64, device=weight.device)
     places = torch.arange(len(weight), device=labels.device)
+    chunks = MOST_CHUNK if groups is None else groups.chunks
     with exact_products(weight.device):
-        for part, own in zip(rows.split(MOST_CHUNK), labels.split(MOST_CHUNK), strict=True):
-            hits = own[:, None] == places
+        for number, (chunk, own) in enumerate(zip(rows.split(chunks), labels.split(chunks), strict=True)):
+            part, hits = chunk.float(), own[:, None] == places
             off = (part @ weight.T).softmax(1) - hits.float()
             norm = off.norm(dim=1, keepdim=True)
             factor = (ROOM * clip / norm.clamp_min(1e-30)).clamp(max=1.0)
             counted = hits.any(1, keepdim=True) & norm.isfinite()  # one record's overflow must not cancel all others
-            total += (off * factor).masked_fill(~counted, 0.0).T @ part
+            terms = (off * factor).masked_fill(~counted, 0.0)
+            if groups is not None:
+                terms = groups.clipped(number, terms, ROOM * clip)
+            total += terms.T @ part
     return total
 
 
-def noisy_gradient(rows: Tensor, labels: Tensor, weight: Tensor, clip: float, std: float, source: Source) -> Tensor:
+def noisy_gradient(
+    rows: Tensor,
+    labels: Tensor,
+    weight: Tensor,
+    clip: float,
+    std: float,
+    source: Source,
+    groups: GroupProducts | None = None,
+) -> Tensor:
     """Return (classes, d) float64: the noisy sum of clipped gradients; both training and audits call this.
 
     Args:
         std: standard deviation of the noise, z C; 0 = none.
     """
-    return Noise.of(source).gaussian(clipped_sum(rows, labels, weight, clip), std)
+    return Noise.of(source).gaussian(clipped_sum(rows, labels, weight, clip, groups), std)
 
 
-def played_gradients(classes: int, clip: float, std: float, world: bool, n: int, generator: torch.Generator) -> Tensor:
+def played_gradients(
+    classes: int, clip: float, std: float, world: bool, n: int, generator: torch.Generator, grouped: bool = False
+) -> Tensor:
     """Return (n, classes): n plays of a first step's `noisy_gradient`, with a record or without it (label -1).
 
     Records have disjoint features, so that one sum contains PLAYED independent plays.
+
+    Args:
+        grouped: whether a group of equal records is present or absent instead of one record.
     """
-    rows = torch.eye(PLAYED)
+    rows, groups = torch.eye(PLAYED), None
     labels = torch.arange(PLAYED) % classes if world else torch.full((PLAYED,), -1)
+    if grouped:
+        rows, labels = (each.repeat_interleave(GROUP, 0) for each in (rows, labels))
+        groups = GroupProducts.of(rows, torch.full((PLAYED,), GROUP))
     weight, found = torch.zeros(classes, PLAYED), []
     for _ in range(-(-n // PLAYED)):
-        sums = noisy_gradient(rows, labels, weight, clip, std, generator).T
+        sums = noisy_gradient(rows, labels, weight, clip, std, generator, groups).T
         # Each record's true class comes first, as if all were of class 0
         found.append(torch.stack([row.roll(-(i % classes)) for i, row in enumerate(sums)]))
     return torch.cat(found)[:n]
@@ -118,11 +147,12 @@ def noisy_descent(
     source: Source,
     ctx: Context,
     stage: str,
+    groups: GroupProducts | None = None,
 ) -> Tensor:
     """Train by noisy gradient descent from zero for T steps; return W, (classes, d) float32.
 
     Args:
-        rows, labels: as in `clipped_sum`, on one device.
+        rows, labels, groups: as in `clipped_sum`, on one device.
         std: standard deviation of the noise on the gradient sum, z C; 0 = none.
 
     Raises:
@@ -131,11 +161,12 @@ def noisy_descent(
     noise = Noise.of(source)
     weight = torch.zeros(classes, rows.shape[1], device=rows.device)
     velocity, mean = torch.zeros_like(weight), torch.zeros_like(weight)
+    units = len(rows) if groups is None else groups.count
     averaged = max(round(settings.average * settings.steps), 1)
     with ctx.track(stage, settings.steps) as advance:
         for step in range(settings.steps):
-            released = noisy_gradient(rows, labels, weight, settings.clip, std, noise)
-            velocity = settings.momentum * velocity + (released / len(rows)).float()
+            released = noisy_gradient(rows, labels, weight, settings.clip, std, noise, groups)
+            velocity = settings.momentum * velocity + (released / units).float()
             weight = weight - settings.rate * velocity
             if step >= settings.steps - averaged:
                 mean += weight / averaged

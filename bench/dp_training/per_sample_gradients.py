@@ -1,4 +1,7 @@
-"""Per-sample gradients, by Opacus hooks or by torch.func with equal results, and the augmented views of a record."""
+"""Per-sample gradients, by Opacus hooks or by torch.func with equal results.
+
+A record may have several augmented views: its gradient is then their mean (`augmentation.py`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bench.data.affine import apply_affine
 from bench.errors import BenchError
 from bench.nets import Classifier
 
@@ -19,19 +21,12 @@ ROUNDED = 1e-3
 """Allowed relative difference of a record's gradient between batches, which have different rounding errors."""
 
 
-def views(images: Tensor, count: int, records: Tensor, drawn: Tensor | None) -> Tensor:
-    """Return (n * count, c, h, w): `count` augmented copies of each image, adjacent; the images themselves if 1.
+def mean_over_views(rows: Tensor, views: int) -> Tensor:
+    """Map (n * views, *shape) gradients, those of a record adjacent, to the (n, *shape) mean over each record's views.
 
-    Args:
-        images: (n, c, h, w).
-        records: (n,) int64 indices of the records.
-        drawn: (5, N * count) parameters of `draw_affine` for all N records, those of record i from column i * count on;
-            None if count is 1.
+    The mean is taken before clipping, so that a record with any number of views is clipped once.
     """
-    if drawn is None or not len(images):  # an empty sample is possible; its noisy sum is noise only
-        return images
-    places = records[:, None] * count + torch.arange(count, device=records.device)
-    return apply_affine(images.repeat_interleave(count, 0), drawn[:, places.flatten()])
+    return rows.unflatten(0, (-1, views)).mean(1) if views > 1 else rows
 
 
 class PerSampleGradients(Protocol):
@@ -73,7 +68,7 @@ class OpacusGradients:
                     f"gradients of {len(images)} images, so that none is one record's; use --method.gradients func or "
                     "another network, such as tanh-cnn"
                 )
-            found[name] = rows.unflatten(0, (len(labels), self.views)).mean(1) if self.views > 1 else rows
+            found[name] = mean_over_views(rows, self.views)
             parameter.grad = parameter.grad_sample = None  # type: ignore[attr-defined]
         return found
 

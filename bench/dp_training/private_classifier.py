@@ -22,6 +22,7 @@ from bench.dp_training.dp_sgd import refuse_mixing, train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.games import RECORDS
 from bench.dp_training.gradient_game import Lanes, gradient_game
+from bench.dp_training.record_groups import groups_of
 from bench.dp_training.records import private_records
 from bench.nets import Classifier
 from bench.privacy import Budget, Claim, Unit
@@ -59,6 +60,7 @@ class PrivateTraining:
     activation: ClassVar[str] = "relu"
     clipping: ClassVar[Clipping] = "flat"
     releases_images: ClassVar[bool] = False
+    protects_groups: ClassVar[bool] = False
     source: ClassVar[str]
     """Name of the paper whose algorithm the claim refers to."""
 
@@ -102,28 +104,35 @@ class PrivateTraining:
         return self.network == "student"
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
-        """Raise BenchError, before any training, for a unit other than example or an unknown network."""
-        require_unit_example(budget)
+        """Raise BenchError, before any training, for a unit that the method does not protect or an unknown network."""
+        if not (budget.unit == Unit.GROUP and self.protects_groups):
+            require_unit_example(budget)
         if self.network not in ("auto", "student"):
             nets.check(self.network)
+
+    def group_bound(self) -> int:
+        """Return the largest number of records of a group that are used; 0 for a method without groups."""
+        return 0
 
     def networks(self, shape: tuple[int, int, int], student: str) -> tuple[str, ...]:
         """Return the name of the network that is trained and released."""
         return (self._name(shape, student),)
 
     def gradients_at_once(self, dataset: str) -> int:
-        """Return the number of records whose gradients are in memory at once."""
+        """Return the number of views of records whose gradients or activations are in memory at once."""
         settings = self.settings(dataset)
-        return min(settings.batch, settings.chunk)
+        return min(settings.batch, settings.chunk) * settings.views
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private` and return the release; `teacher.model` is not used."""
         private, name = private_records(teacher), self._name(teacher.shape, student)
         network, settings = self._network(name, teacher), self.settings(teacher.dataset)
-        parameters = self._calibrate(settings, len(private[0]), budget)
-        settings = self.limit_rate(settings, parameters, len(private[0]))
+        groups = groups_of(teacher, budget, self.group_bound())
+        units = len(private[0]) if groups is None else len(groups)
+        parameters = self._calibrate(settings, units, budget)
+        settings = self.limit_rate(settings, parameters, units)
         coding = self._coding(teacher, parameters, ctx)
-        train(network, name, private, settings, parameters, ctx, "private training", coding)
+        train(network, name, private, settings, parameters, ctx, "private training", coding, groups)
         self._finish(network)
         claim = self._claim(parameters, budget.delta)
         return Release(network, name, parameters.ledger(), claim, solved=self._solved(parameters))
@@ -166,8 +175,14 @@ class PrivateTraining:
         return replace(settings, rate=min(settings.rate, QUIET * expected / parameters.multiplier))
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:
-        """Return q, T and sigma calibrated to the budget; the claim is the accounted epsilon."""
-        return calibrate(settings.parameters(records), budget)
+        """Return q, T and sigma for this many records, or groups, calibrated to the budget.
+
+        The claim is the accounted epsilon.
+        """
+        parameters = settings.parameters(records)
+        if budget.unit == Unit.GROUP and self.protects_groups:
+            parameters = replace(parameters, unit=Unit.GROUP, largest=self.group_bound())
+        return calibrate(parameters, budget)
 
     def _claim(self, parameters: DpSgdParameters, delta: float) -> Claim:
         return parameters.claim(delta, f"{self.source}, by the bench's accountant")

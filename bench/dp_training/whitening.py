@@ -17,17 +17,23 @@ Sensitivity, in the Frobenius norm, of S = sum over the records of S_i, S_i = su
 The diagonal, and sqrt(2) times the entries above it, form a vector with the Frobenius norm of S. Noise of standard
 deviation s on its coordinates is s on the diagonal of S and s / sqrt(2) elsewhere.
 
+For unit group S is the sum over groups of (1 / k) times the S_i of the group's k records. A group adds a positive
+semidefinite matrix of norm at most (1 / k) sum_i |S_i| <= 1, so that both bounds hold for groups.
+
 Precision. Products are added in float32 for a few records at a time, then in float64. A float32 sum of k products has
 an error of at most k 2^-24 of the sum of their absolute values. m records of p places are m p products, whose absolute
 values have norm at most m: the error is m^2 p 2^-24, once for each of two neighbours. With m^2 p <= 2^16 that is 2^-7,
 for which the noise has an allowance. If a record is missing, the others keep their positions, so that the other sums
-are bitwise equal.
+are bitwise equal. The k records of a group are consecutive, with weights 1 / k. Chunks that the group fills have errors
+of at most m p 2^-24 together, and the two chunks that it may share with others m^2 p 2^-24 each: with m^2 p <= 2^16 / 3
+the sum is below 2^-8, once for each of two neighbours.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -36,7 +42,8 @@ from torch import Tensor
 from bench.api import Context
 from bench.dp_training.clipping import MOST_CHUNK, ROOM
 from bench.dp_training.exact_products import exact_products
-from bench.dp_training.fixed_features import LEAST_NORM, normalised
+from bench.dp_training.fixed_features import HALF_ROOM, LEAST_NORM, normalised
+from bench.dp_training.games import GROUP
 from bench.nets import Classifier
 from bench.privacy.noise import Noise, Source
 
@@ -44,6 +51,8 @@ REPLACED = math.sqrt(2)
 """Change of the second moment by a replaced record; an added or removed one changes it by 1."""
 BLOCKS = 4
 """Number of column blocks: the second moment is symmetric, and blocks below the diagonal are not computed."""
+SHARED = 3
+"""Factor by which m^2 p is smaller with weights; see the module's text."""
 PLAYED = 32
 """Number of records, and so of independent plays, in one second moment of an audit's game."""
 PART = 2048
@@ -93,25 +102,30 @@ class Whitening:
         return back.transpose(1, 2).flatten(1), -(back @ self.mean).sum(1)
 
 
-def second_moment(rows: Tensor, places: int = 1) -> Tensor:
+def second_moment(rows: Tensor, places: int = 1, weights: Tensor | None = None) -> Tensor:
     """Return (k, k) float64, k = d / places: the sum over rows and positions of u_p u_p^T; exactly symmetric.
 
     Args:
         rows: (n, d) float32 of norm at most 1.
+        weights: (n,) float32 factors of the rows' terms, for unit group; None = 1 for each.
     """
-    k, few = rows.shape[1] // places, max(int(MOST_CHUNK / math.sqrt(places)), 1)
+    together = 1 if weights is None else SHARED
+    k, few = rows.shape[1] // places, max(int(MOST_CHUNK / math.sqrt(together * places)), 1)
     total = torch.zeros(k, k, dtype=torch.float64, device=rows.device)
     edges = [k * i // BLOCKS for i in range(BLOCKS + 1)]
     with exact_products(rows.device):
-        for part in rows.split(few):
-            parts = part.unflatten(1, (-1, places)).transpose(1, 2).flatten(0, 1)
+        for start in range(0, len(rows), few):
+            parts = rows[start : start + few].unflatten(1, (-1, places)).transpose(1, 2).flatten(0, 1)
+            scaled = parts
+            if weights is not None:
+                scaled = parts * weights[start : start + few].repeat_interleave(places)[:, None]
             for low, high in itertools.pairwise(edges):
-                total[low:high, low:] += parts[:, low:high].T @ parts[:, low:]
+                total[low:high, low:] += scaled[:, low:high].T @ parts[:, low:]
     upper = total.triu(1)
     return upper + upper.T + total.diagonal().diag()
 
 
-def noisy_second_moment(rows: Tensor, places: int, std: float, source: Source) -> Tensor:
+def noisy_second_moment(rows: Tensor, places: int, std: float, source: Source, weights: Tensor | None = None) -> Tensor:
     """Return the second moment with symmetric noise: deviation `std` on the diagonal, `std` / sqrt(2) elsewhere.
 
     Both deviations include the allowance for rounding errors. The noise multiplier is `std` for an added or removed
@@ -119,8 +133,9 @@ def noisy_second_moment(rows: Tensor, places: int, std: float, source: Source) -
 
     Args:
         std: >= 0; 0 adds nothing and protects nothing.
+        weights: as in `second_moment`.
     """
-    moment = second_moment(rows, places)
+    moment = second_moment(rows, places, weights)
     upper = torch.triu_indices(len(moment), len(moment), 1, device=moment.device).unbind()
     vector = torch.cat([moment.diagonal(), moment[upper] * math.sqrt(2)])
     vector = Noise.of(source).gaussian(vector, std / ROOM)
@@ -129,22 +144,30 @@ def noisy_second_moment(rows: Tensor, places: int, std: float, source: Source) -
     return made + made.T + vector[: len(moment)].diag()
 
 
-def played_moments(std: float, world: bool, n: int, generator: torch.Generator) -> Tensor:
+def played_moments(std: float, world: bool, n: int, generator: torch.Generator, grouped: bool = False) -> Tensor:
     """Return (n, 3): n plays of `noisy_second_moment` with a record, or with zeros in its position.
 
     Records have two features each, disjoint from the others', so that one moment contains PLAYED independent plays.
+
+    Args:
+        grouped: whether a group of equal records is present or absent instead of one record.
     """
     lanes, found = torch.arange(PLAYED), []
     rows = torch.zeros(PLAYED, PLAYED, 2)
     if world:
         rows[lanes, lanes] = torch.tensor([0.6, 0.8])
+    rows, weights = rows.flatten(1), None
+    if grouped:
+        rows, weights = rows.repeat_interleave(GROUP, 0), torch.full((PLAYED * GROUP,), 1 / GROUP)
     for _ in range(-(-n // PLAYED)):
-        moment = noisy_second_moment(rows.flatten(1), 1, std, generator).view(PLAYED, 2, PLAYED, 2)
+        moment = noisy_second_moment(rows, 1, std, generator, weights).view(PLAYED, 2, PLAYED, 2)
         found.append(moment[lanes, :, lanes].flatten(1)[:, [0, 1, 3]])
     return torch.cat(found)[:n]
 
 
-def private_whitening(rows: Tensor, places: int, std: float, kappa: float, source: Source) -> Whitening:
+def private_whitening(
+    rows: Tensor, places: int, std: float, kappa: float, source: Source, weights: Tensor | None = None
+) -> Whitening:
     """Return the whitening by (S + E + kappa std sqrt(2 k) I)^-1, with S the second moment and E its noise.
 
     The noise's largest eigenvalue is about std sqrt(2 k). Without noise the shift is that of std 1. If kappa is too
@@ -155,8 +178,9 @@ def private_whitening(rows: Tensor, places: int, std: float, kappa: float, sourc
         places: number of positions of a row.
         std: standard deviation of the noise on the diagonal of S; 0 = no noise.
         kappa: > 0.
+        weights: as in `second_moment`.
     """
-    moment = noisy_second_moment(rows, places, std, source)
+    moment = noisy_second_moment(rows, places, std, source, weights)
     shift = kappa * (std or 1.0) * math.sqrt(2 * len(moment))
     return _whitening(moment, torch.zeros(len(moment), device=rows.device), places, shift)
 
@@ -178,6 +202,85 @@ def _whitening(moment: Tensor, mean: Tensor, places: int, shift: float) -> White
     matrix = torch.linalg.solve_triangular(lower, eye, upper=False).T
     scale = math.sqrt(float(matrix.square().sum()) / len(moment))
     return Whitening(matrix.float().contiguous(), mean, places, scale)
+
+
+@dataclass(frozen=True)
+class BlockWhitening:
+    """Whitening of rows that consist of blocks, such as scattering and patch features, by public images.
+
+    The block u_b of a row becomes g_b L_b^-1 (u_b - mean_b), with L_b the Cholesky factor of the block's shifted
+    covariance among public images. The gain g_b makes all blocks of those images equally long on average. The whole row
+    is then scaled to norm 1.
+
+    Attributes:
+        means: for each block, (width,) float32.
+        factors: for each block L_b, (width, width) float32, lower triangular.
+        gains: for each block g_b > 0.
+    """
+
+    means: tuple[Tensor, ...]
+    factors: tuple[Tensor, ...]
+    gains: tuple[float, ...]
+
+    @classmethod
+    def of_public(cls, rows: Tensor, widths: Sequence[int], rho: float) -> BlockWhitening:
+        """Compute the whitening from public (n, d) rows, whose blocks have these widths.
+
+        Each block's covariance is shifted by rho times its mean diagonal. It is computed in float32, which a shift of
+        rho >= 1e-3 makes accurate enough: rounding errors change the features, and not their privacy.
+        """
+        means, factors = [], []
+        for block in rows.split(list(widths), 1):
+            values = block.float()
+            mean = values.mean(0)
+            values = values - mean
+            covariance = values.T @ values / len(values)
+            covariance.diagonal().add_(rho * covariance.diagonal().mean())
+            means.append(mean)
+            factors.append(torch.linalg.cholesky(covariance))
+            del covariance, values
+        plain = cls(tuple(means), tuple(factors), (1.0,) * len(means))
+        longest = rows[:PART].to(means[0].device, torch.float32)
+        lengths = [float(block.norm(dim=1).mean()) for block in plain._mapped(longest)]
+        return cls(plain.means, plain.factors, tuple(1 / length for length in lengths))
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """Whiten (n, d) rows of any norm and precision to (n, d) float16 rows of norm at most 1.
+
+        Each row is scaled to norm 1 before and after. The result is on the factors' device.
+        """
+        made = torch.empty(rows.shape, dtype=torch.float16, device=self.means[0].device)
+        with exact_products(made.device):
+            for place, part in zip(made.split(PART), rows.split(PART), strict=True):
+                found = torch.cat(self._mapped(normalised(part.to(made.device, torch.float32))), 1)
+                place.copy_(normalised(found) * HALF_ROOM)
+        return made
+
+    def _mapped(self, rows: Tensor) -> list[Tensor]:
+        blocks = rows.split([len(mean) for mean in self.means], 1)
+        return [
+            gain * torch.linalg.solve_triangular(factor, (block - mean).T, upper=False).T
+            for block, mean, factor, gain in zip(blocks, self.means, self.factors, self.gains, strict=True)
+        ]
+
+    def folded(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Return a linear layer on unit rows with the same decisions as `weight` (classes, d) on whitened rows.
+
+        The final normalisation is left out, as it multiplies all logits of a row by the same number; rows of public
+        images have a norm of about the root of the number of blocks before it, by which logits are divided.
+
+        Returns:
+            weight (classes, d) and bias (classes,).
+        """
+        blocks, bias = [], torch.zeros(len(weight), device=weight.device)
+        for part, mean, factor, gain in zip(
+            weight.split([len(mean) for mean in self.means], 1), self.means, self.factors, self.gains, strict=True
+        ):
+            scaled = part.T * (gain / math.sqrt(len(self.means)))
+            back = torch.linalg.solve_triangular(factor.T, scaled, upper=True).T
+            blocks.append(back)
+            bias -= back @ mean
+        return torch.cat(blocks, 1), bias
 
 
 @dataclass(frozen=True)

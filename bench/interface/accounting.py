@@ -64,7 +64,7 @@ def account(
         rate: probability that a record is in the sample of a step, in (0, 1].
         steps: 1 to 1,000,000,000.
         delta: in (0, 1).
-        unit: "example", "client" (added or removed), "label" or "query" (replaced).
+        unit: "example", "client", "group" (added or removed), "label" or "query" (replaced).
 
     Returns:
         Noise, epsilon, and the accountant's bound.

@@ -201,7 +201,7 @@ def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[D
         BenchError: other bad input.
     """
     from bench import data
-    from bench.api import AuditableMethod
+    from bench.api import AuditableMethod, refuse_groups
     from bench.pipeline.components import Components
     from bench.pipeline.run import run_errors
     from bench.privacy.audit import DistinguishingGame
@@ -212,6 +212,7 @@ def audit_mechanism(settings: Settings, plays: int | None, seed: int) -> tuple[D
         raise BadOption(
             f"--method {settings.method} defines no mechanism that can be audited; use `bench audit release`"
         )
+    refuse_groups(method, settings.budget, settings.method)
     data.check(settings.dataset)
     images = data.load(
         *(settings.dataset, settings.data_root, settings.download, settings.skip_broken), reading=settings.reading

@@ -91,10 +91,10 @@ class Backend:
             main: a module-level function from the arguments of a command to its exit status.
             out: folder of the runs, which all nodes of a cluster share.
         """
-        from bench.pipeline.devices import cores
         from bench.sweeps.local import Local
         from bench.sweeps.ray_cluster import Ray
         from bench.sweeps.slurm_cluster import Slurm
+        from bench.workers import cores
 
         if self.name == "ray":
             return Ray(main, self.address, self.cpus, self.gpus, jobs=self.jobs or 0)

@@ -140,7 +140,7 @@ def choose(
 
     Args:
         max_epsilon: largest accounted epsilon, > 0 and finite.
-        unit: the protected unit: "example", "label", "query" or "client".
+        unit: the protected unit: "example", "label", "query", "client" or "group".
         min_accuracy: smallest accuracy, in [0, 1].
         max_delta: largest delta of the accounted epsilon, in [0, 1).
         dataset: one board only.

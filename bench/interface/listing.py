@@ -21,8 +21,8 @@ class PluginInfo:
         reference: its paper.
         variants: allowed values of `variant` or `attack_variant`; the last one is the default.
         options: entries of `method_options` or `attack_options`, with types, defaults and help.
-        unit: the unit that a method's claim protects: "example", "label", "query", "client" or "none"; "" for an
-            attack.
+        unit: the unit that a method's claim protects: "example", "label", "query", "client", "group" or "none"; "" for
+            an attack.
         goal: "inversion" or "membership" for an attack; "" for a method.
         access: the part of the student that an attack reads: "label", "scores", "weights", "samples" or "generator";
             "" for a method.

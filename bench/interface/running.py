@@ -81,6 +81,7 @@ class Arguments:
     attack_variant: str | None = None
     attack_options: Options | None = None
     split: str = "iid"
+    groups: str | os.PathLike[str] | None = None
     evaluator: str = EVALUATOR
     evaluator_options: Options | None = None
     teacher_weights: str | os.PathLike[str] | None = None
@@ -101,7 +102,7 @@ class Arguments:
         out, has_attack = Path(self.out), self.attack not in (None, "none")
         method = as_plugin("method", self.method, self.variant, self.method_options)
         attack = as_plugin("attack", self.attack, self.attack_variant, self.attack_options) if has_attack else None
-        images = as_images(self.dataset, out, self.fit, self.pixel_range)
+        images = as_images(self.dataset, out, self.fit, self.pixel_range, self.groups)
         teacher = as_teacher(self.teacher, self.teacher_weights, self.teacher_normalise, out)
         return Settings(
             method=method.name,
@@ -179,6 +180,7 @@ def run(
     skip_broken: bool = False,
     fit: Literal["crop", "pad", "stretch"] = "crop",
     pixel_range: tuple[float, float] | None = None,
+    groups: str | os.PathLike[str] | None = None,
     teacher_weights: str | os.PathLike[str] | None = None,
     teacher_normalise: tuple[Scale, Scale] | None = None,
     pretrained: str | os.PathLike[str] | None = None,
@@ -202,7 +204,7 @@ def run(
         delta: in (0, 1).
         account: the epsilon that must meet the budget: "claimed" (the paper's theorem) or "accounted" (the accountant).
         solve: the parameter that the budget determines: "sigma" (the noise) or "steps".
-        unit: "example", "label", "query" or "client".
+        unit: "example", "label", "query", "client" or "group".
         seed: 0 to `bench.seeds.LARGEST_SEED`.
         split: how the training images are divided between teacher and attacker (`bench run --help`).
         teacher: the name of a network, which is trained; or a trained nn.Module that maps (n, c, h, w) images in
@@ -227,6 +229,8 @@ def run(
         skip_broken: leave out image files that cannot be read.
         fit: how images of your own files become square: "crop", "pad" or "stretch".
         pixel_range: the values of black and of white in your own files.
+        groups: CSV file with the columns path and group of an image folder: the patient, user or writer of each file;
+            None = `groups.csv` in the folder, if it is there.
         teacher_weights: a file of trained weights, or a folder of a model hub's cache, for `teacher` by name.
         teacher_normalise: (mean, std) that your teacher was trained with, for pixels in [0, 1], each one number or one
             per channel; None = as in the configuration next to the weights, else (0.5, 0.5); for a module (0, 1).
@@ -252,8 +256,9 @@ def run(
         variant=variant, attack_variant=attack_variant, method_options=method_options, attack_options=attack_options,
         teacher_options=teacher_options, evaluator_options=evaluator_options, noise=noise, device=device,
         devices=devices, precision=precision, compile=compile, data_root=data_root, download=download,
-        skip_broken=skip_broken, fit=fit, pixel_range=pixel_range, teacher_weights=teacher_weights,
-        teacher_normalise=teacher_normalise, pretrained=pretrained, out=out, fresh=fresh,
+        skip_broken=skip_broken, fit=fit, pixel_range=pixel_range, groups=groups,
+        teacher_weights=teacher_weights, teacher_normalise=teacher_normalise, pretrained=pretrained, out=out,
+        fresh=fresh,
     )  # fmt: skip
     check_choices(unfit_attack=(unfit_attack, UNFIT), memory_check=(memory_check, MEMORY))
     with preserve_process_state(progress):

@@ -93,19 +93,27 @@ def as_texts(options: Options | None) -> Texts:
     return tuple((name, str(value).lower() if isinstance(value, bool) else str(value)) for name, value in given)
 
 
-def as_images(given: object, out: Path, fit: Fit, pixel_range: tuple[float, float] | None) -> Images:
+def as_images(
+    given: object,
+    out: Path,
+    fit: Fit,
+    pixel_range: tuple[float, float] | None,
+    groups: str | os.PathLike[str] | None = None,
+) -> Images:
     """Resolve a data set that is given by name, or as a value of `bench.data.from_arrays` and similar functions.
 
     Raises:
-        BadOption: a value of another type; or `fit` or `pixel_range` with a data set that already has them.
+        BadOption: a value of another type; or `fit`, `pixel_range` or `groups` with a data set that already has them.
     """
     if fit not in get_args(Fit):
         raise unknown("fit", fit, get_args(Fit))
-    reading = Reading(fit, pixel_range)
+    reading = Reading(fit, pixel_range, None if groups is None else Path(os.path.abspath(os.path.expanduser(groups))))
     if isinstance(given, OwnDataset):
         if reading != AS_DECLARED:
-            raise BadOption("fit and pixel_range are for data sets by name; give fit and value_range to the value")
-        return Images(given.located(out), given.reading)
+            raise BadOption(
+                "fit, pixel_range and groups are for data sets by name; give fit, value_range and groups to the value"
+            )
+        return Images(given.save(out), given.reading)
     if not isinstance(given, str):
         raise BadOption(
             f"dataset is a {type(given).__name__}; expected a name of bench.datasets(), or a value of "

@@ -8,7 +8,7 @@
 | `pairs`         | SSIM and PSNR                                                                          |
 | `distribution`  | Fréchet distance, precision, recall, density, coverage                                 |
 | `identity`      | person on a reconstructed face, by `face_descriptor`                                   |
-| `floors`        | gain of an attack over retrieval among the attacker's own images                       |
+| `retrieval`     | gain of an attack over retrieval among the attacker's own images                       |
 | `power`         | whether an attack is strong enough for a claim about a defence (thresholds: `levels`)  |
 | `membership`    | AUC, rates at a threshold, an indicative epsilon                                       |
 | `image_metrics` | plug-in metrics of reconstructed images                                                |

@@ -6,7 +6,7 @@ from bench.metrics.metric import Metric, Of
 
 
 def _by_judge(
-    key: str, label: str, images: str, of: Of = "floor", core: bool = False, all_columns: bool = True
+    key: str, label: str, images: str, of: Of = "retrieval", core: bool = False, all_columns: bool = True
 ) -> tuple[Metric, ...]:
     """Return the metrics by the face judge (`bench.pipeline.face_judge`), a network that no attack has access to.
 
@@ -125,26 +125,26 @@ BUILT_IN = (
         "retrieval_accuracy", "retrieval",
         "Share of the attacker's own images, the five that the target prefers for each class, that show the class: "
         "the score of public images without any attack.",
-        "share", of="floor", with_teacher=True, core=True, newer=True,
+        "share", of="retrieval", with_teacher=True, core=True, newer=True,
     ),
     Metric(
         "retrieval_best_accuracy", "retrieval, best",
         "Retrieval by the one image that the target prefers most.", "share",
-        of="floor", newer=True,
+        of="retrieval", newer=True,
     ),
     Metric(
         "retrieval_next_accuracy", "retrieval, next", "Retrieval by the image that the target prefers next.", "share",
-        of="floor", newer=True,
+        of="retrieval", newer=True,
     ),
     Metric(
         "retrieval_mean_accuracy", "retrieval, mean",
         "Retrieval by the mean of the ten images that the target prefers.",
-        "share", of="floor", newer=True,
+        "share", of="retrieval", newer=True,
     ),
     Metric(
         "retrieval_latents_accuracy", "retrieval, latents",
         "Retrieval by the best of a thousand images that the attack's generator makes from random latents.", "share",
-        of="floor", newer=True,
+        of="retrieval", newer=True,
     ),
     *_by_judge("retrieval_", "retrieval, ", "the five public images that the target prefers for a person"),
     *_by_judge(
@@ -161,24 +161,24 @@ BUILT_IN = (
         "above_floor", "above floor",
         "Attack accuracy minus that of retrieval on the same target: a mean over classes, with a bootstrap over them; "
         "for people by the face judge, if installed.",
-        "share", "down", of="floor", with_teacher=True, core=True, newer=True,
+        "share", "down", of="retrieval", with_teacher=True, core=True, newer=True,
     ),
     Metric(
         "floor_p", "p-value against retrieval",
         "Sign-flip test over classes of the hypothesis that retrieval is as good as the attack; from 50 classes on.",
         "p-value",
-        of="floor", averaged=False,
+        of="retrieval", averaged=False,
     ),
     Metric(
         "above_mean", "above the mean",
         "Attack accuracy minus that of the mean of the ten public images that the target prefers.",
-        "share", "down", of="floor", newer=True,
+        "share", "down", of="retrieval", newer=True,
     ),
     Metric(
         "mean_p", "p-value against the mean",
         "Sign-flip test over classes of the hypothesis that this mean is as good as the attack; from 50 classes on.",
         "p-value",
-        of="floor", averaged=False,
+        of="retrieval", averaged=False,
     ),
     Metric(
         "auc", "AUC", "Area under the curve of a membership attack; 0.5 is guessing.", "score", "down",

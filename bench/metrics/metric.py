@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 Kind = Literal["share", "score", "distance", "epsilon", "count", "p-value"]
 """Format of a number: a share is shown in percent, all others as they are."""
-Of = Literal["classifier", "reconstructions", "floor", "membership", "run"]
-"""Quantity measured by a metric; "floor": the score of public images on a target, and an attack's gain over it."""
+Of = Literal["classifier", "reconstructions", "retrieval", "membership", "run"]
+"""Quantity measured by a metric; "retrieval": the score of public images on a target, and an attack's gain over it."""
 Better = Literal["up", "down", "neither"]
 KEY = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -149,7 +149,7 @@ SUBJECTS: dict[Of, tuple[Subject, ...]] = {
         Subject("evaluator_", "evaluator, which judges reconstructions"),
     ),
     "reconstructions": (*TARGETS, *(Subject(f"{REFERENCE}_{name}_", label) for name, label in REFERENCES.items())),
-    "floor": TARGETS,
+    "retrieval": TARGETS,
     "membership": (*TARGETS, Subject("unaware_", "unaware net"), Subject("memorising_", "memorising generator")),
     "run": (STUDENT,),
 }

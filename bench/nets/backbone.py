@@ -163,7 +163,7 @@ def make_backbone(name: BackboneName) -> nn.Module:
         network = make()
     except (RuntimeError, AssertionError, ValueError) as error:
         raise _cannot_take(name, error) from error
-    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+    return network.to(memory_format=torch.channels_last)
 
 
 def _cannot_take(name: BackboneName, error: Exception) -> Incompatible:

@@ -18,9 +18,10 @@ from statistics import mean, stdev
 from typing import Literal
 
 from bench import registry
+from bench.boards.tables import read_options
 from bench.config import Departure, Description
 from bench.escape import csv_value
-from bench.storage.options import Changed
+from bench.storage.records import Changed
 
 Kind = Literal["method", "attack"]
 FOLDER = registry.ROOT / "leaderboards" / "papers" / "ablations"
@@ -96,7 +97,7 @@ def measure_effects(
         return []
     runs, found = _read_runs(kind, file or FILES[kind]).get(name, {}), []
     for (dataset, version, options), left in runs.items():
-        given = json.loads(options)
+        given: Changed = json.loads(options)
         if not reverting.items() <= given.get(kind, {}).items():
             continue
         given[kind] = {option: value for option, value in given[kind].items() if option not in reverting}
@@ -116,7 +117,7 @@ def _read_runs(kind: Kind, file: Path) -> dict[str, Runs]:
     columns = (kind, "dataset", "version", "options", "seed", SCORES[kind], "teacher_accuracy")
     for row in read(file):
         name, dataset, version, options, seed, score, teacher = (row[column] for column in columns)
-        key = (dataset, int(version), _canonical(json.loads(options)))
+        key = (dataset, int(version), _canonical(read_options(options)))
         found[name][key][int(seed)] = float(score), float(teacher)
     return found
 

@@ -11,7 +11,7 @@ from bench import data
 from bench.boards.results import Result
 from bench.data.splits import CANARIES
 from bench.papers.printed_numbers import PrintedNumber, ablation, epsilons_of_table, load
-from bench.storage.options import Changed
+from bench.storage.records import Changed
 
 OWN_PAPER = {"dgd": "dgd", "dp-dfd": "dp-dfd", "dpdfd": "dpdfd", "dpsd": "dpsd", "fed-dpsd": "dpsd"}
 MODES = ("dpsd", "fed-dpsd")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench import registry
 from bench.errors import BenchError
-from bench.storage.options import Changed
+from bench.storage.records import Changed
 
 FILE = registry.ROOT / "leaderboards" / "papers" / "reported.csv"
 COLUMNS = (

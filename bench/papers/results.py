@@ -11,7 +11,7 @@ from bench.boards.installed import needs
 from bench.boards.results import Result
 from bench.config import STUDENT, TIERS
 from bench.errors import BenchError
-from bench.storage.options import GROUPS
+from bench.storage.records import GROUPS
 
 Preference = tuple[int | bool | str, ...]
 

@@ -19,7 +19,6 @@ from bench.papers.printed_numbers import UNNAMED, PrintedNumber, epsilons_of_tab
 from bench.papers.reasons import CLOSE, Controls, reason, without_noise
 from bench.report.command import installed, variants_of
 from bench.report.files import readable
-from bench.report.releases import finite_or_text
 from bench.validate import present
 
 
@@ -52,7 +51,7 @@ class OurNumber:
     Attributes:
         usual: whether its variant is the default one.
         difference: our accuracy minus the published one.
-        claimed, epsilon, information: numbers, or "inf"; None where they are not known.
+        claimed, epsilon, information: None where they are not known.
         run: hash of one of its runs.
         reason: code and experiment (`Reason`) if it is more than two points behind.
     """
@@ -66,10 +65,10 @@ class OurNumber:
     dataset: str
     setting: str
     difference: float | None
-    claimed: float | str | None
-    epsilon: float | str | None
+    claimed: float | None
+    epsilon: float | None
     unit: str
-    information: float | str | None
+    information: float | None
     flags: list[str]
     run: str
     reason: tuple[str, str] | None
@@ -260,10 +259,10 @@ class PaperTable:
             dataset=release.dataset,
             setting=result.setting,
             difference=line.difference,
-            claimed=finite_or_text(result.claimed),
-            epsilon=finite_or_text(result.accounted),
+            claimed=result.claimed,
+            epsilon=result.accounted,
             unit=release.unit,
-            information=finite_or_text(result.information),
+            information=result.information,
             flags=line.flags,
             run=result.runs[0].run,
             reason=None if why is None else (why.code, why.experiment),

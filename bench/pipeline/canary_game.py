@@ -21,6 +21,7 @@ from bench.core.records import Verdict
 from bench.errors import BenchError
 from bench.pipeline.job import Job
 from bench.pipeline.material import kept_in
+from bench.privacy import Unit
 from bench.privacy.one_run import CONFIDENCE, ceiling, comparable, refutes
 from bench.seeds import derive
 
@@ -72,6 +73,8 @@ def check(job: Job, game: CanaryGame) -> None:
     s = job.settings
     if s.teacher_weights is not None:
         raise BenchError("--teacher-weights: an audit trains its own teacher, with canaries; leave it out")
+    if s.budget.unit == Unit.GROUP:
+        raise BenchError("--unit group: canaries are single records; use --unit example, or `bench audit mechanism`")
     if s.split != "iid":
         raise BenchError(f"--split {s.split}: canaries are images of the attacker's part of split iid; use --split iid")
     if not 2 <= game.canaries <= len(job.material.aux):

@@ -108,7 +108,7 @@ class Components:
 
     def plugin(self, kind: str, name: str, variant: str | None, tier: str, given: TypedOptions) -> tuple[Any, Variant]:
         """Return a method or an attack with its options, and its variant."""
-        chosen = registry.settle(kind, name, variant)
+        chosen = registry.choose_variant(kind, name, variant)
         with plugin_errors(f"{kind} '{name}'"):
             made = configure(registry.load(kind, name, chosen), tier, dict(given), kind, chosen)
             if kind == "method":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from torch import nn
 
 from bench import nets
 from bench.errors import BadOption
+from bench.workers import cores
 
 Precision = Literal["fp32", "bf16"]
 LARGEST_RATIO = 0.8
@@ -24,11 +24,6 @@ LARGEST_RATIO = 0.8
 EMULATED = 2.0
 """Ratio for a small convolution above which bfloat16 counts as emulated; the slow test of a network is then skipped."""
 SECONDS = 1.0
-
-
-def cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def pick_device(name: str) -> torch.device:

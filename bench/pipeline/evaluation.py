@@ -60,7 +60,7 @@ class FeatureCache:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Scorer:
     """The evaluator network with the images that reconstructions are compared with.
 
     Attributes:
@@ -85,21 +85,21 @@ def extract_features(evaluator: Classifier, private: Tensor, held_out: Tensor, d
     return FeatureCache(ours, theirs, vectors[:, -DIRECTIONS:].float())
 
 
-def make_judge(
+def make_scorer(
     evaluator: Classifier,
     private: tuple[Tensor, Tensor],
     held_out: tuple[Tensor, Tensor],
     cache: FeatureCache,
     device: torch.device,
-) -> Judge:
-    """Build a judge with cached features of the private and held-out (images, labels)."""
+) -> Scorer:
+    """Build a scorer with cached features of the private and held-out (images, labels)."""
     ours, theirs = Labelled(*private, cache.private), Labelled(*held_out, cache.held_out)
-    return Judge(evaluator, ours, theirs, device, cache.directions)
+    return Scorer(evaluator, ours, theirs, device, cache.directions)
 
 
 def score(
     found: AttackResult,
-    judge: Judge,
+    scorer: Scorer,
     target: nn.Module | None,
     victims: Victims | None,
     wanted: Collection[str] | None = None,
@@ -107,26 +107,26 @@ def score(
     """Score reconstructions, images in [0, 1], with a network that the attack did not see.
 
     Args:
-        target: the attacked network on the judge's device; None for images made without a target.
+        target: the attacked network on the scorer's device; None for images made without a target.
         victims: if the images reconstruct victims: the victims; the intended class is then the victim's.
         wanted: metrics that the caller reads; None = all. Other metrics may be missing.
     """
-    found = aimed(found, victims)
+    found = with_intended_classes(found, victims)
     images = (found.images * 255).round().to(torch.uint8)
-    logits = predict(judge.evaluator, images, judge.device).double()
-    ours = Labelled(images, found.targets, features(judge.evaluator, images, judge.device))
+    logits = predict(scorer.evaluator, images, scorer.device).double()
+    ours = Labelled(images, found.targets, features(scorer.evaluator, images, scorer.device))
     correct = logits.argmax(1) == found.targets
     metrics = with_interval("attack_accuracy", int(correct.sum()), len(correct))
     # The standard deviation over the attack's independent draws
     shares = torch.stack([correct[found.draws == draw].double().mean() for draw in found.draws.unique()])
     metrics["attack_accuracy_std"] = float(shares.std(unbiased=False)) if len(shares) > 1 else None
     if target is not None:
-        agreed = predict(target, images, judge.device).argmax(1) == found.targets
+        agreed = predict(target, images, scorer.device).argmax(1) == found.targets
         metrics["target_accuracy"] = float(agreed.double().mean())
-    private = judge.private
+    private = scorer.private
     metrics["knn_distance"] = knn_distance(ours.features, ours.labels, private.features, private.labels)
     missing: dict[str, str] = {}
-    for names, measure in optional_measures(found, ours, logits, judge, victims):
+    for names, measure in optional_measures(found, ours, logits, scorer, victims):
         if wanted is not None and not set(names) & set(wanted):
             continue
         try:
@@ -137,7 +137,7 @@ def score(
     return Scored(metrics, missing, confusion(logits, found.targets))
 
 
-def aimed(found: AttackResult, victims: Victims | None) -> AttackResult:
+def with_intended_classes(found: AttackResult, victims: Victims | None) -> AttackResult:
     """Return reconstructions with their intended classes in `targets`: the victim's class if there are victims."""
     if victims is None:
         return found
@@ -149,7 +149,7 @@ Measure = tuple[tuple[str, ...], Callable[[], tuple[float | None, ...]]]
 
 
 def optional_measures(
-    found: AttackResult, ours: Labelled, logits: Tensor, judge: Judge, victims: Victims | None
+    found: AttackResult, ours: Labelled, logits: Tensor, scorer: Scorer, victims: Victims | None
 ) -> list[Measure]:
     """Return the measures that may be impossible, for example with few images.
 
@@ -160,15 +160,15 @@ def optional_measures(
     inceptions = ("inception_score", "inception_score_std", "inception_e6", "inception_within_class")
     likeness: Measure
     if victims is None:
-        likeness = (("ssim", "psnr", "ssim_class_mean"), partial(best_matches, ours, judge))
+        likeness = (("ssim", "psnr", "ssim_class_mean"), partial(best_matches, ours, scorer))
     else:
         likeness = (("ssim", "psnr", "ssim_gap", "psnr_gap"), partial(victim_likeness, found, ours, victims))
-    plugin_input = Reconstructions(ours.images, ours.labels, ours.features, logits, judge.private, judge.held_out)
+    plugin_input = Reconstructions(ours.images, ours.labels, ours.features, logits, scorer.private, scorer.held_out)
     measures: list[Measure] = [
         (inceptions, partial(inception_scores, logits, found.targets)),
-        (("fid",), partial(frechet, ours, judge)),
-        (("precision", "recall", "density", "coverage"), partial(precision_and_recall, ours, judge)),
-        (("knn_gap",), partial(neighbour_gap, ours, judge, victims)),
+        (("fid",), partial(frechet, ours, scorer)),
+        (("precision", "recall", "density", "coverage"), partial(precision_and_recall, ours, scorer)),
+        (("knn_gap",), partial(neighbour_gap, ours, scorer, victims)),
         likeness,
     ]
     return measures + [((metric.key,), partial(plugin_metric, metric, plugin_input)) for metric in computed()]
@@ -185,36 +185,36 @@ def inception_scores(logits: Tensor, targets: Tensor) -> tuple[float, ...]:
     return found.score_mean, found.score_std, found.e6_mean, found.within_class
 
 
-def frechet(ours: Labelled, judge: Judge) -> tuple[float]:
+def frechet(ours: Labelled, scorer: Scorer) -> tuple[float]:
     """Compute the Frechet distance to as many private images of each class, in the leading principal directions."""
-    directions = judge.directions
+    directions = scorer.directions
     reason = too_few_images(len(ours.images), directions.shape[1])
     if reason is not None:
         raise ValueError(reason)
-    chosen = matched_subset(judge.private.labels, ours.labels, SEED)
-    return (frechet_distance(ours.features @ directions, judge.private.features[chosen] @ directions),)
+    chosen = matched_subset(scorer.private.labels, ours.labels, SEED)
+    return (frechet_distance(ours.features @ directions, scorer.private.features[chosen] @ directions),)
 
 
-def precision_and_recall(ours: Labelled, judge: Judge) -> tuple[float, ...]:
+def precision_and_recall(ours: Labelled, scorer: Scorer) -> tuple[float, ...]:
     """Compute precision, recall, density and coverage against as many private images of each class."""
-    chosen = matched_subset(judge.private.labels, ours.labels, SEED)
-    found = prdc(ours.features, ours.labels, judge.private.features[chosen], judge.private.labels[chosen])
+    chosen = matched_subset(scorer.private.labels, ours.labels, SEED)
+    found = prdc(ours.features, ours.labels, scorer.private.features[chosen], scorer.private.labels[chosen])
     return found.precision, found.recall, found.density, found.coverage
 
 
-def neighbour_gap(ours: Labelled, judge: Judge, victims: Victims | None) -> tuple[float]:
+def neighbour_gap(ours: Labelled, scorer: Scorer, victims: Victims | None) -> tuple[float]:
     """Compute how much nearer, in features, private images are than unseen ones. Raises ValueError for victims."""
     if victims is not None:
         # Of the larger side only a sample is searched, in which a victim may be missing
         raise ValueError("unseen images were attacked too, and are the nearest to themselves; read ssim_gap")
-    private, unseen = judge.private, judge.held_out
+    private, unseen = scorer.private, scorer.held_out
     gap = knn_gap(ours.features, ours.labels, private.features, private.labels, unseen.features, unseen.labels, SEED)
     return (gap,)
 
 
-def best_matches(ours: Labelled, judge: Judge) -> tuple[float, ...]:
+def best_matches(ours: Labelled, scorer: Scorer) -> tuple[float, ...]:
     """Compare with the most similar private image of the class, and with the class's mean image."""
-    best = best_match(ours.images, ours.labels, judge.private.images, judge.private.labels)
+    best = best_match(ours.images, ours.labels, scorer.private.images, scorer.private.labels)
     return float(best.ssim.mean()), float(best.psnr.mean()), float(best.ssim_mean_image.mean())
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bench import data
 from bench.api import Attack, AttackResult
-from bench.core.verdict import SIGNIFICANCE
+from bench.core.verdict import is_significant
 from bench.errors import RunFailed
 from bench.metrics import table
 from bench.metrics.identity import Identification
@@ -22,7 +22,7 @@ from bench.metrics.power import power
 from bench.nets import Classifier
 from bench.pipeline import attacks, evaluation, face_judge, plots
 from bench.pipeline.attacks import LABELS, PREFIXES, AttackTarget, attack_targets
-from bench.pipeline.evaluation import FeatureCache, Judge, Scored
+from bench.pipeline.evaluation import FeatureCache, Scored, Scorer
 from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.job import Job
 from bench.pipeline.material import Material, Victims, choose_victims
@@ -45,14 +45,14 @@ def run_inversion(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -
     if job.attack_skip_reason is not None:
         return StageResult(status="skipped", reason=f"{name} does not apply: {job.attack_skip_reason}")
     victims = choose_victims(m) if attack.observes else None
-    judge, faces = (
-        make_judge(job, spec, present(networks.evaluator, "evaluator").network),
+    scorer, faces = (
+        make_scorer(job, spec, present(networks.evaluator, "evaluator").network),
         face_judge.make_face_judge(job),
     )
     targets = share_identical_student(attack_targets(job, spec, networks))
-    results = {target.name: invert_target(job, attack, target, judge, faces, victims) for target in targets}
+    results = {target.name: invert_target(job, attack, target, scorer, faces, victims) for target in targets}
     confusions = {target_name: result.confusion for target_name, result in results.items()}
-    retrieval = retrieval_metrics(job, attack, targets, confusions, judge, faces)
+    retrieval = retrieval_metrics(job, attack, targets, confusions, scorer, faces)
     metrics: Metrics = {"queries": results["student"].queries}
     missing: dict[str, str] = {}
     for target_name, result in results.items():
@@ -65,7 +65,7 @@ def run_inversion(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -
     gate = power(results["teacher"].confusion, results["random"].confusion)
     metrics |= {"power_p_teacher": gate.p_teacher, "power_p_random": gate.p_random}
     reason = gate.reason if not gate.passed else weakness(metrics)
-    metrics |= reference_metrics(job, attack, spec, judge, faces)
+    metrics |= reference_metrics(job, attack, spec, scorer, faces)
     picture = partial(
         draw,
         title=f"{name} against {spec.release.method} on {m.data.name}",
@@ -83,8 +83,8 @@ def run_inversion(job: Job, attack: Attack, spec: RunSpec, networks: Networks) -
     )
 
 
-def make_judge(job: Job, spec: RunSpec, evaluator: Classifier) -> Judge:
-    """Build the judge; its features of private and held-out images are shared by all runs on the same data."""
+def make_scorer(job: Job, spec: RunSpec, evaluator: Classifier) -> Scorer:
+    """Build the scorer; its features of private and held-out images are shared by all runs on the same data."""
     m = job.material
 
     def make(path: Path) -> None:
@@ -95,7 +95,7 @@ def make_judge(job: Job, spec: RunSpec, evaluator: Classifier) -> Judge:
         "features", FeaturesSpec(spec.release.teacher.data, spec.evaluator, version=evaluation.VERSION), make
     )
     cache = FeatureCache(**load_tensors(step.path / FEATURES))
-    return evaluation.make_judge(evaluator, m.private, (m.data.test_images, m.data.test_labels), cache, job.device)
+    return evaluation.make_scorer(evaluator, m.private, (m.data.test_images, m.data.test_labels), cache, job.device)
 
 
 def share_identical_student(targets: list[AttackTarget]) -> list[AttackTarget]:
@@ -143,14 +143,15 @@ class InvertedTarget:
 
 
 def invert_target(
-    job: Job, attack: Attack, target: AttackTarget, judge: Judge, faces: FaceJudge | None, victims: Victims | None
+    job: Job, attack: Attack, target: AttackTarget, scorer: Scorer, faces: FaceJudge | None, victims: Victims | None
 ) -> InvertedTarget:
     """Run the attack on one target and score its reconstructions."""
     images = None if victims is None else victims.images
     step = attacks.invert(job, attack, target.spec, target.network, images)
     found = attacks.reconstructions(step)
-    scored = evaluation.score(found, judge, target.network, victims)
-    people = None if faces is None else faces.identify(found.images, evaluation.aimed(found, victims).targets)
+    scored = evaluation.score(found, scorer, target.network, victims)
+    targets = evaluation.with_intended_classes(found, victims).targets
+    people = None if faces is None else faces.identify(found.images, targets)
     return InvertedTarget(found, scored, people, attacks.queries(step), step.seconds)
 
 
@@ -162,7 +163,7 @@ def weakness(metrics: Metrics) -> str:
     classes (by the face judge, if there is one).
     """
     p = metrics.get("teacher_floor_p")
-    if p is not None and p >= SIGNIFICANCE:
+    if p is not None and not is_significant(p):
         return f"The attack does no better on the undefended teacher than public images that it prefers: p = {p:.3f}."
     if p is None and not is_strong_enough(metrics):
         reason = "The attack is too weak on the undefended teacher for a failure elsewhere to say anything"

@@ -29,8 +29,8 @@ from bench.pipeline.settings import Settings
 from bench.privacy import Budget
 from bench.ranks import Ranks
 from bench.storage import provenance
-from bench.storage.options import Changed
 from bench.storage.provenance import Origin, StepLog
+from bench.storage.records import Changed
 from bench.storage.specs import (
     AttackSpec,
     DataSpec,

@@ -67,6 +67,7 @@ class Material:
         counts: how many images each part has, how many duplicates were removed, and what was left out, for the record.
         canaries: number of images at the end of the private part that are an audit's canaries.
         mislabelled: rows of the private part with a wrong label, under split canaries.
+        private_groups: (n,) int64, the number of the group of each private record; None if unknown.
     """
 
     data: ImageData
@@ -77,6 +78,7 @@ class Material:
     counts: Mapping[str, Json] = field(default_factory=dict)
     canaries: int = 0
     mislabelled: Tensor | None = None
+    private_groups: Tensor | None = None
 
     @cached_property
     def aux_fingerprint(self) -> str:
@@ -109,6 +111,7 @@ def load_material(wanted: Wanted, scratch: Path | None = None) -> Material:
         aux_labels=data.aux_labels(images, split),
         public=data.public_part(images, split),
         mislabelled=data.mislabelled(images, split),
+        private_groups=None if images.train_groups is None else images.train_groups[split.private],
     )
     near = count_near_duplicates(images, split)
     say_omissions(images, parted.removed, near or {})
@@ -138,6 +141,8 @@ def image_counts(
     }
     if material.public is not None:
         counts["public"] = len(material.public)
+    if material.private_groups is not None and is_by_path(images.name):
+        counts["private_groups"] = len(material.private_groups.unique())
     if removed:
         counts["copies_removed"] = removed
     if near is not None:
@@ -153,6 +158,8 @@ def image_counts(
     declared = {} if reading.fit == AS_DECLARED.fit else {"fit": str(reading.fit)}
     if reading.pixel_range is not None:
         declared["pixel_range"] = ",".join(f"{value:.17g}" for value in reading.pixel_range)
+    if reading.groups is not None:
+        declared["groups"] = reading.groups.name
     return counts | ({"reading": declared} if declared else {})
 
 

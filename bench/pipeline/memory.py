@@ -200,7 +200,7 @@ def conversion_stages(job: Job) -> Iterator[Stage]:
     if isinstance(method, SamplingMethod):
         size += generator_footprint(job).training(largest_batch(method, "gan_batch")[0] or batch)
     if own > size:
-        held = [name for name in ("questions", "amount", "batch", "samples") if getattr(method, name, 0)]
+        held = [name for name in ("queries", "batch", "samples") if getattr(method, name, 0)]
         lower = f"--method.{held[0]} ({getattr(method, held[0])}) or --size" if held else "--size"
     counts = {name: getattr(method, name, 0) for name in HELD}
     images = sum(HELD[name] * math.prod(shape) * n for name, n in counts.items() if isinstance(n, int))

@@ -11,7 +11,7 @@ from torch import Tensor
 from bench import data
 from bench.api import Attack, AttackResult, DecodingAttack, GenerativeAttack
 from bench.pipeline import evaluation, face_judge
-from bench.pipeline.evaluation import Judge
+from bench.pipeline.evaluation import Scorer
 from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.job import Job
 from bench.pipeline.material import smallest_class, some_of_each_class
@@ -30,21 +30,23 @@ Sets = dict[str, tuple[Tensor, Tensor]]
 METRICS = ("attack_accuracy", "inception_score", "inception_within_class", "knn_distance", "knn_gap", "fid")
 
 
-def reference_metrics(job: Job, attack: Attack, spec: RunSpec, judge: Judge, faces: FaceJudge | None = None) -> Metrics:
+def reference_metrics(
+    job: Job, attack: Attack, spec: RunSpec, scorer: Scorer, faces: FaceJudge | None = None
+) -> Metrics:
     """Compute the metrics of every set of reference images, as `reference_SET_METRIC`.
 
     The sets of `data_sets` are scored once for all runs on the same data, those of `generator_sets` for each attack.
     """
 
     def make(path: Path) -> None:
-        (path / RESULT).write_text(canonical(score_sets(data_sets(job), judge)), encoding="utf-8")
+        (path / RESULT).write_text(canonical(score_sets(data_sets(job), scorer)), encoding="utf-8")
 
     step_spec = ReferenceImagesSpec(
         spec.release.teacher.data, spec.evaluator, spec.attack_spec.aux, images=IMAGES, version=evaluation.VERSION
     )
     metrics: Metrics = job.store.step("reference-images", step_spec, make).json(RESULT)
     generated = generator_sets(job, attack)
-    metrics |= score_sets(generated, judge)
+    metrics |= score_sets(generated, scorer)
     if faces is None:
         return metrics
     for name, (images, targets) in (data_sets(job) | generated).items():
@@ -84,13 +86,13 @@ def generator_sets(job: Job, attack: Attack) -> Sets:
     return sets
 
 
-def score_sets(sets: Sets, judge: Judge) -> Metrics:
+def score_sets(sets: Sets, scorer: Scorer) -> Metrics:
     """Score sets by the evaluator. Unseen images have no `knn_gap`: each is its own nearest unseen image."""
     metrics: Metrics = {}
     for name, (images, targets) in sets.items():
         wanted = [key for key in METRICS if name not in ("held_out", "decoder") or key != "knn_gap"]
         result = AttackResult(images, targets, torch.zeros_like(targets))
-        scored = evaluation.score(result, judge, None, None, wanted)
+        scored = evaluation.score(result, scorer, None, None, wanted)
         metrics |= {f"reference_{name}_{key}": scored.metrics[key] for key in wanted}
     return metrics
 

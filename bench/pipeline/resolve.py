@@ -5,15 +5,26 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import torch
+
 from bench import data, nets, registry, teachers
-from bench.api import Attack, MembershipAttack, Method, PretrainedMethod, PublicDataMethod, ReleaseAttack
+from bench.api import (
+    Attack,
+    MembershipAttack,
+    Method,
+    PretrainedMethod,
+    PublicDataMethod,
+    ReleaseAttack,
+    refuse_groups,
+)
 from bench.config import EVALUATOR, Variant, options
-from bench.errors import BadOption, BadPlugin, BenchError, Incompatible, plugin_errors
+from bench.errors import BadData, BadOption, BadPlugin, BenchError, Incompatible, plugin_errors
 from bench.metrics.power import FEWEST
 from bench.pipeline.components import Components
 from bench.pipeline.job import Job
 from bench.pipeline.material import Wanted
 from bench.pipeline.settings import Settings
+from bench.privacy import Unit
 from bench.ranks import Ranks
 from bench.validate import present
 
@@ -35,6 +46,7 @@ def load_job(settings: Settings, components: Components | None = None, budget: b
     s = replace(settings, teacher=find.teacher(settings.teacher))
     check_names(find, s)
     method, variant = find.plugin("method", s.method, s.variant, s.tier, s.method_options)
+    refuse_groups(method, s.budget, s.method)
     check_solved_noise(method, s)
     attack, attack_variant = find_attack(find, s)
     recipe = find.recipe(s.tier, s.teacher_options)
@@ -61,6 +73,7 @@ def load_job(settings: Settings, components: Components | None = None, budget: b
         ranks=Ranks(devices) if len(devices) > 1 else None,
         pretrained=pretrained,
     )
+    check_groups(job)
     if budget:
         job.check()
     check_own_teacher(job)
@@ -169,6 +182,36 @@ def check_ensemble(job: Job) -> None:
         nets.check(arch)
     if shards is not None and shards.count > records:
         raise BadOption(f"{shards.count} teachers for {records} private records: give at most that many")
+
+
+def check_groups(job: Job) -> None:
+    """Refuse unit group if the groups are unknown, too few for the classes or the method, or in both parts.
+
+    A group that is in the training part and in the test part has records that the account does not cover, and the
+    accuracy would be that on known groups.
+    """
+    images, groups = job.material.data, job.material.private_groups
+    if job.settings.budget.unit != Unit.GROUP:
+        return
+    if groups is None or images.test_groups is None:
+        raise BadData(
+            f"--unit group: data set '{images.name}' does not say which group a record belongs to; give image folders "
+            "a groups.csv or --groups FILE, arrays the key groups, or use --unit example"
+        )
+    private = groups.unique()
+    if shared := int(torch.isin(images.test_groups.unique(), private).sum()):
+        raise BadData(
+            f"--unit group: {shared} groups of data set '{images.name}' are in the training and in the test part; put "
+            "all records of a group into one of them"
+        )
+    if len(private) < images.classes:
+        raise BadData(
+            f"--unit group: data set '{images.name}' has {len(private)} private groups for {images.classes} classes; "
+            "give at least one group for each class, or use --unit example"
+        )
+    if hasattr(job.method, "check_groups"):
+        with plugin_errors(f"method '{job.settings.method}'"):
+            job.method.check_groups(len(private), images.name)
 
 
 def check_public_images(job: Job) -> None:

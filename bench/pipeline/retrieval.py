@@ -4,7 +4,7 @@ Retrieval queries the target on all of the attacker's images, with the access of
 the images with the best responses. Public images are returned unchanged, so that they reveal nothing private: an attack
 reveals private data only if it recovers more than they show. The second baseline is the mean of the ten best images. It
 is the cheapest inversion, without gradient or search, and a costlier attack should beat it. Neither baseline has access
-to the judge.
+to the scorer.
 If classes are people and the face judge is installed, it decides whether an attack beats the baselines.
 """
 
@@ -20,10 +20,10 @@ from torch import Tensor
 
 from bench.api import Access, Attack, AttackResult, GenerativeAttack, Target
 from bench.data import to_float
-from bench.metrics.floors import GATED_FROM, above_floor
+from bench.metrics.retrieval import GATED_FROM, gain_over_retrieval
 from bench.pipeline import evaluation, face_judge
 from bench.pipeline.attacks import PREFIXES, AttackTarget
-from bench.pipeline.evaluation import Judge
+from bench.pipeline.evaluation import Scorer
 from bench.pipeline.face_judge import FaceJudge
 from bench.pipeline.job import Job
 from bench.pipeline.material import quantised
@@ -52,12 +52,12 @@ class Baselines:
     """The metrics of all baselines on one target, and the (c, c) confusion counts that an attack is compared with.
 
     Attributes:
-        floor: counts of the five public images that the target prefers for each class.
+        retrieval: counts of the five public images that the target prefers for each class.
         mean: counts of the mean of the ten images that it prefers.
     """
 
     metrics: Metrics
-    floor: Tensor
+    retrieval: Tensor
     mean: Tensor
 
 
@@ -66,7 +66,7 @@ def retrieval_metrics(
     attack: Attack,
     targets: Sequence[AttackTarget],
     confusions: Mapping[str, Tensor],
-    judge: Judge,
+    scorer: Scorer,
     faces: FaceJudge | None = None,
 ) -> RetrievalMetrics:
     """Run retrieval on every target, and test whether the attack beats the images and their mean.
@@ -80,10 +80,10 @@ def retrieval_metrics(
     missing: dict[str, str] = {}
     for target in targets:
         prefix = PREFIXES[target.name]
-        baselines = score_baselines(job, attack, target, judge, faces)
+        baselines = score_baselines(job, attack, target, scorer, faces)
         metrics |= {f"{prefix}{key}": value for key, value in baselines.metrics.items()}
-        for name, counts in (("floor", baselines.floor), ("mean", baselines.mean)):
-            gain = above_floor(confusions[target.name], counts)
+        for name, counts in (("floor", baselines.retrieval), ("mean", baselines.mean)):
+            gain = gain_over_retrieval(confusions[target.name], counts)
             bounds = {"": gain.gain, ".lo": gain.low, ".hi": gain.high}
             metrics |= {f"{prefix}above_{name}{bound}": value for bound, value in bounds.items()}
             metrics[f"{prefix}{name}_p"] = gain.p
@@ -117,7 +117,9 @@ def preferred(target: Target, images: Tensor, count: int, rng: torch.Generator) 
     return torch.stack(drawn)
 
 
-def score_baselines(job: Job, attack: Attack, target: AttackTarget, judge: Judge, faces: FaceJudge | None) -> Baselines:
+def score_baselines(
+    job: Job, attack: Attack, target: AttackTarget, scorer: Scorer, faces: FaceJudge | None
+) -> Baselines:
     """Score all baselines on one target by the evaluator and, if there is one, by the face judge."""
     # Baselines query the target with the access of the attack, but at most with scores
     access: Access = "label" if attack.access == "label" else "scores"
@@ -127,15 +129,15 @@ def score_baselines(job: Job, attack: Attack, target: AttackTarget, judge: Judge
     sets = {"retrieval_best": best[:, 0], "retrieval_next": best[:, 1], "retrieval_mean": mean}
     if isinstance(attack, GenerativeAttack):
         sets["retrieval_latents"] = best_latents(job, attack, queried)
-    scored = {"retrieval": _scored(best.flatten(0, 1), BEST, judge)}
-    scored |= {name: _scored(images, 1, judge) for name, images in sets.items()}
+    scored = {"retrieval": _scored(best.flatten(0, 1), BEST, scorer)}
+    scored |= {name: _scored(images, 1, scorer) for name, images in sets.items()}
     metrics: Metrics = {}
     for name, one in scored.items():
         metrics |= {f"{name}_accuracy{bound}": one.metrics[f"attack_accuracy{bound}"] for bound in ("", ".lo", ".hi")}
     if faces is None:
         return Baselines(metrics, scored["retrieval"].confusion, scored["retrieval_mean"].confusion)
     by_people = _judge_faces(best, sets, faces)
-    return Baselines(metrics | by_people.metrics, by_people.floor, by_people.mean)
+    return Baselines(metrics | by_people.metrics, by_people.retrieval, by_people.mean)
 
 
 def _judge_faces(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> Baselines:
@@ -183,7 +185,7 @@ def _generator(name: str) -> torch.Generator:
     return torch.Generator().manual_seed(derive(SEED, "floor", name))
 
 
-def _scored(images: Tensor, per_class: int, judge: Judge) -> evaluation.Scored:
+def _scored(images: Tensor, per_class: int, scorer: Scorer) -> evaluation.Scored:
     """Score images that are sorted by class by the evaluator."""
     targets = torch.arange(len(images) // per_class).repeat_interleave(per_class)
-    return evaluation.score(AttackResult(images, targets, torch.zeros_like(targets)), judge, None, None, [])
+    return evaluation.score(AttackResult(images, targets, torch.zeros_like(targets)), scorer, None, None, [])

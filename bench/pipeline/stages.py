@@ -162,6 +162,7 @@ def make_release(
             public=m.public,
             guests=m.canaries,
             pretrained=job.pretrained_network(),
+            groups=m.private_groups if "private_data" in job.method.needs else None,
         )
         if job.pretrained is not None and weights_sha256(job.pretrained.file) != job.pretrained.sha256:
             raise BenchError(f"{job.pretrained.file}: the file has changed since the start; run it again")

@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bench.core.verdict import is_refuted
 from bench.errors import BenchError
 from bench.privacy._scorers import Scorer, fit
 from bench.seeds import derive
@@ -306,6 +307,6 @@ def clopper_pearson_bound(
 
 def verdict(bound: float, game: DistinguishingGame, point: CurvePoint | None) -> str:
     """Return the verdict of an audit with this lower bound and curve test; see `MechanismAudit`."""
-    if bound > game.accounted or (point is not None and point.lower_bound > point.accounted):
+    if is_refuted(game.accounted, bound) or (point is not None and point.lower_bound > point.accounted):
         return "accountant refuted"
-    return "refuted" if bound > game.claimed else "not refuted"
+    return "refuted" if is_refuted(game.claimed, bound) else "not refuted"

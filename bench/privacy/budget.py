@@ -42,18 +42,20 @@ class Unit(StrEnum):
 
     EXAMPLE: one record of the teacher's private training set. LABEL: one private record's label. QUERY: the teacher's
     response to one synthetic image. CLIENT: all data of one federated client; the number of clients is public, so that
-    a removed client is one without records, which still responds. NONE: no guarantee.
+    a removed client is one without records, which still responds. GROUP: all private records of one group, such as a
+    patient, a user or a writer; the number of groups is public. NONE: no guarantee.
     """
 
     EXAMPLE = "example"
     LABEL = "label"
     QUERY = "query"
     CLIENT = "client"
+    GROUP = "group"
     NONE = "none"
 
     @property
     def relation(self) -> Relation:
-        """Return the default relation: records and clients are removed; a label or a response is replaced."""
+        """Return the default relation: records, clients and groups are removed; a label or a response is replaced."""
         return Relation.REPLACE_ONE if self in (Unit.LABEL, Unit.QUERY) else Relation.ADD_OR_REMOVE_ONE
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from bench.core.verdict import is_refuted
 from bench.privacy.budget import Relation, Unit, epsilon_from_json
 
 if TYPE_CHECKING:
@@ -143,4 +144,8 @@ def comparable(found: Mapping[str, Any] | None, delta: float) -> str | None:
 
 def refutes(bound: float, delta: float, found: Mapping[str, Any] | None) -> bool:
     """Return whether an audit's lower bound at `delta` refutes a comparable epsilon."""
-    return comparable(found, delta) is None and found is not None and bound > epsilon_from_json(found["epsilon"])
+    return (
+        comparable(found, delta) is None
+        and found is not None
+        and is_refuted(epsilon_from_json(found["epsilon"]), bound)
+    )

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 
 from bench.boards.results import Reference, Result, references, results
 from bench.boards.tables import Board
 from bench.metrics.metric import REFERENCE, REFERENCES
-from bench.privacy.budget import INFINITE
 from bench.report.columns import ALL
 from bench.report.command import installed
 
 Cell = str | float | list[str]
 Row = dict[str, Cell]
-"""Key of a column to cell; empty cells are left out, and infinity is "inf"."""
+"""Key of a column to cell; empty cells are left out."""
 SORT = (
     "tier", "split", "method", "variant", "setting", "teacher", "student", "attack", "attack_variant", "delta", "runs",
 )  # fmt: skip
@@ -26,7 +24,7 @@ def rows(board: Board) -> list[Row]:
     found = [*map(_result_row, results(board)), *map(_reference_row, references(board))]
     filled = [{key: cell for key, cell in row.items() if cell is not None and cell != ""} for row in found]
     filled.sort(key=lambda row: [(key in row, row.get(key)) for key in SORT])
-    return [{key: INFINITE if cell == math.inf else cell for key, cell in row.items()} for row in filled]
+    return filled
 
 
 def _result_row(result: Result) -> dict[str, Cell | None]:

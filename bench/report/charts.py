@@ -20,6 +20,7 @@ from matplotlib.transforms import Bbox
 
 from bench import registry
 from bench.boards.flags import nothing_below
+from bench.core.epsilon import format_epsilon
 from bench.report.points import Point
 
 WIDTH, HEIGHT = 460, 340
@@ -302,10 +303,10 @@ class Chart:
         """Return a point's table cells: its two numbers, its seeds, notes, and its setting."""
         x = self.x
         where = x.beyond if math.isinf(point.x) else x.names[int(point.x)] if x.names else f"{point.x:.4g}"
-        notes = [promise(point.unit)] if point.unit else []
+        notes = [name_unit(point.unit)] if point.unit else []
         notes += [f"ε accounted {account(*point.account)}"] if point.account else []
         notes += [] if point.proven else [self.hollow]
-        return [point.reached(self.y.kind == "share"), where, seeds(point), ", ".join(notes), point.setting]
+        return [point.format_y(self.y.kind == "share"), where, seeds(point), ", ".join(notes), point.setting]
 
     def _table(self) -> str:
         """Return the points as a table, for screen readers and for those who want the numbers."""
@@ -348,8 +349,7 @@ def legend(methods: Iterable[str], look: Styles) -> str:
 
 def account(epsilon: float, unit: str) -> str:
     """Format an accounted epsilon in words."""
-    value = "∞" if math.isinf(epsilon) else f"{epsilon:,.0f}" if epsilon >= 1000 else f"{epsilon:.4g}"
-    return f"{value} per {unit}"
+    return f"{format_epsilon(epsilon)} per {unit}"
 
 
 def seeds(point: Point) -> str:
@@ -357,9 +357,9 @@ def seeds(point: Point) -> str:
     return "" if not point.run else "1 seed" if point.seeds == 1 else f"{point.seeds} seeds"
 
 
-def promise(unit: str) -> str:
+def name_unit(unit: str) -> str:
     """Return the protected unit of a release in words."""
-    return "no promise" if unit == "none" else f"per {unit}"
+    return "no guarantee" if unit == "none" else f"per {unit}"
 
 
 def level_of_the_commonest(points: Iterable[Point], share: float | None) -> float | None:

@@ -14,6 +14,7 @@ from bench.core.records import RunSpec
 from bench.data.dataset import AS_DECLARED
 from bench.data.naming import is_by_path
 from bench.privacy.budget import epsilon_from_json
+from bench.renamed import present_names
 from bench.storage.records import Audit, Record
 
 BUDGET = {"delta": 1e-5, "account": "claimed", "unit": "example"}
@@ -42,6 +43,7 @@ def command(record: Record) -> str:
     reading = record.provenance.get("images", {}).get("reading", {})
     parts += _unless("--fit", reading.get("fit", AS_DECLARED.fit), AS_DECLARED.fit)
     parts += [f"--pixel-range={reading['pixel_range']}"] if "pixel_range" in reading else []
+    parts += ["--groups", str(reading["groups"])] if "groups" in reading else []
     parts += _unless("--split", teacher.data.split, "iid")
     parts += ["--teacher", teacher.arch]
     if teacher.weights:
@@ -156,8 +158,9 @@ def _changed(kind: str, usual: Options, given: Options) -> list[str]:
     for key, value in sorted(given.items()):
         if key in usual and usual[key] == value and type(usual[key]) is type(value):
             continue
-        flag = f"--{kind}.{key}"
-        text = str(value).lower() if isinstance(value, bool) else str(value)
+        ((name, shown),) = present_names({key: value}).items()
+        flag = f"--{kind}.{name}"
+        text = str(shown).lower() if isinstance(shown, bool) else str(shown)
         parts += [f"{flag}={text}"] if text.startswith("-") or not text else [flag, text]
     return parts
 

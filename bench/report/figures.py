@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from bench.boards.attacked import percent
 from bench.report import points
-from bench.report.charts import LINE, Chart, Scale, Styles, legend, level_of_the_commonest, promise, tag
+from bench.report.charts import LINE, Chart, Scale, Styles, legend, level_of_the_commonest, name_unit, tag
 from bench.report.glossary import TIERS, UNITS
 from bench.report.points import Panel, fronts, reach
 from bench.storage.records import Record
@@ -64,8 +64,8 @@ def attack_panel(panel: Panel, look: Styles) -> str:
         for x, y in places:
             chart.add(tag("circle", cx=x, cy=y, r=9, class_="best"))
         rows = [places[-1][1] + step * LINE / 2 for step in (0, 1, -1, 2, -2, 3, -3, 4, -4)]
-        chart.write(promise(unit), [(chart.edge + 11, row, "start") for row in rows])
-        counts.append(f"{len(best)} of {sum(point.unit == unit for point in panel.points)} {promise(unit)}")
+        chart.write(name_unit(unit), [(chart.edge + 11, row, "start") for row in rows])
+        counts.append(f"{len(best)} of {sum(point.unit == unit for point in panel.points)} {name_unit(unit)}")
     for name, value in panel.lines.items():
         chart.level(value, name, upright=True)
     meaning = "left is safer, up is more useful; ringed: no other release of its unit is as safe and as accurate"

@@ -13,8 +13,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from bench.core.epsilon import epsilon_to_json
 from bench.errors import BenchError
-from bench.escape import visible_data
+from bench.escape import visible
 
 DATA, PICTURES, WEB, PAGE = "data", "pictures", "web", "index.html"
 START = b'REPORT["'
@@ -55,11 +56,22 @@ def script(name: str, value: Any) -> bytes:
     Hidden characters are written as visible escapes, since a browser would obey a bidirectional override.
 
     Raises:
-        ValueError: a number that is not finite.
+        ValueError: NaN or -inf.
     """
-    text = json.dumps(visible_data(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain_data(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     quoted = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"REPORT[{json.dumps(name)}] = JSON.parse('{quoted}');\n".encode()
+
+
+def plain_data(value: Any) -> Any:
+    """Return data for JSON: hidden characters of texts and keys as escapes, infinity as "inf"."""
+    if isinstance(value, str):
+        return visible(value, keep="\n\t")
+    if isinstance(value, float):
+        return epsilon_to_json(value)
+    if isinstance(value, dict):
+        return {plain_data(key): plain_data(inner) for key, inner in value.items()}
+    return [plain_data(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def shorten(kind: type[Shorter], value: object) -> Shorter:

@@ -11,6 +11,7 @@ from bench import registry
 from bench.boards.flags import UNTRUE
 from bench.boards.selection import EXACT, MOST_DELTA
 from bench.privacy.claims import dispute as reason_of_dispute
+from bench.renamed import present_names
 from bench.report import glossary
 from bench.report.command import installed, variants_of
 from bench.report.releases import EPSILON, ReleaseLine
@@ -146,7 +147,7 @@ def claims(records: Iterable[Record]) -> list[ClaimLine]:
 
 def _words(record: Record) -> set[tuple[str, str]]:
     """Return the text and boolean options of a method."""
-    options = record.spec["release"]["options"].items()
+    options = present_names(record.spec["release"]["options"]).items()
     return {(name, str(value).lower()) for name, value in options if isinstance(value, str | bool)}
 
 

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from bench.core.epsilon import format_epsilon
 from bench.errors import BenchError
 from bench.report import points
 from bench.report.charts import Styles, styles
@@ -34,7 +35,7 @@ MARKERS = {
 PANEL, ABOVE_PANELS, UNDER_PANELS, LEGEND_ROW = 4.0, 0.7, 0.65, 0.185
 """Inches: height of the panels, position of the title, the axes' labels, and a row of the legend."""
 LEGEND_COLUMNS = 7
-INFINITE, WIDE = 10.0, 3.0
+BEYOND, WIDE = 10.0, 3.0
 """Position of infinity, and end of its strip, as multiples of the largest finite epsilon."""
 
 
@@ -82,13 +83,14 @@ def compose(title: str, records: Sequence[Record], attack: str, unit: str = "exa
 
 def _epsilons(axes: Axes, found: Sequence[Point], look: Styles, unit: str) -> None:
     finite = [point.x for point in found if math.isfinite(point.x) and point.x > 0] or [1.0]
-    end = max(finite) * INFINITE
+    end = max(finite) * BEYOND
     endless = sorted((point for point in found if math.isinf(point.x)), key=lambda point: point.y)
     share = {id(point): (index + 0.5) / len(endless) for index, point in enumerate(endless)}
     places = [end * WIDE ** (2 * share[id(point)] - 1) if math.isinf(point.x) else point.x for point in found]
     axes.set_xscale("log")
     axes.axvspan(end / WIDE, end * WIDE, color="0.94", zorder=0)
-    axes.text(end, 0.015, "infinite", ha="center", fontsize=8, color="0.35", transform=axes.get_xaxis_transform())
+    bottom = axes.get_xaxis_transform()
+    axes.text(end, 0.015, format_epsilon(math.inf), ha="center", fontsize=8, color="0.35", transform=bottom)
     axes.set_xlim(min(finite) / 2, end * WIDE)
     axes.set_xticks([tick for tick in axes.get_xticks() if min(finite) / 2 <= tick < end / WIDE])
     axes.set_title("What can be proved (left is safer, up is more useful)", fontsize=10, loc="left")

@@ -49,7 +49,7 @@ class Point:
     commonest: float | None = None
     is_pretrained: bool = False
 
-    def reached(self, is_share: bool) -> str:
+    def format_y(self, is_share: bool) -> str:
         """Format `y` with its deviation, in percent if it is a share."""
         if is_share:
             spread = "" if self.spread is None else f" ± {100 * self.spread:.1f}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from bench.boards.selection import (
     queries_teachers,
 )
 from bench.boards.tables import ACCURACY, Board
-from bench.privacy.budget import INFINITE
 from bench.report.glossary import UNITS
 
 EPSILON = 10.0
@@ -28,7 +26,7 @@ NUMBER = 3
 
 @dataclass(frozen=True)
 class ReleaseLine:
-    """A release, as the pages list it; an infinite number is "inf", and an unknown one None.
+    """A release, as the pages list it; an unknown number is None.
 
     Attributes:
         name: method, variant and setting.
@@ -55,14 +53,14 @@ class ReleaseLine:
     accuracy: float | None
     std: float | None
     seeds: int
-    claimed: float | str | None
+    claimed: float | None
     claim_unit: str
-    epsilon: float | str | None
+    epsilon: float | None
     unit: str
     relation: str
     delta: float | None
-    audited: float | str | None
-    information: float | str | None
+    audited: float | None
+    information: float | None
     seconds: float | None
     device: str
     runs: list[str]
@@ -105,14 +103,14 @@ def _line(candidate: Candidate, apart: str) -> ReleaseLine:
         accuracy=candidate.accuracy,
         std=candidate.measured[ACCURACY].deviation if ACCURACY in candidate.measured else None,
         seeds=candidate.finished,
-        claimed=finite_or_text(row.epsilon_claimed),
+        claimed=row.epsilon_claimed,
         claim_unit=row.claimed_unit,
-        epsilon=finite_or_text(candidate.epsilon),
+        epsilon=candidate.epsilon,
         unit=row.unit,
         relation=row.relation,
         delta=row.delta,
-        audited=finite_or_text(row.epsilon_lower),
-        information=finite_or_text(row.information),
+        audited=row.epsilon_lower,
+        information=row.information,
         seconds=candidate.seconds,
         device=candidate.device,
         runs=[run.run for run in candidate.counted],
@@ -130,7 +128,7 @@ class Highlight:
 
     Attributes:
         run: hash of one of its runs.
-        attack, success, floor, on_teacher: the strongest inversion, and the same success of public images and on the
+        attack, success, public, on_teacher: the strongest inversion, and the same success of public images and on the
             unprotected teacher; None where they were not measured.
         membership: the strongest membership attack, its AUC, and its AUC on the teacher.
         attacks: number of attacks that made queries.
@@ -148,7 +146,7 @@ class Highlight:
     epsilon: float | None
     attack: str | None
     success: float | None
-    floor: float | None
+    public: float | None
     on_teacher: float | None
     membership: tuple[str, float | None, float | None] | None
     attacks: int
@@ -170,7 +168,7 @@ def highlights(board: Board) -> list[Highlight]:
                     each.accuracy, each.finished, each.epsilon,
                     attack=None if strongest is None else strongest.attack,
                     success=None if strongest is None else strongest.success,
-                    floor=None if strongest is None else strongest.floor,
+                    public=None if strongest is None else strongest.public,
                     on_teacher=None if strongest is None else strongest.on_teacher,
                     membership=None
                     if member is None
@@ -183,11 +181,6 @@ def highlights(board: Board) -> list[Highlight]:
 def attacks_in(results: Iterable[Result]) -> list[str]:
     """Return the names of the attacks on results; attacks without queries are left out, as they are baselines."""
     return sorted({each.attack.attack for each in results if each.attack is not None and each.value("queries") != 0})
-
-
-def finite_or_text(value: float | None) -> float | str | None:
-    """Convert a number for JSON, which has no infinity."""
-    return INFINITE if value == math.inf else value
 
 
 def distinguish(names: Sequence[Hashable], fields: Sequence[Mapping[str, str]]) -> list[str]:

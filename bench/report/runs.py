@@ -8,14 +8,17 @@ from typing import Any
 
 from bench import boards
 from bench.boards.flags import standing
+from bench.core.epsilon import epsilon_from_json
 from bench.metrics.metric import SUBJECTS
 from bench.metrics.table import BOUNDS, entry, metrics
 from bench.privacy.claims import dispute
 from bench.report.command import command, differences, installed, notes
-from bench.report.releases import distinguish, finite_or_text
+from bench.report.releases import distinguish
 from bench.storage.records import Audit, Record
 
 TARGETS = {subject.prefix: subject.label for of in ("reconstructions", "membership") for subject in SUBJECTS[of]}
+OF_ATTACKS = ("reconstructions", "retrieval", "membership")
+"""The kinds of metrics (`Metric.of`) that an attack has."""
 Interval = tuple[float | None, float | None, float | None]
 """A number with the bounds of its 95 % interval."""
 Metrics = Mapping[str, float | None]
@@ -40,7 +43,7 @@ class EpsilonLine:
 
     what: str
     by: str
-    epsilon: float | str | None = None
+    epsilon: float | None = None
     delta: float | None = None
     unit: str = ""
 
@@ -49,10 +52,10 @@ class EpsilonLine:
 class InformationLine:
     """The upper bound in nats on all responses, its reason, and the accuracy that it permits.
 
-    `nats` is "inf" without a bound, and None where it is not known.
+    `nats` is infinite without a bound, and None where it is not known.
     """
 
-    nats: float | str | None
+    nats: float | None
     why: str
     most: float | None
 
@@ -171,7 +174,7 @@ def page(record: Record, audits: Sequence[Audit]) -> RunPage:
         ],
         missing=missing_measures(record.missing),
         epsilons=_epsilons(record.privacy, audits),
-        information=InformationLine(finite_or_text(information.nats), information.why, information.most_accuracy),
+        information=InformationLine(information.nats, information.why, information.most_accuracy),
         audits=audit_lines(audits),
         ledger=[(entry["unit"], entry["why"], format_event(entry["event"]), entry["count"]) for entry in events],
         noise=release["noise"],
@@ -209,7 +212,7 @@ def _measures(numbers: Metrics) -> Measures:
         if found is None and not name.endswith(BOUNDS):
             prefix = max((prefix for prefix in TARGETS if name.startswith(prefix)), key=len)
             cells.setdefault(name.removeprefix(prefix), {})[prefix] = _interval(numbers, name)
-        elif found is not None and found.metric.of in ("reconstructions", "floor", "membership") and not found.bound:
+        elif found is not None and found.metric.of in OF_ATTACKS and not found.bound:
             cells.setdefault(found.metric.key, {})[found.subject.prefix] = _interval(numbers, name)
     known = metrics()
     targets = [prefix for prefix in TARGETS if any(prefix in row for row in cells.values())]
@@ -233,10 +236,10 @@ def _epsilons(privacy: Mapping[str, Any], audits: Sequence[Audit]) -> list[Epsil
         found = [EpsilonLine("claimed", "the method's paper promises nothing")]
     else:
         by = claim.get("source", "") + (" (disputed)" if dispute(privacy) else "")
-        found = [EpsilonLine("claimed", by, claim["epsilon"], claim["delta"], claim["unit"])]
+        found = [EpsilonLine("claimed", by, epsilon_from_json(claim["epsilon"]), claim["delta"], claim["unit"])]
     for _, each in sorted(privacy["accounted_units"].items()):
         by = f"{each['accountant']}, {each['relation']}"
-        found.append(EpsilonLine("accounted", by, each["epsilon"], each["delta"], each["unit"]))
+        found.append(EpsilonLine("accounted", by, epsilon_from_json(each["epsilon"]), each["delta"], each["unit"]))
     if audits:
         best = boards.strongest(audits)
         by = (

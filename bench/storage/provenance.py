@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from bench import __version__
-from bench.core.records import Provenance
 from bench.storage.specs import Json, Plain, json_form
 
 if TYPE_CHECKING:
     import torch
+
+    from bench.core.records import Provenance
 
 PACKAGES = (
     "torch",
@@ -111,13 +112,23 @@ def versions() -> dict[str, str | None]:
 def git_state(root: Path) -> GitState:
     """Return the state of the checkout at `root`."""
     modules = [f":(top,glob){name}/**/*.py" for name in CODE]
+    commit = checked_out(root)
+    if commit is None:
+        return GitState()
     try:
-        commit = _git(root, "rev-parse", "HEAD")
         changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *READ_BY_RUNS)
         added = _git(root, "ls-files", "--others", "--exclude-standard", "--", *modules)
     except (OSError, subprocess.CalledProcessError):
         return GitState()
     return GitState(commit, clean=changed + added == "")
+
+
+def checked_out(root: Path) -> str | None:
+    """Return the commit of the checkout at `root`; None if it is not a checkout."""
+    try:
+        return _git(root, "rev-parse", "HEAD")
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
 def has_same_code(root: Path, start: GitState) -> bool:
@@ -158,6 +169,8 @@ def collect(
         seconds: step to the seconds that making it took, cached or not.
         images: the counts of the images in each part.
     """
+    from bench.core.records import Provenance
+
     reused = {name: made and made.differences(log.origin) for name, made in log.steps.items() if made != log.origin}
     plain = asdict(log.origin) | {
         "git": {"commit": log.origin.git.commit, "clean": has_same_code(root, log.origin.git)},

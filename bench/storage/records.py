@@ -1,6 +1,7 @@
-"""Records of runs and audits as plain data, whose fields are read by name.
+"""Records of runs and audits as plain data, whose fields are read by name; and their options as a line for display.
 
-`bench.core.records` defines the types of all fields; this module also checks the hash of the spec.
+`bench.core.records` defines the types of all fields, and is imported when a record is read; this module also checks the
+hash of the spec.
 """
 
 from __future__ import annotations
@@ -9,19 +10,46 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
-from bench.core.records import AnyRecord, AuditRecord, RunRecord, Status, Verdict, validate
-from bench.storage.options import Changed, described
-from bench.storage.specs import Plain, canonical, digest
+from bench.renamed import present_names
+from bench.storage.specs import Json, Plain, canonical, digest
 
-__all__ = ["AUDIT", "RECORD", "Audit", "Record", "Status", "Verdict"]
+if TYPE_CHECKING:
+    from bench.core.records import AnyRecord, AuditRecord, RunRecord, Status, Verdict
 
 RECORD, AUDIT = "record.json", "audit.json"
+Changed = dict[str, Plain]
+"""Group of GROUPS to option to value, as stored in JSON."""
+GROUPS = ("method", "attack", "teacher", "evaluator", "budget")
+BUDGET = ("epsilon", "delta", "account", "solve", "unit", "noise")
+"""The options of the last group, in display order."""
 SPEC = b'\n "spec": {'
 Digest = Callable[[Plain], str]
 """A function that computes the hash of a spec."""
+
+
+def described(changed: Changed) -> str:
+    """Format the options in a line, as they would be typed but without dashes; "" if nothing differs.
+
+    >>> described({"method": {"teachers": 40, "secure": True}, "attack": {"steps": 9}, "budget": {"epsilon": None}})
+    'secure=true teachers=40 attack.steps=9 epsilon=none'
+    """
+    words = []
+    for group in GROUPS:
+        values = changed.get(group, {})
+        prefix = "" if group in ("method", "budget") else f"{group}."
+        order = [name for name in BUDGET if name in values] if group == "budget" else sorted(values)
+        words += [f"{prefix}{name}={_typed(values[name])}" for name in order]
+    return " ".join(words)
+
+
+def _typed(value: Json) -> str:
+    if value is None:
+        return "none"
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass
@@ -57,6 +85,8 @@ class Audit:
     @classmethod
     def decode(cls, text: bytes, name: str, digest_of: Digest = digest) -> Audit:
         """Read the audit in a text, as `Record.decode`."""
+        from bench.core.records import AuditRecord
+
         return cls(**_decode(AuditRecord, text, name, "an audit", digest_of))
 
 
@@ -78,8 +108,8 @@ class Record:
 
     @property
     def setting(self) -> str:
-        """The options in a line, for display."""
-        return described(self.options)
+        """The options in a line, for display: renamed ones by their present names."""
+        return described({group: present_names(given) for group, given in self.options.items()})
 
     def to_json(self) -> str:
         """Return the canonical text of the record."""
@@ -106,11 +136,15 @@ class Record:
         Raises:
             ValueError: the text is not a record; the message begins with `name`.
         """
+        from bench.core.records import RunRecord
+
         return cls(**_decode(RunRecord, text, name, "a record", digest_of))
 
 
 def _decode(kind: type[AnyRecord], text: bytes, source: str, noun: str, digest_of: Digest) -> Plain:
     """Return the plain data of a text after checking its types and the hash of its spec."""
+    from bench.core.records import validate
+
     try:
         plain: Plain = orjson.loads(text)
         record = validate(kind, plain)

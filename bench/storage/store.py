@@ -29,7 +29,7 @@ from bench.storage.mirror import Mirror
 from bench.storage.provenance import Origin, StepLog
 from bench.storage.specs import Json, Spec, canonical, digest
 
-MANIFEST = "step.json"
+MANIFEST, SPEC = "step.json", "spec.json"
 TENSORS = "tensors.safetensors"
 FOLDERS = ("steps", "records", "leaderboards", "audits", "sweeps")
 """The kinds of content of an output directory."""
@@ -213,6 +213,8 @@ class Store:
     def _read(self, final: Path) -> Step | None:
         """Return the step if its files match its manifest; otherwise move it aside and notify."""
         damaged, manifest = inspect(final)
+        if not damaged and manifest.files.get(SPEC, final.name)[: len(final.name)] != final.name:
+            damaged = [f"{SPEC} of another step"]  # a directory that was copied or renamed
         if not damaged:
             return self._reuse(final, manifest)
         aside = final.with_name(f".damaged-{final.name}-{time.time_ns()}")
@@ -253,7 +255,7 @@ class Store:
                     make(work)
                 within = log.steps
             seconds = round(time.perf_counter() - start, 3)
-            write_through(work / "spec.json", canonical(spec))
+            write_through(work / SPEC, canonical(spec))
             files = {p.relative_to(work).as_posix(): _sha256(p) for p in sorted(work.rglob("*")) if p.is_file()}
             large = {name: found for name in files if (found := _size_and_time(work / name))[0] >= LARGE}
             manifest = Manifest(files, seconds, large, origin, within)

@@ -62,7 +62,7 @@ class Cell:
     command: str = "run"
 
 
-Settle = Callable[[Sequence[str]], tuple[Settings, CanaryGame | None]]
+ReadSettings = Callable[[Sequence[str]], tuple[Settings, CanaryGame | None]]
 """Function of the command line that parses a command, and an audit's game; passed in, as layers import downwards."""
 
 
@@ -71,7 +71,7 @@ def plan(
     common: Sequence[str],
     datasets: Sequence[str],
     out: Path,
-    settle: Settle,
+    read_settings: ReadSettings,
     scratch: Path | None = None,
     boards: Path | None = None,
     on_gpu: bool = False,
@@ -81,12 +81,12 @@ def plan(
     Args:
         common: arguments for all runs, such as --tier quick --out DIR.
         datasets: keep only cells of these; empty = all.
-        settle: parses a command of `bench` and its arguments.
+        read_settings: parses a command of `bench` and its arguments.
         scratch: folder for newly decoded images, so that nothing is written below `out`.
         boards: folder of published records, which count as finished like those below `out`.
         on_gpu: whether the runs will use a GPU; selects the published seconds for the estimate.
     """
-    planner = Planner(settle, out, scratch, boards, on_gpu)
+    planner = Planner(read_settings, out, scratch, boards, on_gpu)
     chosen = (written for written in recipe.cells if not datasets or (written.get("dataset") or DATASET) in datasets)
     return [cell for written in chosen for cell in planner.cells(written, common)]
 
@@ -94,8 +94,11 @@ def plan(
 class Planner:
     """Looks up, checks and loads the common parts of cells once; the seed of a cell changes only hashes."""
 
-    def __init__(self, settle: Settle, out: Path, scratch: Path | None, boards: Path | None, on_gpu: bool) -> None:
-        self.settle, self.components, self.boards = settle, Components(caches=True, scratch=scratch), boards
+    def __init__(
+        self, read_settings: ReadSettings, out: Path, scratch: Path | None, boards: Path | None, on_gpu: bool
+    ) -> None:
+        self.read_settings, self.boards = read_settings, boards
+        self.components = Components(caches=True, scratch=scratch)
         self.estimate = Estimate(out, self.components.spec, boards, on_gpu)
         self.names_in, self.published, self.absent_part = cache(names_in), cache(published_files), cache(absent_part)
         self.is_readable = cache(partial(is_readable, scratch=scratch))
@@ -119,7 +122,7 @@ class Planner:
         if absent:
             return [replace(cell, state="planned", reason=absent) for cell in cells]
         try:
-            settings, game = self.settle([*written.command.split(), *arguments])
+            settings, game = self.read_settings([*written.command.split(), *arguments])
             try:
                 job = load_job(settings, self.components)
             except BenchError as error:
@@ -131,9 +134,9 @@ class Planner:
                 check(job, game)
         except BenchError as error:
             return [replace(cell, state="refused", reason=str(error)) for cell in cells]
-        return [self.located(cell, job, game) for cell in cells]
+        return [self.with_state(cell, job, game) for cell in cells]
 
-    def located(self, cell: Cell, job: Job, game: CanaryGame | None) -> Cell:
+    def with_state(self, cell: Cell, job: Job, game: CanaryGame | None) -> Cell:
         """Return the cell with its record, its state, its shared steps, and its estimated seconds."""
         try:
             spec = run_spec(job, cell.seed) if game is None else canary_audit.audit_spec(job, game, cell.seed)

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from bench.pipeline.devices import cores
 from bench.sweeps.executors import THREADS, environment
+from bench.workers import cores
 
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that end a sweep: Ctrl-C, a plain kill, a closed terminal."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
-from bench.privacy.budget import INFINITE
+from bench.core.epsilon import epsilon_from_json, format_epsilon
 from bench.storage.atomic_write import write_atomically
 from bench.storage.records import RECORD, Record
 from bench.sweeps.run_sweep import Outcome
@@ -39,8 +39,7 @@ def cell_result(outcome: Outcome) -> CellResult:
         return CellResult(outcome.name, outcome.state, attack=outcome.reason)
     accuracy, accounted, epsilon = record.metrics.get("accuracy"), record.privacy.get("accounted"), ""
     if accounted is not None:
-        number = accounted["epsilon"]
-        epsilon = f"{'infinite' if number == INFINITE else f'{number:.4g}'} per {accounted['unit']}"
+        epsilon = f"{format_epsilon(epsilon_from_json(accounted['epsilon']))} per {accounted['unit']}"
     return CellResult(
         outcome.name, outcome.state, "" if accuracy is None else f"{accuracy:.4f}", epsilon, attack_success(record)
     )

@@ -106,7 +106,8 @@ class Slurm(Executor[Any]):
             for job, task in running.items():
                 state = states.get(str(job.job_id), "gone")
                 if state not in UNFINISHED and self._is_late(str(job.job_id), state):
-                    ended[job] = TaskResult(task.index, 1, f"{_tail(job)}\nthe Slurm job {job.job_id}: {state}", 0.0)
+                    end = (job.stderr() or "").strip()[-TAIL:]
+                    ended[job] = TaskResult(task.index, 1, f"{end}\nthe Slurm job {job.job_id}: {state}", 0.0)
         return ended
 
     def stop(self, running: dict[Any, Task]) -> None:
@@ -143,8 +144,3 @@ def _run_job(main: Main, task: Task, folder: Path, gpus: float, threads: int) ->
     """Run the command inside a job; scancel interrupts it, so that it can clean up."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     return run_on_cluster(main, task, folder, gpus, threads)
-
-
-def _tail(job: Any) -> str:
-    """Return the end of a job's output."""
-    return (job.stderr() or "").strip()[-TAIL:]

@@ -91,7 +91,7 @@ def load_pretrained(file: Path, network: Classifier, name: BackboneName) -> None
     if fit.complaints:
         raise BadWeights(
             f"--pretrained {file}: {fit.complaints} names or shapes are not those of timm's {name.timm} at {name.size} "
-            f"pixels ({fit.in_words()}); give its own weights, with timm's names, or name their network"
+            f"pixels ({fit.describe()}); give its own weights, with timm's names, or name their network"
         )
     broken = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
     if broken:

@@ -79,7 +79,7 @@ class Fit:
         """Return the number of names or shapes that differ."""
         return len(self.missing) + len(self.unexpected) + len(self.shapes)
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Return the first five differences of each kind, as text for an error message."""
         kinds = (("missing", self.missing), ("unexpected", self.unexpected), ("other shape", self.shapes))
         return "; ".join(f"{kind}: {first_names(names)}" for kind, names in kinds if names)

@@ -100,7 +100,7 @@ def load_user(
 def _misfit(path: Path, fit: Fit, advice: str) -> BenchError:
     return BadWeights(
         f"the {len(fit.weights)} tensors in '{path}' do not fit the network's {len(fit.target.state_dict())}, "
-        f"{fit.complaints} names or shapes differ ({fit.in_words()}): {advice}"
+        f"{fit.complaints} names or shapes differ ({fit.describe()}): {advice}"
     )
 
 

@@ -42,7 +42,7 @@ def attacks_on_all(goal: str, name: str) -> dict[str, object]:
     return {"rows": [(attack, runs) for attack, runs in found if runs.keys() >= TARGETS.keys()]}
 
 
-def floors(name: str) -> dict[str, object]:
+def retrieval(name: str) -> dict[str, object]:
     """Return two attacks next to retrieval of the attacker's own images, on each target of their run on `dpsd`."""
     return {"rows": [(attack, matrix(name)[attack]["data"].metrics) for attack in ("gmi", "mi-face")]}
 
@@ -66,14 +66,14 @@ def faces(name: str) -> dict[str, object]:
 
 def shown() -> dict[str, object]:
     """Return how well `gmi` inverts students of digits at several accounted epsilons."""
-    # Measured on the unprotected teacher with every student; the result of the teacher itself is older than the floor
+    # Measured on the unprotected teacher with every student; the result of the teacher itself is older than retrieval
     known = (each.on_teacher("retrieval_accuracy") for each in board("digits") if attack_of(each) == "gmi")
     on_teachers = next(filter(None, known), None)
     rows = []
     for line in lines("shown"):
         result = needed("digits", line, attack="gmi")
-        floor = result.value("retrieval_accuracy") or (on_teachers if line.method == "no-defence" else None)
-        rows.append((line, result, result.value("attack_accuracy"), floor))
+        retrieved = result.value("retrieval_accuracy") or (on_teachers if line.method == "no-defence" else None)
+        rows.append((line, result, result.value("attack_accuracy"), retrieved))
     return {"rows": rows}
 
 

@@ -17,8 +17,7 @@ from bench.config import STUDENT
 from bench.errors import BenchError
 from bench.papers.matching import find_for
 from bench.papers.printed_numbers import PrintedNumber
-from bench.storage.options import BUDGET, Changed
-from bench.storage.records import Record
+from bench.storage.records import BUDGET, Changed, Record
 
 NETWORKS = ("tier", "teacher", "student")
 """Columns in which releases of the same options may differ."""

@@ -12,8 +12,7 @@ from bench.boards.flags import standing
 from bench.boards.results import Result
 from bench.config import STUDENT
 from bench.escape import visible
-from bench.storage.options import BUDGET, Changed
-from bench.storage.records import Record
+from bench.storage.records import BUDGET, Changed, Record
 from docs.tables.boards import TEACHERS, own, published, published_number, runs
 
 
@@ -138,7 +137,7 @@ def interval(metrics: dict[str, float], key: str) -> str:
 
 
 def gain(metrics: dict[str, float], key: str) -> str:
-    """Format the difference of a metric and its floor in points, with the interval."""
+    """Format the gain over retrieval in points, with the interval."""
     value, low, high = (100 * metrics[f"{key}above_floor{end}"] for end in ("", ".lo", ".hi"))
     return f"{value:.1f} [{low:.1f}, {high:.1f}]"
 

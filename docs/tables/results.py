@@ -8,12 +8,13 @@ from statistics import mean
 
 from bench import registry
 from bench.boards.results import Result
+from bench.boards.tables import read_options
 from bench.papers import comparison, printed_numbers
 from bench.papers.effects import read
 from bench.papers.reasons import reason, without_noise
 from bench.papers.results import has_no_noise
 from bench.privacy.budget import Budget
-from bench.storage.options import Changed
+from bench.storage.records import Changed
 from bench.validate import present
 from docs.tables import boards
 from docs.tables.boards import Line, attack_of, given, published_number, release, runs
@@ -142,7 +143,7 @@ def larger() -> dict[str, object]:
     methods: list[tuple[str, str, Changed, Changed]]
     methods = [(f"`{name}`", name, {}, {}) for name in registry.entries("method", "methods")]
     # At tier paper that many labels are usual
-    methods.append(("`dpsd`, 51,200 labels", "dpsd", given(mode="label"), given(mode="label", questions=51_200)))
+    methods.append(("`dpsd`, 51,200 labels", "dpsd", given(mode="label"), given(mode="label", queries=51_200)))
     rows = []
     for label, method, large, small in sorted(methods, key=lambda each: each[0]):
         wanted = [(name, *each) for name in ("mnist", "fmnist") for each in (("paper", large), ("quick", small))]
@@ -226,5 +227,5 @@ def ablations(method: str) -> dict[str, object]:
     for changed, by_set in found.items():
         newest = {dataset: max(by_version) for dataset, by_version in by_set.items()}
         cells = [by_set[dataset][newest[dataset]] if dataset in newest else [] for dataset in sets]
-        rows.append((boards.filled(json.loads(changed)), sorted(set(newest.values())), cells))
+        rows.append((boards.filled(read_options(changed)), sorted(set(newest.values())), cells))
     return {"rows": rows, "sets": sets}

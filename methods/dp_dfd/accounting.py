@@ -80,23 +80,23 @@ class ResponsePlan:
 
 
 def uncalibrated_plan(
-    threshold: float, stages: int, amount: int, answer_epsilon: float, dataset: str, classes: int
+    threshold: float, stages: int, queries: int, answer_epsilon: float, dataset: str, classes: int
 ) -> ResponsePlan:
     """Return the plan of a method's options before calibration.
 
     Args:
         threshold: t; 0 = the paper's, 1 / (2c).
         stages: T; 0 = one per image.
-        amount: number of images; 0 = the paper's for the data set.
+        queries: number of images; 0 = the paper's for the data set.
 
     Raises:
         BenchError: there are fewer images than stages.
     """
-    amount = amount or data.facts(dataset).dp_dfd_images
-    stages = stages or amount
-    if amount < stages:
-        raise BenchError(f"--method.amount {amount}: expected at least one image for each of the {stages} stages")
-    return ResponsePlan(threshold or 1 / (2 * classes), stages, amount // stages, answer_epsilon, classes)
+    queries = queries or data.facts(dataset).dp_dfd_images
+    stages = stages or queries
+    if queries < stages:
+        raise BenchError(f"--method.queries {queries}: expected at least one image for each of the {stages} stages")
+    return ResponsePlan(threshold or 1 / (2 * classes), stages, queries // stages, answer_epsilon, classes)
 
 
 def response_ledger(plan: ResponsePlan, generator_saw_teacher: bool, soft: bool = False) -> Ledger:

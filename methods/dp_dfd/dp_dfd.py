@@ -22,7 +22,7 @@ the responses. The paper counts neither.
 Differs from the paper:
 - Line 5 sets k = |I| before line 7 replaces I by the top two; here k is counted afterwards, as section II-C has it.
 - Line 9 returns the vector y_t for the teacher's class and one-hot vectors for the others. A soft vector reveals that
-  it is the teacher's, so the default is `answers onehot`; `answers soft` is as printed and has no finite epsilon.
+  it is the teacher's, so the default is `responses onehot`; `responses soft` is as printed and has no finite epsilon.
 - `follow` decides where equations and text contradict each other. Eq. 2 prints the entropy term per sample; the text
   describes class balance, which needs the batch mean. Eq. 3 sums over the responses of the current stage; the text
   reuses responses "in training process", which means those of all stages so far.
@@ -89,21 +89,22 @@ class DpDfd:
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {
-        "smoke": {"stages": 2, "amount": 32, "batch": 16, "pretrain_steps": 2, "finetune_steps": 1, "student_steps": 2,
+        "smoke": {"stages": 2, "queries": 32, "batch": 16, "pretrain_steps": 2, "finetune_steps": 1, "student_steps": 2,
                   "width": 4},
-        "quick": {"stages": 4, "amount": 16384, "batch": 128, "pretrain_steps": 30, "student_steps": 150},
+        "quick": {"stages": 4, "queries": 16384, "batch": 128, "pretrain_steps": 30, "student_steps": 150},
     }  # fmt: skip
+    recorded_as: ClassVar[dict[str, str]] = {"queries": "amount", "responses": "answers"}
 
     stages: Size[int] = 320
     """T, number of stages (Fig. 3)."""
-    amount: Size[int] = 0
+    queries: Size[int] = 0
     """Number of queried synthetic images in all stages together (Fig. 2); 0 = the paper's for the data set."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one selective randomised response; solved from the budget unless --epsilon none."""
     threshold: float = 0.0
     """t of Alg. 1, line 5: classes with a larger probability under the student are candidates of a response; 0 = 1/(2c)
     for c classes."""
-    answers: Literal["onehot", "soft"] = "onehot"
+    responses: Literal["onehot", "soft"] = "onehot"
     """Response for the teacher's class: a one-hot vector, or y_t as in line 9, which has no finite epsilon."""
     ce_weight: float = 1.0
     """Weight of the cross-entropy (confident outputs) in the generator's loss, Eq. 2 (Tab. III, CE); 0 = off."""
@@ -132,7 +133,7 @@ class DpDfd:
     def __post_init__(self) -> None:
         at_least(self, 1, "stages", "student_steps", "width")
         at_least(self, 2, "batch")
-        at_least(self, 0, "amount", "pretrain_steps", "finetune_steps", "ce_weight", "alpha", "beta")
+        at_least(self, 0, "queries", "pretrain_steps", "finetune_steps", "ce_weight", "alpha", "beta")
         positive(self, "answer_epsilon", "lr")
         if not 0 <= self.threshold < 1:
             raise ValueError(f"threshold is {self.threshold}; expected 0 (for 1/(2c)) or a probability below 1")
@@ -213,7 +214,7 @@ class DpDfd:
         """Lines 2b and 2c: return (n, c) private labels, the only output of the teacher that the student uses."""
         y_s, y_t = outputs(x, phi_s, phi_t, self.batch)
         allowed = candidates(y_s, plan.threshold)
-        return respond(allowed, y_t, plan.answer_epsilon, noise, soft=self.answers == "soft")
+        return respond(allowed, y_t, plan.answer_epsilon, noise, soft=self.responses == "soft")
 
     # Privacy
 
@@ -227,10 +228,10 @@ class DpDfd:
         Raises:
             BenchError: the budget cannot be met; the message has the reason.
         """
-        fields = uncalibrated_plan(self.threshold, self.stages, self.amount, self.answer_epsilon, dataset, classes)
+        fields = uncalibrated_plan(self.threshold, self.stages, self.queries, self.answer_epsilon, dataset, classes)
         refusal = ""
-        if self.answers == "soft":
-            refusal = "a soft response (the teacher's own vector) has no finite epsilon; use --method.answers onehot"
+        if self.responses == "soft":
+            refusal = "a soft response (the teacher's own vector) has no finite epsilon; use --method.responses onehot"
         elif budget.unit == Unit.EXAMPLE:
             refusal = (
                 "line 1 trains the generator on the unprotected teacher, which has no finite epsilon for one example; "
@@ -240,11 +241,11 @@ class DpDfd:
 
     def ledger(self, plan: ResponsePlan) -> Ledger:
         """Return the ledger of all access to the private data, for one private record and for one response."""
-        return response_ledger(plan, generator_saw_teacher=True, soft=self.answers == "soft")
+        return response_ledger(plan, generator_saw_teacher=True, soft=self.responses == "soft")
 
     def claim(self, plan: ResponsePlan) -> Claim:
         """Return the claim: epsilon-LabelDP of one response."""
-        return response_claim(plan, soft=self.answers == "soft")
+        return response_claim(plan, soft=self.responses == "soft")
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Build the audit's game: one response to one synthetic image."""

@@ -93,11 +93,12 @@ class DpDfdWorking(TranscriptionOptions):
         Departure(COMMITTEE.what, COMMITTEE.why, worth=f"DPSD, {COMMITTEE_LABELS}"),
     )
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {
-        "smoke": {"amount": 48, "rounds": 3, "student_steps": 6},
-        "quick": {"amount": 25_600},
+        "smoke": {"queries": 48, "rounds": 3, "student_steps": 6},
+        "quick": {"queries": 25_600},
     }
+    recorded_as: ClassVar[dict[str, str]] = {"queries": "amount"}
 
-    amount: Size[int] = 0
+    queries: Size[int] = 0
     """Number of responses, one per synthetic image (Fig. 2) or per copy; 0 = the paper's for the data set."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one selective randomised response; solved from the budget unless --solve steps or --epsilon none."""
@@ -107,7 +108,7 @@ class DpDfdWorking(TranscriptionOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 0, "amount")
+        at_least(self, 0, "queries")
         positive(self, "answer_epsilon")
         if not 0 <= self.threshold < 1:
             raise ValueError(f"threshold is {self.threshold}; expected 0 (for 1/(2c)) or a probability below 1")
@@ -163,7 +164,7 @@ class DpDfdWorking(TranscriptionOptions):
         Raises:
             BenchError: the budget cannot be met; the message has the reason.
         """
-        fields = uncalibrated_plan(self.threshold, 0, self.amount, self.answer_epsilon, dataset, classes)
+        fields = uncalibrated_plan(self.threshold, 0, self.queries, self.answer_epsilon, dataset, classes)
         return calibrate_responses(fields, budget, self.ledger, "")
 
     def ledger(self, plan: ResponsePlan) -> Ledger:

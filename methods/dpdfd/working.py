@@ -33,7 +33,7 @@ from bench.distillation.transcription.options import (
     CHOICE,
     COMMITTEE,
     FEW_CLEAR_ANSWERS,
-    FLAT_QUESTIONS,
+    FLAT_OUTPUT,
     FROM_A_PRIOR,
     JITTER,
     MANY_STEPS,
@@ -65,9 +65,9 @@ class WorkingDpdfd(TranscriptionOptions):
     reference: ClassVar[str] = "Liu et al., DPDFD, IJCAI 2023, Algorithm 1 and section 4.4"
     unit: ClassVar[str] = str(Unit.QUERY)
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {
-        "smoke": {"questions": 48, "rounds": 3, "student_steps": 6, "batch": 16, "direct_iterations": 3,
+        "smoke": {"queries": 48, "rounds": 3, "student_steps": 6, "batch": 16, "direct_iterations": 3,
                   "teacher_steps": 3},
-        "quick": {"questions": 25_600},
+        "quick": {"queries": 25_600},
     }  # fmt: skip
     departures: ClassVar[tuple[Departure, ...]] = (
         FROM_A_PRIOR,
@@ -84,7 +84,7 @@ class WorkingDpdfd(TranscriptionOptions):
         ONE_CYCLE,
         ROUNDS,
         MANY_STEPS,
-        FLAT_QUESTIONS,
+        FLAT_OUTPUT,
         FEW_CLEAR_ANSWERS,
         Departure(
             "plain distillation loss, not the decoupled loss",
@@ -99,6 +99,11 @@ class WorkingDpdfd(TranscriptionOptions):
             without={"shared": 16},
         ),
     )
+    recorded_as: ClassVar[dict[str, str]] = {
+        "queries": "questions",
+        "max_noise": "most_noise",
+        "gradient_at": "asked_at",
+    }
     only_with: ClassVar[dict[str, str]] = {
         "rounds": "data=synthetic",
         "prior": "data=synthetic",
@@ -110,24 +115,24 @@ class WorkingDpdfd(TranscriptionOptions):
         "copies": "data=synthetic",
         "committee": "data=synthetic",
         "student_steps": "data=synthetic",
-        "questions": "data=synthetic",
-        "most_noise": "data=synthetic",
-        "asked_at": "data=synthetic",
+        "queries": "data=synthetic",
+        "max_noise": "data=synthetic",
+        "gradient_at": "data=synthetic",
         "direct_iterations": "data=private",
         "batch": "data=private",
         "teacher_nets": "teachers>0",
         "teacher_steps": "teachers>0",
     }
 
-    questions: Size[int] = 51_200
+    queries: Size[int] = 51_200
     """Number of queries (the paper's B T), one per image or copy; fewer if the budget allows fewer at noise
-    `most_noise`."""
+    `max_noise`."""
     norm_bound: float = 5e-3
     """C, bound on the norm of a gradient in line 7, > 0. In Fig. 2 clipping overtakes normalising at 1e-3."""
     sigma: Solved[float] = 100.0
     """sigma of line 9, the noise's standard deviation divided by C; solved from the budget unless --solve steps or
     --epsilon none."""
-    most_noise: float = 0.5
+    max_noise: float = 0.5
     """Largest noise (standard deviation) on the gradient, or mean gradient, from which the student learns, divided by
     C. If the budget requires more, fewer queries are sent, at least 256; 0 = no limit."""
     shared: int = 1
@@ -136,7 +141,7 @@ class WorkingDpdfd(TranscriptionOptions):
     """
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (line 7) or clipping (Fig. 2)."""
-    asked_at: Literal["flat", "student"] = "flat"
+    gradient_at: Literal["flat", "student"] = "flat"
     """Student output at which the gradient is evaluated: uniform over the classes (flat), or the student's own."""
     data: Literal["synthetic", "private"] = "synthetic"
     """Training images: synthetic, or private (direct training, Table 4, without replay)."""
@@ -153,18 +158,18 @@ class WorkingDpdfd(TranscriptionOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "questions", "batch", "direct_iterations", "teacher_steps")
-        at_least(self, 0, "sigma", "most_noise", "teachers")
+        at_least(self, 1, "queries", "batch", "direct_iterations", "teacher_steps")
+        at_least(self, 0, "sigma", "max_noise", "teachers")
         positive(self, "norm_bound")
         if self.data == "private" and self.teachers:
             raise ValueError("data private trains without teachers; expected teachers 0")
         if self.shared > 1 and (self.teachers or self.data == "private"):
             raise ValueError(f"shared is {self.shared}; expected 1, or one teacher and data synthetic")
-        most = min(Transcription.batch, self.questions)  # images in one forward pass of the teacher
+        most = min(Transcription.batch, self.queries)  # images in one forward pass of the teacher
         if not 1 <= self.shared <= most:
             raise ValueError(f"shared is {self.shared}; expected 1 to {most}")
-        if self.shared > 1 and (self.asked_at, self.reading) != ("flat", "likelihood"):
-            raise ValueError(f"shared is {self.shared}; expected 1, or asked_at flat and reading likelihood")
+        if self.shared > 1 and (self.gradient_at, self.reading) != ("flat", "likelihood"):
+            raise ValueError(f"shared is {self.shared}; expected 1, or gradient_at flat and reading likelihood")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -228,7 +233,7 @@ class WorkingDpdfd(TranscriptionOptions):
         Args:
             ours: (n, c) logits of the student.
         """
-        at = torch.zeros_like(ours) if self.asked_at == "flat" else ours
+        at = torch.zeros_like(ours) if self.gradient_at == "flat" else ours
         bounded, sigma = partial(self._bounded_gradient, bound=parameters.beta), parameters.sigma
         if self.teachers:
             g, sigma = noisy_mean_of_teachers(at, phi_t(images), bounded, parameters, noise), sigma / self.teachers
@@ -283,10 +288,10 @@ class WorkingDpdfd(TranscriptionOptions):
             beta=self.norm_bound,
             sigma=self.sigma,
             answer_epsilon=1.0,
-            iterations=self.direct_iterations if direct else self.questions // self.shared,
+            iterations=self.direct_iterations if direct else self.queries // self.shared,
         )
-        most_noise = self.most_noise * max(self.teachers, self.shared)  # of the sum's noise; the student uses the mean
-        return calibrate(mechanism, fields if direct else limit_queries(mechanism, fields, budget, most_noise), budget)
+        max_noise = self.max_noise * max(self.teachers, self.shared)  # of the sum's noise; the student uses the mean
+        return calibrate(mechanism, fields if direct else limit_queries(mechanism, fields, budget, max_noise), budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:
         if self.data == "private":
@@ -308,4 +313,4 @@ class WorkingDpdfd(TranscriptionOptions):
             return self._query_teacher(images, phi_s(images), phi_t, parameters, noise)
 
         game = ensemble_game if self.teachers else gradient_game
-        return game(step, mechanism, parameters, budget.delta, flat=self.asked_at == "flat")
+        return game(step, mechanism, parameters, budget.delta, flat=self.gradient_at == "flat")

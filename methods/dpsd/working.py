@@ -47,7 +47,7 @@ from bench.distillation.transcription.options import (
     CHOICE,
     COMMITTEE,
     FEW_CLEAR_ANSWERS,
-    FLAT_QUESTIONS,
+    FLAT_OUTPUT,
     FROM_A_PRIOR,
     JITTER,
     MANY_STEPS,
@@ -78,8 +78,8 @@ class WorkingDpsd(TranscriptionOptions):
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     unit: ClassVar[str] = str(Unit.QUERY)
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {
-        "smoke": {"questions": 48, "rounds": 3, "student_steps": 6},
-        "quick": {"questions": 25_600},
+        "smoke": {"queries": 48, "rounds": 3, "student_steps": 6},
+        "quick": {"queries": 25_600},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         FROM_A_PRIOR,
@@ -103,7 +103,7 @@ class WorkingDpsd(TranscriptionOptions):
             "teacher is confident, the entries that top-k omits carry as much information as those that it keeps",
             worth=CANDIDATES_WORTH,
         ),
-        FLAT_QUESTIONS,
+        FLAT_OUTPUT,
         FEW_CLEAR_ANSWERS,
         Departure(
             "data mode: plain distillation loss (Hinton et al., 2015), not Eq. 2's (`--method.loss dkd`)",
@@ -113,19 +113,24 @@ class WorkingDpsd(TranscriptionOptions):
         JITTER,
         COMMITTEE,
     )
+    recorded_as: ClassVar[dict[str, str]] = {
+        "queries": "questions",
+        "max_noise": "most_noise",
+        "gradient_at": "asked_at",
+    }
     only_with: ClassVar[dict[str, str]] = {
         "beta": "mode=data",
-        "most_noise": "mode=data",
+        "max_noise": "mode=data",
         "loss": "mode=data",
         "bound": "mode=data",
-        "asked_at": "mode=data",
+        "gradient_at": "mode=data",
     }
 
     mode: Literal["data", "label"] = "data"
     """Response of the teacher: a noisy gradient (data, Eq. 3) or a randomised class (label, Algorithm 2)."""
-    questions: Size[int] = 51_200
+    queries: Size[int] = 51_200
     """Number of queries (the paper's b T), one per image or copy; in data mode fewer if the budget allows fewer at
-    noise `most_noise`."""
+    noise `max_noise`."""
     k: int = 0
     """k, entries of a gradient (Eq. 3) or candidates of a response (Eq. 5); 0 = all classes. The paper's is 3 for
     MNIST, FMNIST and CIFAR10."""
@@ -137,20 +142,20 @@ class WorkingDpsd(TranscriptionOptions):
     --epsilon none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response (Eq. 4); solved from the budget unless --solve steps or --epsilon none."""
-    most_noise: float = 0.5
+    max_noise: float = 0.5
     """Data mode: largest sigma. If the budget requires more noise, fewer queries are sent, at least 256; 0 = no
     limit."""
     loss: Literal["kd", "dkd"] = "kd"
     """L_t, distillation loss: plain, or decoupled (Eq. 2; Fig. 6)."""
     bound: Literal["normalise", "clip"] = "normalise"
     """Bound gradients by normalising (Eq. 3) or clipping (Fig. 5)."""
-    asked_at: Literal["flat", "student"] = "flat"
+    gradient_at: Literal["flat", "student"] = "flat"
     """Student output at which Eq. 3's gradient is evaluated: uniform over the classes (flat), or the student's own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "questions")
-        at_least(self, 0, "k", "beta", "sigma", "most_noise")
+        at_least(self, 1, "queries")
+        at_least(self, 0, "k", "beta", "sigma", "max_noise")
         positive(self, "answer_epsilon")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
@@ -201,7 +206,7 @@ class WorkingDpsd(TranscriptionOptions):
             if self.reading == "printed":
                 return F.one_hot(o, ours.shape[1]).float().log()
             return response_log_likelihood(o, allowed, parameters.answer_epsilon)
-        at = torch.zeros_like(ours) if self.asked_at == "flat" else ours
+        at = torch.zeros_like(ours) if self.gradient_at == "flat" else ours
         bounded = partial(self._bounded_gradient, parameters=parameters)
         g = gaussian_rows(bounded(at, theirs), parameters.sigma * parameters.beta, noise)
         if self.reading == "printed":
@@ -230,11 +235,11 @@ class WorkingDpsd(TranscriptionOptions):
             beta=self.beta or paper_beta(dataset, budget.epsilon),
             sigma=self.sigma,
             answer_epsilon=self.answer_epsilon,
-            iterations=self.questions,
+            iterations=self.queries,
         )
         mechanism = self._mechanism(classes)
         if self.mode == "data":
-            fields = limit_queries(mechanism, fields, budget, self.most_noise)
+            fields = limit_queries(mechanism, fields, budget, self.max_noise)
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:
@@ -250,7 +255,7 @@ class WorkingDpsd(TranscriptionOptions):
 
         if self.mode == "label":  # likelihoods, because log-likelihoods may be minus infinity
             return response_game(lambda *inputs: step(*inputs).exp(), mechanism, parameters, budget.delta)
-        return gradient_game(step, mechanism, parameters, budget.delta, flat=self.asked_at == "flat")
+        return gradient_game(step, mechanism, parameters, budget.delta, flat=self.gradient_at == "flat")
 
 
 def _response(ours: Tensor, theirs: Tensor, k: int, epsilon: float, noise: Source) -> Tensor:

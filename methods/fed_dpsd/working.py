@@ -83,8 +83,8 @@ class WorkingFedDpsd(TranscriptionOptions):
     needs: ClassVar[frozenset[str]] = frozenset({"teacher_ensemble"})
     unit: ClassVar[str] = str(Unit.QUERY)
     tiers: ClassVar[dict[str, dict[str, int | str]]] = {
-        "smoke": {"questions": 48, "rounds": 3, "student_steps": 6, "clients": 2, "client_steps": 4},
-        "quick": {"questions": 25_600},
+        "smoke": {"queries": 48, "rounds": 3, "student_steps": 6, "clients": 2, "client_steps": 4},
+        "quick": {"queries": 25_600},
     }
     departures: ClassVar[tuple[Departure, ...]] = (
         FROM_A_PRIOR,
@@ -115,11 +115,12 @@ class WorkingFedDpsd(TranscriptionOptions):
         JITTER,
         COMMITTEE,
     )
+    recorded_as: ClassVar[dict[str, str]] = {"queries": "questions", "max_noise": "most_noise"}
     only_with: ClassVar[dict[str, str]] = {
         "noise_by": "mode=data",
         "k": "mode=label",
         "beta": "mode=data",
-        "most_noise": "mode=data",
+        "max_noise": "mode=data",
     }
 
     mode: Literal["data", "label"] = "data"
@@ -134,9 +135,9 @@ class WorkingFedDpsd(TranscriptionOptions):
     """Training steps of a client's teacher."""
     noise_by: NoiseBy = "server"
     """Data mode: add noise once at the server (as printed), or at every client."""
-    questions: Size[int] = 51_200
+    queries: Size[int] = 51_200
     """Number of queries (the paper's b T), one per image or copy; in data mode fewer if the budget allows fewer at
-    noise `most_noise`."""
+    noise `max_noise`."""
     k: int = 0
     """k, candidates of a randomised response, the student's most probable classes; 0 = all classes."""
     beta: float = 0.0
@@ -146,14 +147,14 @@ class WorkingFedDpsd(TranscriptionOptions):
     none."""
     answer_epsilon: Solved[float] = 1.0
     """epsilon of one randomised response; solved from the budget unless --solve steps or --epsilon none."""
-    most_noise: float = 0.5
+    max_noise: float = 0.5
     """Data mode: largest noise (standard deviation) on the mean of the clients' gradients, divided by beta. If the
     budget requires more, fewer queries are sent, at least 256; 0 = no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "clients", "client_steps", "questions")
-        at_least(self, 0, "k", "beta", "sigma", "most_noise")
+        at_least(self, 1, "clients", "client_steps", "queries")
+        at_least(self, 0, "k", "beta", "sigma", "max_noise")
         positive(self, "alpha", "answer_epsilon")
 
     def shards(self, teacher_arch: str, dataset: str) -> Shards:
@@ -235,12 +236,12 @@ class WorkingFedDpsd(TranscriptionOptions):
             beta=self.beta or paper_beta(dataset, budget.epsilon),
             sigma=self.sigma,
             answer_epsilon=self.answer_epsilon,
-            iterations=self.questions,
+            iterations=self.queries,
         )
         mechanism = self._mechanism(classes)
         if self.mode == "data":
-            most_noise = self.most_noise / sigma_of_mean(1.0, self.clients, self.noise_by)
-            fields = limit_queries(mechanism, fields, budget, most_noise)
+            max_noise = self.max_noise / sigma_of_mean(1.0, self.clients, self.noise_by)
+            fields = limit_queries(mechanism, fields, budget, max_noise)
         return calibrate(mechanism, fields, budget)
 
     def _mechanism(self, classes: int) -> AnnotationMechanism:

@@ -41,7 +41,7 @@ def insert(tmp_path: Path, n: int = 400, count: int = 200) -> Path:
     return tmp_path / "c"
 
 
-def test_inserted_canaries_have_wrong_labels_and_stay_by_their_coin(tmp_path: Path) -> None:
+def test_inserted_canaries_have_wrong_labels_and_follow_coins(tmp_path: Path) -> None:
     folder = insert(tmp_path)
     with np.load(folder / "train.npz") as train, np.load(folder / "canaries.npz") as canaries:
         kept = {image.tobytes(): label for image, label in zip(train["images"], train["labels"], strict=True)}

@@ -148,7 +148,7 @@ def test_baseline_without_the_model_is_silent_on_equal_sets() -> None:
     assert sum(each is not None and each.differs for each in found) <= 1
 
 
-def test_baseline_without_the_model_finds_a_shift_and_a_class_mix() -> None:
+def test_baseline_without_the_model_finds_shift_and_class_mix() -> None:
     found = compare(facts(0.8, 0), facts(0, 1), 0)
     assert found is not None and found.differs and found.clues[0] == "a (larger in members)"
     few = Facts(("a", "b"), facts(0, 3).values, np.zeros(200, np.int64))

@@ -230,7 +230,7 @@ def test_an_overfitted_model_is_not_released(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_an_interrupted_assessment_uses_finished_models_again(tmp_path: Path) -> None:
     found = assess(tmp_path, images(150, 0), images(320, 1), attacks=["loss"], report=tmp_path / "r")
-    work = sorted((tmp_path / "r" / "work").iterdir())
+    work = sorted((tmp_path / "r" / "work").rglob("*.safetensors"))
     times = [path.stat().st_mtime_ns for path in work]
     again = assess(tmp_path, images(150, 0), images(320, 1), attacks=["loss"], report=tmp_path / "r")
     assert [path.stat().st_mtime_ns for path in work] == times and len(work) == 1

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.assess.policy import Policy, read_policy, shipped
-from bench.assess.schema import AttackResult, Blind, Claim, Interval, Rate
-from bench.assess.verdict import Evidence, decide
+from bench.assess.schema import AttackResult, Blind, Claim, Interval, Inversion, Rate
+from bench.assess.verdict import Evidence, decide, gate_inversion
 from bench.errors import BenchError
 
 RESEARCH = read_policy("research")
@@ -72,10 +72,58 @@ def test_requirements_of_a_policy() -> None:
     assert decide(replace(EVIDENCE, claim=REFUTED), lenient).decision == "release"
 
 
+def inversion(gain: tuple[float, float], control: tuple[float, float], beats_chance: bool = True) -> Inversion:
+    return Inversion(
+        **{
+            "attack": "pca-mi",
+            "source": "",
+            "baseline": "b",
+            "are_classes_private": False,
+            "classes": 10,
+            "images": 50,
+        },
+        **dict.fromkeys(("shown", "baseline_shown", "control_shown", "control_baseline_shown"), 0.5),
+        gain=Interval(value=sum(gain) / 2, low=gain[0], high=gain[1]),
+        p=None,
+        control_gain=Interval(value=sum(control) / 2, low=control[0], high=control[1]),
+        control_p=None,
+        evaluator=Interval(value=0.9, low=0.8, high=1.0),
+        beats_chance=beats_chance,
+        reason="" if beats_chance else "weak",
+    )
+
+
+STRONG, FEEBLE = (0.3, 0.5), (0.15, 0.5)
+"""Gains on the control that are significantly above 0.2, the limit of `research`, and that are not."""
+
+
+@pytest.mark.parametrize(
+    ("gain", "control", "beats_chance", "decision", "if_required"),
+    [
+        ((0.25, 0.5), STRONG, True, "do not release", "do not release"),
+        ((0.1, 0.3), STRONG, True, "cannot tell", "cannot tell"),
+        ((-0.5, 0.2), STRONG, True, "release", "release"),
+        ((0.25, 0.5), FEEBLE, True, "cannot tell", "cannot tell"),
+        ((-0.5, 0.2), FEEBLE, True, "release", "cannot tell"),
+        ((-0.5, 0.2), STRONG, False, "release", "cannot tell"),
+    ],
+)
+def test_limit_on_class_inversion(
+    gain: tuple[float, float], control: tuple[float, float], beats_chance: bool, decision: str, if_required: str
+) -> None:
+    found = replace(EVIDENCE, inversion=gate_inversion(inversion(gain, control, beats_chance), RESEARCH))
+    assert decide(found, RESEARCH).decision == decision
+    required = RESEARCH.model_copy(update={"require": (*RESEARCH.require, "class-inversion")})
+    assert decide(found, required).decision == if_required
+    assert decide(EVIDENCE, required).decision == "cannot tell"
+    assert decide(found, RESEARCH.model_copy(update={"inversion_gain_max": None})).decision == "release"
+
+
 def test_shipped_policies() -> None:
     assert shipped() == ["health", "research"]
     research, health = read_policy("research"), read_policy("health")
     assert (research.auc_max, research.tpr_at_fpr_1pct_max, research.min_members) == (0.6, 0.05, 300)
+    assert (research.inversion_gain_max, health.inversion_gain_max) == (0.2, 0.1)
     assert (health.auc_max, health.tpr_at_fpr_1pct_max, health.min_members, health.unit) == (0.55, 0.03, 1000, "group")
 
 
@@ -93,6 +141,7 @@ GOOD = 'name = "a"\nauc_max = 0.6\ntpr_at_fpr_1pct_max = 0.05\n'
         ('[policy]\nname = "a"\nauc_max = 0.6\n', ["tpr_at_fpr_1pct_max"]),
         (f'[policy]\n{GOOD}require = ["liraa"]\n', ["unknown test 'liraa'", "'lira'"]),
         (f"[policy]\n{GOOD}min_members = 10\n", ["min_members"]),
+        (f"[policy]\n{GOOD}inversion_gain_max = 1.5\n", ["inversion_gain_max"]),
     ],
 )
 def test_bad_policies_are_refused_in_one_line(tmp_path: Path, text: str, parts: list[str]) -> None:

@@ -134,12 +134,12 @@ def releases(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     calls: list[dict[str, Any]] = []
     real = class_images.noisy_moments
 
-    def noted(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
+    def recorded(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
         given = {"images": images, "labels": labels, "basis": basis, "multiplier": multiplier}
         calls.append(given | {"made": real(images, labels, classes, basis, multiplier, *rest), "pooled": rest[-1]})
         return calls[-1]["made"]
 
-    monkeypatch.setattr(class_images, "noisy_moments", noted)
+    monkeypatch.setattr(class_images, "noisy_moments", recorded)
     return calls
 
 
@@ -337,12 +337,12 @@ def test_release_without_teachers_equals_the_control() -> None:
     before: list[Tensor] = []
     real = ClassMoments._without_votes
 
-    def noted(self: ClassMoments, *given: Any) -> Any:
+    def recorded(self: ClassMoments, *given: Any) -> Any:
         before.append(torch.get_rng_state())
         return real(self, *given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ClassMoments, "_without_votes", noted)
+        patch.setattr(ClassMoments, "_without_votes", recorded)
         control = convert().control
     alone, of = smoke(multiplier=repr(spending.whole_multiplier)), toy(0)
     torch.set_rng_state(before[0])

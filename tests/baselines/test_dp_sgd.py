@@ -222,6 +222,19 @@ def test_weight_average_starts_as_the_plain_mean() -> None:
     assert weights["w"].item() == pytest.approx(3.0)
 
 
+def test_weight_average_warms_up_as_tensorflow() -> None:
+    """Decay (1 + t) / (10 + t) at t = 0, 1, 2: 0.1, 2/11 and 3/12, the last one limited to 0.2."""
+    weights = {"w": nn.Parameter(torch.full((1,), 5.0))}
+    average = WeightAverage(weights, 0.2, "tensorflow")
+    for value in (1.0, 2.0, 6.0):
+        weights["w"].data.fill_(value)
+        average.update()
+    average.apply()
+    first = 0.1 * 5 + 0.9 * 1
+    second = 2 / 11 * first + 9 / 11 * 2
+    assert weights["w"].item() == pytest.approx(0.2 * second + 0.8 * 6)
+
+
 def test_non_finite_weights_are_an_error() -> None:
     with pytest.raises(RuntimeError, match="NaN"):
         train(

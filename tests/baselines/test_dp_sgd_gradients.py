@@ -15,12 +15,13 @@ from torch import Tensor
 
 from bench import data, nets
 from bench.data.affine import draw_affine
+from bench.dp_training.augmentation import AUGMENTATIONS, views
 from bench.dp_training.clipping import (
     MOST_CHUNK,
     add_clipped,
     clipping_groups,
 )
-from bench.dp_training.per_sample_gradients import GRADIENTS, views
+from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.nets import Classifier
 
 
@@ -63,10 +64,10 @@ def test_gradients_of_views_are_averaged_per_record(way: str) -> None:
 @pytest.mark.parametrize("way", GRADIENTS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_empty_batch_has_empty_gradients(way: str, count: int) -> None:
-    model, nobody = network(), torch.zeros(0, dtype=torch.long)
+    model, empty = network(), torch.zeros(0, dtype=torch.long)
     drawn = draw_affine(6, torch.Generator()) if count > 1 else None
-    seen = views(torch.zeros(0, *SHAPE), count, nobody, drawn)
-    found = GRADIENTS[way](model, count)(seen, nobody)
+    seen = views(torch.zeros(0, *SHAPE), count, empty, drawn, AUGMENTATIONS["affine"])
+    found = GRADIENTS[way](model, count)(seen, empty)
     assert {name: tuple(rows.shape) for name, rows in found.items()} == {
         name: (0, *p.shape) for name, p in model.named_parameters()
     }

@@ -57,15 +57,15 @@ def test_ledger_has_only_the_private_training(conversion: str) -> None:
 
 @pytest.mark.thorough
 def test_class_moments_have_their_share_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Released with the noise of the ledger; half of the fresh questions are drawn of them."""
+    """Released with the noise of the ledger; half of the fresh queries are drawn of them."""
     taken: list[tuple[float, Tensor]] = []
     real = class_images.noisy_moments
 
-    def noted(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
+    def recorded(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
         taken.append((multiplier, images))
         return real(images, labels, classes, basis, multiplier, *rest)
 
-    monkeypatch.setattr(class_images, "noisy_moments", noted)
+    monkeypatch.setattr(class_images, "noisy_moments", recorded)
     teacher, budget, ctx = toy(), Budget(1.0), recording_context()
     features = {"teacher": "private-features", "conversion": "transcribe"}
     method = configure(DpTeacher, "smoke", {**features, "moments_share": "0.3"}, "method")
@@ -91,7 +91,7 @@ def test_option_without_its_condition_is_refused(given: dict[str, str], beside: 
 
 @pytest.mark.thorough
 def test_typical_queries_use_the_moment_at_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whitening that moves questions is the noisy one, of the one call whose noise is in the ledger."""
+    """The whitening that moves queries is the noisy one, of the one call whose noise is in the ledger."""
     made: list[Any] = []
     moved: list[Any] = []
     whitened, move = feature_training.private_whitening, dp_teacher.Typicality
@@ -200,8 +200,8 @@ def test_private_network_normalises_by_the_options() -> None:
 def test_every_part_gets_its_options() -> None:
     """No two numbers are alike, so that none can stand for another."""
     method = DpTeacher(
-        steps=11, rounds=12, images_per_round=13, generator_steps=14, student_steps=15, taught_steps=16, questions=17,
-        batch=18, rate=0.1, rate_generator=0.2, rate_student=0.3,
+        steps=11, rounds=12, images_per_round=13, generator_steps=14, student_steps=15, transcription_steps=16,
+        queries=17, batch=18, rate=0.1, rate_generator=0.2, rate_student=0.3,
     )  # fmt: skip
     private, distilled, taught = method._training(), method._distillation(), method._transcription()
     assert (private.steps, private.batch, private.rate) == (11, 18, 0.1)
@@ -278,10 +278,10 @@ def test_defaults_do_not_count_as_given_options(tier: Any, conversion: str, vari
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("questions", ["1", "4", "5"])
-def test_few_queries_are_possible(questions: str) -> None:
-    assert answers(_taught("private-features", "transcribe", questions=questions)).isfinite().all()
-    with_moments = _taught("private-features", "transcribe", questions=questions, moments_share="0.3")
+@pytest.mark.parametrize("queries", ["1", "4", "5"])
+def test_few_queries_are_possible(queries: str) -> None:
+    assert answers(_taught("private-features", "transcribe", queries=queries)).isfinite().all()
+    with_moments = _taught("private-features", "transcribe", queries=queries, moments_share="0.3")
     assert answers(with_moments).isfinite().all()
 
 

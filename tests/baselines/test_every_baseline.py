@@ -64,6 +64,7 @@ REFUSED = {
     "dp-sinkhorn": f"{GENERATOR} batch=1 steps=0 clip=0 clip=1e-25 sigma=-1 debias=1.5 linear=nan "
     "regularisation=0 clipping=row width=0",
     "dp-teacher": "std=0 batch=0 clip=-1 rounds=0",
+    "dp-wrn": "std=0 batch=0 steps=-1 clip=0 rate=0 momentum=1 views=0 chunk=257 average=1 augmentation=blur",
     "dpgen": f"{GENERATOR} candidates=1 queries=0 queries=300 response=-1 buffer=0 levels=0 width=1 "
     "most=0.001 least=0 average=1 rate=0 step=0 each=0",
     "fedadi": f"{FEDERATION} searches=0 synthesis=1 batch=1 lr=0 temperature=0 adi=-1",
@@ -71,9 +72,9 @@ REFUSED = {
     "feddafl": f"{FEDERATION} steps=0 batch=1 lr=0 student_steps=0 balance=-1",
     "feddf": f"{FEDERATION} unlabelled=0 lr=0 clip=0 batch=1 steps=-1",
     "g-pate": f"{GENERATOR} teachers=-1 steps=0 teacher_steps=0 batch=0 projected=0 bins=1 clip=0 "
-    "threshold=-0.1 threshold_noise=0 scale=-1 scale=nan answers=0 answers=1.1 "
+    "threshold=-0.1 threshold_noise=0 scale=-1 scale=nan responses=0 responses=1.1 "
     "target_estimator=mode loss=hinge network=vit start=warm rate=0 teacher_rate=0 "
-    "latent=0 width=7 critic_width=5 answers=0.5,threshold=0 "
+    "latent=0 width=7 critic_width=5 responses=0.5,threshold=0 "
     "diagnostic=true,target_estimator=mean",
     "geddp": "block=0 codes=0 quant=0 clip=0 batch=-1 multiplier=-1",
     "gep": "bases=0 anchors=0 every=0 residual_clip=1e-25 parts=0",
@@ -90,7 +91,7 @@ REFUSED = {
     "pate": "query_count=0 scale=-1 sure=1.1 batch=1 teachers=-1 target_estimator=posterior,diagnostic=true",
     "pate-gan": f"{GENERATOR} teachers=0 steps=0 scale=-1 rate=0 votes=cauchy target_estimator=mean "
     "loss=hinge explore=-0.1 scale=nan width=0",
-    "pate-gnmax": "answers=17,query_count=16 threshold_noise=0 threshold=-0.1",
+    "pate-gnmax": "responses=17,query_count=16 threshold_noise=0 threshold=-0.1",
     "private-features": "share=1 share=0 kappa=0 steps=0 clip=0 momentum=1",
     "psg": "passes=-1 momentum=1 images_per_class=3 images_per_class=0 batches=0 outer=-1 replays=-1 std=0 "
     "clip=0 rate=0 rate_network=0 width=0",
@@ -159,8 +160,9 @@ def test_budget_without_guarantee_is_accepted(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["dense", "dp-blsgd", "dp-sgd", "dp-teacher", "gep", "gm-dp", "label-protocol", "psg", "rgp", "ts-adp", "zcdp"],
-)
+    ["dense", "dp-blsgd", "dp-sgd", "dp-teacher", "gep", "gm-dp", "label-protocol", "psg", "rgp", "ts-adp", "zcdp",
+     "dp-wrn"],
+)  # fmt: skip
 def test_unknown_network_is_refused_before_training(name: str) -> None:
     option = "client_nets" if name == "dense" else "network"
     with pytest.raises(BenchError, match="no-such-net") as caught:
@@ -201,7 +203,7 @@ def test_finite_budget_is_met_and_nearly_spent(name: str, against: Any) -> None:
 @pytest.mark.parametrize(
     "name",
     ["dp-blsgd", "dp-gan", "dp-merf", "dp-sgd", "dp-sinkhorn", "dp-teacher", "geddp", "gm-dp", "private-features",
-     "psg", "rgp", "scatter-cnn", "spectral-dp", "topagg", "ts-adp"],
+     "dp-wrn", "psg", "rgp", "scatter-cnn", "spectral-dp", "topagg", "ts-adp"],
 )  # fmt: skip
 def test_undisputed_claim_equals_the_account(name: str) -> None:
     release = released(name, Budget(3.0))

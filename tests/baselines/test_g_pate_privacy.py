@@ -54,7 +54,7 @@ def test_answers_are_limited_to_those_charged() -> None:
 def test_step_answers_at_most_its_share() -> None:
     """Half of 20 coordinates: an only teacher agrees with itself, so that all of them pass."""
     images, labels = toy_private()
-    by = smoke(answers="0.5", batch="4", projected="5", threshold="0.5")
+    by = smoke(responses="0.5", batch="4", projected="5", threshold="0.5")
     made = training(by, [np.arange(80)], images, labels, steps=3)
     for step in (1, 2):
         made.step()
@@ -63,7 +63,7 @@ def test_step_answers_at_most_its_share() -> None:
 
 def test_step_plan_by_hand() -> None:
     """0.3 of the 3 coordinates of 5 images pass, at most 4; 24 of 48 teachers must agree; noise 6 times 9."""
-    by = smoke(teachers="0", answers="0.3", batch="5", projected="3", threshold="0.5", threshold_noise="6")
+    by = smoke(teachers="0", responses="0.3", batch="5", projected="3", threshold="0.5", threshold_noise="6")
     once = by.step_plan(Aggregation("gaussian", 9.0), 48)
     assert (once.queries, once.candidates, once.per_image) == (4, 15, 3)
     assert (once.aggregation.threshold, once.aggregation.threshold_scale) == (24.0, 54.0)
@@ -82,7 +82,7 @@ def test_ledger_has_every_coordinate_of_every_image() -> None:
     assert made.solved["answered"] < 60
     (alone,) = synthesise(replace(by, threshold=0.0)).ledger.entries(Unit.EXAMPLE)
     assert alone == answer
-    capped = synthesise(replace(by, answers=0.5)).ledger.entries(Unit.EXAMPLE)
+    capped = synthesise(replace(by, responses=0.5)).ledger.entries(Unit.EXAMPLE)
     assert [entry.count for entry in capped] == [3 * 10, 60]
 
 
@@ -104,7 +104,7 @@ def test_released_settings_allow_few_steps(epsilon: float, sigmas: tuple[int, in
     """README of the released code: 15 or 30 images, k = 10, by Renyi orders 1.1, 2, 3, ... 199 and the plain bound."""
     teachers, batch = (4000, 15) if epsilon == 1 else (2000, 30)
     by = GPate(
-        teachers=teachers, batch=batch, scale=sigmas[1], threshold_noise=sigmas[0] / sigmas[1], answers=1.0, steps=1
+        teachers=teachers, batch=batch, scale=sigmas[1], threshold_noise=sigmas[0] / sigmas[1], responses=1.0, steps=1
     )
     found = by.calibrate(Budget(epsilon, solve="steps"), teachers)
     allowed = found.candidates // (10 * batch)

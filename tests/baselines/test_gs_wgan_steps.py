@@ -96,7 +96,7 @@ def test_records_keep_labels_and_critics_their_state(monkeypatch: pytest.MonkeyP
     made: list[Critic] = []
     critic, init = gs_wgan.Training.critic, Critic.__init__
 
-    def noted(self: Critic, *given: Any) -> None:
+    def recorded(self: Critic, *given: Any) -> None:
         init(self, *given)
         made.append(self)
 
@@ -105,7 +105,7 @@ def test_records_keep_labels_and_critics_their_state(monkeypatch: pytest.MonkeyP
         used.setdefault(k, set()).add(id(found))
         return found
 
-    monkeypatch.setattr(Critic, "__init__", noted)
+    monkeypatch.setattr(Critic, "__init__", recorded)
     monkeypatch.setattr(gs_wgan.Training, "critic", spy)
     synthesise(SMALL)
     assert len(made) == 3 and all(len(each) == 1 for each in used.values())

@@ -317,7 +317,7 @@ def test_paid_mean_is_in_ledger_and_claim() -> None:
     assert [e.event.noise_multiplier for e in paid.ledger().entries()[:2]] == [20.0, 5.0]
     assert paid.renyi_epsilon(1e-5) > AUTHORS.renyi_epsilon(1e-5)
     ctx = recording_context()
-    release = smoke(mean="paid").convert(toy(), "datalens", FREE, ctx)
+    release = smoke(mean="noisy").convert(toy(), "datalens", FREE, ctx)
     assert len(release.ledger.entries()) == 4
     assert len(ctx.streams) == len(set(ctx.streams)) == 6, "two streams with the same draws"
     assert len(smoke(mean="half").convert(toy(), "datalens", FREE, context()).ledger.entries()) == 3
@@ -328,7 +328,7 @@ def test_paid_mean_is_in_ledger_and_claim() -> None:
     [("claimed", 1.0, 50_000), ("claimed", 10.0, 50_000), ("accounted", 1.0, 200), ("accounted", 10.0, 200)],
 )
 def test_budget_is_divided_and_met(account: Any, target: float, records: int) -> None:
-    budget, method = Budget(target, account=account), P3gm(mean="paid", components=3, share=0.6, steps=50)
+    budget, method = Budget(target, account=account), P3gm(mean="noisy", components=3, share=0.6, steps=50)
     plan = method.calibrate(records, budget)
     assert plan.mean == pytest.approx(20 * plan.factor) and plan.components == pytest.approx(5 * plan.factor)
     assert plan.mixture == pytest.approx(100 * plan.factor)
@@ -356,7 +356,7 @@ def test_overspent_first_phase_is_refused() -> None:
 
 @pytest.mark.parametrize("silent", ["noise_components", "noise_mixture", "noise_steps", "noise_mean"])
 def test_phase_without_noise_has_infinite_epsilon(silent: str) -> None:
-    plan = replace(P3gm(mean="paid"), **{silent: 0.0}).calibrate(60_000, FREE)
+    plan = replace(P3gm(mean="noisy"), **{silent: 0.0}).calibrate(60_000, FREE)
     assert math.isinf(plan.renyi_epsilon(1e-5)) and math.isinf(account(plan.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
 
 
@@ -367,7 +367,7 @@ def test_underflowing_noise_has_infinite_epsilon(little: float) -> None:
 
 
 def test_infinite_budget_has_no_noise() -> None:
-    plan = P3gm(mean="paid").calibrate(60_000, Budget(math.inf))
+    plan = P3gm(mean="noisy").calibrate(60_000, Budget(math.inf))
     assert (plan.mean, plan.components, plan.mixture, plan.gradients) == (0, 0, 0, 0)
 
 
@@ -394,7 +394,7 @@ def quarters(method: P3gm, budget: Budget) -> float:
 @pytest.mark.thorough
 def test_images_match_labels_unless_noise_dominates() -> None:
     given = {"latent": "3", "components": "4", "iterations": "20", "steps": "60", "warm": "150", "hidden": "64"}
-    method = smoke(mean="paid", scale="0", rate="0.005", batch="100", **given)
+    method = smoke(mean="noisy", scale="0", rate="0.005", batch="100", **given)
     assert quarters(method, Budget(math.inf)) > 0.9
     noisy = replace(method, noise_mean=1e3, noise_components=1e5, noise_mixture=1e5, noise_steps=1e3)
     assert quarters(noisy, FREE) < 0.6

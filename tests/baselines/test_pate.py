@@ -65,7 +65,7 @@ def test_public_images_are_the_default(cls: type[Any], monkeypatch: pytest.Monke
 
 def test_too_few_public_images_are_refused() -> None:
     assert smoke(Pate).least_public() == 4 and smoke(Pate, images="strokes").least_public() == 0
-    assert smoke(PateGnmax, answers="2").least_public() == 8, "every image that is put to the threshold"
+    assert smoke(PateGnmax, responses="2").least_public() == 8, "every image that is put to the threshold"
     with pytest.raises(BenchError, match=r"81 .* 80 "):
         convert(Pate, FREE, query_count="81")
     assert convert(Pate, FREE, query_count="80").solved["queries"] == 80
@@ -99,7 +99,7 @@ def test_answers_stay_with_their_images(monkeypatch: pytest.MonkeyPatch) -> None
     The student also learns from the eight further images, but not from those that fail the threshold.
     """
     calls, of = record_calls(monkeypatch, NoisyVotes, "_learn"), toy(5)
-    convert(PateGnmax, UNBOUNDED, of, threshold="0.7", query_count="40", answers="40", unlabelled="8", teachers="5")
+    convert(PateGnmax, UNBOUNDED, of, threshold="0.7", query_count="40", responses="40", unlabelled="8", teachers="5")
     _, _, _, images, targets, further, _ = calls[0].arguments
     (votes,) = of.members().seen  # type: ignore[misc]
     assert len(votes) == 40 and len(further) == len(rows(further)) == 8
@@ -215,7 +215,7 @@ def test_variants_have_the_settings_of_old_tiers() -> None:
     """Until version 1, tier quick also set `augment` and the threshold, and its images came from class moments."""
     quick = {"teachers": 0, "teacher_net": "scatter-linear", "unlabelled": 3000, "steps": 600, "batch": 64}
     assert configure(Pate, "quick", {}, "method") == Pate(**quick, augment=True)
-    fewer = {"query_count": 100, "answers": 50}
+    fewer = {"query_count": 100, "responses": 50}
     assert configure(PateGnmax, "quick", {}, "method") == PateGnmax(**quick, **fewer, augment=True, threshold=0.6)
     for cls in (Pate, PateGnmax):
         assert paper(cls) == cls() and not cls().augment
@@ -244,7 +244,7 @@ def test_outputs_with_strokes_match_golden_values(
     logits: list[list[float]],
 ) -> None:
     given = {"images": images, "query_count": "20", "unlabelled": "30", "steps": "30", "teachers": "3", "batch": "16",
-             "teacher_net": "shard-cnn"} | ({"answers": "10"} if cls is PateGnmax else {})  # fmt: skip
+             "teacher_net": "shard-cnn"} | ({"responses": "10"} if cls is PateGnmax else {})  # fmt: skip
     method = configure(cls, "paper" if variant == "printed" else "quick", given, "method", variant)
     against: Any = "claimed" if images == "private" else "accounted"
     of = toy(private=toy_private())  # leaves torch seeded

@@ -40,7 +40,7 @@ def test_claim_of_laplace_votes(queries: int, golden: float) -> None:
 
 @pytest.mark.parametrize(("answers", "golden"), [(286, 3.17), (640, 4.78)])
 def test_claim_of_gaussian_votes(answers: int, golden: float) -> None:
-    method = paper(PateGnmax, answers=str(answers))
+    method = paper(PateGnmax, responses=str(answers))
     plan = method.plan(FREE, "mnist")
     assert plan.aggregation.threshold == 200 and plan.aggregation.threshold_scale == 150
     assert method.claim(plan, 1e-5).epsilon == pytest.approx(golden, abs=0.005)
@@ -79,7 +79,7 @@ def test_claim_is_at_least_the_account() -> None:
 @BOTH
 def test_budget_is_met_and_nearly_spent(cls: type[Any], images: str, against: Any) -> None:
     budget = Budget(3.0, account=against)
-    release = convert(cls, budget, images=images, query_count="4", **({"answers": "3"} if cls is PateGnmax else {}))
+    release = convert(cls, budget, images=images, query_count="4", **({"responses": "3"} if cls is PateGnmax else {}))
     check_budget(release.ledger, release.claim, budget)
     assert release.claim is not None
     spent = release.claim.epsilon
@@ -105,7 +105,7 @@ def test_ledger_of_laplace_votes() -> None:
 
 def test_threshold_is_charged_for_every_query() -> None:
     """16 images at sigma_1 = 15, 8 answers at sigma_2 = 4: mu^2 = 16 / 225 + 8 * 2 / 16."""
-    method = smoke(PateGnmax, scale="4", query_count="16", answers="8")
+    method = smoke(PateGnmax, scale="4", query_count="16", responses="8")
     ledger = method.ledger(method.plan(FREE, "toy"))
     answers, threshold = ledger.entries(Unit.EXAMPLE)
     assert (answers.event, answers.count) == (GaussianDpEvent(4 / math.sqrt(2)), 8)
@@ -115,10 +115,10 @@ def test_threshold_is_charged_for_every_query() -> None:
     assert delta == pytest.approx(1e-5, rel=1e-3)
 
 
-@pytest.mark.parametrize("given", [{}, {"threshold": "0"}, {"threshold": "0.9"}, {"answers": "1"}])
+@pytest.mark.parametrize("given", [{}, {"threshold": "0"}, {"threshold": "0.9"}, {"responses": "1"}])
 def test_votes_are_drawn_as_often_as_charged(given: dict[str, str]) -> None:
     of = toy()
-    answers = {} if given.get("threshold") == "0" else {"answers": "8"}  # plain GNMax answers all queries
+    answers = {} if given.get("threshold") == "0" else {"responses": "8"}  # plain GNMax answers all queries
     release = convert(PateGnmax, of=of, **({"query_count": "16"} | answers | given))
     entries = {e.why.split(" of ")[0]: e.count for e in release.ledger.entries(Unit.EXAMPLE)}
     threshold = entries.get("the noisy largest count, against the threshold")
@@ -153,7 +153,7 @@ def test_vote_noise_is_that_of_the_ledger(cls: type[Any], monkeypatch: pytest.Mo
 @pytest.mark.thorough
 @BOTH
 def test_audit_refutes_only_a_third_of_the_claim(cls: type[Any]) -> None:
-    game = smoke(cls, query_count="8", **({"answers": "8"} if cls is PateGnmax else {})).game(
+    game = smoke(cls, query_count="8", **({"responses": "8"} if cls is PateGnmax else {})).game(
         Budget(30.0), "toy", CLASSES
     )
     assert audit(game, 60_000).verdict == "not refuted"

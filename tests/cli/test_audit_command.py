@@ -24,7 +24,7 @@ CASES = [
     ("audit release", ["--method", "bench audit release"]),
     ("audit release --method dpds", ["'dpsd'"]),
     ("RELEASE --canarys 3", ["--canarys", "'--canaries'"]),
-    ("audit release --method dpsd --method.question 3", ["--method.questions"]),
+    ("audit release --method dpsd --method.querie 3", ["'--method.queries'"]),
     ("RELEASE --canaries 240", ["--canaries 240", "239"]),
     ("RELEASE --canaries many", ["--canaries many"]),
     ("RELEASE --guesses 4", ["4 guesses", "0"]),

@@ -35,7 +35,7 @@ CASES: list[tuple[str, list[str]]] = [
     # Options that do not exist
     ("RUN --epsilno 3", ["--epsilno", "--epsilon"]),
     ("RUN --confidence x", ["'--confidence'. See"]),
-    ("run --method dpsd --method.question 3", ["--method.question", "--method.questions"]),
+    ("run --method dpsd --method.querie 3", ["--method.querie", "'--method.queries'"]),
     ("run --method dpsd --method.sigm 3", ["'--method.sigm'", "'--method.sigma'"]),
     ("RUN --method.foo 3", ["'--method.foo'. See"]),
     ("RUN --attack.lr 3", ["--attack.lr", "--attack NAME"]),
@@ -60,7 +60,7 @@ CASES: list[tuple[str, list[str]]] = [
     ("RUN --seeds 0,x", ["--seeds 0,x", "0,1,2"]),
     ("RUN --seeds 18446744073709551616", ["18446744073709551616", "9223372036854775807"]),
     ("RUN --attack gmi --evaluator.epochs 0", ["--evaluator", "epochs is 0", "1"]),
-    ("run --method dpsd --method.questions many", ["many"]),
+    ("run --method dpsd --method.queries many", ["many"]),
     ("run --method dpsd --method.rounds 1" + "0" * 20, ["2147483648"]),
     ("run --method dpsd --method.mode dada", ["dada", "'data'"]),
     ("run --method pate-gnmax --epsilon 1 --method.threshold_noise 1e300", ["threshold"]),

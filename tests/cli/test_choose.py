@@ -364,9 +364,9 @@ def test_lacking_lists_missing_measurements() -> None:
     assert lacks(epsilon_audited=0.0, audited_teacher=0.0)[2:] != small
 
 
-def test_a_test_set_that_was_looked_at_is_said_of_the_variant_that_it_concerns() -> None:
+def test_tuning_on_a_test_set_is_stated_for_its_variant_only() -> None:
     seen = "no unseen test set: on this one "
-    assert lacks("dpsd", variant="working")[-1] == seen + "settings of the questions and of the committee were chosen"
+    assert lacks("dpsd", variant="working")[-1] == seen + "settings of the queries and of the committee were chosen"
     assert lacks("alibi", variant="working")[-1] == seen + "the uniform prior of the first steps was switched off"
     for method, variant in (("dpsd", "printed"), ("private-features", "own"), ("not-installed", "own")):
         assert lacks(method, variant=variant) == lacks()

@@ -40,10 +40,24 @@ def test_decide_reads_the_metrics(metrics: dict[str, float | None], finding: Fin
     assert decide(record(metrics)).finding == finding
 
 
-@pytest.mark.parametrize("status", ["skipped", "inconclusive"])
-def test_decide_has_the_reason_of_a_powerless_attack(status: str) -> None:
-    verdict = decide(record({"auc": 0.9, "auc.lo": 0.8}, status))
+@pytest.mark.parametrize(
+    ("metrics", "status"),
+    [
+        ({}, "skipped"),
+        ({"auc": 0.5, "auc.lo": 0.4}, "inconclusive"),
+        ({"above_floor.lo": 0.1, **WORKS}, "inconclusive"),
+    ],
+)
+def test_decide_has_the_reason_of_a_powerless_attack(metrics: dict[str, float | None], status: str) -> None:
+    verdict = decide(record(metrics, status))
     assert verdict.finding == "cannot-tell" and "the reason" in verdict.sentence
+
+
+def test_a_significant_success_needs_no_power_elsewhere() -> None:
+    """A failure on the unprotected teacher does not undo a success on the student, unless sets differ by themselves."""
+    assert decide(record({"auc": 0.9, "auc.lo": 0.8}, "inconclusive")).finding == "leaks"
+    differs = {"auc": 0.9, "auc.lo": 0.8, "random_auc.lo": 0.6}
+    assert decide(record(differs, "inconclusive")).finding == "cannot-tell"
 
 
 def test_decide_without_an_attack_or_after_a_failure() -> None:

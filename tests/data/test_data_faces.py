@@ -91,10 +91,10 @@ def test_identity_split_separates_people(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(faces, "ALL", 48)  # the official test set has every person
     found = data.load("celeba-g", celeba(tmp_path))
     shared, domain = data.split(found, "identity"), data.private_domain(found, data.split(found, "identity"))
-    assert found.train_people is not None and domain.test_people is not None
-    private, aux = (set(found.train_people[part].tolist()) for part in (shared.private, shared.aux))
+    assert found.train_groups is not None and domain.test_groups is not None
+    private, aux = (set(found.train_groups[part].tolist()) for part in (shared.private, shared.aux))
     assert len(private) == 5 and len(aux) == 1 and not private & aux
-    assert set(domain.test_people.tolist()) <= private and len(domain.test_labels) < len(found.test_labels)
+    assert set(domain.test_groups.tolist()) <= private and len(domain.test_labels) < len(found.test_labels)
     assert len(domain.train_labels) == len(found.train_labels), "the evaluator's images"
 
 

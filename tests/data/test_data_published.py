@@ -297,9 +297,9 @@ def test_covidx_lists_are_read(tmp_path: Path) -> None:
         (folder / f"{part}.txt").write_text("\n".join(lines))
     found = data.load("covidx", tmp_path)
     assert (found.shape, found.class_names) == ((1, 64, 64), ("COVID-19", "normal", "pneumonia"))
-    assert found.train_people is not None and len(found.train_people.unique()) == 6
+    assert found.train_groups is not None and len(found.train_groups.unique()) == 6
     shared = data.split(found, "identity")
-    assert not set(found.train_people[shared.private].tolist()) & set(found.train_people[shared.aux].tolist())
+    assert not set(found.train_groups[shared.private].tolist()) & set(found.train_groups[shared.aux].tolist())
     (folder / "test.txt").write_text("p scan0.png normal\n")
     refusal("covidx", folder / "test.txt", "line 1", root=tmp_path)
     (folder / "test.txt").write_text("p scan0.png other cohen\n")

@@ -28,7 +28,7 @@ EVERY = [(method, None, "fp32") for method in registry.entries("method")]
 EVERY += [("no-defence", attack, "fp32") for attack in registry.entries("attack")]
 EVERY += [(method, None, "bf16") for method in ("dgd", "dp-gan", "dp-teacher", "fed-dpsd", "fedavg", "rr")]
 TAUGHT = (("teacher", "private-features"), ("conversion", "transcribe"), ("typical", "on"))
-"""Options of `dp-teacher` with which a student learns from typical questions."""
+"""Options of `dp-teacher` with which a student learns from typical queries."""
 
 
 def steps_logged(monkeypatch: pytest.MonkeyPatch) -> list[int]:

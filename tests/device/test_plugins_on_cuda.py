@@ -129,7 +129,7 @@ def test_a_record_moves_a_sum_by_the_clipping_norm_and_no_more(gradients: str) -
     assert norm > 0.5, "the records point one way, else a rounding of their sum would not show"
 
 
-def test_a_record_moves_the_sum_of_a_head_by_the_clipping_norm_and_no_more() -> None:
+def test_record_moves_a_head_sum_by_at_most_the_clipping_norm() -> None:
     rows = F.normalize(
         torch.ones(2001, 512) + 1e-3 * torch.randn(2001, 512, generator=torch.Generator().manual_seed(0))
     )

@@ -33,9 +33,7 @@ def told(arguments: Sequence[str]) -> int:
     return status
 
 
-def test_runs_of_one_process_give_the_records_of_processes_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_in_one_process_equal_runs_in_separate_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_toy(tmp_path, 160)
     common = [

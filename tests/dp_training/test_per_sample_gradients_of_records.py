@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from bench.config import configure
 from bench.data.affine import draw_affine
+from bench.dp_training.augmentation import AUGMENTATIONS
 from bench.dp_training.clipping import add_clipped, clipping_groups
-from bench.dp_training.dp_sgd import secret_moves, train
+from bench.dp_training.dp_sgd import train
 from bench.dp_training.dp_sgd_settings import DpSgdSettings
 from bench.dp_training.per_sample_gradients import GRADIENTS, refuse_shared_rows
 from bench.errors import BenchError
@@ -93,8 +94,9 @@ def test_network_that_mixes_a_batch_is_refused(views: int) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, weights(model), strict=True))
 
 
-def test_secret_moves_have_the_public_distribution() -> None:
-    ours, theirs = secret_moves(50_000, Noise(seed=0)), draw_affine(50_000, torch.Generator().manual_seed(0))
+def test_affine_draws_have_the_public_distribution() -> None:
+    ours = AUGMENTATIONS["affine"].draw(50_000, Noise(seed=0))
+    theirs = draw_affine(50_000, torch.Generator().manual_seed(0))
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype
     torch.testing.assert_close(ours.mean(1), theirs.mean(1), atol=0.03, rtol=0)
     torch.testing.assert_close(ours.std(1), theirs.std(1), atol=0.03, rtol=0)
@@ -106,6 +108,7 @@ def test_secret_moves_have_the_public_distribution() -> None:
     [
         ("dp-sgd", {"views": "2", "batch": "64"}, True),
         ("dp-sgd", {"views": "1", "batch": "64"}, False),
+        ("dp-wrn", {"views": "2", "batch": "64"}, True),
         ("p3gm", {"batch": "64"}, True),
     ],
 )

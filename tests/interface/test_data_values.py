@@ -31,7 +31,7 @@ X_TEST, Y_TEST = made(12, 1)
 
 
 def read(own: OwnDataset, out: Path) -> ImageData:
-    return data.load(own.located(out), reading=own.reading)
+    return data.load(own.save(out), reading=own.reading)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_from_arrays_is_not_changed_by_the_caller(tmp_path: Path) -> None:
 
 
 def test_from_arrays_is_written_once_by_content(tmp_path: Path) -> None:
-    places = [data.from_arrays(X, Y, name="mine").located(tmp_path) for _ in range(2)]
-    other = data.from_arrays(X, (Y + 1) % 3, name="mine").located(tmp_path)
+    places = [data.from_arrays(X, Y, name="mine").save(tmp_path) for _ in range(2)]
+    other = data.from_arrays(X, (Y + 1) % 3, name="mine").save(tmp_path)
     assert places[0] == places[1] != other and len(list(tmp_path.rglob("*"))) == 5
 
 
@@ -211,7 +211,7 @@ def test_from_huggingface_reads_sizes_and_other_columns(tmp_path: Path) -> None:
 
 def test_from_huggingface_reads_its_own_folder(tmp_path: Path) -> None:
     splits = {"train": rows(X, Y), "test": rows(X_TEST, Y_TEST)}
-    folder = data.from_huggingface(splits, name="mine").located(tmp_path).removeprefix("hf:").removesuffix("@32")
+    folder = data.from_huggingface(splits, name="mine").save(tmp_path).removeprefix("hf:").removesuffix("@32")
     assert read(data.from_huggingface(folder, size=SIDE), tmp_path).fingerprint == (
         read(data.from_huggingface(splits, name="mine", size=SIDE), tmp_path).fingerprint
     )

@@ -21,7 +21,7 @@ from bench.privacy import Budget, Relation, Unit
 from bench.privacy.accountant import account
 
 READABLE = 0.5
-"""The default of `most_noise`."""
+"""The default of `max_noise`."""
 
 ROWS = AnnotationMechanism("data", batch=256, classes=10)
 LABELS = replace(ROWS, mode="label", batch=4)
@@ -149,7 +149,7 @@ def test_gradients_without_noise_have_infinite_epsilon(mechanism: AnnotationMech
     ids=lambda kind: " ".join(map(str, kind.values())) or "data",
 )
 def test_single_queries_cost_as_much_as_batches(kind: dict[str, Any]) -> None:
-    """N questions as N batches of one, 5 batches of N / 5 or one batch of all: only their number counts."""
+    """N queries as N batches of one, 5 batches of N / 5 or one batch of all: only their number counts."""
     small = replace(PARAMETERS, answer_epsilon=0.1, sigma=30.0)
     found = []
     for batch, steps in ((1, 60), (12, 5), (60, 1)):
@@ -169,7 +169,7 @@ def test_more_queries_cost_and_claim_more() -> None:
     assert claims[0].epsilon < claims[1].epsilon
 
 
-# How many questions
+# How many queries
 
 
 def asked(mechanism: AnnotationMechanism, target: float | None, given: int, **budget: Any) -> AnnotationParameters:
@@ -224,7 +224,7 @@ def test_few_enough_without_solved_noise_is_unchanged(budget: dict[str, Any]) ->
 
 
 def test_few_enough_for_the_claim() -> None:
-    """Theorem 1 buys many questions where the ledger buys the fewest."""
+    """Theorem 1 buys many queries where the ledger buys the fewest."""
     assert asked(ONES, 10.0, 10**6, account="claimed").iterations > 50 * FEWEST
     assert asked(ONES, 10.0, 10**6).iterations == FEWEST
 

@@ -18,11 +18,11 @@ from bench.privacy import Budget
     ("name", "given"),
     [
         ("dpsd", {}),
-        ("dpsd", {"mode": "label", "questions": "891"}),
+        ("dpsd", {"mode": "label", "queries": "891"}),
         ("dpdfd", {}),
         ("dp-dfd", {"amount": "891"}),
         ("fed-dpsd", {}),
-        ("fed-dpsd", {"mode": "label", "questions": "891"}),
+        ("fed-dpsd", {"mode": "label", "queries": "891"}),
     ],
     ids=str,
 )

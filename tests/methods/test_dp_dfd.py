@@ -37,7 +37,7 @@ class TestPrinted(MethodContract):
         return norm_teacher()
 
 
-EQUATIONS = {"follow": "equations", "answers": "soft"}
+EQUATIONS = {"follow": "equations", "responses": "soft"}
 
 
 ALONE = {"committee": "1"}
@@ -199,9 +199,9 @@ def test_likelihood_reading_recovers_the_class_law() -> None:
 SWITCHES = [["onehot", "soft"], ["text", "equations"]]
 
 
-@pytest.mark.parametrize(("answers", "follow"), list(itertools.product(*SWITCHES)))
-def test_printed_options_run(answers: str, follow: str) -> None:
-    release = convert(printed(answers=answers, follow=follow))
+@pytest.mark.parametrize(("responses", "follow"), list(itertools.product(*SWITCHES)))
+def test_printed_options_run(responses: str, follow: str) -> None:
+    release = convert(printed(responses=responses, follow=follow))
     assert all(torch.isfinite(w).all() for w in release.student.state_dict().values())
 
 
@@ -227,7 +227,7 @@ def test_follow_decides_whether_responses_are_reused(
         return images, targets
 
     monkeypatch.setattr(ReplayBuffer, "sample", watched)
-    convert(replace(method, amount=48, student_steps=1))
+    convert(replace(method, queries=48, student_steps=1))
     assert seen == kept
 
 

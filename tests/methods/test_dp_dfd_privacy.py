@@ -32,7 +32,7 @@ def test_ledger_counts_the_teachers_queries(prior: str, monkeypatch: pytest.Monk
     small_generator(monkeypatch)
     toy = toy_teacher()
     spy = Spy(toy.model)
-    release = convert(learning(student_steps="9", amount="50", choose="3", prior=prior), replace(toy, model=spy))
+    release = convert(learning(student_steps="9", queries="50", choose="3", prior=prior), replace(toy, model=spy))
     assert sum(spy.asked) == 50 and spy.with_gradient == 0
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
     (once,) = release.ledger.entries(Unit.QUERY)
@@ -63,7 +63,7 @@ def test_few_responses_compose(n: int, epsilon: float) -> None:
 
 @pytest.mark.parametrize(
     ("method", "budget"),
-    [(printed(answers="soft"), Budget(1.0)), (printed(), Budget(math.inf)), (learning(), Budget(math.inf))],
+    [(printed(responses="soft"), Budget(1.0)), (printed(), Budget(math.inf)), (learning(), Budget(math.inf))],
     ids=["soft", "no noise", "no noise, working"],
 )
 def test_soft_responses_have_infinite_epsilon(method: Either, budget: Budget) -> None:
@@ -71,7 +71,7 @@ def test_soft_responses_have_infinite_epsilon(method: Either, budget: Budget) ->
     for unit in (Unit.EXAMPLE, Unit.QUERY):
         assert math.isinf(account(release.ledger, unit, 1e-5).epsilon)
     assert release.claim is not None and release.claim.epsilon == budget.epsilon and release.claim.delta == 0
-    soft = getattr(method, "answers", "") == "soft"
+    soft = getattr(method, "responses", "") == "soft"
     assert bool(release.claim.disputed) == soft, "infinity is a true claim of answers without noise"
 
 
@@ -99,7 +99,7 @@ def test_claimed_budget_is_one_responses_epsilon(cls: type[Any]) -> None:
 
 def test_accounted_budget_is_met_by_all_responses() -> None:
     budget = Budget(4.0, account="accounted")
-    method = DpDfdWorking(amount=200)
+    method = DpDfdWorking(queries=200)
     found = method.plan(budget, "mnist", 10)
     cost = account(method.ledger(found), Unit.EXAMPLE, budget.delta).epsilon
     assert 4 / 200 < found.answer_epsilon < 0.2 and 3.99 < cost <= 4
@@ -107,7 +107,7 @@ def test_accounted_budget_is_met_by_all_responses() -> None:
 
 def test_solve_steps_finds_the_number_of_responses() -> None:
     budget = Budget(4.0, account="accounted", solve="steps")
-    method = DpDfdWorking(amount=20, answer_epsilon=0.05)
+    method = DpDfdWorking(queries=20, answer_epsilon=0.05)
     found = method.plan(budget, "mnist", 10)
     more = replace(found, stages=found.stages + 1)
     assert found.answers > 20 and found.answer_epsilon == 0.05
@@ -133,7 +133,7 @@ def test_audit_does_not_refute_one_hot_responses(cls: type[Any], classes: int, e
 @pytest.mark.thorough
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 def test_audit_refutes_soft_responses(epsilon: float) -> None:
-    found = audit(game(Budget(epsilon), answers="soft"), PLAYS)
+    found = audit(game(Budget(epsilon), responses="soft"), PLAYS)
     assert found.verdict == "refuted" and found.lower_bound > epsilon + 1 and math.isinf(found.accounted)
 
 

@@ -39,7 +39,7 @@ def test_convert_runs_the_lines_of_a_stage_in_order(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(dp_dfd, "pretrain", trained)
     monkeypatch.setattr(DpDfd, "label", labelled)
     monkeypatch.setattr(dp_dfd, "kl_loss", learnt)
-    convert(printed(amount="35", pretrain_steps="7", finetune_steps="3", lr="0.002"), teacher)
+    convert(printed(queries="35", pretrain_steps="7", finetune_steps="3", lr="0.002"), teacher)
     stage = [("label", 17, False), *[("learn", 16, True)] * 2, ("student", 3, 16, 0.002)]
     assert happened == [("teacher", 7, 16, 0.002), *stage, *stage]
 

@@ -109,7 +109,7 @@ VARIANTS = pytest.mark.parametrize("variant", [Dpdfd, WorkingDpdfd], ids=["print
 
 @pytest.mark.parametrize(
     ("variant", "given", "multiplier", "count"),
-    [("printed", {"iterations": "3"}, 100 / (2 * 16), 3), ("working", {"questions": "48"}, 50, 48)],
+    [("printed", {"iterations": "3"}, 100 / (2 * 16), 3), ("working", {"queries": "48"}, 50, 48)],
 )
 def test_ledger_multiplier_by_hand(variant: Any, given: dict[str, str], multiplier: float, count: int) -> None:
     """All 16 images of a batch share one draw as printed; in the working variant a record moves each response by
@@ -134,7 +134,7 @@ def test_ledger_golden_epsilons(method: Any, expected: float) -> None:
 @VARIANTS
 def test_claim_is_theorem_3(variant: Any, bound_and_steps: tuple[float, int, float]) -> None:
     bound, steps, expected = bound_and_steps
-    method = variant(norm_bound=bound, **({"iterations": steps} if variant is Dpdfd else {"questions": 256 * steps}))
+    method = variant(norm_bound=bound, **({"iterations": steps} if variant is Dpdfd else {"queries": 256 * steps}))
     claim = method._mechanism(10).claim(method.parameters(FREE, 10), 1e-5)
     assert claim is not None and claim.epsilon == pytest.approx(expected, abs=1e-4)
     assert claim.unit == Unit.QUERY and claim.source == "DPDFD, Theorem 3"

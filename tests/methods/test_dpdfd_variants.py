@@ -80,7 +80,7 @@ def test_ledger_counts_every_teachers_queries(variant: Variant) -> None:
 
     for member, into in zip(ensemble.members, asked, strict=True):
         member.register_forward_hook(noting(into))
-    given = {"iterations": "4"} if variant == "printed" else {"questions": "64"}
+    given = {"iterations": "4"} if variant == "printed" else {"queries": "64"}
     release = convert(variant, many(ensemble), teachers="3", **given)
     assert [sum(each) for each in asked] == [64] * 3, "once about every image"
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
@@ -141,7 +141,7 @@ def test_agreeing_teachers_dominate_the_noise() -> None:
 
 def played(variant: Variant, target: float = 1.0) -> DistinguishingGame:
     """One response, with the part of the budget that a release with one response has for it."""
-    one = {"batch": "1", "iterations": "1"} if variant == "printed" else {"questions": "1"}
+    one = {"batch": "1", "iterations": "1"} if variant == "printed" else {"queries": "1"}
     return smoke(variant, teachers="5", **one).game(Budget(target, account="accounted"), "x", 3)
 
 
@@ -312,7 +312,7 @@ def accuracy(release: Release) -> float:
 def test_student_learns_an_easy_teacher_without_noise(committee: int) -> None:
     torch.manual_seed(0)
     teacher = Teacher(Classifier(Halves()).eval(), "datalens", SHAPE, 2, "toy")
-    method = WorkingDpdfd(questions=512, rounds=2, student_steps=160, jitter="off", prior="noise", committee=committee)
+    method = WorkingDpdfd(queries=512, rounds=2, student_steps=160, jitter="off", prior="noise", committee=committee)
     release = method.convert(teacher, "shard-cnn", FREE, context())
     assert accuracy(release) > 0.9
 

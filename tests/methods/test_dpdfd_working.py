@@ -26,7 +26,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_teacher
 from methods.dpdfd.working import WorkingDpdfd
 
 READABLE = 0.5
-"""The default of `most_noise`."""
+"""The default of `max_noise`."""
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=1.0, iterations=1)
 FREE = Budget(math.inf, solve="none")
@@ -56,7 +56,7 @@ def test_ledger_counts_the_teachers_queries(prior: str, monkeypatch: pytest.Monk
     small_generator(monkeypatch)
     toy = toy_teacher()
     spy = Spy(toy.model)
-    release = convert(replace(toy, model=spy), questions="50", choose="3", student_steps="9", prior=prior)
+    release = convert(replace(toy, model=spy), queries="50", choose="3", student_steps="9", prior=prior)
     assert sum(spy.asked) == 50 == len(torch.cat(spy.seen).unique(dim=0)), "once about every image"
     assert spy.with_gradient == 0, "neither student nor generator may learn from the teacher itself"
     (entry,), (once,) = (release.ledger.entries(unit) for unit in (Unit.EXAMPLE, Unit.QUERY))
@@ -93,7 +93,7 @@ def test_shared_mean_is_read_with_its_own_noise() -> None:
 
 def test_shared_queries_are_whole_means(monkeypatch: pytest.MonkeyPatch) -> None:
     told = planned(monkeypatch)
-    convert(questions="50", shared="4")
+    convert(queries="50", shared="4")
     assert told[0][0].queries == 48
 
 
@@ -106,7 +106,7 @@ def test_shared_mean_noise_limit_is_per_mean() -> None:
 
 def test_shared_mean_ledger_by_hand() -> None:
     """One record may move all B rows of all N / B sums; one answer is a row of one sum."""
-    release = convert(budget=Budget(10.0), questions="50", shared="4", **ALONE)
+    release = convert(budget=Budget(10.0), queries="50", shared="4", **ALONE)
     (entry,), (once,) = (release.ledger.entries(unit) for unit in (Unit.EXAMPLE, Unit.QUERY))
     assert (entry.event, entry.count) == (GaussianDpEvent(release.solved["sigma"] / 8), 12)
     assert (once.event, once.count) == (GaussianDpEvent(release.solved["sigma"] / 2), 1)
@@ -125,7 +125,7 @@ def test_shared_means_are_never_more_than_charged(
 
     monkeypatch.setattr("methods.dpdfd.working.gaussian_shared_mean", counted)
     given = {"shared": shared, "copies": copies, "rounds": rounds}
-    release = convert(questions="50", **{name: str(value) for name, value in given.items()}, **ALONE)
+    release = convert(queries="50", **{name: str(value) for name, value in given.items()}, **ALONE)
     (entry,) = release.ledger.entries(Unit.EXAMPLE)
     assert 0 < len(drawn) <= entry.count == 50 // shared and set(drawn) == {shared}
 
@@ -133,7 +133,7 @@ def test_shared_means_are_never_more_than_charged(
 @pytest.mark.thorough
 def test_audit_of_a_shared_mean_is_close_to_accounted() -> None:
     """The first of four images decides; the answer is their one noisy mean."""
-    method = WorkingDpdfd(shared=4, questions=64)
+    method = WorkingDpdfd(shared=4, queries=64)
     found = audit(method.game(Budget(5.0, account="accounted", unit=Unit.QUERY), "mnist", 10), 8_000)
     assert 0.5 < found.lower_bound <= found.accounted == pytest.approx(5.0, rel=1e-3)
 
@@ -166,14 +166,14 @@ def test_printed_reading_is_a_step_of_line_10(at: Any, bound: str) -> None:
         g = gradient_at_output(kd_loss, output, each)
         norm = g.norm(dim=1, keepdim=True)
         bars.append(0.3 * g / (norm + 1e-4) if bound == "normalise" else g * (0.3 / norm).clamp(max=1))
-    method = smoke(reading="printed", asked_at=at, bound=bound)
+    method = smoke(reading="printed", gradient_at=at, bound=bound)
     one = answers(method, ours, theirs, replace(PARAMETERS, beta=0.3))
     assert torch.allclose(one, output.softmax(1) - 0.1 * bars[0], atol=1e-6)
     both = answers(replace(method, teachers=2), ours, theirs, replace(PARAMETERS, beta=0.3))
     assert torch.allclose(both, output.softmax(1) - 0.1 * (bars[0] + bars[1]) / 2, atol=1e-6)
 
 
-@pytest.mark.parametrize("given", [{}, {"asked_at": "student"}, {"bound": "clip"}], ids=str)
+@pytest.mark.parametrize("given", [{}, {"gradient_at": "student"}, {"bound": "clip"}], ids=str)
 def test_reading_prefers_the_teachers_class(given: dict[str, str]) -> None:
     torch.manual_seed(5)
     ours, r = torch.randn(400, CLASSES), torch.randint(0, CLASSES, (400,))
@@ -184,9 +184,9 @@ def test_reading_prefers_the_teachers_class(given: dict[str, str]) -> None:
 @pytest.mark.parametrize(("target", "queries"), [(0.5, FEWEST), (1e6, 2000)])
 def test_accounted_budget_gives_few_queries(target: float, queries: int) -> None:
     budget = Budget(target, account="accounted")
-    found = WorkingDpdfd(questions=2000).parameters(budget, 10)
+    found = WorkingDpdfd(queries=2000).parameters(budget, 10)
     assert found.iterations == queries and (found.sigma > 10 * READABLE) == (queries == FEWEST)
-    assert WorkingDpdfd(questions=100).parameters(budget, 10).iterations == 100
+    assert WorkingDpdfd(queries=100).parameters(budget, 10).iterations == 100
 
 
 def test_more_teachers_allow_more_queries() -> None:

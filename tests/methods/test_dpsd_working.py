@@ -27,7 +27,7 @@ from methods.dpsd.dpsd import Dpsd
 from methods.dpsd.working import WorkingDpsd
 
 READABLE = 0.5
-"""The default of `most_noise`."""
+"""The default of `max_noise`."""
 
 PARAMETERS = AnnotationParameters(k=CLASSES, beta=0.01, sigma=0.0, answer_epsilon=math.inf, iterations=1)
 FREE, OWN = Budget(math.inf, solve="none"), Budget(None, solve="none")
@@ -59,7 +59,7 @@ def test_ledger_counts_the_teachers_queries(mode: str, prior: str, monkeypatch: 
     small_generator(monkeypatch)
     toy = toy_teacher()
     spy = Spy(toy.model)
-    given = {"questions": "50", "choose": "3", "student_steps": "9", "prior": prior}
+    given = {"queries": "50", "choose": "3", "student_steps": "9", "prior": prior}
     release = convert(replace(toy, model=spy), mode=mode, **given)
     assert sum(spy.asked) == 50
     assert spy.with_gradient == 0, "neither student nor generator may learn from the teacher itself"
@@ -109,7 +109,7 @@ def test_printed_reading_is_equation_6(at: Any) -> None:
     output = ours if at == "student" else torch.zeros_like(ours)
     g = gradient_at_output(kd_loss, output, theirs)
     by_hand = output.softmax(1) - 0.1 * 0.01 * g / (g.norm(dim=1, keepdim=True) + 1e-4)
-    found = answers(smoke(reading="printed", asked_at=at), ours, theirs, PARAMETERS)
+    found = answers(smoke(reading="printed", gradient_at=at), ours, theirs, PARAMETERS)
     assert torch.allclose(found, by_hand, atol=1e-7)
 
 
@@ -125,7 +125,7 @@ def test_decoupled_loss_has_weight_eight(bound: Any) -> None:
     assert torch.allclose(found, by_hand, atol=1e-6) and not torch.allclose(found, g, atol=0.1)
 
 
-@pytest.mark.parametrize("given", [{}, {"asked_at": "student"}, {"loss": "dkd"}, {"bound": "clip"}], ids=str)
+@pytest.mark.parametrize("given", [{}, {"gradient_at": "student"}, {"loss": "dkd"}, {"bound": "clip"}], ids=str)
 @pytest.mark.parametrize(("sigma", "right"), [(0.0, 0.9), (0.2, 0.9), (1000.0, 0.0)])
 def test_reading_prefers_the_teachers_class(given: dict[str, str], sigma: float, right: float) -> None:
     torch.manual_seed(5)
@@ -140,7 +140,7 @@ def test_flat_reading_does_not_depend_on_the_student() -> None:
     theirs = torch.randn(30, CLASSES) * 3
     one, other = torch.randn(2, 30, CLASSES)
     assert torch.equal(answers(smoke(), one, theirs, PARAMETERS), answers(smoke(), other, theirs, PARAMETERS))
-    by_student = [answers(smoke(asked_at="student"), ours, theirs, PARAMETERS) for ours in (one, other)]
+    by_student = [answers(smoke(gradient_at="student"), ours, theirs, PARAMETERS) for ours in (one, other)]
     assert not torch.allclose(*by_student)
 
 
@@ -183,9 +183,9 @@ def test_printed_label_reading_is_one_hot() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_single_queries_cost_as_much_as_batches(mode: Any) -> None:
-    """1,024 questions, or 4 batches of 256: one claim, one epsilon for a record and for an answer."""
+    """1,024 queries, or 4 batches of 256: one claim, one epsilon for a record and for an answer."""
     few = {"sigma": 40.0, "answer_epsilon": 0.05, "beta": 1e-3, "k": 3, "mode": mode}
-    one, other = WorkingDpsd(questions=1024, **few), Dpsd(iterations=4, batch=256, **few)  # type: ignore[arg-type]
+    one, other = WorkingDpsd(queries=1024, **few), Dpsd(iterations=4, batch=256, **few)  # type: ignore[arg-type]
     found = []
     for method in (one, other):
         parameters, mechanism = method.parameters(OWN, "mnist", 10), method._mechanism(10)
@@ -199,9 +199,9 @@ def test_single_queries_cost_as_much_as_batches(mode: Any) -> None:
 @pytest.mark.parametrize(("target", "queries"), [(0.5, FEWEST), (1e6, 2000)])
 def test_accounted_budget_gives_few_queries(target: float, queries: int) -> None:
     """One record moves all of a teacher's responses, so that a usual budget pays only for the least number."""
-    method, budget = WorkingDpsd(questions=2000), Budget(target, account="accounted")
+    method, budget = WorkingDpsd(queries=2000), Budget(target, account="accounted")
     found = method.parameters(budget, "mnist", 10)
     assert found.iterations == queries
     assert (found.sigma > 10 * READABLE) == (queries == FEWEST)
-    assert WorkingDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
-    assert WorkingDpsd(questions=2000, mode="label").parameters(Budget(8.0), "mnist", 10).iterations == 2000
+    assert WorkingDpsd(queries=100).parameters(budget, "mnist", 10).iterations == 100
+    assert WorkingDpsd(queries=2000, mode="label").parameters(Budget(8.0), "mnist", 10).iterations == 2000

@@ -184,6 +184,6 @@ def test_label_reading_without_noise_is_not_certain() -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_working_generator_does_not_query_clients(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     small_generator(monkeypatch)
-    release, clients = convert(variant="working", mode=mode, prior="generator", choose="3", questions="50")
+    release, clients = convert(variant="working", mode=mode, prior="generator", choose="3", queries="50")
     assert sum(clients.asked) == 50 and clients.with_gradient == 0
     assert release.ledger.entries(Unit.EXAMPLE)[0].count == 50

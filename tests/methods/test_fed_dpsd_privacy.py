@@ -21,7 +21,7 @@ from methods.fed_dpsd.fed_dpsd import FedDpsd
 from methods.fed_dpsd.working import WorkingFedDpsd
 
 READABLE = 0.5
-"""The default of `most_noise`."""
+"""The default of `max_noise`."""
 FREE = Budget(None, solve="none")
 
 
@@ -30,7 +30,7 @@ FREE = Budget(None, solve="none")
 @pytest.mark.parametrize("noise", ["server", "client"])
 def test_data_mode_ledger_by_hand(noise: str, variant: Variant) -> None:
     """Another record or client moves one of the m rows of every image, another image all m rows of one."""
-    given = {"iterations": "3"} if variant == "printed" else {"questions": "48"}
+    given = {"iterations": "3"} if variant == "printed" else {"queries": "48"}
     release, clients = convert(FREE, variant, noise_by=noise, clients="3", **given)
     assert sum(clients.asked) == 48 and clients.with_gradient == 0
     for unit in (Unit.EXAMPLE, Unit.CLIENT):
@@ -43,7 +43,7 @@ def test_data_mode_ledger_by_hand(noise: str, variant: Variant) -> None:
 @pytest.mark.thorough
 @BOTH
 def test_label_mode_ledger_by_hand(variant: Variant) -> None:
-    given = {"iterations": "6"} if variant == "printed" else {"questions": "96"}
+    given = {"iterations": "6"} if variant == "printed" else {"queries": "96"}
     release, clients = convert(FREE, variant, mode="label", k="2", clients="3", **given)
     assert sum(clients.asked) == 96 and clients.with_gradient == 0
     for unit in (Unit.EXAMPLE, Unit.CLIENT):
@@ -61,11 +61,11 @@ def test_queries_are_limited_by_the_noise() -> None:
     assert found[1].iterations == FEWEST < found[40].iterations < found[80].iterations < 51_200
     for m in (40, 80):
         assert found[m].sigma == pytest.approx(READABLE * m, rel=0.05)
-    assert WorkingFedDpsd(questions=100).parameters(budget, "mnist", 10).iterations == 100
+    assert WorkingFedDpsd(queries=100).parameters(budget, "mnist", 10).iterations == 100
 
 
 def test_client_noise_limit_is_on_the_mean() -> None:
-    """It has to be the square root of their number smaller than the server's, and so buys fewer questions."""
+    """It has to be the square root of their number smaller than the server's, and so buys fewer queries."""
     budget = Budget(1000.0, account="accounted", unit=Unit.CLIENT)
     found = WorkingFedDpsd(clients=25, noise_by="client").parameters(budget, "mnist", 10)
     assert FEWEST < found.iterations < 51_200 and found.sigma == pytest.approx(READABLE * 5, rel=0.05)

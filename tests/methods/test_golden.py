@@ -1,7 +1,7 @@
 """Golden values: the algorithms of the papers' methods have not changed since their results were published.
 
 Those of the printed variants were the same, bit for bit, before the working ones were in separate files. Those of the
-working variants hold the whole loop of `bench/distillation/transcription/loop.py` at 64 questions in 3 rounds: the
+working variants hold the whole loop of `bench/distillation/transcription/loop.py` at 64 queries in 3 rounds: the
 prior's images (shapes on toy, the pen on mnist), their children, the choice among them, the readings and the student's
 steps.
 All are in double precision, in which they do not depend on the processor.
@@ -26,7 +26,7 @@ from bench.testing import CLASSES, SHAPE, context, toy_teacher
 
 SIZES: dict[str, dict[str, str]] = {
     "printed": {"iterations": "3", "batch": "16", "gamma_s": "0.001", "gamma_g": "0.01"},
-    "working": {"questions": "64", "rounds": "3", "student_steps": "12", "committee": "1"},
+    "working": {"queries": "64", "rounds": "3", "student_steps": "12", "committee": "1"},
 }
 GOLDEN: dict[tuple[str, Variant, str, str], list[float]] = {
     ("dpsd", "printed", "data", "toy"): [

@@ -144,7 +144,7 @@ PRINTED: list[tuple[str, dict[str, str]]] = [
     *[("dpdfd", given) for given in ({}, {"bound": "clip"}, TERMS, {"teachers": "2"})],
     *[("fed-dpsd", given) for given in ({}, {"noise_by": "client"}, {"mode": "label"})],
 ]
-GENERATOR, STUDENT, PAPER = {"prior": "generator"}, {"asked_at": "student"}, {"reading": "printed"}
+GENERATOR, STUDENT, PAPER = {"prior": "generator"}, {"gradient_at": "student"}, {"reading": "printed"}
 COMMITTEE: list[tuple[str, dict[str, str]]] = [("dpsd", {"committee": "2"} | each) for each in ({}, PAPER, GENERATOR)]
 """It sees the loss, the prior and readings, but not who answered; so that other cases are without one."""
 ALONE: list[tuple[str, dict[str, str]]] = [

@@ -29,13 +29,13 @@ def record(out: Path, method: str, **options: str) -> Record:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "options", "taught_by"),
-    [("dpdfd", {"questions": "12800"}, "teacher_accuracy"), ("fed-dpsd", {"questions": "12800"}, "ensemble_accuracy")],
+    [("dpdfd", {"queries": "12800"}, "teacher_accuracy"), ("fed-dpsd", {"queries": "12800"}, "ensemble_accuracy")],
     ids=["dpdfd", "fed-dpsd"],
 )
 def test_run_without_noise_is_near_the_teacher(
     tmp_path: Path, method: str, options: dict[str, str], taught_by: str
 ) -> None:
-    """12,800 questions, of tier quick's 25,600."""
+    """12,800 queries, of tier quick's 25,600."""
     found = record(tmp_path, method, **options).metrics
     accuracy, teacher = found["accuracy"], found[taught_by]
     assert accuracy is not None and teacher is not None and accuracy >= teacher - GAP

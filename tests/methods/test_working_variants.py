@@ -24,11 +24,11 @@ LOOP = (
     "student_steps=7 committee=2 "
 )
 OPTIONS = {
-    "dpsd": LOOP + "questions=60 k=2 loss=dkd,asked_at=student bound=clip asked_at=student copies=3 mode=label "
+    "dpsd": LOOP + "queries=60 k=2 loss=dkd,gradient_at=student bound=clip gradient_at=student copies=3 mode=label "
     "mode=label,reading=printed",
-    "dpdfd": LOOP + "questions=60 bound=clip asked_at=student shared=4",
-    "dp-dfd": LOOP + "amount=60 threshold=0.9",
-    "fed-dpsd": LOOP + "questions=60 mode=label mode=label,reading=printed mode=label,k=2",
+    "dpdfd": LOOP + "queries=60 bound=clip gradient_at=student shared=4",
+    "dp-dfd": LOOP + "queries=60 threshold=0.9",
+    "fed-dpsd": LOOP + "queries=60 mode=label mode=label,reading=printed mode=label,k=2",
 }
 """Method to sets of options, each of which changes the student; the last of FedDPSD's against label mode."""
 DEFAULTS = {
@@ -98,9 +98,9 @@ def test_committee_is_used_for_mostly_wrong_responses(
     name: str, mode: str, epsilon: float, members: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With four classes e^epsilon / (e^epsilon + 3) is below 1/2 up to ln 3 = 1.1; this does not apply to gradients."""
-    options = f"mode={mode},questions=5000"
+    options = f"mode={mode},queries=5000"
     if name == "dp-dfd":  # label mode only
-        options, members = "amount=5000", 3 if epsilon == 1.0 else 1
+        options, members = "queries=5000", 3 if epsilon == 1.0 else 1
     trained = planned(monkeypatch)
     convert(name, f"{options},committee=0,answer_epsilon={epsilon}", OWN)
     assert (trained[0][0].members, trained[0][0].queries) == (members, 5000)

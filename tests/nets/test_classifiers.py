@@ -8,11 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from bench import nets, testing
+from bench import nets, plugins, testing
 from bench.errors import BenchError
 from bench.nets.classifiers.dp_sgd_nets import ReluCnn, ReluVgg, TanhCnn, TanhVgg, TemperedSigmoid
 from bench.nets.classifiers.small_cnns import ConvNet, DataLensNet, DenseNet, EvaluatorNet, StridedNet
-from bench.plugins import discovery
 
 DP_SGD = {"tanh-cnn": TanhCnn, "relu-cnn": ReluCnn, "tanh-vgg": TanhVgg, "relu-vgg": ReluVgg}
 
@@ -39,8 +38,8 @@ def test_file_with_a_table_defines_several_networks(tmp_path: Path, monkeypatch:
     classes = 'class A:\n    """First A."""\n\nclass B:\n    """First B.\n\n    More."""\n'
     (folder / "family.py").write_text('"""Two."""\nNETWORKS = {"net-a": "A", "net-b": "B"}\n' + classes)
     (folder / "one_net.py").write_text('"""One."""\n')
-    monkeypatch.setattr(discovery, "ROOT", tmp_path)
-    found = discovery.entries("network")
+    monkeypatch.setattr(plugins, "ROOT", tmp_path)
+    found = plugins.entries("network")
     modules = {name: entry.module.removeprefix("bench.nets.classifiers.") for name, entry in found.items()}
     assert modules == {"net-a": "family:A", "net-b": "family:B", "one-net": "one_net"}
     assert [entry.summary for entry in found.values()] == ["First A.", "First B.", "One."]

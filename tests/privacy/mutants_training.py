@@ -14,7 +14,7 @@ from baselines.gs_wgan import gs_wgan
 from baselines.p3gm import mixture, network
 from baselines.psg import psg
 from bench.distillation.class_moments import noisy_moments
-from bench.dp_training import clipping, dp_sgd, linear_head, private_gradient, whitening
+from bench.dp_training import clipped_sums, clipping, dp_sgd, linear_head, private_gradient, whitening
 
 Options = dict[str, Any]
 ONE: Options = {"multiplier": 1.0, "batch": 20}
@@ -25,7 +25,7 @@ SEARCH: Options = {
     "multiplier": 20.0, "search": 20.0, "batch": 20, "trials": 3, "rate": 50.0, "loss_bound": 1.0, "steps": 6,
 }  # fmt: skip
 PHASES: Options = {
-    "mean": "paid", "components": 3, "noise_mean": 2.0, "noise_components": 2.0, "noise_mixture": 4.0,
+    "mean": "noisy", "components": 3, "noise_mean": 2.0, "noise_components": 2.0, "noise_mixture": 4.0,
     "noise_steps": 50.0, "batch": 20,
 }  # fmt: skip
 STEPS: Options = {"components": 1, "noise_components": 50.0, "noise_mixture": 50.0, "noise_steps": 1.0, "batch": 20}
@@ -53,12 +53,20 @@ DP_SGD = [
     Mutant(clipping.poisson_sample, "Noise.of(source).sample(records, probability)", "torch.arange(records)",
            "all records in every sample", "dp-sgd", ONE),
     Mutant(clipping.noisy_mean, "multiplier, source)", f"multiplier, {BLIND})", "noise of one seed", "dp-sgd", ONE),
-    Mutant(dp_sgd.NoisyGradients.noisy_mean, "q * len(self.images), self.noise", "max(len(chosen), 1), self.noise",
+    Mutant(dp_sgd.NoisyGradients.noisy_mean, "q * self.units, self.noise", "max(len(chosen), 1), self.noise",
            "mean over the records drawn", "dp-sgd", ONE),
     Mutant(dp_sgd.NoisyGradients.noisy_mean, "self.coding.groups(), z, q", "self.coding.groups(), "
            "z * min(len(chosen), 1), q", "no noise for an empty sample", "dp-sgd", ONE),
     Mutant(dp_sgd.train_without_dropout, "layer.train(any(True for _ in layer.parameters()))", "layer.train()",
            "dropout by a record's place", "dp-sgd", {"batch": 40, "network": "student"}),
+    Mutant(clipped_sums.ClippedSums.__call__, "self.gradients(seen, labels[part])",
+           "self.gradients(seen, labels[part].repeat_interleave(self.views))", "each view of a record clipped",
+           "dp-wrn", {**ONE, "views": 8}),
+    Mutant(dp_sgd.train, "average.update()", "kept = [p.detach().clone() for p in average.parameters]; exact = "
+           "noisy.sums((noisy.images, noisy.labels), torch.arange(len(noisy.images)), None, 1).values(); "
+           "[p.data.sub_(g.to(p), alpha=1e-3) for p, g in zip(average.parameters, exact)]; average.update(); "
+           "[p.data.copy_(k) for p, k in zip(average.parameters, kept)]", "average of weights without noise",
+           "dp-wrn", {**ONE, "views": 1}),
 ]  # fmt: skip
 
 CODINGS = [
@@ -185,8 +193,8 @@ FEATURES = [
            ".mean().expand(len(off), 1) / 4", "one clipping factor for the batch", "private-features", HEAD),
     Mutant(linear_head.clipped_sum, "(off * factor)", "(2 * off * factor)", "every record twice", "private-features",
            HEAD),
-    Mutant(linear_head.noisy_descent, "noisy_gradient(rows, labels, weight, settings.clip, std, noise)",
-           "noisy_gradient(rows, labels, weight, settings.clip, std * (step == 0), noise)",
+    Mutant(linear_head.noisy_descent, "noisy_gradient(rows, labels, weight, settings.clip, std, noise, groups)",
+           "noisy_gradient(rows, labels, weight, settings.clip, std * (step == 0), noise, groups)",
            "noise in the first step only",
            "private-features", {"multiplier": 1.0}),
     Mutant(whitening.noisy_second_moment, "std / ROOM", "std / 2", "noise halved", "private-features", MOMENT),
@@ -194,8 +202,8 @@ FEATURES = [
            "private-features", MOMENT),
     Mutant(whitening.noisy_second_moment, "vector[: len(moment)].diag()", "moment.diagonal().diag()",
            "diagonal without noise", "private-features", MOMENT),
-    Mutant(whitening.second_moment, "parts[:, low:high].T @ parts[:, low:]",
-           "2 * parts[:, low:high].T @ parts[:, low:]",
+    Mutant(whitening.second_moment, "scaled[:, low:high].T @ parts[:, low:]",
+           "2 * scaled[:, low:high].T @ parts[:, low:]",
            "every record twice", "private-features", MOMENT),
     Mutant(noisy_moments.noisy_moments, "multiplier * SENSITIVITY", "0.5 * multiplier * SENSITIVITY", "noise halved",
            "class-moments", {"second_moments": "per-class"}),

@@ -24,7 +24,7 @@ from methods.dgd.working import DgdWorking
 
 SEEDED = '__import__("torch").Generator().manual_seed(0)'
 PATE = {"scale": 1, "query_count": 8, "images": "strokes"}
-CONFIDENT = PATE | {"answers": 4, "threshold": 0.8, "threshold_noise": 1.0}
+CONFIDENT = PATE | {"responses": 4, "threshold": 0.8, "threshold_noise": 1.0}
 LABEL = {"label_epsilon": 2, "epochs": 4}
 
 pate = partial(Mutant, plug_in="pate", options=PATE)

@@ -82,6 +82,13 @@ def with_another(pair: Pair, missing: int = MISSING) -> Pair:
     return images, labels
 
 
+def with_another_group(pair: Pair, members: Tensor) -> Pair:
+    """All records of a group replaced, with other labels; `members` is (n,) bool."""
+    images, labels = pair[0].clone(), pair[1].clone()
+    images[members], labels[members] = 255 - images[members], (labels[members] + 1) % CLASSES
+    return images, labels
+
+
 def with_another_label(pair: Pair, missing: int = MISSING) -> Pair:
     labels = pair[1].clone()
     labels[missing] = (labels[missing] + 1) % CLASSES

@@ -15,6 +15,7 @@ from dp_accounting import dp_event
 from neighbours import held, records, two_runs, violations, with_another_label, without
 from torch import Tensor
 
+from baselines.dp_teacher import DpTeacher
 from bench.api import Release, Teacher
 from bench.distillation.distinguishing_games import TableNetwork
 from bench.errors import BenchError
@@ -22,6 +23,9 @@ from bench.nets import Ensemble
 from bench.privacy import Budget, Ledger, Unit
 from bench.privacy.witness import Diverged, Trace
 from bench.testing import CLASSES, weights
+from methods.dpdfd.working import WorkingDpdfd
+from methods.dpsd.working import WorkingDpsd
+from methods.fed_dpsd.working import WorkingFedDpsd
 
 ROWS = {"pate-gan", "g-pate", "datalens"}
 RESPONSES = {"rr", "rr-debiased", "lp-2st", "alibi", "cluster-rr"}
@@ -99,7 +103,8 @@ def answers_replaced(name: str, method: Any, budget: Budget) -> list[str]:
 
 def _per_row(method: Any) -> bool:
     """Whether the ledger of a single teacher has an entry for each row, not for each batch of them."""
-    return hasattr(method, "questions") and getattr(method, "shared", 1) == 1
+    is_per_row = isinstance(method, WorkingDpsd | WorkingFedDpsd | WorkingDpdfd | DpTeacher)
+    return is_per_row and getattr(method, "shared", 1) == 1
 
 
 def _behind(method: Any, world: int) -> Teacher:

@@ -6,9 +6,11 @@ must stay within the sensitivity in the ledger. Faults that this test finds: tes
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from neighbours import (
     MISSING,
     MOMENTS,
@@ -25,6 +27,7 @@ from neighbours import (
     unmoved,
     violations,
     with_another,
+    with_another_group,
     with_another_label,
     without,
 )
@@ -56,6 +59,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("dp-sgd", {"batch": 20, "views": 2}),
     ("ts-adp", {"batch": 20}),
     ("gm-dp", {"batch": 20}),
+    ("dp-wrn", {"batch": 20}),
+    ("dp-wrn", {"batch": 20, "chunk": 3, "augmentation": "crop-and-flip"}),
     ("zcdp", {"batch": 20}),
     ("dp-teacher", {"batch": 20, "conversion": "none"}),
     ("dp-gan", {"batch": 20, "network": "dcgan"}),
@@ -66,7 +71,7 @@ SAMPLED: list[tuple[str, Options]] = [
     ("psg", {"batch": 20, "replays": 2}),
     ("p3gm", {"batch": 20, "mean": "half", "components": 2}),
     ("p3gm", {"batch": 20}),
-    ("p3gm", {"batch": 20, "mean": "paid", "components": 1}),
+    ("p3gm", {"batch": 20, "mean": "noisy", "components": 1}),
     ("class-moments", {}),
     ("class-moments", {"second_moments": "per-class"}),
     ("dp-teacher", {"teacher": "private-features", "conversion": "transcribe"}),
@@ -88,7 +93,7 @@ SAMPLED: list[tuple[str, Options]] = [
 ]
 """A record is left out of the Poisson samples; elsewhere it is replaced, as the number of records is public."""
 
-SAME_ACCOUNT = {"gradients", "network", "norm", "mirrored", "ratio", "block", "denoise"}
+SAME_ACCOUNT = {"gradients", "network", "norm", "mirrored", "ratio", "block", "denoise", "chunk", "augmentation"}
 """Options that no account reads, and with which no case sets one that it does."""
 MLP_GAN = ("dp-gan", {"batch": 20, "network": "mlp"})
 BUDGETED = [case for case in SAMPLED if case == MLP_GAN or not case[1].keys() & SAME_ACCOUNT]
@@ -122,7 +127,7 @@ ENSEMBLES: list[Case] = [
     ("dgd", {"teachers": 13, "aggregation": "laplace"}),
     ("pate", {"images": "strokes", "teachers": 13, "query_count": 20}),
     ("pate", {"teachers": 13, "query_count": 20}),
-    ("pate-gnmax", {"teachers": 13, "query_count": 20, "answers": 8}),
+    ("pate-gnmax", {"teachers": 13, "query_count": 20, "responses": 8}),
     *[("fed-dpsd", {"clients": 3, **given}, "printed") for given in ({}, {"noise_by": "client"}, {"mode": "label"})],
     *[
         ("fed-dpsd", {"clients": 3, **given}, "working")
@@ -190,7 +195,7 @@ def test_every_plug_in_with_private_data_has_a_case() -> None:
 
 def test_every_variant_with_own_code_has_a_case() -> None:
     cases: list[Case] = [*SAMPLED, *LEFT_OUT, *ENSEMBLES, *LABELS]
-    here = {(case[0], registry.settle("method", case[0], *case[2:] or [None])) for case in cases} | ELSEWHERE
+    here = {(case[0], registry.choose_variant("method", case[0], *case[2:] or [None])) for case in cases} | ELSEWHERE
     apart = [entry.name for entry in registry.entries("method").values() if entry.working is not None]
     both = [(each, variant) for each in apart for variant in registry.variants("method", each)]
     for name, variant in both:
@@ -210,6 +215,28 @@ def test_replaced_record_of_poisson_samples(case: tuple[str, Options]) -> None:
     trace, first = compare(method(*case), *replaced())
     assert any(step.difference for step in trace.protected()), UNCHANGED
     assert not violations(trace, first.ledger, twice=True)
+
+
+GROUPED: list[tuple[str, Options]] = [
+    ("dp-sgd", {"batch": 5}),
+    ("dp-sgd", {"batch": 5, "max_per_group": 2, "gradients": "func"}),
+    ("dp-sgd", {"batch": 5, "views": 2}),
+    ("private-features", {}),
+    ("private-features", {"whitened": "maps", "max_per_group": 3}),
+    ("private-features", {"whitening": "public", "mirrored": "yes"}),
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", GROUPED, ids=name_of)
+def test_replaced_group_of_records(case: tuple[str, Options]) -> None:
+    """All records of group 7 of 12 are replaced."""
+    groups, private = torch.arange(60) % 12, records()
+    pair = [replace(held(given), groups=groups) for given in (private, with_another_group(private, groups == 7))]
+    trace, first = compare(method(*case), pair[0], pair[1], budget=replace(OWN, unit=Unit.GROUP), missing=7)
+    assert any(step.difference for step in trace.protected()), UNCHANGED
+    assert not violations(trace, first.ledger, Unit.GROUP, twice=True)
+    assert not first.ledger.entries(Unit.EXAMPLE)
 
 
 @pytest.mark.thorough

@@ -22,6 +22,7 @@ from bench.pipeline.devices import pick_devices
 from bench.ranks import Ranks
 from bench.storage.provenance import device_name
 from bench.teachers import Recipe, fit
+from bench.workers import cores
 from tests.sweeps.importable import environment, has_ended
 
 
@@ -147,7 +148,7 @@ def helpers(process: int) -> list[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes cannot be observed without /proc")
-@pytest.mark.skipif(devices.cores() < 2, reason="two processes need two cores")
+@pytest.mark.skipif(cores() < 2, reason="two processes need two cores")
 def test_run_with_killed_rank_exits_with_1(tmp_path: Path) -> None:
     where = ["--device", "cpu", "--devices", "2", "--tier", "smoke", "--teacher", "datalens", *HOURS]
     started = subprocess.Popen(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from made import built, parts_of, record
@@ -38,7 +39,7 @@ def test_release_lines_match_choose_and_show_infinity() -> None:
     records = [record("a", 0, accounted=3.0, attack=name) for name in ("gmi", "ami")] + [record("b", accounted=None)]
     boards = built(*records)
     lines = releases.lines(boards)
-    assert [(one.method, one.epsilon, len(one.attacks)) for one in lines] == [("a", 3.0, 2), ("b", "inf", 0)]
+    assert [(one.method, one.epsilon, len(one.attacks)) for one in lines] == [("a", 3.0, 2), ("b", math.inf, 0)]
     limits = Constraints("example", 10.0, 0.0)
     taken = [c.name for found in choose(boards, limits).taken.values() for c in found]
     assert taken == [lines[0].name]

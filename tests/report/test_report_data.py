@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_infinite_epsilon_is_not_an_empty_cell() -> None:
     records = [record(accounted=None), record("failing", status="failed"), record("none", claim="none")]
     found = boards.rows(board_files.build(records))
     rows = {row["method"]: row for row in found}
-    assert rows["dpsd"]["epsilon_accounted"] == "inf" and rows["dpsd"]["epsilon_claimed"] == 10.0
+    assert rows["dpsd"]["epsilon_accounted"] == math.inf and rows["dpsd"]["epsilon_claimed"] == 10.0
     assert "epsilon_accounted" not in rows["failing"] and "epsilon_claimed" not in rows["none"]
     assert rows["failing"]["runs"] and rows["failing"]["seeds"] == ["0"]
 

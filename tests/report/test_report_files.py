@@ -12,10 +12,9 @@ import pytest
 from made import NASTY, parts_of, png, record, value_of
 
 from bench.errors import BenchError
-from bench.escape import visible_data
 from bench.papers.printed_numbers import COLUMNS, read_row
 from bench.report import Sources, render
-from bench.report.files import script, slug
+from bench.report.files import plain_data, script, slug
 from bench.report.files import write as save
 from bench.report.site import build_content, parts
 
@@ -108,13 +107,18 @@ def test_page_loads_only_its_own_files() -> None:
 @pytest.mark.parametrize("text", [NASTY, "it's \\ 'quoted' \\'", "\u2028\n\x00", "');alert(1)//", "</script>"])
 def test_script_holds_any_text(text: str) -> None:
     content = script("a", {"__proto__": text, text: [1, None]})
-    assert value_of(content) == visible_data({"__proto__": text, text: [1, None]})
+    assert value_of(content) == plain_data({"__proto__": text, text: [1, None]})
     assert content.count(b"\n") == 1, "one line: no text ends its string"
 
 
-def test_script_refuses_nan() -> None:
+def test_script_writes_infinity_as_text() -> None:
+    assert value_of(script("a", {"epsilon": [math.inf, 1.5]})) == {"epsilon": ["inf", 1.5]}
+
+
+@pytest.mark.parametrize("number", [math.nan, -math.inf])
+def test_script_refuses_other_numbers(number: float) -> None:
     with pytest.raises(ValueError):
-        script("a", math.nan)
+        script("a", number)
 
 
 def test_slugs_are_safe_and_differ() -> None:

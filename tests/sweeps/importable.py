@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from conftest import ROOT
 
+import bench
+from bench.errors import BudgetError
+
 
 def importable(name: str, source: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The module `name` of a source, in a folder where other processes look."""
@@ -26,6 +29,25 @@ def environment(**changes: str) -> dict[str, str]:
     """Return the environment with this checkout first on Python's path."""
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     return os.environ | {"PYTHONPATH": path} | changes
+
+
+def sweep_in_python(out: Path, **options: Any) -> bench.SweepResult:
+    """Run `bench.sweep` on a cluster: two runs, and two whose budget is refused; compare them with their files.
+
+    Args:
+        out: an empty folder of runs.
+        options: the backend and its options.
+    """
+    grid = {"method": ["rr"], "epsilon": [2, -1], "seed": [0, 1]}
+    seen: list[int] = []
+    report = lambda stage, done, total: seen.append(done)  # noqa: E731
+    found = bench.sweep(grid, out=out, tier="smoke", teacher="datalens", progress=report, **options)
+    assert [cell.state for cell in found.cells] == ["ok", "ok", "refused", "refused"], str(found)
+    assert all(isinstance(cell.error, BudgetError) for cell in found.cells[2:]) and seen == [1, 2, 3, 4]
+    assert [cell.given["seed"] for cell in found.cells] == [0, 1, 0, 1]
+    assert [result.record for result in found.results] == [bench.load(each.path).record for each in found.results]
+    assert len(list((out / "records").glob("[0-9a-f]*"))) == 2 and not list((out / "sweeps").glob("cells-*"))
+    return found
 
 
 def free_ports(count: int) -> list[int]:

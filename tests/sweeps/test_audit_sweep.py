@@ -11,7 +11,7 @@ import pytest
 from conftest import write_toy
 
 from bench.cli import main
-from bench.cli.sweep import Settler
+from bench.cli.sweep import SettingsParser
 from bench.pipeline.canary_game import CanaryGame
 from bench.storage.records import AUDIT, Audit
 from bench.sweeps import run_sweep
@@ -36,14 +36,12 @@ def planned(folder: Path, *grids: str) -> list[Cell]:
     write_toy(folder, 360)
     path = recipe(folder, *grids, dataset=f"npz:{folder}/toy.npz")
     return plan(
-        read(path), ["--tier", "smoke", "--out", str(folder / "runs"), "--device", "cpu"], [], folder, Settler()
+        read(path), ["--tier", "smoke", "--out", str(folder / "runs"), "--device", "cpu"], [], folder, SettingsParser()
     )
 
 
 def test_plan_audits_are_ready_planned_or_refused(tmp_path: Path) -> None:
-    grid = (
-        'method = ["dpsd", "not-there"]\n"method.questions" = 48\n"teacher.epochs" = 2\ncanaries = 40\noverfit = true'
-    )
+    grid = 'method = ["dpsd", "not-there"]\n"method.queries" = 48\n"teacher.epochs" = 2\ncanaries = 40\noverfit = true'
     asked = 'method = "dpsd"\ncanaries = 40\nguesses = 20\nscore = "rmia"\nseeds = [0, 1]'
     wrong = ("canaries = 999", "canaries = 40\nguesses = 4", 'attack = "gmi"', '"teacher.length" = 2', "overfit = 3")
     cells = planned(tmp_path, grid, asked, *(f'method = "rr"\nunit = "label"\n{each}' for each in wrong))
@@ -53,9 +51,9 @@ def test_plan_audits_are_ready_planned_or_refused(tmp_path: Path) -> None:
     for said in ("--canaries 999", "4 guesses", "'--attack'", "'--teacher.length'", "'3'"):
         assert said in why, why
     assert all("\n" not in cell.reason and cell.record is None for cell in cells[4:])
-    settings, game = Settler()(["audit", "release", *cells[0].arguments])
+    settings, game = SettingsParser()(["audit", "release", *cells[0].arguments])
     assert game == CanaryGame(40, overfit=True) and settings.teacher_options == (("epochs", "2"),)
-    assert settings.attack is None and settings.method_options == (("questions", "48"),)
+    assert settings.attack is None and settings.method_options == (("queries", "48"),)
     first = cells[0].record
     assert first is not None and first.parent == tmp_path / "runs" / "audits"
     assert cells[0].after != cells[2].after != cells[3].after, (

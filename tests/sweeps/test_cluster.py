@@ -19,7 +19,7 @@ from test_sweep import outcomes, recipe
 
 from bench.sweeps.executors import devices_of
 from bench.sweeps.ray_cluster import is_listening, tasks_per_node
-from tests.sweeps.importable import environment, free_ports
+from tests.sweeps.importable import environment, free_ports, sweep_in_python
 
 KILLER = """
 import os, signal, subprocess, sys, time
@@ -59,6 +59,15 @@ def test_ray_killed_worker_is_restarted(tmp_path: Path) -> None:
     states = {name.split()[0]: outcome["state"] for name, outcome in outcomes(out).items()}
     assert states == {"no-defence": "ok", "label-smoothing": "ok", "fedavg": "ok", "rr": "failed"}, done.stderr
     assert done.returncode == 1
+
+
+@pytest.mark.thorough
+def test_ray_python_sweep_returns_runs_and_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'dp-distill-bench[ray]'")
+    for name, value in environment(**NO_TOKEN).items():
+        monkeypatch.setenv(name, value)
+    sweep_in_python(tmp_path / "runs", backend="ray", workers=2)
+    assert not ray.is_initialized()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from conftest import write_toy
 from bench import cli
 from bench.api import Method
 from bench.cli import sweep
-from bench.cli.sweep import Settler
+from bench.cli.sweep import SettingsParser
 from bench.config import plain
 from bench.errors import BenchError
 from bench.pipeline.attacks import attack_specs
@@ -32,27 +32,27 @@ COMMANDS = [
 ]
 
 
-def test_settler_parses_like_the_command() -> None:
-    settler = Settler()
+def test_settings_parser_parses_like_the_command() -> None:
+    parser = SettingsParser()
     for command in [*COMMANDS, *reversed(COMMANDS)]:
         words = command.split()
         parsers = {"parser": None, "actions": None}
-        assert vars(settler.parse(words)) | parsers == vars(cli.parse(words)) | parsers
+        assert vars(parser.parse(words)) | parsers == vars(cli.parse(words)) | parsers
 
 
-def test_settler_unknown_option_raises_like_the_command() -> None:
-    settler = Settler()
+def test_settings_parser_refuses_an_unknown_option() -> None:
+    parser = SettingsParser()
     for words in ("run --method dpsd --epsilom 1", "run --method dgd --method.sigma 1", "run --method dpsd --tier x"):
         with pytest.raises(BenchError) as alone:
             cli.parse(words.split())
         with pytest.raises(BenchError) as planned:
-            settler.parse(words.split())
+            parser.parse(words.split())
         assert str(planned.value) == str(alone.value)
 
 
 @pytest.mark.parametrize("method", ["dpsd", "pate", "dgd"])
 def test_spec_hash_is_the_digest_of_its_plain_data(tmp_path: Path, method: str) -> None:
-    settings, _ = Settler()(f"run --method {method} --attack gmi --tier smoke --out {tmp_path}".split())
+    settings, _ = SettingsParser()(f"run --method {method} --attack gmi --tier smoke --out {tmp_path}".split())
     made = load_job(settings)
     spec = run_spec(made, 3)
     parts: list[Spec] = [spec, spec.release, spec.release.teacher, spec.evaluator, *attack_specs(spec).values()]
@@ -85,11 +85,11 @@ def test_plan_loads_common_parts_once(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Components, "material", counting("loads", Components.material))
     monkeypatch.setattr(cli, "parsers_for", counting("parsers", cli.parsers_for))
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
-    cells = plan(read(path), common, [], tmp_path / "runs", sweep.Settler())
+    cells = plan(read(path), common, [], tmp_path / "runs", sweep.SettingsParser())
     assert counted == {"loads": 1, "parsers": 1} and len(cells) == 18
     assert len({cell.record for cell in cells}) == 18 and {cell.state for cell in cells} == {"ready"}
     for cell in (cells[0], cells[7], cells[17]):
-        settings, _ = Settler()(["run", *cell.arguments])
+        settings, _ = SettingsParser()(["run", *cell.arguments])
         alone = run_spec(load_job(settings), cell.seed)
         assert cell.record == tmp_path / "runs" / "records" / alone.hash
     assert len({cell.after for cell in cells}) == 3, "teacher and evaluator of each seed"
@@ -99,8 +99,8 @@ def test_plan_cell_without_data_set_uses_the_default(tmp_path: Path) -> None:
     path = tmp_path / "usual.toml"
     path.write_text('[defaults]\nmethod = "no-defence"\nepsilon = "none"\n[[grid]]\nteacher = "datalens"\n')
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs")]
-    assert len(plan(read(path), common, ["digits"], tmp_path / "runs", sweep.Settler())) == 1
-    assert not plan(read(path), common, ["mnist"], tmp_path / "runs", sweep.Settler())
+    assert len(plan(read(path), common, ["digits"], tmp_path / "runs", sweep.SettingsParser())) == 1
+    assert not plan(read(path), common, ["mnist"], tmp_path / "runs", sweep.SettingsParser())
 
 
 def test_plan_checks_a_budget_once_for_all_attacks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +112,9 @@ def test_plan_checks_a_budget_once_for_all_attacks(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr(Components, "check_method", check)
     path = recipe(tmp_path, f"seeds = [0, 1]\n[[grid]]\n{lists}")
-    cells = plan(read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", Settler())
+    cells = plan(
+        read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", SettingsParser()
+    )
     assert checked == [1.0, 2.0] and len({cell.record for cell in cells}) == len(cells) == 12
 
 
@@ -134,6 +136,8 @@ class Setting:
 
 def test_plan_bad_setting_refuses_only_its_cells(tmp_path: Path) -> None:
     path = recipe(tmp_path, 'seeds = [0, 1]\n[[grid]]\nmethod = "dpsd"\nepsilon = [1, -1]\n[[grid]]\nmethod = "nope"\n')
-    cells = plan(read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", Settler())
+    cells = plan(
+        read(path), ["--tier", "smoke", "--out", str(tmp_path / "runs")], [], tmp_path / "runs", SettingsParser()
+    )
     assert [cell.state for cell in cells] == ["ready"] * 2 + ["refused"] * 2 + ["planned"] * 2
     assert all("-1" in cell.reason for cell in cells[2:4])

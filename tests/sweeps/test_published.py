@@ -11,7 +11,7 @@ import pytest
 from conftest import write_toy
 
 from bench.cli import main
-from bench.cli.sweep import Settler
+from bench.cli.sweep import SettingsParser
 from bench.storage.records import AUDIT, RECORD
 from bench.sweeps.plan import Cell, plan
 from bench.sweeps.recipe import read
@@ -37,7 +37,7 @@ def recipe(tmp_path: Path) -> Path:
 
 
 def planned(recipe: Path, out: Path, boards: Path | None) -> list[Cell]:
-    return plan(read(recipe), ["--tier", "smoke", "--out", str(out)], [], out, Settler(), boards=boards)
+    return plan(read(recipe), ["--tier", "smoke", "--out", str(out)], [], out, SettingsParser(), boards=boards)
 
 
 def publish(cell: Cell, boards: Path) -> Path:
@@ -160,7 +160,7 @@ def test_estimate_separates_gpu_and_cpu_seconds(recipe: Path, tmp_path: Path) ->
 
     def seconds(out: Path, on_gpu: bool) -> float | None:
         given = ["--tier", "smoke", "--out", str(out)]
-        return plan(read(recipe), given, [], out, Settler(), boards=boards, on_gpu=on_gpu)[1].seconds
+        return plan(read(recipe), given, [], out, SettingsParser(), boards=boards, on_gpu=on_gpu)[1].seconds
 
     assert seconds(new, on_gpu=False) is None and seconds(new, on_gpu=True) == 13
     assert seconds(there, on_gpu=True) not in (None, 13)

@@ -22,7 +22,7 @@ from test_sweep import HOURS, accept_interrupts, outcomes, recipe
 from bench.errors import BenchError
 from bench.sweeps.executors import Task
 from bench.sweeps.slurm_cluster import Slurm
-from tests.sweeps.importable import environment, free_ports, importable
+from tests.sweeps.importable import environment, free_ports, importable, sweep_in_python
 
 DAEMONS = ("munged", "slurmctld", "slurmd")
 CONFIG = """
@@ -156,6 +156,17 @@ def test_slurm_interrupted_sweep_cancels_its_jobs(slurm: Path, tmp_path: Path) -
     assert not jobs() and not list((tmp_path / "runs").glob("steps/release/.making-*")), (
         "a cancelled job removes its work directory"
     )
+
+
+@pytest.mark.slow
+def test_slurm_python_sweep_returns_runs_and_errors(
+    slurm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", environment()["PYTHONPATH"])
+    out = tmp_path / "runs"
+    sweep_in_python(out, backend="slurm", workers=2, slurm={"partition": "debug", "time": "30"})
+    assert len(list((out / "sweeps" / "slurm").glob("*_0_result.pkl"))) == 4, daemon_logs(slurm)
+    assert not jobs()
 
 
 def jobs() -> str:

@@ -10,7 +10,7 @@ import pytest
 from conftest import write_toy
 
 from bench import registry
-from bench.cli.sweep import Settler
+from bench.cli.sweep import SettingsParser
 from bench.pipeline.job import run_spec
 from bench.pipeline.resolve import load_job
 from bench.sweeps.plan import Cell, plan
@@ -40,11 +40,11 @@ def cells(tmp_path: Path) -> list[Cell]:
     write_toy(tmp_path, 160)
     (tmp_path / "variants.toml").write_text(GRID.format(folder=tmp_path), encoding="utf-8")
     common = ["--tier", "smoke", "--out", str(tmp_path / "runs"), "--device", "cpu"]
-    return plan(read(tmp_path / "variants.toml"), common, [], tmp_path, Settler())
+    return plan(read(tmp_path / "variants.toml"), common, [], tmp_path, SettingsParser())
 
 
 def spec(cell: Cell) -> Any:
-    settings, _ = Settler()(["run", *cell.arguments])
+    settings, _ = SettingsParser()(["run", *cell.arguments])
     return run_spec(load_job(settings), cell.seed)
 
 
@@ -59,6 +59,6 @@ def test_recipe_variants_are_separate_runs(cells: list[Cell]) -> None:
 
 
 def test_recipe_default_variant_by_name_is_the_same_run(cells: list[Cell]) -> None:
-    settings, _ = Settler()(["run", *cells[1].arguments])
+    settings, _ = SettingsParser()(["run", *cells[1].arguments])
     unnamed = load_job(replace(settings, variant=None))
     assert run_spec(unnamed, 0) == run_spec(load_job(settings), 0)

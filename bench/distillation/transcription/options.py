@@ -88,22 +88,22 @@ COMMITTEE = Departure(
     worth="DPSD, data mode: 81.6 % on digits and 83.0 % on MNIST, without 79.3 % and 73.9 %; at a claimed epsilon of "
     f"1, digits, 64.1 % and 59.4 %; {COMMITTEE_LABELS}",
 )
-FLAT_QUESTIONS = Departure(
-    "gradients are evaluated at a uniform output, where all classes are equally likely (`--method.asked_at student`: "
-    "at the student's output)",
+FLAT_OUTPUT = Departure(
+    "gradients are evaluated at a uniform output, where all classes are equally likely (`--method.gradient_at "
+    "student`: at the student's output)",
     "at the output of a student that is confident and right the gradient is only rounding error",
     worth="DPSD, data mode, one student, three seeds: 77.9 % on MNIST, at the student's output 72.9 %; on digits no "
     "effect (80.1 % and 80.4 %), at a claimed epsilon of 1 59.4 % and 45.9 %. DPDFD, digits: 78.9 % and 78.1 %, at 1 "
     "21.4 % and 14.9 %",
 )
 FEW_CLEAR_ANSWERS = Departure(
-    "data mode: few queries, at least 256, with little noise each (`--method.most_noise 0`: b T = 51,200 with much)",
+    "data mode: few queries, at least 256, with little noise each (`--method.max_noise 0`: b T = 51,200 with much)",
     "if the noise is larger than the gradient's bound, the student memorises the noise",
     worth=f"{ONE_STUDENT}, with 10,240 images at sigma 1.7 67.4 % and 49.8 %",
 )
 
 SEEN_TEST_SETS = {
-    "mnist": "settings of the questions and of the committee were chosen",
+    "mnist": "settings of the queries and of the committee were chosen",
     "digits": "settings of the committee were chosen",
 }
 """Data sets whose test accuracy was used to design this loop, and the settings chosen; docs/methods.md lists them."""

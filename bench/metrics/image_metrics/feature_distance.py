@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.metrics.metric import Metric, Reconstructions
+from bench.metrics.metric import Metric
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,10 +25,6 @@ def feature_distance(features: Tensor, targets: Tensor, private_features: Tensor
     return total / len(features)
 
 
-def _of(given: Reconstructions) -> float:
-    return feature_distance(given.features, given.targets, given.private.features, given.private.labels)
-
-
 METRIC = Metric(
     "feature_distance",
     "feature distance",
@@ -36,5 +32,5 @@ METRIC = Metric(
     "distance",
     "up",
     averaged=False,
-    compute=_of,
+    compute=lambda given: feature_distance(given.features, given.targets, given.private.features, given.private.labels),
 )

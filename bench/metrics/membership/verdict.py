@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bench.core.verdict import GUESSING, Success, exceeds
 from bench.metrics.levels import LEAST_AUC
 from bench.metrics.membership.auc import area
 from bench.metrics.membership.rates import Balanced, RateAt, best_balanced, rate_at, sides
@@ -88,16 +89,16 @@ def membership_power(
     target = names[0].removeprefix("undefended ")
     on_teacher = f"AUC {teacher.auc:.3f} [{teacher.auc_low:.3f}, {teacher.auc_high:.3f}] on the {target}"
     on_random = f"{random.auc:.3f} [{random.auc_low:.3f}, {random.auc_high:.3f}] on a {names[1]}"
-    if teacher.auc_low <= 0.5:
+    if not exceeds(Success(teacher.auc_low), GUESSING):
         return MembershipPower(False, f"The attack does not beat chance on the {names[0]}: {on_teacher}.")
-    if random.auc_low > 0.5:
+    if exceeds(Success(random.auc_low), GUESSING):
         kind = names[1].removeprefix("random ")
         reason = f"The attack also beats chance on a {kind} that knows nothing: {on_teacher}, and {on_random}."
         return MembershipPower(False, reason)
     if teacher.auc < LEAST_AUC:
         reason = f"The attack is too weak on the {names[0]} for a 0.5 elsewhere to say anything: {on_teacher}"
         return MembershipPower(False, f"{reason}; at least {LEAST_AUC:.2f} is expected.")
-    if gain_low is not None and gain_low <= 0:
+    if gain_low is not None and not exceeds(Success(gain_low)):
         reason = f"The attack finds as much in a network that saw none of the suspects: {on_teacher}"
         return MembershipPower(False, f"{reason}, at least {gain_low:+.3f} more.")
     return MembershipPower(True, f"The attack works: {on_teacher}, against {on_random}.")

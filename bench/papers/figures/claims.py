@@ -108,7 +108,7 @@ def _along(says: Says, points: Sequence[Point], chance: float | None) -> Answer 
     shown = judged
     if turns != wanted:  # the ends do not show where it is highest
         shown = sorted({line[0], max(line, key=lambda point: point.y), line[-1]}, key=_place)
-    numbers = ", ".join(f"{point.reached(chance is not None)} at {_place(point):,.10g}" for point in shown)
+    numbers = ", ".join(f"{point.format_y(chance is not None)} at {_place(point):,.10g}" for point in shown)
     return Answer(says, _cautious(verdict, judged, line, chance), numbers, line[0].method)
 
 
@@ -138,7 +138,8 @@ def _ahead(says: Says, points: Sequence[Point], chance: float | None) -> Answer 
     mixed: Verdict = "in part" if max(signs) > 0 and min(signs) == 0 else "not seen"
     verdict: Verdict = "as said" if min(signs) > 0 else "the opposite" if max(signs) < 0 else mixed
     numbers = ", ".join(
-        f"{a.reached(chance is not None)} against {b.reached(chance is not None)} at {_place(a):,.10g}" for a, b in pair
+        f"{a.format_y(chance is not None)} against {b.format_y(chance is not None)} at {_place(a):,.10g}"
+        for a, b in pair
     )
     both = [point for two in pair for point in two]
     names = f"{pair[0][0].method} against {pair[0][1].method}"

@@ -15,9 +15,9 @@ from bench import boards, data
 from bench.papers.figures.kinds import CLAIMED, TEACHER, WHICH, Printed, Sweep
 from bench.papers.printed_numbers import TEACHERS, UNNAMED, PrintedNumber
 from bench.privacy.budget import epsilon_from_json
+from bench.renamed import present_names
 from bench.report.points import OLDER, Point, accounted, mean_of, release
-from bench.storage.options import described
-from bench.storage.records import Record
+from bench.storage.records import Record, described
 from bench.storage.specs import canonical
 
 OTHERS = "other settings"
@@ -130,12 +130,12 @@ def _place_group(sweep: Sweep, group: list[Record]) -> Placed | None:
     # The name of a line has the options that distinguish it
     axis = {sweep.x, *sweep.where} | ({"epsilon"} if sweep.x == CLAIMED else set())
     shown = {
-        group: {key: value for key, value in given.items() if key not in axis}
+        group: present_names({key: value for key, value in given.items() if key not in axis})
         for group, given in first.options.items()
         if group in ("method", "budget")
     }
     series = {key: options[key] for key in sweep.series if key in options and sweep.x != WHICH}
-    rest = described(shown | {"method": shown.get("method", {}) | series})
+    rest = described(shown | {"method": shown.get("method", {}) | present_names(series)})
     own = set(first.options.get("method", {})) - {sweep.x, *sweep.where}
     point = release(group, [at if isinstance(at, float) else 0.0])  # names get their places when all are known
     point = replace(

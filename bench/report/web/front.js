@@ -24,7 +24,7 @@ function overview() {
 }
 const door = (href, name, told) => element("li", {}, element("a", { href }, name), element("span", { class: "note" }, told));
 function comparedWith(one) {
-  const known = [["public images", one.floor], ["teacher", one.on_teacher]].filter(([, share]) => share !== null);
+  const known = [["public images", one.public], ["teacher", one.on_teacher]].filter(([, share]) => share !== null);
   return known.length ? ` (${known.map(([name, share]) => `${name} ${percent(share)}`).join(", ")})` : "";
 }
 /* What reconstructs most and what tells members best, each by an attack that proved its power. */

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from bench.metrics import floors
-from bench.metrics.floors import GATED_FROM, above_floor, sign_flip_p
+from bench.metrics import retrieval
+from bench.metrics.retrieval import GATED_FROM, gain_over_retrieval, sign_flip_p
 
 
 def counts(hits: list[int], images: int) -> Tensor:
@@ -21,8 +21,8 @@ def counts(hits: list[int], images: int) -> Tensor:
     return found
 
 
-def test_above_floor_by_hand() -> None:
-    found = above_floor(counts([4, 2, 0], 4), counts([1, 5, 0], 10))
+def test_retrieval_gain_by_hand() -> None:
+    found = gain_over_retrieval(counts([4, 2, 0], 4), counts([1, 5, 0], 10))
     assert found.gain == pytest.approx((0.9 + 0.0 + 0.0) / 3)
     assert found.low == 0.0 and found.high == pytest.approx(0.6, abs=0.31)
     assert found.p is None, "three classes are too few for a test"
@@ -37,13 +37,13 @@ def test_sign_flip_p_agrees_with_all_signs() -> None:
 def test_interval_ends_are_the_2_5_and_97_5_percentiles() -> None:
     """A gain of 1 in 8 of 16 classes: of 16 fair coins 3 or fewer show heads in 1.1 % of cases, 4 or fewer in 3.8 %,
     5 or fewer in 10.5 %."""
-    found = above_floor(counts([1] * 8 + [0] * 8, 1), counts([0] * 16, 1))
+    found = gain_over_retrieval(counts([1] * 8 + [0] * 8, 1), counts([0] * 16, 1))
     assert (found.gain, found.low, found.high) == (0.5, 4 / 16, 12 / 16)
 
 
 def test_p_value_exists_from_fifty_classes_and_is_above_0() -> None:
-    for classes, wanted in ((GATED_FROM - 1, None), (GATED_FROM, 1 / (floors.FLIPS + 1))):
-        assert above_floor(counts([1] * classes, 1), counts([0] * classes, 1)).p == wanted
+    for classes, wanted in ((GATED_FROM - 1, None), (GATED_FROM, 1 / (retrieval.FLIPS + 1))):
+        assert gain_over_retrieval(counts([1] * classes, 1), counts([0] * classes, 1)).p == wanted
 
 
 @pytest.mark.thorough
@@ -60,8 +60,8 @@ def test_gain_on_62_people_is_significant() -> None:
     """29 hits of 62 against 12, for two ways of pairing them."""
     for start in (0, 17):
         attack = [int(c < 29) for c in range(62)]
-        floor = [int(start <= c < start + 12) for c in range(62)]
-        found = above_floor(counts(attack, 1), counts(floor, 1))
+        public = [int(start <= c < start + 12) for c in range(62)]
+        found = gain_over_retrieval(counts(attack, 1), counts(public, 1))
         assert found.p is not None and found.p < 0.05 and found.low > 0
         assert found.gain == pytest.approx(17 / 62)
 
@@ -71,8 +71,8 @@ def test_interval_covers_the_true_gain() -> None:
     rng = np.random.RandomState(1)
     covered = 0
     for _ in range(60):
-        attack, floor = (rng.binomial(5, share, GATED_FROM).tolist() for share in (0.5, 0.3))
-        found = above_floor(counts(attack, 5), counts(floor, 5))
+        attack, public = (rng.binomial(5, share, GATED_FROM).tolist() for share in (0.5, 0.3))
+        found = gain_over_retrieval(counts(attack, 5), counts(public, 5))
         covered += found.low <= 0.2 <= found.high
     assert covered >= 52
 
@@ -83,18 +83,18 @@ def test_level_holds_for_unequal_numbers_of_images(
     many: int, few: int, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plain shares would be significant in 17 % of cases for 100 images against 1."""
-    monkeypatch.setattr(floors, "FLIPS", 1000)
+    monkeypatch.setattr(retrieval, "FLIPS", 1000)
     rng, trials = np.random.default_rng(0), 300
     above = [
-        above_floor(counts(rng.binomial(many, rate, 62), many), counts(rng.binomial(few, rate, 62), few)).p
+        gain_over_retrieval(counts(rng.binomial(many, rate, 62), many), counts(rng.binomial(few, rate, 62), few)).p
         for _ in range(trials)
     ]
     significant = sum(p < 0.05 for p in above if p is not None)
     assert len(above) == trials and significant <= 25, "15 are expected; more than 25 occur in 1 of 100 cases"
 
 
-def test_above_floor_refuses_other_shapes_and_empty_rows() -> None:
+def test_retrieval_gain_refuses_other_shapes_and_empty_rows() -> None:
     with pytest.raises(ValueError, match=r"\(3, 3\)"):
-        above_floor(counts([1, 1], 1), counts([1, 1, 1], 1))
+        gain_over_retrieval(counts([1, 1], 1), counts([1, 1, 1], 1))
     with pytest.raises(ValueError, match=r"class 1\b"):
-        above_floor(counts([1, 1], 1), torch.tensor([[1, 0], [0, 0]]))
+        gain_over_retrieval(counts([1, 1], 1), torch.tensor([[1, 0], [0, 0]]))

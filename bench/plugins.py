@@ -23,12 +23,11 @@ from functools import cache, lru_cache
 from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from bench.errors import BadPlugin, BenchError, unknown
-from bench.fingerprint import fingerprint
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass(frozen=True)
@@ -191,7 +190,7 @@ def _entry(kind: str, folder: str, path: Path) -> Entry:
 def _entry_points(kind: str) -> list[Entry]:
     """Return the plug-ins of a kind that other distributions install."""
     group = KINDS[kind].group
-    points = sorted({(point.name, point.value) for point in _installed(group, tuple(sys.path))})
+    points = sorted({(point.name, point.value) for point in _installed(tuple(sys.path)).select(group=group)})
     values = dict(points)
     return [
         Entry(name, kind, group.rpartition(".")[2], value, None, values.get(f"{name}.working"))
@@ -201,9 +200,9 @@ def _entry_points(kind: str) -> list[Entry]:
 
 
 @lru_cache(maxsize=64)
-def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
+def _installed(path: tuple[str, ...]) -> EntryPoints:
     """Return the entry points of all distributions on a search path; cached, as their files are read."""
-    return entry_points(group=group)
+    return cast(EntryPoints, entry_points())  # before Python 3.12 another type, which has `select` too
 
 
 def class_of(entry: Entry, is_one: Callable[[type], bool], expected: str) -> type[Any]:
@@ -272,6 +271,8 @@ def add_class(kind: str, cls: type[Any]) -> tuple[str, str | None]:
     Raises:
         BadPlugin: the class is not such a dataclass.
     """
+    from bench.fingerprint import fingerprint
+
     if not (dataclasses.is_dataclass(cls) and hasattr(cls, "version") and hasattr(cls, "tiers")):
         raise BadPlugin(
             f"{kind} {cls.__qualname__}: expected a frozen dataclass with `version` and `tiers`; see CONTRIBUTING.md, "

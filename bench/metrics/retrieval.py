@@ -1,4 +1,4 @@
-"""Gain of an attack over retrieval ("floor"), the baseline that selects among the attacker's own images.
+"""Gain of an attack over retrieval, the baseline that selects among the attacker's own images.
 
 An attack on people counts as inversion only if its images show the target class more often than public images that the
 same target prefers: those are real faces of other people, and reveal nothing private. Classes are the unit of the test,
@@ -28,12 +28,12 @@ _TIE = 1e-12
 
 
 @dataclass(frozen=True)
-class AboveFloor:
+class RetrievalGain:
     """Gain of an attack over retrieval, with its interval and test.
 
     Attributes:
         gain: mean of d_c over classes, in [-1, 1], computed from all images.
-        low, high: its 95 % interval, by a bootstrap over classes.
+        low, high: its interval, by a bootstrap over classes.
         p: p-value of the one-sided sign-flip test over classes, with equal numbers of images and 20,000 seeded flips,
             (as large + 1) / (20,000 + 1); None with fewer than `GATED_FROM` classes, which are too few.
     """
@@ -44,28 +44,29 @@ class AboveFloor:
     p: float | None
 
 
-def above_floor(attack: Tensor, floor: Tensor) -> AboveFloor:
+def gain_over_retrieval(attack: Tensor, retrieval: Tensor, tail: float = 0.025) -> RetrievalGain:
     """Compute the gain of an attack over retrieval.
 
     Args:
-        attack, floor: (c, c) counts of images, row the target class, column the evaluator's class; c >= 2, no empty
-            row.
+        attack, retrieval: (c, c) counts of images, row the target class, column the evaluator's class; c >= 2, no
+            empty row.
+        tail: error probability of each limit of the interval.
 
     Raises:
         ValueError: counts of different shapes, or a class that is not the target of any image.
     """
-    if attack.shape != floor.shape or attack.ndim != 2 or len(attack) < 2:
-        raise ValueError(f"counts of {tuple(attack.shape)} and {tuple(floor.shape)}: expected (c, c) twice, c >= 2")
-    (found, number), (public, retrieved) = _counts(attack), _counts(floor)
+    if attack.shape != retrieval.shape or attack.ndim != 2 or len(attack) < 2:
+        raise ValueError(f"counts of {tuple(attack.shape)} and {tuple(retrieval.shape)}: expected (c, c) twice, c >= 2")
+    (found, number), (public, retrieved) = _counts(attack), _counts(retrieval)
     gains = found / number - public / retrieved
     rng = np.random.RandomState(_SEED)
     drawn = gains[rng.randint(len(gains), size=(FLIPS, len(gains)))].mean(1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    low, high = np.quantile(drawn, [tail, 1 - tail])
     p = None
     if len(gains) >= GATED_FROM:
         each = np.minimum(number, retrieved)
         p = sign_flip_p((_draw_hits(found, number, each, rng) - _draw_hits(public, retrieved, each, rng)) / each)
-    return AboveFloor(float(gains.mean()), float(low), float(high), p)
+    return RetrievalGain(float(gains.mean()), float(low), float(high), p)
 
 
 def sign_flip_p(gains: NDArray[np.float64]) -> float:

@@ -1,0 +1,130 @@
+"""An assessment bounds its memory, computes outputs once, and resumes with the same result after a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from models_made import CLASSES, images, trained
+from torch import Tensor, nn
+
+import bench
+from bench.assess.records import ReadAs, read_records
+from bench.assess.remembered import Remembered, number_records
+from bench.assess.schema import Assessment
+from bench.data import to_float
+from bench.teachers.weights import save
+
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+PEAK = """
+import resource, sys
+from bench.cli import main
+main(["assess", "--scores", *sys.argv[1:]])
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def write_scores(folder: Path, count: int) -> list[str]:
+    """CSV files with labels and ten logits of `count` members and as many others."""
+    folder.mkdir()
+    rng = np.random.default_rng(count)
+    paths = [folder / "members.csv", folder / "others.csv"]
+    for path, shift in zip(paths, (1, 0), strict=True):
+        labels = rng.integers(0, 10, count)
+        logits = rng.normal(size=(count, 10))
+        logits[np.arange(count), labels] += 2 + shift
+        header = ",".join(["label", *(f"logit_{place}" for place in range(10))])
+        np.savetxt(path, np.column_stack([labels, logits]), ["%d", *["%.5f"] * 10], ",", header=header, comments="")
+    return [str(path) for path in paths]
+
+
+def peak_bytes(scores: list[str]) -> int:
+    """The largest resident memory of an assessment, in its own process."""
+    ran = subprocess.run([sys.executable, "-c", PEAK, *scores], env=ENVIRONMENT, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    return int(ran.stdout.split()[-1])
+
+
+class Counting(nn.Module):
+    """A trained network that counts its images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.count = trained(), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.count += len(x)
+        return self.body(x)
+
+
+def test_outputs_on_known_records_are_computed_once(tmp_path: Path) -> None:
+    records = read_records(images(40, 0).save(tmp_path / "m.npz"), ReadAs())
+    body, x = Counting(), to_float(records.images)
+    network = Remembered(body, number_records(records, None), CLASSES)
+    found = network(x[:30])
+    assert body.count == 30 and torch.equal(network(x[:30]), found) and body.count == 30
+    both = network(torch.cat([x[25:], x[:5] + 0.001]))
+    assert body.count == 30 + 10 + 5, "10 new records, and 5 images that are no records"
+    expected = trained()(torch.cat([x[25:], x[:5] + 0.001]))
+    assert torch.allclose(both, expected, atol=1e-5) and not torch.equal(both[15:], found[:5])
+
+
+def test_an_assessment_queries_each_record_of_its_model_once(tmp_path: Path) -> None:
+    members, others = images(60, 0).save(tmp_path / "m.npz"), images(90, 1).save(tmp_path / "n.npz")
+    body = Counting()
+    bench.assess(lambda x: body(x), members, others, attacks=["loss", "label-only"])
+    tried, views = 2 + 3 * 60, 40 * (60 + 90)  # two images, and three normalisations of the members
+    assert body.count == tried + 60 + 90 + views
+
+
+@pytest.mark.thorough
+def test_memory_per_score_allows_a_million_in_2_gb(tmp_path: Path) -> None:
+    """The peak of two sizes, extended to a million in a straight line; benchmarks/assess_time.py measures a million."""
+    small, large = (peak_bytes(write_scores(tmp_path / str(count), count)) for count in (20_000, 120_000))
+    assert small + 980_000 * (large - small) / 100_000 < 2e9
+
+
+def start(folder: Path, report: str) -> subprocess.Popen[str]:
+    """An assessment with reference models and a slow attack, in its own process."""
+    command = [sys.executable, "-m", "bench", "assess", "--model", "a.safetensors", "--network", "dense-cnn"]
+    command += ["--members", "m.npz", "--nonmembers", "n.npz", "--references", "4", "--attacks", "loss,lira,label-only"]
+    return subprocess.Popen(
+        [*command, "--report", report], cwd=folder, env=ENVIRONMENT, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def finish(process: subprocess.Popen[str]) -> None:
+    """Wait for a verdict."""
+    _, said = process.communicate(timeout=300)
+    assert process.returncode in (0, 1, 3), said
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("finished", ["reference-1-*.safetensors", "scores-label-only-*.npy"])
+def test_killed_assessment_resumes_with_same_result(tmp_path: Path, finished: str) -> None:
+    save(tmp_path / "a.safetensors", trained())
+    images(150, 0).save(tmp_path / "m.npz"), images(320, 1).save(tmp_path / "n.npz")
+    killed, deadline = start(tmp_path, "killed"), time.time() + 300
+    while not (kept := list((tmp_path / "killed" / "work").glob(finished))):
+        assert killed.poll() is None and time.time() < deadline, "the first part was never finished"
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=30)
+    assert not (tmp_path / "killed" / "assessment.json").exists()
+    times = {path: path.stat().st_mtime_ns for path in kept}
+    finish(start(tmp_path, "killed"))
+    finish(start(tmp_path, "whole"))
+    assert {path: path.stat().st_mtime_ns for path in kept} == times
+    resumed, whole = (
+        Assessment.model_validate_json((tmp_path / report / "assessment.json").read_text(encoding="utf-8"))
+        for report in ("killed", "whole")
+    )
+    assert resumed.attacks == whole.attacks and resumed.verdict == whole.verdict

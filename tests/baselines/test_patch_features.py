@@ -1,0 +1,158 @@
+"""Patch features in a private head: block whitening, rows in float16, steps by budget, account, release."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from baseline_runs import ForbiddenTeacher, accuracy
+from dp_accounting import NonPrivateDpEvent
+
+from baselines.patch_features import PatchFeatures
+from bench.api import Release, Teacher
+from bench.config import configure
+from bench.dp_training import feature_training
+from bench.dp_training.feature_training import steps_for
+from bench.dp_training.fixed_features import half_rows
+from bench.dp_training.linear_head import clipped_sum, noisy_descent
+from bench.dp_training.whitening import BlockWhitening
+from bench.errors import BenchError
+from bench.nets.classifiers import patch_nets
+from bench.privacy import Budget, Unit
+from bench.privacy.accountant import account
+from bench.privacy.witness import Trace, Witness
+from bench.testing import CLASSES, SHAPE, context, toy_private
+
+MU = {1.0: 0.26805, 3.0: 0.71912, 8.0: 1.66603}
+"""Golden mu of Gaussian mechanisms at delta 1e-5, by epsilon."""
+
+
+@pytest.fixture(autouse=True)
+def few_filters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use 40 filters instead of 800, so that the whitening of their responses takes no time."""
+    monkeypatch.setattr(patch_nets, "FILTERS", 40)
+
+
+def toy(n: int = 200) -> Teacher:
+    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", toy_private(0, n))
+
+
+def convert(budget: Budget, teacher: Teacher | None = None, **given: Any) -> Release:
+    options = {"drawings": "64"} | {name: str(value) for name, value in given.items()}
+    return configure(PatchFeatures, "smoke", options, "method").convert(teacher or toy(), "datalens", budget, context())
+
+
+def correlated_rows(n: int, widths: tuple[int, ...]) -> torch.Tensor:
+    rng = torch.Generator().manual_seed(1)
+    blocks = [
+        torch.nn.functional.normalize(torch.randn(n, w, generator=rng) @ torch.randn(w, w, generator=rng) + 1)
+        for w in widths
+    ]
+    return torch.cat(blocks, 1) / math.sqrt(len(widths))
+
+
+def test_block_whitening_makes_blocks_equal_and_isotropic() -> None:
+    rows, widths = correlated_rows(4000, (6, 10)), (6, 10)
+    white = BlockWhitening.of_public(rows, widths, 1e-6)
+    blocks = white._mapped(rows)
+    for block, width in zip(blocks, widths, strict=True):
+        covariance = torch.cov(block.T, correction=0)
+        assert torch.allclose(covariance / covariance.diagonal().mean(), torch.eye(width), atol=0.02)
+        assert float(block[:2048].norm(dim=1).mean()) == pytest.approx(1, abs=1e-3)
+
+
+def test_whitened_rows_have_norm_at_most_one() -> None:
+    rows = correlated_rows(300, (6, 10))
+    white = BlockWhitening.of_public(rows, (6, 10), 0.3)
+    made = white(rows)
+    assert torch.allclose(white(rows * 130), made, atol=2e-3)
+    norms = made.double().norm(dim=1)
+    assert made.dtype == torch.float16 and norms.max() <= 1 and norms.min() > 1 - 2**-8
+    norms = half_rows(rows * 7, torch.device("cpu")).double().norm(dim=1)
+    assert norms.max() <= 1 and norms.min() > 1 - 2**-8
+
+
+def test_folded_layer_decides_as_the_whitened_rows() -> None:
+    rows = correlated_rows(500, (6, 10))
+    white, weight = BlockWhitening.of_public(rows, (6, 10), 0.3), torch.randn(4, 16)
+    folded, bias = white.folded(weight)
+    blocks = torch.cat(white._mapped(rows), 1)
+    assert torch.allclose(rows @ folded.T + bias, blocks @ weight.T / math.sqrt(2), atol=1e-3)
+
+
+@pytest.mark.parametrize("removed", [0, 255, 299])
+def test_removing_a_float16_row_moves_the_sum_by_at_most_c(removed: int) -> None:
+    rows = half_rows(correlated_rows(300, (6, 10)), torch.device("cpu"))
+    labels, weight = torch.arange(300) % 4, torch.randn(4, 16)
+    without = labels.clone()
+    without[removed] = -1
+    moved = (clipped_sum(rows, labels, weight, 0.1) - clipped_sum(rows, without, weight, 0.1)).norm()
+    assert 0 < float(moved) <= 0.1
+    assert torch.equal(clipped_sum(rows, labels, weight, 0.1), clipped_sum(rows.float(), labels, weight, 0.1))
+
+
+def test_budget_chooses_the_number_of_steps() -> None:
+    assert [steps_for(mu) for mu in (*MU.values(), 0.0, math.inf)] == [80, 131, 199, 40, 320]
+    for epsilon, mu in MU.items():
+        release = convert(Budget(epsilon), steps=0)
+        (entry,) = release.ledger.entries()
+        assert entry.count == steps_for(mu) == release.solved["steps"]
+        assert math.sqrt(entry.count) / entry.event.noise_multiplier == pytest.approx(mu, abs=1e-3)
+        assert account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(epsilon, abs=2e-3)
+    (entry,) = convert(Budget(math.inf), steps=0).ledger.entries()
+    assert isinstance(entry.event, NonPrivateDpEvent)
+
+
+@pytest.mark.parametrize("features", ["patches", "both"])
+@pytest.mark.parametrize("whitening", ["public", "none"])
+def test_drawn_noise_is_that_of_the_ledger(features: str, whitening: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace, ctx = Trace(0), context()
+    monkeypatch.setattr(type(ctx), "privacy_noise", lambda _self, _name: Witness(trace, 1))
+    given = {"features": features, "whitening": whitening, "drawings": "64"}
+    release = configure(PatchFeatures, "smoke", given, "method").convert(toy(), "datalens", Budget(3.0), ctx)
+    (entry,) = release.ledger.entries()
+    assert [step.scale for step in trace.steps] == pytest.approx([0.1 * entry.event.noise_multiplier] * entry.count)
+
+
+def test_released_network_learns_and_maps_raw_images() -> None:
+    release = convert(Budget(math.inf), steps=40, rate=20)
+    assert release.arch == "patch-wavelet-linear"
+    assert accuracy(release) > 0.9
+    assert accuracy(convert(Budget(math.inf), steps=40, rate=20, whitening="none", features="patches")) > 0.9
+
+
+@pytest.mark.parametrize("features", ["patches", "both"])
+def test_released_network_decides_as_the_trained_head(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained = []
+
+    def descent(rows: torch.Tensor, *given: Any) -> torch.Tensor:
+        weight = noisy_descent(rows, *given)
+        trained.append(rows.float() @ weight.T)
+        return weight
+
+    monkeypatch.setattr(feature_training, "noisy_descent", descent)
+    teacher = toy()
+    release = convert(Budget(math.inf), teacher, steps=3, rate=20, features=features)
+    assert teacher.private is not None
+    with torch.no_grad():
+        decisions = release.student(teacher.private[0].float() / 255).argmax(1)
+    assert float((decisions == trained[0].argmax(1)).float().mean()) > 0.97
+
+
+def test_seeds_share_filters_and_differ_in_noise() -> None:
+    first, second = (
+        configure(PatchFeatures, "smoke", {"drawings": "64"}, "method").convert(
+            toy(), "datalens", Budget(3.0), context(seed)
+        )
+        for seed in (0, 1)
+    )
+    filters = [release.student.body.trunk[0].patches.filters for release in (first, second)]
+    assert torch.equal(*filters) and filters[0].abs().max() > 0
+    assert not torch.equal(first.student.body.head.weight, second.student.body.head.weight)
+
+
+def test_private_whitening_of_patches_is_refused() -> None:
+    with pytest.raises(BenchError, match="private"):
+        convert(Budget(3.0), whitening="private")
