@@ -197,7 +197,7 @@ def test_retrieval_finds_a_leaked_private_face(faces: Path, out: Path, described
     for name, aux in {"clean": plain.material.aux, "leak": torch.cat([plain.material.aux, leaked])}.items():
         given = replace(plain, material=replace(plain.material, aux=aux))
         spec, attack = run_spec(given, 0), given.attack
-        judge = inversion.make_judge(given, spec, stages.train_evaluator(given, spec.evaluator).network)
+        judge = inversion.make_scorer(given, spec, stages.train_evaluator(given, spec.evaluator).network)
         target = AttackTarget("student", attack_specs(spec)["student"], Sure(leaked.float() / 255))  # type: ignore[arg-type]
         gains[name] = retrieval.retrieval_metrics(
             given, attack, [target], {"student": none_recognised}, judge, face_judge.make_face_judge(given)

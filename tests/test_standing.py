@@ -63,7 +63,7 @@ def test_standing_equals_membership_power() -> None:
         ({"power_p_teacher": 0.001}, "pass"),
         ({"power_p_teacher": None}, "inconclusive"),
         ({"power_p_teacher": 0.001, "teacher_floor_p": 1.0}, "inconclusive"),
-        ({"power_p_teacher": 0.001, "teacher_floor_p": 0.05}, "inconclusive"),
+        ({"power_p_teacher": 0.001, "teacher_floor_p": 0.0501}, "inconclusive"),
         ({"power_p_teacher": 0.001, "teacher_floor_p": 0.01}, "pass"),
         ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.25}, "pass"),
         ({"power_p_teacher": 0.001, "teacher_attack_accuracy": 0.24}, "inconclusive"),
@@ -91,7 +91,7 @@ def test_published_records_pass_todays_test() -> None:
         metrics = found.metrics
         if standing(found) == "pass":
             bare = metrics.get("memorising_auc", metrics.get("teacher_auc"))
-            assert (bare is None or bare >= 0.6) and (metrics.get("teacher_floor_p") or 0.0) < 0.05
+            assert (bare is None or bare >= 0.6) and (metrics.get("teacher_floor_p") or 0.0) <= 0.05
         seen[standing(found)] += 1
     assert min(seen["pass"], seen["inconclusive"]) > 200
 

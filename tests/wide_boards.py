@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from bench.boards import Board
+from bench.boards.flags import pretrained_flag
 from bench.boards.publish import _write
 from bench.boards.results import Result, results
 from bench.boards.tables import AttackRow, ReleaseRow, RunRow, columns
@@ -61,9 +62,10 @@ def _board(name: str, rows: list[dict[str, Any]], whose: str) -> Board:
     groups: dict[tuple[Any, ...], list[tuple[int, dict[str, Any]]]] = defaultdict(list)
     for number, row in enumerate(rows):
         is_coarse = "float32-noise" in _text(row, "flags")
-        groups[(*(row.get(key) for key in OF_RELEASE), _options(row, False), is_coarse)].append((number, row))
+        weights = pretrained_flag(_text(row, "flags").split())
+        groups[(*(row.get(key) for key in OF_RELEASE), _options(row, False), is_coarse, weights)].append((number, row))
     board = Board(name, [], [], [], whose)
-    for key, (_, *_, options, _) in zip(range(len(groups)), groups, strict=True):
+    for key, (_, *_, options, _, _) in zip(range(len(groups)), groups, strict=True):
         of = list(groups.values())[key]
         first = min(of, key=lambda each: (-_finished(each[1]), bool(each[1].get("attack")), each[0]))
         board.releases.append(_release(name, f"r{key}", first[1], options, [row for _, row in of]))

@@ -41,13 +41,13 @@ def describe_change(unit: str, relation: str) -> str:
 
 
 def format_epsilon(epsilon: float, upward: bool = False) -> str:
-    """Format an epsilon, or nats of information, for display: four digits, or a whole number from 10,000 on.
+    """Format an epsilon, or nats of information, for display: four digits, or a whole number from 1,000 on.
 
     Args:
         upward: round up, since a guarantee must not shrink when displayed.
 
     >>> [format_epsilon(epsilon) for epsilon in (9.85213, 3387.98, 40959.2, math.inf)]
-    ['9.852', '3388', '40,959', 'infinite']
+    ['9.852', '3,388', '40,959', 'infinite']
     >>> [format_epsilon(epsilon, upward=True) for epsilon in (9.8521, 8.000000000001, 0.98104, 9999.1, 40959.2)]
     ['9.853', '8', '0.9811', '10,000', '40,960']
     """
@@ -57,7 +57,7 @@ def format_epsilon(epsilon: float, upward: bool = False) -> str:
         exact = Context(prec=9).create_decimal_from_float(epsilon)
         near = exact.to_integral_value(ROUND_CEILING) if exact >= 10_000 else Context(4, ROUND_CEILING).plus(exact)
         epsilon = float(near)
-    return f"{epsilon:,.0f}" if epsilon >= 9999.5 else f"{epsilon:.4g}"
+    return f"{epsilon:,.0f}" if epsilon >= 999.95 else f"{epsilon:.4g}"
 
 
 def epsilon_to_json(epsilon: float) -> float | str:

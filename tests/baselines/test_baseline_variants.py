@@ -46,7 +46,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "non-private-kd": {"rounds": 40, "images_per_round": 256, "generator_steps": 3, "student_steps": 30,
                        "student_batch": 128, "width": 32, "balance": 5.0,
                        "rate_generator": 0.001, "oversample": 4, "generator": "auto", "augment": True},
-    "p3gm": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "mean": "noisy",
+    "p3gm": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "mean": "paid",
              "scale": 0.0, "components": 10, "iterations": 5, "share": 0.5, "steps": 400, "warm": 1000},
     "pate-gan": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "steps": 150,
                  "teacher_steps": 1, "batch": 32, "votes": "gaussian", "target_estimator": "share",
@@ -91,7 +91,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "pate": {"teachers": 0, "teacher_net": "scatter-linear", "unlabelled": 3000, "steps": 600, "batch": 64, "augment":
              True},
     "pate-gnmax": {"teachers": 0, "teacher_net": "scatter-linear", "unlabelled": 3000, "steps": 600, "batch": 64,
-                   "augment": True, "query_count": 100, "responses": 50, "threshold": 0.6},
+                   "augment": True, "query_count": 100, "answers": 50, "threshold": 0.6},
     "private-features": {},
     "raw-images": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr":
                    0.003, "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600,

@@ -92,7 +92,8 @@ REFUSED = {
     "pate-gan": f"{GENERATOR} teachers=0 steps=0 scale=-1 rate=0 votes=cauchy target_estimator=mean "
     "loss=hinge explore=-0.1 scale=nan width=0",
     "pate-gnmax": "responses=17,query_count=16 threshold_noise=0 threshold=-0.1",
-    "private-features": "share=1 share=0 kappa=0 steps=0 clip=0 momentum=1",
+    "patch-features": "steps=-1 patch_share=1 whitening=private features=wavelets",
+    "private-features": "share=1 share=0 kappa=0 steps=-1 clip=0 momentum=1",
     "psg": "passes=-1 momentum=1 images_per_class=3 images_per_class=0 batches=0 outer=-1 replays=-1 std=0 "
     "clip=0 rate=0 rate_network=0 width=0",
     "raw-images": "query_count=0 scale=-1",

@@ -92,7 +92,7 @@ def test_choose_takes_only_accounted_releases(boards: Path) -> None:
     }
     reasons = {candidate.row.method: selection.objection(candidate, limits) for candidate in found.excluded}
     assert reasons == {
-        "dpsd": "claimed 10 per query, accounted 7639",
+        "dpsd": "claimed 10 per query, accounted 7,639",
         "dgd": "claimed 10 per example, accounted infinite",
         "dp-teacher": "nothing claimed, accounted 8.01",
         "psg": "nothing claimed, refuted by an audit",
@@ -133,7 +133,7 @@ def test_choose_all_prints_cost_and_attacks(boards: Path, capsys: pytest.Capture
     for words in ("0.9600", "12", "cpu", "not attacked", "gmi (working) 40.0 % (teacher 90.0 %)",
                   "AUC 0.520 (teacher 0.610), inconclusive"):  # fmt: skip
         assert all(word in said for word in words.split()), words
-    assert "dpsd (printed): claimed 10 per query, accounted 7639" in said
+    assert "dpsd (printed): claimed 10 per query, accounted 7,639" in said
 
 
 def test_choose_with_accuracy_also_names_the_least_epsilon(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

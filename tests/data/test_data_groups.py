@@ -63,7 +63,7 @@ def test_groups_without_a_test_part_are_held_out_as_a_whole(images: str, tmp_pat
 
 def test_from_arrays_takes_groups(tmp_path: Path) -> None:
     own = data.from_arrays(X, Y, X, Y, name="mine", groups=GROUPS, groups_test=np.arange(COUNT) + 500)
-    found = data.load(own.located(tmp_path), reading=own.reading)
+    found = data.load(own.save(tmp_path), reading=own.reading)
     assert found.train_groups is not None and len(found.train_groups.unique()) == 30
 
 

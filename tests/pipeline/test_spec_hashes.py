@@ -45,7 +45,7 @@ RUNS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"method": "private-features", "split": "disjoint-low", "budget": ACCOUNTED},
-        *("c94709aa8c4ef0d9", "b13fc5f241d0b99a"),
+        *("d7e4daaa77414d1d", "40553a95a7756eaa"),
     ),
 ]
 

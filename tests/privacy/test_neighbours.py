@@ -79,6 +79,8 @@ SAMPLED: list[tuple[str, Options]] = [
     ("private-features", {}),
     ("private-features", {"whitened": "maps"}),
     ("private-features", {"whitening": "public", "mirrored": "yes"}),
+    ("patch-features", {"whitening": "none"}),
+    ("patch-features", {"whitening": "none", "features": "patches"}),
     ("scatter-cnn", {"batch": 20}),
     ("gep", {"batch": 20}),
     ("gep", {"batch": 20, "residual": False, "images": "prior"}),
