@@ -18,6 +18,7 @@ from bench.boards.tables import RENAMED_FLAGS
 from bench.renamed import present_names
 from bench.report.boards import rows
 from bench.report.columns import ALL
+from bench.storage.records import described
 
 FROZEN = Path(__file__).with_name("boards_of_72_columns.csv.xz")
 """The last boards of that form, without the papers' columns; `content` is a digest of the records behind a row."""
@@ -41,9 +42,10 @@ def test_tables_hold_every_cell_of_the_older_boards() -> None:
         names = old["runs"].split() or of[old["dataset"]]
         content = "\n".join(lines.get(name, "") for name in names)
         if old.pop("content") == hashlib.sha256(content.encode()).hexdigest()[:8]:
-            old["setting"] = " ".join(renamed(word) for word in old["setting"].split())
-            new = found[key_of(old)]
             groups = {group: present_names(given) for group, given in json.loads(old["options"] or "{}").items()}
+            if groups:
+                old["setting"] = described(groups)
+            new = found[key_of(old)]
             assert json.loads(new["options"] or "{}") == groups
             old["options"] = new["options"]
             old["flags"] = " ".join(sorted(RENAMED_FLAGS.get(flag, flag) for flag in old["flags"].split()))
@@ -51,13 +53,6 @@ def test_tables_hold_every_cell_of_the_older_boards() -> None:
             assert (new | {"flags": flags}) == {**dict.fromkeys(new, ""), **old}, key_of(old)
             seen.update(name for name, value in old.items() if value)
     assert len(seen) > 60 and seen.total() > 10_000, "else delete this test: the records have been replaced"
-
-
-def renamed(word: str) -> str:
-    """Return an option NAME=VALUE of an older board by its present name."""
-    name, _, value = word.partition("=")
-    ((now, text),) = present_names({name: value}).items()
-    return f"{now}={text}" if value else word
 
 
 def key_of(row: dict[str, str]) -> tuple[str, ...]:
