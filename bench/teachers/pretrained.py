@@ -82,7 +82,7 @@ def load_pretrained(file: Path, network: Classifier, name: BackboneName) -> None
         BenchError: not a weight file, values that are not finite, or names or shapes that are not the backbone's.
     """
     backbone = cast(BackboneLinear, network.body).backbone
-    config = cast("dict[str, Any]", backbone.pretrained_cfg)
+    config = cast("Mapping[str, Any]", backbone.pretrained_cfg)
     state = checkpoint(file, read_file(file, safetensors=file.suffix.lower() == ".safetensors")).weights
     state = without_classifier(state, config.get("classifier") or ())
     state |= {key: value for key, value in backbone.state_dict().items() if key.endswith(COUNTER) and key not in state}

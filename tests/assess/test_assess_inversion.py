@@ -87,7 +87,7 @@ def test_three_classes_are_too_few(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
-def test_private_classes_are_reconstructed_public_ones_are_not_news(tmp_path: Path) -> None:
+def test_private_classes_are_reconstructed_unlike_public_ones(tmp_path: Path) -> None:
     model = fitted()
     private = assessed(tmp_path, model, private_classes=True)
     assert private.inversion is not None and private.inversion.has_power

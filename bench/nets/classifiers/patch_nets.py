@@ -58,7 +58,7 @@ Shape = tuple[int, int, int]
 class PatchFeatures(nn.Module):
     """Maps (n, c, h, w) images, normalised to [-1, 1] by a `Classifier`, to (n, 18 K) rows of norm 1.
 
-    Before `fit` all filters are zero.
+    Before `fit` the filters are random, drawn from torch's global generator, and the offsets are 0.
 
     Args:
         shape: (c, h, w), sides of 8 to 64, c 1 or 3.
@@ -82,7 +82,7 @@ class PatchFeatures(nn.Module):
         rows, columns = height - SIDE + 1, width - SIDE + 1
         positions = torch.eye(rows * columns).view(-1, 1, rows, columns)
         self.at_once = max(CACHED // (rows * columns), 1)
-        self.register_buffer("filters", torch.zeros(FILTERS, channels * SIDE * SIDE))
+        self.register_buffer("filters", F.normalize(torch.randn(FILTERS, channels * SIDE * SIDE)))
         self.register_buffer("offsets", torch.zeros(FILTERS))
         self.register_buffer("cells", F.adaptive_avg_pool2d(positions, GRID).flatten(1), persistent=False)
 
