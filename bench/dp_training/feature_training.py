@@ -155,14 +155,12 @@ class FeatureTraining:
         positive(self, "step_length")
         if self.features not in OWN_FEATURES and not (self.is_pretrained and self.features.removeprefix(TIMM)):
             raise ValueError(f"features is {self.features}; expected {', '.join(OWN_FEATURES)} or {TIMM}NAME")
-        if self.tune != "head" and not self.is_pretrained:
-            raise ValueError(f"tune is {self.tune}; expected head, unless features is {TIMM}NAME")
         if self.has_patches and self.whitening == "private":
             raise ValueError(f"whitening is private with features {self.features}; expected auto, public or none")
 
     def check(self, budget: Budget, dataset: str, classes: int) -> None:
         """Raise BenchError, before any training, for a unit that is not protected or a budget that no noise meets."""
-        if self.tune != "head":
+        if self.is_tuned:
             return self._tuning().check(self.backbone(), budget)
         self.spending(self.whitening, budget)
 
@@ -183,6 +181,11 @@ class FeatureTraining:
         """Return whether the features are those of a pretrained timm network."""
         return self.features.startswith("timm:")
 
+    @property
+    def is_tuned(self) -> bool:
+        """Return whether parameters of the pretrained network are trained, too."""
+        return self.is_pretrained and self.tune != "head"
+
     def backbone(self) -> BackboneName:
         """Return the timm network of the features and its image size."""
         return BackboneName(self.features.removeprefix(TIMM), self.image_size)
@@ -199,8 +202,7 @@ class FeatureTraining:
         steps, bound = self.steps or STEPS, self.group_bound()
         fields = Spending(steps, self.multiplier, share, self.neighbours, images, unit, bound)
         if not self.steps and budget.solve == "sigma":  # mu follows from the budget alone
-            mu = calibrated(fields, budget).mu
-            fields = replace(fields, steps=steps_for(mu))
+            fields = replace(fields, steps=steps_for(calibrated(fields, budget).mu))
         return calibrated(fields, budget)
 
     def group_bound(self) -> int:
@@ -235,7 +237,7 @@ class FeatureTraining:
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Run steps 1 to 4 and return the release; `teacher.model` is not used."""
-        if self.tune != "head":
+        if self.is_tuned:
             return self._tune(teacher, budget, ctx)
         groups = groups_of(teacher, budget, self.group_bound())
         return self.train(teacher, self.spending(self.kind(teacher.shape), budget), budget.delta, ctx, groups)
@@ -350,9 +352,8 @@ class FeatureTraining:
         """Compute the whitening of rows with patch features by the features of drawings (step 2)."""
         if self.whitening == "none":
             return None
-        drawn = priors.for_dataset(priors.AUTO, teacher.dataset).draw(
-            self.drawings, teacher.shape, ctx.generator("drawings")
-        )
+        prior = priors.for_dataset(priors.AUTO, teacher.dataset)
+        drawn = prior.draw(self.drawings, teacher.shape, ctx.generator("drawings"))
         rows = half_rows(features_of(network, drawn, ctx), ctx.device)
         blocks = [module.blocks for module in network.modules() if isinstance(module, PatchRows)]
         shares = (1 - self.patch_share, self.patch_share) if self.features == "both" else (1.0,)
@@ -360,7 +361,7 @@ class FeatureTraining:
 
     def game(self, budget: Budget, dataset: str, classes: int) -> DistinguishingGame:
         """Return the audit's game: one step's noisy gradient, and the noisy second moment if there is one."""
-        if self.tune != "head":
+        if self.is_tuned:
             return self._tuning().game(budget)
         shape = data.facts(dataset).shape
         spending = self.spending(self.whitening if shape is None else self.kind(shape), budget)

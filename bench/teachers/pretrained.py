@@ -6,6 +6,7 @@ have the names and shapes of the timm network; only those of its classification 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast

@@ -119,6 +119,8 @@ class PatchFeatures(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Compute the features of the images, a few at a time."""
         images = (x + 1) / 2
+        if torch.compiler.is_compiling():  # an exported program's batch size is unknown at export
+            return self._rows(images)
         at_once = self.at_once * (1 if x.device.type == "cpu" else ON_ACCELERATOR)
         return torch.cat([self._rows(part) for part in images.split(at_once)])
 
@@ -130,7 +132,7 @@ class PatchFeatures(nn.Module):
     def _one_side(self, images: Tensor) -> Tensor:
         mean, deviation = _moments(images)
         normalised = (F.unfold(images, SIDE) - mean) / deviation  # (n, 36 c, positions)
-        filters = self.filters.expand(len(images), -1, -1)
+        filters = self.filters.expand(images.shape[0], -1, -1)
         responses = F.softshrink(torch.baddbmm(self.offsets[:, None], filters, normalised), THRESHOLD)
         signed, absolute = responses @ self.cells, responses.abs() @ self.cells
         positive, negative = (absolute + signed) / 2, (absolute - signed) / 2
