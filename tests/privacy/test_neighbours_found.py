@@ -30,6 +30,7 @@ from baselines.p3gm import p3gm
 from bench.api import Shards
 from bench.distillation.class_moments import noisy_moments
 from bench.dp_training import clipped_sums, dp_sgd
+from bench.dp_training.augmentation import Augmentation
 from bench.errors import BenchError
 from bench.privacy import Budget, Unit, accountant
 from bench.privacy.noise import Noise
@@ -59,8 +60,10 @@ def test_found_dropout_drawn_by_batch_position(gradients: str) -> None:
 def test_found_views_drawn_by_batch_position() -> None:
     original = clipped_sums.views
 
-    def by_place(images: Tensor, count: int, chosen: Tensor, drawn: Tensor | None) -> Tensor:
-        return original(images, count, torch.arange(len(chosen)), drawn)
+    def by_place(
+        images: Tensor, count: int, chosen: Tensor, drawn: Tensor | None, augmentation: Augmentation
+    ) -> Tensor:
+        return original(images, count, torch.arange(len(chosen)), drawn, augmentation)
 
     with planted(clipped_sums, "views", by_place):
         assert replaced_record("dp-sgd", batch=40, views=2)
