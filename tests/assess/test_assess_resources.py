@@ -108,12 +108,12 @@ def finish(process: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("finished", ["reference-1-*.safetensors", "scores-label-only-*.npy"])
+@pytest.mark.parametrize("finished", ["reference-1/[0-9a-f]*/step.json", "label-only/[0-9a-f]*/step.json"])
 def test_killed_assessment_resumes_with_same_result(tmp_path: Path, finished: str) -> None:
     save(tmp_path / "a.safetensors", trained())
     images(150, 0).save(tmp_path / "m.npz"), images(320, 1).save(tmp_path / "n.npz")
     killed, deadline = start(tmp_path, "killed"), time.time() + 300
-    while not (kept := list((tmp_path / "killed" / "work").glob(finished))):
+    while not (kept := list((tmp_path / "killed" / "work" / "steps").glob(finished))):
         assert killed.poll() is None and time.time() < deadline, "the first part was never finished"
         time.sleep(0.01)
     killed.send_signal(signal.SIGKILL)
