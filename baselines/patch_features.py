@@ -22,7 +22,8 @@ constants. The number of records is public. The choice of hyper-parameters is no
 
 Settings. The rate, as the noise on a logit, and T by the budget were chosen on the attacker's part of Fashion-MNIST and
 CIFAR-10 (split iid), which is neither private nor the test set, among 13 and 7 settings. The features themselves, their
-filters, rho and the weight of both blocks were explored with the test accuracy of MNIST, Fashion-MNIST and CIFAR-10.
+filters, rho and the weight of both blocks were explored with the test accuracy of MNIST, Fashion-MNIST and CIFAR-10. On
+the attacker's part of CIFAR-10 a `patch_share` of 0.75 has 68.0 % at epsilon 1, and 0.5 has 67.3 % (one seed).
 
 Differs from the paper: this method has no paper. From Coates et al.: filters from drawings, averages over a 3x3 grid,
 the square root of each average, a linear layer trained with noise.
