@@ -65,6 +65,8 @@ def violations(known: dict[str, Option], word: str) -> list[str]:
     name, sign, wanted = condition(word)
     if sign == ">":
         return [f"{name}={wanted}"]
+    if name == "tune":  # other values have an effect on a pretrained network only, which needs its weights
+        return [] if "head" in wanted.split("|") else ["tune=head"]
     if known[name].choices:
         return [f"{name}={choice}" for choice in known[name].choices if choice not in wanted.split("|")]
     if name == "features":  # a pretrained network needs its weights
