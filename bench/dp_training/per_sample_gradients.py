@@ -5,6 +5,7 @@ A record may have several augmented views: its gradient is then their mean (`aug
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Sequence
@@ -114,12 +115,13 @@ def refuse_shared_rows(
     for record in range(2):
         alone = gradients(images[record * views : (record + 1) * views], labels[record : record + 1])
         whole = torch.stack([rows.norm() for rows in alone.values()]).norm()
-        for name, rows in alone.items():
-            if (together[name][record] - rows[0]).norm() > ROUNDED * whole:
-                raise BenchError(
-                    f"the network '{arch}' cannot be trained privately: a record's gradient of {name} depends "
-                    "on the rest of the batch; use another network, such as tanh-cnn, or --method.gradients func"
-                )
+        moved = torch.stack([(together[name][record] - rows[0]).norm() for name, rows in alone.items()])
+        is_far = (moved > ROUNDED * whole).tolist()  # one wait for the device, not one for every parameter
+        for name in itertools.compress(alone, is_far):
+            raise BenchError(
+                f"the network '{arch}' cannot be trained privately: a record's gradient of {name} depends "
+                "on the rest of the batch; use another network, such as tanh-cnn, or --method.gradients func"
+            )
 
 
 GRADIENTS: dict[str, Callable[[Classifier, int], PerSampleGradients]] = {
