@@ -11,15 +11,15 @@ Every step is one of DP-SGD (`bench/dp_training/dp_sgd.py`), with:
 3. an expected batch of 4,096 records, a constant learning rate, and no momentum or weight decay;
 4. the release of an exponential average of the weights, which is post-processing.
 
-Published settings, the defaults and tier `paper`: batch 4,096, K = 16 random crops (4 pixels of mirrored padding) and
-mirrorings, C = 1, learning rate 2, decay 0.9999 of the average with at most (1 + t) / (10 + t) at step t. The number of
-steps follows the budget: 875, 1,125, 1,593, 1,687, 1,843 and 2,468 for epsilon 1, 2, 3, 4, 6 and 8 (`STEPS`). Those for
-epsilon 1 are of the released configuration; the others have not been compared with the paper's text. With its noise
-multipliers 6, 5, 4 and 3, those for 2, 3, 4 and 6 have epsilon 2.00, 2.98, 4.00 and 5.95 by Renyi divergences, as the
-paper accounts.
+Settings, the defaults and tier `paper`: batch 4,096, K = 16 random crops (4 pixels of mirrored padding) and mirrorings,
+C = 1, learning rate 2, decay 0.9999 of the average with at most (1 + t) / (10 + t) at step t. These and the 875 steps
+are those of the released configuration for epsilon 1. For other budgets only the number of steps changes: 1,125, 1,593,
+1,687, 1,843 and 2,468 for epsilon 2, 3, 4, 6 and 8 (`STEPS`). These five numbers and the rate of 2 there have not been
+checked against the paper. By Renyi divergences the first four have epsilon 2.00, 2.98, 4.00 and 5.95 with noise
+multipliers 6, 5, 4 and 3; with 3 the last has 7.05, so that it may be wrong.
 
 The published test accuracy for CIFAR-10 at epsilon 8 is 81.4 % (WRN-40-4). It has not been reproduced here: the
-published settings need a GPU, as a step of WRN-16-4 takes 36 minutes of one CPU core. The smaller tiers train smaller
+published settings need a GPU, as a step of WRN-16-4 takes 43 minutes of one CPU core. The smaller tiers train smaller
 networks with fewer views, records and steps.
 
 Privacy. That of `dp-sgd`: T Poisson-sampled Gaussians for one added or removed record; claim and account are the same
@@ -51,7 +51,7 @@ from bench.dp_training.private_classifier import PrivateTraining
 from bench.privacy import Budget
 
 STEPS = {1.0: 875, 2.0: 1125, 3.0: 1593, 4.0: 1687, 6.0: 1843, 8.0: 2468}
-"""Published number of steps by epsilon, for 4,096 of 50,000 records."""
+"""Number of steps by epsilon, for 4,096 of 50,000 records; only that for 1 is known to be the published one."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class DpWrn(PrivateTraining):
     batch: Size[int] = 4096
     """B = qN, expected number of records in a batch."""
     steps: Size[int] = 0
-    """T, number of steps; 0 = the published number for the largest published epsilon that is at most the budget's.
+    """T, number of steps; 0 = by the budget, 875 at epsilon 1 and 2,468 from 8 on.
     Solved from the budget with --solve steps."""
     multiplier: Solved[float] = 10.0
     """sigma, noise over the clipping norm; solved from the budget unless --solve steps or --epsilon none."""
@@ -123,17 +123,17 @@ class DpWrn(PrivateTraining):
         )
 
     def _calibrate(self, settings: DpSgdSettings, records: int, budget: Budget) -> DpSgdParameters:
-        """Calibrate as `dp-sgd`, with the published number of steps if no other is given."""
-        steps = self.steps or published_steps(budget.epsilon)
+        """Calibrate as `dp-sgd`, with the number of steps by the budget if none is given."""
+        steps = self.steps or steps_for(budget.epsilon)
         return super()._calibrate(replace(settings, steps=steps), records, budget)
 
 
-def published_steps(epsilon: float | None) -> int:
-    """Return the published number of steps for the largest published epsilon that is at most `epsilon`.
+def steps_for(epsilon: float | None) -> int:
+    """Return the number of steps for the largest epsilon in STEPS that is at most `epsilon`.
 
     Below the smallest one, and without a budget, that of the smallest one.
 
-    >>> published_steps(0.5), published_steps(2.0), published_steps(7.9), published_steps(None)
+    >>> steps_for(0.5), steps_for(2.0), steps_for(7.9), steps_for(None)
     (875, 1125, 1843, 875)
     """
     within = [known for known in STEPS if epsilon is not None and known <= epsilon]

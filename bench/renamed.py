@@ -1,4 +1,4 @@
-"""Options of plug-ins that were renamed: what a user gives, what records hold, and what is shown.
+"""Options of plug-ins that were renamed: names that users give, that records hold, and that are shown.
 
 Specs and records keep the old name of an option, as the hash of a spec includes its options: so published records stay
 valid. A plug-in lists its renamed options in the class variable `recorded_as`, present name to old name. A renamed

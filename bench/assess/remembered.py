@@ -15,8 +15,8 @@ from bench.data.image_files import pixel_keys
 class Remembered(nn.Module):
     """Adapts a network: returns the outputs of an earlier call for records that it has seen.
 
-    Images that are no known record, such as shifted and noisy copies, are computed every time. Outputs on a record may
-    differ from a new computation by rounding, as they do between batches of different sizes.
+    Images that are not known records, such as shifted and noisy copies, are computed every time. Outputs on a record
+    may differ from a new computation by rounding, as they do between batches of different sizes.
 
     Args:
         body: maps (n, c, h, w) images in [0, 1] to (n, classes) logits; in eval mode.

@@ -27,16 +27,16 @@ HALF_ROOM = 1 - 2.0**-10
 """Factor on rows of norm 1 before they are rounded to float16, so that their norm stays at most 1."""
 
 
-def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context, weights: str = "") -> Tensor:
+def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context) -> Tensor:
     """Return (n, d) float16 on the CPU: `network.features` of uint8 images (n, c, h, w), from the cache if present.
 
-    The cache key is the network, the version of its features and the images' bytes, so that runs with other seeds and
-    budgets share them. An interrupted step leaves no partial file. Cached features are memory-mapped, not copied.
+    The cache key is the network, the version of its features, its public weights or filters if it has any, and the
+    images' bytes, so that runs with other seeds and budgets share them. An interrupted step leaves no partial file.
+    Cached features are memory-mapped, not copied.
 
     Args:
         network: must have fixed features, which do not depend on private data.
         name: of the network.
-        weights: digest of the network's public weights (`digest_of`); "" for features without weights.
     """
     pixels = images.cpu().contiguous()
     key = {
@@ -45,15 +45,18 @@ def kept_features(network: Classifier, name: str, images: Tensor, ctx: Context, 
         "shape": list(pixels.shape),
         "images": hashlib.sha256(pixels.numpy().tobytes()).hexdigest(),
     }
-    if weights:
+    if weights := digest_of(network):
         key["weights"] = weights
     return ctx.artifacts.get("fixed-features", key, lambda: {"features": features_of(network, images, ctx)})["features"]
 
 
 def digest_of(network: Classifier) -> str:
-    """Return the SHA-256 of the parameters and buffers of a network's layers below its last one."""
+    """Return the SHA-256 of what the features depend on: tensors below the last layer; "" if there are none."""
+    state = network.state_dict()
+    if not any(name.startswith("body.") and not name.startswith("body.head.") for name in state):
+        return ""
     total = hashlib.sha256()
-    for name, value in sorted(network.state_dict().items()):
+    for name, value in sorted(state.items()):
         if not name.startswith("body.head."):
             total.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
             total.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

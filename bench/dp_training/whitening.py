@@ -240,8 +240,8 @@ class BlockWhitening:
             factors.append(torch.linalg.cholesky(covariance))
             del covariance, values
         plain = cls(tuple(means), tuple(factors), (1.0,) * len(means))
-        longest = rows[:PART].to(means[0].device, torch.float32)
-        lengths = [float(block.norm(dim=1).mean()) for block in plain._mapped(longest)]
+        some = rows[:PART].to(means[0].device, torch.float32)
+        lengths = [float(block.norm(dim=1).mean()) for block in plain._mapped(some)]
         gains = tuple(math.sqrt(share) / length for share, length in zip(shares, lengths, strict=True))
         return cls(plain.means, plain.factors, gains)
 

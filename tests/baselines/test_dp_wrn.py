@@ -42,7 +42,7 @@ def network(name: str = "wrn-10-1") -> Classifier:
 
 
 def gradient(model: Classifier, image: Tensor, label: Tensor) -> dict[str, Tensor]:
-    """The gradient of one view, by a backward pass of its own."""
+    """The gradient of one view, by a separate backward pass."""
     found = torch.autograd.grad(F.cross_entropy(model(image[None]), label[None]), list(model.parameters()))
     return dict(zip((name for name, _ in model.named_parameters()), found, strict=True))
 

@@ -45,7 +45,7 @@ RUNS: list[tuple[dict[str, Any], str, str]] = [
     ),
     (
         {"method": "private-features", "split": "disjoint-low", "budget": ACCOUNTED},
-        *("d7e4daaa77414d1d", "40553a95a7756eaa"),
+        *("9f9142e12682b5ae", "34a1f3e9199f009e"),
     ),
 ]
 

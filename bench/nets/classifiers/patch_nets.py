@@ -1,4 +1,4 @@
-"""Linear layers on fixed patch features, alone or next to scattering: only the last layer is trained and costs privacy.
+"""Linear layers on fixed patch features, with or without scattering features: only the last layer is trained.
 
 Features of an image (after Coates and Ng, ICML 2011; Thiry et al., ICLR 2021), with K = 800 filters of 6x6 pixels:
 
