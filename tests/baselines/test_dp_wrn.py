@@ -17,7 +17,7 @@ from privately_trained import convert, toy
 from torch import Tensor
 
 from baselines.dp_sgd import DpSgd
-from baselines.dp_wrn import STEPS, DpWrn, published_steps
+from baselines.dp_wrn import STEPS, DpWrn, steps_for
 from bench import nets
 from bench.config import configure
 from bench.dp_training import dp_sgd
@@ -56,7 +56,7 @@ def test_defaults_are_the_published_settings() -> None:
 
 
 @pytest.mark.parametrize(("epsilon", "multiplier"), [(1.0, 10.0), (2.0, 6.0), (3.0, 5.0), (4.0, 4.0), (6.0, 3.0)])
-def test_published_steps_have_the_published_epsilon(epsilon: float, multiplier: float) -> None:
+def test_steps_for_have_the_published_epsilon(epsilon: float, multiplier: float) -> None:
     """By Renyi divergences, as the paper accounts; our accountant is tighter."""
     accountant = RdpAccountant()
     event = PoissonSampledDpEvent(4096 / 50_000, GaussianDpEvent(multiplier))
@@ -67,7 +67,7 @@ def test_published_steps_have_the_published_epsilon(epsilon: float, multiplier: 
 
 def test_steps_follow_the_budget_or_the_option() -> None:
     method = DpWrn()
-    assert [published_steps(e) for e in (0.2, 1.0, 3.5, 8.0, math.inf, None)] == [875, 875, 1593, 2468, 2468, 875]
+    assert [steps_for(e) for e in (0.2, 1.0, 3.5, 8.0, math.inf, None)] == [875, 875, 1593, 2468, 2468, 875]
     assert method._calibrate(method.settings("cifar10"), 50_000, Budget(None, solve="none")).steps == 875
     given = replace(method, steps=7)
     assert given._calibrate(given.settings("cifar10"), 50_000, Budget(8.0)).steps == 7
