@@ -48,6 +48,8 @@ class Parts:
                 (attacks, "_side", "outputs on all records"),
                 (attacks, "_plugin", ""),
                 (from_model, "_attack_control", "control"),
+                (from_model, "_invert", "class inversion"),
+                (training.Trainer, "evaluator", "train the evaluator"),
                 (training.Trainer, "control", "training"),
                 (training.Trainer, "reference", "train reference models"),
                 (front, "assemble", "numbers and limits"),

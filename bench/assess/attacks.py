@@ -32,7 +32,7 @@ from bench.errors import RunFailed
 from bench.progress import track
 from bench.seeds import derive
 
-QUERIES = 1000
+QUERIES = 600
 """Number of records of each set that the label-only attack scores, with 41 queries for each."""
 READS = {"label": "predicted class", "scores": "all outputs", "weights": "all outputs and weights"}
 CALIBRATED = "Watson et al., ICLR 2022, arXiv 2111.08440"

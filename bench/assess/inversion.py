@@ -45,8 +45,8 @@ from bench.progress import track
 from bench.seeds import derive
 
 ATTACK = "pca-mi"
-DRAWS, MANY = 5, 100
-"""Reconstructions of each class, and the number of classes from which on there is only one."""
+MOST_DRAWS, IMAGES = 5, 30
+"""Most reconstructions of a class, and the number of reconstructions from which on no class gets another one."""
 PUBLIC, PRIVATE = "other records of the class", "images of other classes that the model prefers"
 """The two baselines."""
 
@@ -118,7 +118,7 @@ class _Test:
     def _reconstruct(self, network: nn.Module, aux: Records, classes: Tensor) -> tuple[Tensor, Tensor]:
         """Return (n, c, h, w) uint8 reconstructions of some classes, and their (n,) classes."""
         plugin: Any = registry.load("attack", ATTACK)
-        attack = plugin(draws=DRAWS if self.outputs <= MANY else 1)
+        attack = plugin(draws=min(MOST_DRAWS, -(-IMAGES // self.outputs)))
         if (reason := attack.skip_reason(_shape(aux), self.outputs, len(aux))) is not None:
             raise RunFailed(reason)
         deadline = _Deadline(self.case.minutes)

@@ -27,6 +27,7 @@ from bench.data import batch_size_for
 from bench.errors import BenchError
 from bench.escape import visible
 from bench.nets import Classifier
+from bench.nets.users_network import is_users_network
 from bench.progress import reporter
 from bench.teachers.weights import Normalisation, load_user
 
@@ -234,6 +235,8 @@ def _weights(given: ModelGiven, path: Path, shape: Shape, classes: int) -> tuple
         arch = nets.identify(given.network)
         module = nets.build(arch, shape, classes)
         load_user(path, module, arch, given.normalise, shape)
+        if not is_users_network(arch):  # a user's own code may flatten by a view, which needs the usual layout
+            module.to(memory_format=torch.channels_last)
     except BenchError as error:
         raise BenchError(_own_options(str(error))) from error
     finally:
