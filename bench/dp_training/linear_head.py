@@ -12,14 +12,15 @@ number of groups.
 Privacy. Each of the T steps is a Gaussian mechanism of multiplier z for one added or removed record or group, and z / 2
 for a replaced one, without sampling. Together they are one Gaussian of multiplier z / sqrt(T). n is public.
 
-Precision. Gradients of 256 records are added in float32 and these sums in float64. Gradients are clipped to C (1 -
-2^-7), which leaves an allowance for the errors of two such sums (`clipping`). If a record is missing, the others keep
-their positions, so that all other sums are bitwise equal. Sums in 16 bits would have no bound: one record may flip
+Precision. Gradients of at most 256 records are added in float32 and these sums in float64. Gradients are clipped to
+C (1 - 2^-7), which leaves an allowance for the errors of two such sums (`clipping`). If a record is missing, the others
+keep their positions, so that all other sums are bitwise equal. Sums in 16 bits would have no bound: one record may flip
 their rounding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -33,6 +34,8 @@ from bench.dp_training.games import GROUP
 from bench.dp_training.group_clipping import GroupProducts
 from bench.privacy.noise import Noise, Source
 
+BLOCK = 32
+"""Number of rows in a block on a CPU: 2.4 MB of 18,000 features in float32."""
 PLAYED = 64
 """Number of records, and so of independent plays, in one sum of an audit's game."""
 
@@ -81,20 +84,47 @@ def clipped_sum(
         does if all records of one group are removed.
     """
     total = torch.zeros(weight.shape, dtype=torch.float64, device=weight.device)
+    partial, added = torch.zeros(_lanes(rows.device), *weight.shape, device=weight.device), 0
     places = torch.arange(len(weight), device=labels.device)
-    chunks = MOST_CHUNK if groups is None else groups.chunks
     with exact_products(weight.device):
-        for number, (chunk, own) in enumerate(zip(rows.split(chunks), labels.split(chunks), strict=True)):
-            part, hits = chunk.float(), own[:, None] == places
-            off = (part @ weight.T).softmax(1) - hits.float()
-            norm = off.norm(dim=1, keepdim=True)
+        for number, (part, own) in enumerate(_blocks(rows, labels, groups)):
+            lanes, records, _ = part.shape
+            logits = torch.bmm(weight.expand(lanes, -1, -1), part.mT).mT
+            hits = own[..., None] == places
+            off = logits.softmax(2) - hits.float()
+            norm = off.norm(dim=2, keepdim=True)
             factor = (ROOM * clip / norm.clamp_min(1e-30)).clamp(max=1.0)
-            counted = hits.any(1, keepdim=True) & norm.isfinite()  # one record's overflow must not cancel all others
+            counted = hits.any(2, keepdim=True) & norm.isfinite()  # one record's overflow must not cancel all others
             terms = (off * factor).masked_fill(~counted, 0.0)
             if groups is not None:
-                terms = groups.clipped(number, terms, ROOM * clip)
-            total += terms.T @ part
-    return total
+                terms = groups.clipped(number, terms[0], ROOM * clip)[None]
+            if added + records > MOST_CHUNK:
+                total += partial.sum(0, dtype=torch.float64)
+                partial.zero_()
+                added = 0
+            partial[:lanes].baddbmm_(terms.mT, part)
+            added += records
+    return total + partial.sum(0, dtype=torch.float64)
+
+
+def _blocks(rows: Tensor, labels: Tensor, groups: GroupProducts | None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the rows as (lanes, m, d) float32 and their labels as (lanes, m), or whole groups in one lane.
+
+    On a CPU a block of 32 rows stays in the cache between its two products, and each thread multiplies a lane of its
+    own: a third of the time of blocks of 256 rows. A yielded block is overwritten by the next one.
+    """
+    lanes, size = _lanes(rows.device), BLOCK if rows.device.type == "cpu" else MOST_CHUNK
+    sizes: int | list[int] = lanes * size if groups is None else groups.chunks
+    buffer = torch.empty(lanes * size if groups is None else MOST_CHUNK, rows.shape[1], device=rows.device)
+    for part, own in zip(rows.split(sizes), labels.split(sizes), strict=True):
+        block = part if part.dtype == torch.float32 else buffer[: len(part)].copy_(part)
+        used = lanes if groups is None and len(part) == sizes else 1
+        yield block.reshape(used, -1, rows.shape[1]), own.reshape(used, -1)
+
+
+def _lanes(device: torch.device) -> int:
+    """Return the number of blocks that are multiplied at the same time: one for each thread of a CPU."""
+    return torch.get_num_threads() if device.type == "cpu" else 1
 
 
 def noisy_gradient(

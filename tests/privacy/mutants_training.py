@@ -189,8 +189,8 @@ FEATURES = [
     Mutant(linear_head.noisy_gradient, "std)", "std / 2)", "noise halved", "private-features", HEAD),
     Mutant(linear_head.clipped_sum, ".clamp(max=1.0)", ".clamp(min=1.0)", "long gradients not clipped",
            "private-features", HEAD),
-    Mutant(linear_head.clipped_sum, "norm = off.norm(dim=1, keepdim=True)", "norm = off.norm(dim=1, keepdim=True)"
-           ".mean().expand(len(off), 1) / 4", "one clipping factor for the batch", "private-features", HEAD),
+    Mutant(linear_head.clipped_sum, "norm = off.norm(dim=2, keepdim=True)", "norm = off.norm(dim=2, keepdim=True)"
+           ".mean().expand_as(off[..., :1]) / 4", "one clipping factor for the batch", "private-features", HEAD),
     Mutant(linear_head.clipped_sum, "(off * factor)", "(2 * off * factor)", "every record twice", "private-features",
            HEAD),
     Mutant(linear_head.noisy_descent, "noisy_gradient(rows, labels, weight, settings.clip, std, noise, groups)",
