@@ -5,7 +5,8 @@
    filters are whitened patches of drawings, so that no photograph and no private record enters them. Photographs are
    averaged with their mirror images.
 2. Whitening. Each block is whitened by the covariance of the features of `drawings` images, with a shift of rho times
-   its mean diagonal; both get the same mean norm there, and the row is scaled to norm 1. This costs no privacy.
+   its mean diagonal; both get the same mean norm there, and the row is scaled to norm 1. This costs no privacy. The
+   drawings are the same for all seeds.
 3. Head. T steps of gradient descent on the cross-entropy of a linear layer over all records, with clipped gradients and
    Gaussian noise (`bench/dp_training/linear_head.py`). T = 80 sqrt(mu / 0.268), with mu of the budget: 80 at epsilon
    1, 131 at 3, 199 at 8.
@@ -31,6 +32,7 @@ the square root of each average, a linear layer trained with noise.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -43,7 +45,7 @@ from bench.api import Context, Teacher
 from bench.api.context import Tiers
 from bench.config import Size
 from bench.dp_training.feature_training import SMOKE, FeatureTraining
-from bench.dp_training.fixed_features import half_rows
+from bench.dp_training.fixed_features import digest_of, features_of, half_rows
 from bench.dp_training.head_accounting import Spending
 from bench.dp_training.whitening import BlockWhitening
 from bench.nets import Classifier
@@ -53,6 +55,8 @@ from bench.validate import inside
 
 DICTIONARY = 2000
 """Number of drawings from which the filters are made."""
+DRAWINGS_SEED = 1
+"""Seed of the drawings that whiten the rows: public constants, as the filters are."""
 STEPS, MU = 80, 0.26805
 """Number of steps at this mu, which is the budget of epsilon 1 at delta 1e-5."""
 LEAST, MOST = 0.25, 16.0
@@ -133,15 +137,28 @@ class PatchFeatures(FeatureTraining):
     ) -> tuple[Tensor, BlockWhitening | None]:
         """Whiten each block of the rows by the features of drawings (step 2); arguments as `FeatureTraining.whiten`.
 
+        The result is cached: drawings are the same for all seeds, so that runs with other seeds and budgets share it.
+
         Returns:
             (n, d) float16 rows of norm at most 1, and the whitening; None without one.
         """
         if self.kind(teacher.shape) == "none":
             return half_rows(features, ctx.device), None
-        drawn = half_rows(self.features_of_drawings(network, teacher, ctx), ctx.device)
+        drawn = draw(self.drawings, teacher, DRAWINGS_SEED)
         shares = (1 - self.patch_share, self.patch_share) if self.features == "both" else (1.0,)
-        white = BlockWhitening.of_public(drawn, _rows_of(network).blocks, shares, self.rho)
-        return white(features), white
+
+        def make() -> dict[str, Tensor]:
+            public = half_rows(features_of(network, drawn, ctx), ctx.device)
+            white = BlockWhitening.of_public(public, _rows_of(network).blocks, shares, self.rho)
+            return {"rows": white(features), **white.state()}
+
+        key = {
+            "filters": digest_of(network), "features": sha256(features), "drawings": sha256(drawn),
+            "shares": list(shares), "rho": self.rho, "version": self.version,
+        }  # fmt: skip
+        kept = ctx.artifacts.get("whitened-features", key, make)
+        rows = kept.pop("rows").to(ctx.device)
+        return rows, BlockWhitening.of_state({name: tensor.to(ctx.device) for name, tensor in kept.items()})
 
     def spending(self, kind: str, budget: Budget, images: float = 0.0) -> Spending:
         """Calibrate to `budget` as `FeatureTraining`; without private whitening, and with T by the budget (step 3)."""
@@ -154,6 +171,17 @@ class PatchFeatures(FeatureTraining):
             return usual
         # A budget determines mu for any number of steps
         return replace(self, steps=steps_for(usual.mu)).spending(kind, budget, images)
+
+
+def draw(count: int, teacher: Teacher, seed: int) -> Tensor:
+    """Return (count, c, h, w) float32 images that are drawn from the prior of the teacher's data set."""
+    rng = torch.Generator().manual_seed(seed)
+    return priors.for_dataset(priors.AUTO, teacher.dataset).draw(count, teacher.shape, rng)
+
+
+def sha256(tensor: Tensor) -> str:
+    """Return the SHA-256 of a tensor's values, as hex digits."""
+    return hashlib.sha256(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().data).hexdigest()
 
 
 def steps_for(mu: float) -> int:

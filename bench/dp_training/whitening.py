@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -263,6 +263,22 @@ class BlockWhitening:
             gain * torch.linalg.solve_triangular(factor, (block - mean).T, upper=False).T
             for block, mean, factor, gain in zip(blocks, self.means, self.factors, self.gains, strict=True)
         ]
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the whitening as named tensors, from which `of_state` makes it again."""
+        found = {"gains": torch.tensor(self.gains, dtype=torch.float64)}
+        for number, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True)):
+            found |= {f"mean{number}": mean, f"factor{number}": factor}
+        return found
+
+    @classmethod
+    def of_state(cls, state: Mapping[str, Tensor]) -> BlockWhitening:
+        """Make a whitening from its `state`."""
+        gains = tuple(state["gains"].tolist())
+        means, factors = (
+            tuple(state[f"{kind}{number}"] for number in range(len(gains))) for kind in ("mean", "factor")
+        )
+        return cls(means, factors, gains)
 
     def folded(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return a linear layer on unit rows with the same decisions as `weight` (classes, d) on whitened rows.
