@@ -35,9 +35,15 @@ from bench.dp_training.whitening import (
 from bench.nets import Classifier
 from bench.privacy import Budget, Unit
 from bench.privacy.audit import DistinguishingGame
+from bench.progress import notify
 from bench.validate import at_least, below, between, inside, positive
 
 SMOKE: dict[str, int] = {"steps": 3, "drawings": 64}
+WHITENED_BY = {
+    "private": "by the noisy second moment of the records",
+    "public": "by drawings, at no privacy cost",
+    "none": "rows stay as they are",
+}
 LONG = 5000
 """Number of features above which the maps are whitened instead of the whole row."""
 FASTEST = 400.0
@@ -178,6 +184,8 @@ class FeatureTraining:
         name = self.network_name(teacher.shape)
         network = self.new_network(teacher).to(ctx.device)  # needed if features are cached
         features, weights, products = kept_features(network, name, images, ctx), None, None  # 1
+        kind = self.kind(teacher.shape)
+        notify(f"features: {features.shape[1]:,} of each image, by {name}; whitening {kind}, {WHITENED_BY[kind]}")
         if groups is not None:
             features, labels = features[groups.records], labels[groups.records]
             weights = (1 / groups.sizes).repeat_interleave(groups.sizes).to(ctx.device)
