@@ -46,6 +46,16 @@ def test_exit_status_is_the_verdict(files: dict[str, Path], capsys: pytest.Captu
     assert out.err.index("accuracy:") < out.err.index("baseline without the model")
 
 
+def test_unwritable_report_is_named_before_anything_runs(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    report = tmp_path / "file" / "report"
+    assert main(["assess", "--scores", str(files["same"]), str(files["others"]), "--report", str(report)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"--report {report}" in error and "--out" not in error
+
+
 def test_report_holds_the_assessment(files: dict[str, Path], tmp_path: Path) -> None:
     claim = "epsilon=0.3 delta=1e-5 unit=example"
     found = bench.assess(
