@@ -72,6 +72,9 @@ def test_report_holds_the_assessment(files: dict[str, Path], tmp_path: Path) -> 
     assert page.index("do not release") < page.index("What was tested") < page.index("<svg") < page.index("SP 800-226")
     assert "no &lt;b&gt;power" in page and "<b>power" not in page, "names of a user are text"
     assert not re.search(r"<script|(src|href)=[\"']?https?:", page), "one file that loads nothing"
+    names = re.findall(r'role="region" tabindex="0" aria-label="([^"]+)"', page)
+    assert len(names) == page.count("<table>") == len(set(names)), "a keyboard can scroll each table, and finds it"
+    assert 'name="viewport"' in page and "<th>" not in page
     assert (tmp_path / "r" / "report.pdf").read_bytes().startswith(b"%PDF")
     exposed = (tmp_path / "r" / "exposed.csv").read_text().splitlines()
     assert len(exposed) == 21
