@@ -55,6 +55,9 @@ napoleon_custom_sections = [("Class variables", "params_style"), ("Optional meth
 OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:[^)]*\.md[^)]*|[^).]*)\)")
 """A link to a page or folder of the repository that is not part of the site."""
 
+WIDTH = re.compile(r'<svg[^>]* width="([0-9.]+pt)"')
+"""The width of a vector drawing."""
+
 
 def unlink_outside_pages(app: Sphinx, page: str, source: list[str]) -> None:
     """Leave the words of links to pages that the site does not have; links to code become downloads."""
@@ -62,11 +65,19 @@ def unlink_outside_pages(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = OUTSIDE.sub(r"\1", source[0])
 
 
-def link_images(_app: Sphinx, doctree: nodes.document) -> None:
-    """Let every figure link to its file, as figures of two panels are too small to read on a phone."""
+def link_images(app: Sphinx, doctree: nodes.document) -> None:
+    """Let every figure link to its file, as diagrams and figures of two panels are too small to read on a phone.
+
+    Sphinx links images that have a scale or a width; notebooks' images have no text that could name a link.
+    """
     for image in doctree.findall(nodes.image):
-        if Path(image["uri"]).suffix == ".png" and image.get("alt"):
-            image["scale"] = 100  # Sphinx links images that have a scale
+        path = Path(app.srcdir, image["uri"])
+        if not image.get("alt"):
+            continue
+        if path.suffix == ".png":
+            image["scale"] = 100
+        elif path.suffix == ".svg" and (found := WIDTH.search(path.read_text(encoding="utf-8"))):
+            image["width"] = found[1]
 
 
 def setup(app: Sphinx) -> None:
