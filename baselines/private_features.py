@@ -48,13 +48,15 @@ instead of Newton steps, wavelets instead of a network that was trained on publi
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from bench import nets
 from bench.api import Context, Release, Teacher
 from bench.api.context import Tiers
 from bench.config import Size
-from bench.dp_training.backbone_tuning import BackboneTuning
+from bench.dp_training.backbone_tuning import AT_ONCE, BackboneTuning
 from bench.dp_training.clipping import MOST_CHUNK
 from bench.dp_training.feature_training import SMOKE, FeatureTraining
 from bench.dp_training.record_groups import refuse_unread_bound
@@ -158,6 +160,14 @@ class PrivateFeatures(FeatureTraining):
     def new_network(self, teacher: Teacher) -> Classifier:
         """Build the network that will be released, with the pretrained weights if it has any."""
         return copy.deepcopy(teacher.pretrained_network()) if self.is_pretrained else super().new_network(teacher)
+
+    def gradients_at_once(self, dataset: str, group_sizes: Sequence[int] = ()) -> int:
+        """Return the number of records that are propagated back through the timm network at once; 0 for tune head."""
+        return min(self.batch, AT_ONCE) if self.is_tuned else 0
+
+    def trained_weights(self, shape: tuple[int, int, int], classes: int) -> int:
+        """Return the number of weights that are trained, with those of the linear layer."""
+        return self._tuning().count_trained(nets.build(str(self.backbone()), shape, classes))
 
     def kind(self, shape: tuple[int, int, int]) -> str:
         """Return the kind of whitening for images of shape (c, h, w)."""

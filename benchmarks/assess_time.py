@@ -1,6 +1,6 @@
 """Seconds of `bench assess`: images of 32 pixels and a ResNet-18 without reference models, and scores files.
 
-    python benchmarks/assess_time.py --images 5000 --scores 1000000
+    python benchmarks/assess_time.py --images 5000 --scores 1000000 --kind npz
 
 Images are noisy blobs. Prints wall-clock seconds, processor seconds of each part, and the peak memory of the process.
 A part does not include the parts inside it. Processor seconds of several threads are added up. 5,000 + 5,000 images
@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import wraps
+from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -121,25 +122,41 @@ def assess_images(n: int, folder: Path) -> None:
     print("\n".join(parts.lines()), found.verdict.decision, sep="\n")
 
 
-def assess_scores(n: int, folder: Path) -> None:
-    """Assess CSV files of n scores each, ten classes."""
+def write_scores(n: int, path: Path, shift: float) -> None:
+    """Write labels and ten logits of n records, to CSV, NumPy or Parquet by the suffix."""
+    rng = np.random.default_rng(int(shift))
+    labels, logits = rng.integers(0, 10, n), rng.normal(size=(n, 10))
+    logits[np.arange(n), labels] += 2 + shift
+    names = ["label", *(f"logit_{place}" for place in range(10))]
+    if path.suffix == ".npz":
+        np.savez(path, label=labels, logits=logits)
+    elif path.suffix == ".parquet":
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table([labels, *logits.T], names), path)
+    else:
+        table = np.column_stack([labels, logits])
+        np.savetxt(path, table, ["%d", *["%.5f"] * 10], ",", header=",".join(names), comments="")
+
+
+def assess_scores(n: int, kind: str, folder: Path) -> None:
+    """Assess files of n scores each, ten classes; another process writes them, so that its memory does not count."""
     import bench
 
-    rng = np.random.default_rng(0)
-    for name, shift in (("members", 1.0), ("others", 0.0)):
-        labels = rng.integers(0, 10, n)
-        logits = rng.normal(size=(n, 10))
-        logits[np.arange(n), labels] += 2 + shift
-        header = ",".join(["label", *(f"logit_{place}" for place in range(10))])
-        table = np.column_stack([labels, logits])
-        np.savetxt(folder / f"{name}.csv", table, ["%d", *["%.5f"] * 10], ",", header=header, comments="")
+    members, others = (folder / f"{name}.{kind}" for name in ("members", "others"))
+    for path, shift in ((members, 1.0), (others, 0.0)):
+        writer = get_context("spawn").Process(target=write_scores, args=(n, path, shift))
+        writer.start()
+        writer.join()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     start, used = time.perf_counter(), time.process_time()
-    bench.assess(scores=(folder / "members.csv", folder / "others.csv"), report=folder / "report")
+    bench.assess(scores=(members, others), report=folder / "report")
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     seconds, processor = time.perf_counter() - start, time.process_time() - used
     print(
-        f"{n} + {n} scores: {seconds:.0f} s, {processor:.0f} processor seconds, {most:.0f} MiB (before: {before:.0f})"
+        f"{n} + {n} scores, {kind}: {seconds:.0f} s, {processor:.0f} processor seconds, {most:.0f} MiB "
+        f"(before: {before:.0f})"
     )
 
 
@@ -148,10 +165,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=0)
     parser.add_argument("--scores", type=int, default=0)
+    parser.add_argument("--kind", choices=("csv", "npz", "parquet"), default="csv", help="format of the scores")
     given = parser.parse_args()
     with TemporaryDirectory() as folder:
         if given.scores:
-            assess_scores(given.scores, Path(folder))
+            assess_scores(given.scores, given.kind, Path(folder))
         if given.images:
             assess_images(given.images, Path(folder))
 

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+from docutils import nodes
 from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,7 +19,7 @@ project = "dp-distill-bench"
 release = version = __version__
 copyright = "the authors of dp-distill-bench"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-exclude_patterns = ["_build", "tables"]
+exclude_patterns = ["_build", "_templates", "tables"]
 html_sidebars = {"index": [], "tutorial": []}
 html_title = project
 smartquotes = False  # two hyphens begin an option
@@ -31,6 +32,7 @@ html_theme_options = {
 }
 html_show_sourcelink = False
 html_static_path = ["_static"]
+templates_path = ["_templates"]
 html_css_files = ["site.css"]
 
 nb_execution_mode = "cache"  # notebooks are stored without outputs; a build runs those that changed
@@ -53,6 +55,9 @@ napoleon_custom_sections = [("Class variables", "params_style"), ("Optional meth
 OUTSIDE = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:[^)]*\.md[^)]*|[^).]*)\)")
 """A link to a page or folder of the repository that is not part of the site."""
 
+WIDTH = re.compile(r'<svg[^>]* width="([0-9.]+pt)"')
+"""The width of a vector drawing."""
+
 
 def unlink_outside_pages(app: Sphinx, page: str, source: list[str]) -> None:
     """Leave the words of links to pages that the site does not have; links to code become downloads."""
@@ -60,7 +65,23 @@ def unlink_outside_pages(app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = OUTSIDE.sub(r"\1", source[0])
 
 
+def link_images(app: Sphinx, doctree: nodes.document) -> None:
+    """Let every figure link to its file, as diagrams and figures of two panels are too small to read on a phone.
+
+    Sphinx links images that have a scale or a width; notebooks' images have no text that could name a link.
+    """
+    for image in doctree.findall(nodes.image):
+        path = Path(app.srcdir, image["uri"])
+        if not image.get("alt"):
+            continue
+        if path.suffix == ".png":
+            image["scale"] = 100
+        elif path.suffix == ".svg" and (found := WIDTH.search(path.read_text(encoding="utf-8"))):
+            image["width"] = found[1]
+
+
 def setup(app: Sphinx) -> None:
-    """Write the pages that come from the registry and from the command before any page is read."""
+    """Connect the handlers; pages from the registry and the command are written before any page is read."""
     app.connect("builder-inited", lambda _: write_reference_pages(ROOT / "docs" / "generated"))
     app.connect("source-read", unlink_outside_pages)
+    app.connect("doctree-read", link_images)

@@ -109,5 +109,10 @@ def _escape(text: str) -> str:
 
 
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    lines = [header, tuple("---" for _ in header), *rows]
+    """A Markdown table; a bar in a cell, also in code, does not end the cell."""
+    lines = [header, tuple("---" for _ in header), *(tuple(map(_keep_bars, row)) for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _keep_bars(cell: str) -> str:
+    return re.sub(r"(?<!\\)\|", r"\\|", cell)

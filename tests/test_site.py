@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from conftest import ROOT
 
 from docs import diagrams
+from docs.reference_pages import write_reference_pages
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 LARGEST = 100_000
@@ -27,6 +29,23 @@ def test_notebooks_are_listed() -> None:
     page = (ROOT / "docs" / "notebooks.md").read_text(encoding="utf-8")
     assert len(NOTEBOOKS) >= 3
     assert {path.stem for path in NOTEBOOKS} == set(re.findall(r"^notebooks/(\S+)$", page, flags=re.MULTILINE))
+
+
+def rows_of_another_length(page: str) -> list[str]:
+    """The rows of a page's tables that have more or fewer cells than the row before."""
+    page = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
+    lines = [(line, len(re.findall(r"(?<!\\)\|", line))) for line in page.splitlines()]
+    pairs = itertools.pairwise(lines)
+    return [line for (before, wanted), (line, bars) in pairs if {before[:1], line[:1]} == {"|"} and bars != wanted]
+
+
+def test_rows_of_tables_are_complete(tmp_path: Path) -> None:
+    """Also of the pages from the registry and the command, whose options have bars: `--variant printed|working`."""
+    write_reference_pages(tmp_path)
+    pages = [*tmp_path.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    assert len(pages) > 20 and any("printed\\|working" in page.read_text(encoding="utf-8") for page in pages)
+    found = {page.name: rows_of_another_length(page.read_text(encoding="utf-8")) for page in pages}
+    assert not {name: rows for name, rows in found.items() if rows}
 
 
 def test_architecture_has_every_package_in_a_layer() -> None:

@@ -169,7 +169,9 @@ class Method(Protocol):
         check_data(shape, records, dataset): raises BenchError for image shapes or numbers of records that it cannot
             use.
         held_bytes(shape, classes, dataset, budget): largest number of bytes of images in memory at once.
-        gradients_at_once(dataset): number of records, or of views of records, whose gradients are in memory at once.
+        gradients_at_once(dataset): number of records, or of views of records, whose gradients are in memory at once. A
+            method that protects groups also takes the numbers of private records of all groups, for unit group.
+        trained_weights(shape, classes): number of weights that have such gradients, if the network has more.
         check_groups(count, dataset): raises BenchError for a number of groups that it cannot use with unit group.
     """
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import csv
+import math
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import IO, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,40 +124,103 @@ def _gathered(values: Block) -> Block:
     return found
 
 
+@dataclass(frozen=True)
+class _Member:
+    """An array of an archive, as its header describes it; `is_by_column` if its columns are stored one by one."""
+
+    file: str
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    is_by_column: bool
+
+
 def _npz(path: Path) -> Blocks:
+    with _archive_errors(path), zipfile.ZipFile(path) as archive:
+        members = [_member_of(archive, file) for file in archive.namelist()]
+    names: list[str] = []
+    width = 0
+    for member in members:
+        name, shape = member.name, member.shape
+        wide = name in _WIDE or name == "features"
+        if len(shape) != (2 if wide else 1) or (member.dtype.kind not in "fiub" and name != "group"):
+            form = "(n, columns)" if wide else "(n,)"
+            raise BenchError(
+                f"'{path}' has '{visible(name)}' of shape {shape} and type {member.dtype}; expected {form} numbers"
+            )
+        if name == "features":
+            names += [f"feature_{place}" for place in range(shape[1])]
+        else:
+            names.append(_WIDE.get(name, name))
+        width = shape[1] if name in _WIDE else width
+    counts = sorted({member.shape[0] for member in members})
+    if len(counts) > 1:
+        raise BenchError(f"'{path}' has arrays of {counts} records; expected as many in each")
+    return Blocks(tuple(names), width, lambda: _npz_blocks(path, members))
+
+
+@contextmanager
+def _archive_errors(path: Path) -> Iterator[None]:
+    """Raise the errors of a damaged or unsupported archive as BenchError."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
+        yield
     except (OSError, ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         why = "an array of Python objects, which is not read" if "pickle" in str(error) else type(error).__name__
         raise BenchError(f"'{path}' cannot be read as an archive ({why}); save arrays by numpy.savez") from error
-    names: list[str] = []
-    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-    width = 0
-    for name, array in arrays.items():
-        wide = name in _WIDE or name == "features"
-        if array.ndim != (2 if wide else 1) or (array.dtype.kind not in "fiub" and name != "group"):
-            form = "(n, columns)" if wide else "(n,)"
-            raise BenchError(
-                f"'{path}' has '{visible(name)}' of shape {array.shape} and type {array.dtype}; expected {form} numbers"
-            )
-        if name == "features":
-            names += [f"feature_{place}" for place in range(array.shape[1])]
-        else:
-            names.append(_WIDE.get(name, name))
-        width = array.shape[1] if name in _WIDE else width
-    if len(set(counts.values())) > 1:
-        raise BenchError(f"'{path}' has arrays of {sorted(set(counts.values()))} records; expected as many in each")
-    return Blocks(tuple(names), width, lambda: _npz_blocks(arrays))
 
 
-def _npz_blocks(arrays: Block) -> Iterator[Block]:
-    count = min((len(array) for array in arrays.values()), default=0)
+def _member_of(archive: zipfile.ZipFile, file: str) -> _Member:
+    """Read the header of an array. Raises ValueError for another file, or for an array of Python objects."""
+    with archive.open(file) as stream:
+        shape, is_by_column, dtype = _header(stream)
+    if dtype.hasobject:
+        raise ValueError("an array of objects needs pickle")
+    return _Member(file, file.removesuffix(".npy"), shape, dtype, is_by_column)
+
+
+def _header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read the header of an array: its shape, whether it is stored column by column, and its type."""
+    version = np.lib.format.read_magic(stream)
+    if version == (1, 0):
+        return np.lib.format.read_array_header_1_0(stream)
+    if version == (2, 0):
+        return np.lib.format.read_array_header_2_0(stream)
+    raise ValueError(f"version {version} of the format is for arrays with named fields")
+
+
+def _npz_blocks(path: Path, members: Sequence[_Member]) -> Iterator[Block]:
+    with _archive_errors(path), zipfile.ZipFile(path) as archive, ExitStack() as opened:
+        parts = [_rows(opened.enter_context(archive.open(member.file)), member) for member in members]
+        for arrays in zip(*parts, strict=True):
+            part = dict(zip((member.name for member in members), arrays, strict=True))
+            found = _gathered({name: values for name, values in part.items() if name not in _WIDE})
+            found |= {_WIDE[name][:-2]: values for name, values in part.items() if name in _WIDE}
+            yield found | ({"features": part["features"]} if "features" in part else {})
+
+
+def _rows(stream: IO[bytes], member: _Member) -> Iterator[NDArray[Any]]:
+    """Read an array in blocks of rows; one that is stored column by column is read as a whole.
+
+    Raises:
+        EOFError: the array is shorter than its header says.
+    """
+    _header(stream)
+    count, *rest = member.shape
+    if member.is_by_column and rest:
+        whole = _read(stream, member.shape[::-1], member.dtype).T
     for start in range(0, count, BLOCK):
-        part = {name: array[start : start + BLOCK] for name, array in arrays.items()}
-        found = _gathered({name: values for name, values in part.items() if name not in _WIDE})
-        found |= {_WIDE[name][:-2]: values for name, values in part.items() if name in _WIDE}
-        yield found | ({"features": part["features"]} if "features" in part else {})
+        rows = min(BLOCK, count - start)
+        is_whole = member.is_by_column and rest
+        yield whole[start : start + rows] if is_whole else _read(stream, (rows, *rest), member.dtype)
+    stream.read(1)  # the checksum is compared at the end of the stream
+
+
+def _read(stream: IO[bytes], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    size = math.prod(shape) * dtype.itemsize
+    content = stream.read(size)
+    if len(content) != size:
+        raise EOFError(f"{len(content)} bytes; expected {size}")
+    return np.frombuffer(content, dtype).reshape(shape) if size else np.zeros(shape, dtype)
 
 
 def _parquet(path: Path) -> Blocks:

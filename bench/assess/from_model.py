@@ -119,7 +119,7 @@ def material_of_model(case: ModelCase, delta: float, seed: int) -> Material:
         members, kept = members.take(chosen[0]), kept.take(chosen[1])
     material.labels = members.labels.numpy()
     reserved = np.empty(0, np.int64) if population is not None else reserve(len(kept), POPULATION, seed)
-    work = InMemory() if case.work is None else Store(case.work, notify=notify)
+    work = InMemory() if case.work is None else Store(case.work, notify=notify, option="--report")
     task = AttackTask(members, kept, population, reserved, numbers=numbers, seed=seed, work=work)
     with timed(material, "reference models"):
         _add_references(task, case, loaded, columns, seed)

@@ -13,6 +13,7 @@ from bench.assess.from_scores import material_of_scores
 from bench.assess.policy import ATTACKS, INVERSION, SAMPLE_ATTACKS, Policy, read_policy
 from bench.assess.schema import Assessment
 from bench.errors import BenchError
+from bench.storage.atomic_write import check_writable
 
 PathGiven = str | PathLike[str]
 
@@ -92,6 +93,8 @@ def assess(
     chosen = policy if isinstance(policy, Policy) else read_policy(policy if isinstance(policy, str) else Path(policy))
     stated = None if claim is None else read_claim(claim)
     options = Options(chosen, stated, delta, combine, seed, command)
+    if report is not None:
+        check_writable(Path(report), "--report")
     if scores is not None:
         if model is not None or bundle is not None or samples is not None:
             raise BenchError("scores and something else to assess were given; give one of them")

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from bench import nets
-from bench.data import batch_size_for
+from bench.data import QUERY_BATCH, batch_size_for
 from bench.errors import BenchError
 from bench.escape import visible
 from bench.nets import Classifier
@@ -40,9 +40,8 @@ NORMALISATIONS: dict[str, Normalisation] = {
 }
 WEIGHTS, ASSUMED = "weights of", "no mean and std are known"
 """The first words of a kind of weights, and words of the notice that a normalisation was assumed."""
-BATCH = 128
-"""Images of 32x32 pixels per query. Activations of larger batches do not fit the cache of a CPU: with 512 images,
-`dense-cnn` takes 3.7 times and `resnet18` 1.1 times the processor time per image."""
+BATCH = QUERY_BATCH
+"""Images of 32x32 pixels per query."""
 BETTER = 0.1
 """Gain of accuracy from which on another normalisation is considered the right one."""
 

@@ -11,12 +11,14 @@ from bench.assess.schema import Assessment, Interval, Inversion
 from bench.escape import visible
 
 COLOURS = {"release": "#17693a", "do not release": "#a3161a", "cannot tell": "#8a5a00"}
+CURVES = "ROC curve of each attack on logarithmic axes, with the line of chance; the table above has its numbers"
 STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#1c1c1c}
 h1{font-size:1.5em}h2{font-size:1.15em;margin-top:1.8em;border-bottom:1px solid #ddd}
 table{border-collapse:collapse;width:100%;font-size:.92em}td,th{text-align:left;padding:.25em .6em;vertical-align:top;
 border-bottom:1px solid #e5e5e5}.verdict{color:#fff;padding:.8em 1em;border-radius:6px}.verdict b{font-size:1.4em}
-code{background:#f4f4f4;padding:0 .2em;word-break:break-all}svg{max-width:34em;height:auto}
+code{background:#f4f4f4;padding:0 .2em;word-break:break-all}svg{width:34em;max-width:100%;height:auto}
+.wide{overflow-x:auto}p,li,td:last-child{overflow-wrap:anywhere}td:last-child{min-width:9em}
 @media print{body{margin:0}}
 """
 
@@ -30,8 +32,9 @@ def page(found: Assessment) -> str:
     policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}"><style>{STYLE}</style></head><body>'
-        f"<h1>{title}</h1>{''.join(parts)}</body></html>\n"
+        f"<main><h1>{title}</h1>{''.join(parts)}</main></body></html>\n"
     )
 
 
@@ -125,7 +128,7 @@ def _numbers(found: Assessment) -> Iterable[str]:
         f"{levels.upper:.2%}, the bounds on epsilon together with {levels.epsilon:.0%}. The bounds on epsilon "
         "assume that records are independent draws that differ by membership only.</p>"
     )
-    yield as_svg(draw(found.curves, found.members, found.others))
+    yield f'<div role="img" aria-label="{CURVES}">{as_svg(draw(found.curves, found.members, found.others))}</div>'
     seen = found.limits
     yield (
         f"<p>With these numbers of {found.unit}s one attack can show an epsilon of at most {seen.highest_epsilon:.2f}, "
@@ -176,6 +179,11 @@ def _methods(found: Assessment) -> Iterable[str]:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    head = "".join(f"<th>{text(cell)}</th>" for cell in header)
+    """Return a table, in a region that a keyboard can scroll on a narrow screen."""
+    head = "".join(f'<th scope="col">{text(cell)}</th>' for cell in header)
     body = "".join("<tr>" + "".join(f"<td>{text(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    name = text(f"table of {header[0]} and {header[1]}")
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{name}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+    )

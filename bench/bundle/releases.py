@@ -5,6 +5,8 @@
   reveal what the noise hides. Each has an epsilon against adversaries without the seed; together they have none.
 - Ledgers are composed, not epsilons: by one accountant at one delta, even if the releases have different deltas.
 - Only accounts with the same neighbour relation compose: an account for removed records does not cover replaced ones.
+- Only accounts of the same unit compose, and of units `group` and `client` only those with the same groups: a patient's
+  records are not a user's. Groups are the same if images, labels and groups are; a bundle does not say which it has.
 - Versions, sizes and splits of a data set count as the same records: an upper bound if they share only some.
 - A bundle does not say which records it is based on. Bundles of one data set count as based on the same records, and
   so do all bundles with a withheld data set. A bundle and the run that it was made from count as two.
@@ -13,8 +15,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.boards.records import has_records, read_records
@@ -26,12 +28,16 @@ from bench.errors import BenchError, NotFound
 from bench.privacy import Ledger, Relation, Unit, accountant
 from bench.privacy.accountant import Accounted
 from bench.storage.records import RECORD, Record
-from bench.storage.specs import digest
+from bench.storage.specs import Plain, digest
 
 OF_RECORDS = (Unit.EXAMPLE, Unit.LABEL, Unit.CLIENT, Unit.GROUP)
 """Units that all releases share. Unit `query` is not composed: each synthetic image belongs to one release."""
 SEEDED, UNCHARGED = "seeded noise", "not accounted per {}"
 KNOWN_SEED = " (seeded noise: for those without the seed)"
+DIVISION = ("clients", "partition", "alpha")
+"""Options that divide the private records among clients, together with the seed."""
+Scope = tuple[Unit, str]
+"""A unit and the identifier of its grouping."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Released:
         seeded: whether a seed determines the noise.
         delta: delta of the release's budget.
         ledger: ledger of the release.
+        groupings: for a unit of several records, an identifier of the division of the records into such units.
     """
 
     name: str
@@ -53,6 +60,12 @@ class Released:
     seeded: bool
     delta: float
     ledger: Ledger
+    groupings: Mapping[Unit, str] = field(default_factory=dict)
+
+    @property
+    def scopes(self) -> set[Scope]:
+        """The units that the release is accounted for, each with its grouping; "" for a unit of one record."""
+        return {(unit, self.groupings.get(unit, "")) for unit in OF_RECORDS if self.ledger.entries(unit)}
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,7 @@ class Composed:
         unit: the protected unit.
         of: names of the composed releases.
         left_out: {name of a release that cannot be composed: reason}.
+        grouping: identifier of the groups or clients that the unit means; "" for other units.
     """
 
     data: str
@@ -72,6 +86,7 @@ class Composed:
     unit: Unit
     of: tuple[str, ...]
     left_out: dict[str, str]
+    grouping: str = ""
 
 
 def of_record(record: Record) -> Released | None:
@@ -87,7 +102,18 @@ def of_record(record: Record) -> Released | None:
         release["noise"] != "os",
         release["budget"]["delta"],
         Ledger.from_json(record.privacy["events"]),
+        _groupings(release),
     )
+
+
+def _groupings(release: Plain) -> dict[Unit, str]:
+    """Return identifiers of the groups and clients of a run's release, from its spec.
+
+    The fingerprint of a data set covers its groups. Clients are drawn by the seed, and by options of the method.
+    """
+    data, options = release["teacher"]["data"], release["options"]
+    clients = {name: options.get(name) for name in DIVISION} | {"data": data, "seed": release["seed"]}
+    return {Unit.GROUP: data["fingerprint"], Unit.CLIENT: digest(clients)}
 
 
 def of_bundle(folder: Path) -> Released:
@@ -98,7 +124,8 @@ def of_bundle(folder: Path) -> Released:
     except (BenchError, Failed, OSError) as error:
         raise BenchError(f"--releases {folder}: not a bundle ({error}); export it again") from None
     draw = str(folder.resolve())
-    return Released(f"bundle {folder.name}", draw, model.data, privacy.noise != "os", privacy.delta, ledger)
+    unknown = dict.fromkeys((Unit.GROUP, Unit.CLIENT), draw)
+    return Released(f"bundle {folder.name}", draw, model.data, privacy.noise != "os", privacy.delta, ledger, unknown)
 
 
 def read(folder: Path) -> list[Released]:
@@ -135,31 +162,45 @@ def _in_or_below(folder: Path, name: str) -> list[Path]:
 
 
 def compose(releases: Iterable[Released], delta: float | None = None) -> list[Composed]:
-    """Compose each data set's releases, for every unit that any of them is accounted for.
+    """Compose each data set's releases, for every unit and grouping that any of them is accounted for.
 
     Args:
         delta: delta of the composed epsilons; None = the smallest delta of the data set's releases.
     """
+    return [
+        composed for data, found in _by_data(releases).items() for composed in _compose_data_set(data, found, delta)
+    ]
+
+
+def find_separate(releases: Iterable[Released]) -> dict[str, list[Scope]]:
+    """Return the units and groupings of each data set whose releases share none, so that no joint epsilon exists."""
+    found = {}
+    for data, of_data in _by_data(releases).items():
+        charged = [scopes for release in of_data if (scopes := release.scopes)]
+        if charged and not set.intersection(*charged):
+            found[data] = sorted(set.union(*charged))
+    return found
+
+
+def _by_data(releases: Iterable[Released]) -> dict[str, list[Released]]:
+    """Return the releases of each data set, sorted by its name; records of runs that share a release count once."""
     by_data: dict[str, dict[str, Released]] = defaultdict(dict)
     for release in releases:
         by_data[release.data].setdefault(release.draw, release)
-    return [
-        composed
-        for data in sorted(by_data)
-        for composed in _compose_data_set(data, list(by_data[data].values()), delta)
-    ]
+    return {data: list(by_data[data].values()) for data in sorted(by_data)}
 
 
 def _compose_data_set(data: str, releases: Sequence[Released], delta: float | None) -> list[Composed]:
     """Compose the releases of one data set; `delta` as in `compose`."""
     at = min(release.delta for release in releases) if delta is None else delta
     found = []
-    for unit in OF_RECORDS:
-        if not any(release.ledger.entries(unit) for release in releases):
-            continue
+    scopes = set.union(*(release.scopes for release in releases))
+    for unit, grouping in sorted(scopes, key=lambda scope: (OF_RECORDS.index(scope[0]), scope[1])):
         by_relation: dict[Relation, list[Released]] = defaultdict(list)
         left_out = {}
         for release in releases:
+            if release.ledger.entries(unit) and (unit, grouping) not in release.scopes:
+                continue  # it is composed with the releases of its grouping
             why, relation = _composable(release, unit, at, len(releases))
             if relation is None:
                 left_out[release.name] = why
@@ -169,9 +210,9 @@ def _compose_data_set(data: str, releases: Sequence[Released], delta: float | No
             entries = [entry for release in same for entry in release.ledger.to_json()]
             proved = accountant.account(Ledger.from_json(entries), unit, at)
             names = tuple(release.name + KNOWN_SEED * release.seeded for release in same)
-            found.append(Composed(data, proved, unit, names, {}))
+            found.append(Composed(data, proved, unit, names, {}, grouping))
         if left_out:
-            found.append(Composed(data, None, unit, (), left_out))
+            found.append(Composed(data, None, unit, (), left_out, grouping))
     return found
 
 

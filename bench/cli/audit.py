@@ -34,6 +34,7 @@ OF_MECHANISM = {
 """Options of `bench run` that an audit of a mechanism has."""
 OF_RELEASE = OF_MECHANISM | {
     *("teacher", "student", "seeds", "noise", "device", "devices", "precision", "compile", "out", "fresh"),
+    "pretrained",
 }
 """Options of `bench run` that an audit of a release has."""
 NAMES = {"student": "released student", "teacher": "unprotected teacher", "null": "teacher, no canaries"}

@@ -6,7 +6,15 @@ readers are imported by `load`. Every data set is a plug-in: a file in `sets/`, 
 
 from bench.data.catalog import base_name, check, dataset, facts, is_own, load, names, root_folder, slug, typed
 from bench.data.dataset import Dataset, DatasetFacts, FileDataset, Keep, Request
-from bench.data.images import ImageData, batch_size_for, corrupted, images_fingerprint, to_float
+from bench.data.images import (
+    QUERY_BATCH,
+    ImageData,
+    batch_size_for,
+    corrupted,
+    images_fingerprint,
+    query_batch,
+    to_float,
+)
 from bench.data.own import OwnDataset, from_arrays, from_folder
 from bench.data.own_items import from_huggingface, from_torch
 from bench.data.parts import aux_labels, aux_part, mislabelled, private_domain, private_part, public_part
@@ -14,6 +22,7 @@ from bench.data.splits import FROM_ANOTHER_SET, Split, split, split_names, wrong
 
 __all__ = [
     "FROM_ANOTHER_SET",
+    "QUERY_BATCH",
     "Dataset",
     "DatasetFacts",
     "FileDataset",
@@ -42,6 +51,7 @@ __all__ = [
     "private_domain",
     "private_part",
     "public_part",
+    "query_batch",
     "root_folder",
     "slug",
     "split",

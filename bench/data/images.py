@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from bench.data.dataset import Keep
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from bench.data.image_files import ImageHashes
@@ -28,6 +29,11 @@ FILE, MANIFEST = "images.u8", "step.json"
 """File names of a mapped array, and of the store's manifest next to it."""
 ONE_IN = 6
 """One in this many records is held out if a data set has no test part."""
+QUERY_BATCH = 128
+"""Images of 32x32 pixels per batch where no gradient is computed, on a CPU. Activations of larger batches do not fit
+its cache: docs/performance.md has the processor time per image."""
+QUERY_BATCH_ON_ACCELERATOR = 512
+"""The same on an accelerator, which larger batches use better."""
 _BYTES_AT_ONCE = 2**24
 _PIXELS_AT_ONCE = 512 * 32 * 32
 
@@ -228,6 +234,11 @@ def hold_out(count: int) -> Tensor:
     is_test = torch.zeros(count, dtype=torch.bool)
     is_test[order[: count // ONE_IN]] = True
     return is_test
+
+
+def query_batch(device: torch.device) -> int:
+    """Return the number of 32x32 images per batch where no gradient is computed."""
+    return QUERY_BATCH if device.type == "cpu" else QUERY_BATCH_ON_ACCELERATOR
 
 
 def batch_size_for(images: Tensor, most: int) -> int:

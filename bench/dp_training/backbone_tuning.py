@@ -111,6 +111,14 @@ class BackboneTuning:
         network.eval().requires_grad_(False)
         return parameters
 
+    def count_trained(self, network: Classifier) -> int:
+        """Return the number of weights that the tuning trains. Changes the network if `what` is "lora"."""
+        body = cast(BackboneLinear, network.body)
+        if self.what == "lora":
+            add_lora(body.backbone, self.rank, torch.Generator())
+        tuned = [body.backbone.get_parameter(name) for name in tuned_names(body.backbone, self.what)]
+        return sum(weight.numel() for weight in (*tuned, *body.head.parameters()))
+
     def claim(self, parameters: DpSgdParameters, delta: float) -> Claim:
         """Return the accounted epsilon as a claim."""
         return parameters.claim(delta, "DP-SGD (Abadi et al. 2016, Algorithm 1), by the bench's accountant")

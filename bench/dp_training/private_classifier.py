@@ -6,7 +6,7 @@ schedule, the theorem of its claim, or the coding of the gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
@@ -118,10 +118,19 @@ class PrivateTraining:
         """Return the name of the network that is trained and released."""
         return (self._name(shape, student),)
 
-    def gradients_at_once(self, dataset: str) -> int:
-        """Return the number of views of records whose gradients or activations are in memory at once."""
+    def gradients_at_once(self, dataset: str, group_sizes: Sequence[int] = ()) -> int:
+        """Return the number of views of records whose gradients or activations are in memory at once.
+
+        Args:
+            dataset: name of the data set.
+            group_sizes: numbers of private records of all groups, for unit group.
+        """
         settings = self.settings(dataset)
-        return min(settings.batch, settings.chunk) * settings.views
+        records = min(settings.batch, settings.chunk)
+        if group_sizes:
+            groups = min(settings.batch, max(settings.chunk // self.group_bound(), 1))
+            records = sum(sorted((min(size, self.group_bound()) for size in group_sizes), reverse=True)[:groups])
+        return records * settings.views
 
     def convert(self, teacher: Teacher, student: str, budget: Budget, ctx: Context) -> Release:
         """Train privately on `teacher.private` and return the release; `teacher.model` is not used."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from bench.errors import BadOption, BudgetError, NotFound
 
 if TYPE_CHECKING:
-    from bench.bundle.releases import Composed
+    from bench.bundle.releases import Composed, Released
     from bench.privacy.accountant import Accounted
 
 MOST_STEPS = 10**9
@@ -127,19 +127,31 @@ def compose(folders: Sequence[str | os.PathLike[str]], *, delta: float | None = 
         delta: delta of the joint epsilons, in (0, 1); None = the smallest delta of the releases.
 
     Returns:
-        For each private data set and unit, the joint epsilon (`proved`) with the names of the releases; or the reasons
-        why releases could not be composed.
+        For each private data set, unit and grouping, the joint epsilon (`proved`) with the names of the releases; or
+        the reasons why releases could not be composed. Epsilons of different units or groupings are not added.
 
     Raises:
         NotFound: a folder without releases.
         BudgetError: a delta out of range.
         BenchError: a record or a bundle that cannot be read.
     """
+    check_delta(delta)
+    from bench.bundle import releases
+
+    return releases.compose(read_releases(folders), delta)
+
+
+def check_delta(delta: float | None) -> None:
+    """Raise BudgetError if a delta of joint epsilons is out of range."""
     if delta is not None and not (_is_number(delta) and 0 < delta < 1):
         raise BudgetError(f"--delta {delta}: expected 0 < delta < 1, such as 1e-5")
+
+
+def read_releases(folders: Sequence[str | os.PathLike[str]]) -> list[Released]:
+    """Read the releases of `compose`. Raises NotFound and BenchError as it does."""
     from bench.bundle import releases
 
     found = [release for folder in folders for release in releases.read(Path(folder))]
     if not found:
         raise NotFound("--releases: every run in these folders failed and released nothing; repeat the runs")
-    return releases.compose(found, delta)
+    return found

@@ -110,6 +110,7 @@ def audit(
     variant: str | None = None,
     method_options: Options | None = None,
     teacher_options: Options | None = None,
+    pretrained: str | os.PathLike[str] | None = None,
     noise: Literal["seeded", "os"] | None = None,
     device: str = "auto",
     devices: int = 1,
@@ -138,7 +139,7 @@ def audit(
         confidence: confidence of the bounds, in (0, 1).
         teacher: the name of a network, which the audit trains.
         method, dataset, epsilon, delta, account, solve, unit, seed, student, tier, variant: as for `bench.run`.
-        method_options, teacher_options, noise, device, devices, precision, compile: as for `bench.run`.
+        method_options, teacher_options, pretrained, noise, device, devices, precision, compile: as for `bench.run`.
         data_root, download, skip_broken, fit, pixel_range, out, fresh, progress: as for `bench.run`.
 
     Returns:
@@ -154,9 +155,9 @@ def audit(
     arguments = Arguments(
         method=method, dataset=dataset, epsilon=epsilon, delta=delta, account=account, solve=solve, unit=unit,
         seed=seed, teacher=teacher, student=student, tier=tier, variant=variant, method_options=method_options,
-        teacher_options=teacher_options, noise=noise, device=device, devices=devices, precision=precision,
-        compile=compile, data_root=data_root, download=download, skip_broken=skip_broken, fit=fit,
-        pixel_range=pixel_range, out=out, fresh=fresh,
+        teacher_options=teacher_options, pretrained=pretrained, noise=noise, device=device, devices=devices,
+        precision=precision, compile=compile, data_root=data_root, download=download, skip_broken=skip_broken,
+        fit=fit, pixel_range=pixel_range, out=out, fresh=fresh,
     )  # fmt: skip
     with preserve_process_state(progress):
         from bench.pipeline.canary_game import CanaryGame

@@ -22,10 +22,12 @@ from bench import nets
 from bench.api import SamplingMethod, trains_student
 from bench.data import batch_size_for
 from bench.errors import BenchError, OutOfMemory
+from bench.nets.backbone import PART
 from bench.nets.footprint import FLOAT, Footprint, footprint
 from bench.nets.generators import Critic, DeconvGenerator, UpsampleGenerator
 from bench.pipeline.job import Job
 from bench.pipeline.material import LARGEST_SUSPECTS, MOST_SUSPECTS
+from bench.privacy import Unit
 from bench.progress import notify
 
 Check = Literal["refuse", "warn", "off"]
@@ -189,12 +191,16 @@ def conversion_stages(job: Job) -> Iterator[Stage]:
     if trains_student(method) and not option:
         batch = USUAL_BATCH
     size = 0
-    if hasattr(method, "gradients_at_once"):
-        trained, records = footprint_of(job, method.networks(shape, s.student)[0]), method.gradients_at_once(name)
-        size = trained.training(records) + 2 * records * trained.weights
-        lower = "--method.batch, --size, or take a smaller --method.network"
+    if records := gradients_at_once(job):
+        arch = method.networks(shape, s.student)[0]
+        size, lower = private_training(job, arch, records), "--method.batch, --size, or take a smaller network"
+        if s.budget.unit == Unit.GROUP:
+            lower = f"--method.max_per_group, {lower}"
     elif trains_student(method):
         size = max(footprint_of(job, s.student).training(batch), footprint_of(job, s.student).querying(QUERIED))
+    if "pretrained_weights" in method.needs:  # its features, and a copy of the loaded network
+        network = footprint_of(job, method.networks(shape, s.student)[0])
+        size = max(size, network.weights + network.querying(PART))
     if "teacher" in method.needs:
         size = max(size, footprint_of(job, s.teacher).querying(max(batch, 1)))
     if isinstance(method, SamplingMethod):
@@ -205,6 +211,30 @@ def conversion_stages(job: Job) -> Iterator[Stage]:
     counts = {name: getattr(method, name, 0) for name in HELD}
     images = sum(HELD[name] * math.prod(shape) * n for name, n in counts.items() if isinstance(n, int))
     yield Stage(f"conversion by {s.method}", size + own + images, lower)
+
+
+def gradients_at_once(job: Job) -> int:
+    """Return the number of records whose gradients the method computes at once; 0 for a method without any."""
+    method: Any = job.method
+    if not hasattr(method, "gradients_at_once"):
+        return 0
+    name, groups = job.material.data.name, job.material.private_groups
+    if job.settings.budget.unit != Unit.GROUP or groups is None:
+        return int(method.gradients_at_once(name))
+    return int(method.gradients_at_once(name, groups.unique(return_counts=True)[1].tolist()))
+
+
+def private_training(job: Job, arch: str, records: int) -> int:
+    """Return the memory of training with two gradients of each of some records, of all weights or of a few.
+
+    A network of which few weights are trained has frozen weights, and is a copy of the loaded one.
+    """
+    method, data, network = job.method, job.material.data, footprint_of(job, arch)
+    if not hasattr(method, "trained_weights"):
+        return network.training(records) + 2 * records * network.weights
+    with torch.random.fork_rng(devices=()):
+        trained = FLOAT * int(method.trained_weights(data.shape, data.classes))
+    return 2 * network.weights + 2 * records * trained + records * (network.kept + network.live)
 
 
 def attack_stages(job: Job) -> Iterator[Stage]:

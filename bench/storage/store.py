@@ -23,8 +23,8 @@ from filelock import AcquireReturnProxy, FileLock, Timeout
 from safetensors.torch import load, load_file, save_file
 from torch import Tensor
 
-from bench.errors import BenchError, disk_is_full
-from bench.storage.atomic_write import write_through
+from bench.errors import BenchError
+from bench.storage.atomic_write import check_writable, write_through
 from bench.storage.mirror import Mirror
 from bench.storage.provenance import Origin, StepLog
 from bench.storage.specs import Json, Spec, canonical, digest
@@ -108,6 +108,7 @@ class Store:
         fresh: make every step again, once, and replace the stored one.
         notify: called with a line when something unusual happens (waiting for another process, a damaged step).
         scratch: folder for missing steps, so that `root` is not changed; it need not exist then.
+        option: the option by which the user gave `root`, for messages.
 
     Raises:
         BenchError: `root` cannot be written.
@@ -119,6 +120,7 @@ class Store:
         fresh: bool = False,
         notify: Callable[[str], None] = print,
         scratch: Path | None = None,
+        option: str = "--out",
     ) -> None:
         self.root = root
         self._fresh = fresh
@@ -128,12 +130,14 @@ class Store:
         self._mirror = Mirror.named(MANIFEST, notify)
         self._scratch = None if scratch is None else Store(scratch, fresh, notify)
         if self._scratch is None:
-            _check_writable(root)
+            check_writable(root, option)
         else:
             self._scratch._logs = self._logs
         for name in FOLDERS:
             if (root / name).exists() and not (root / name).is_dir():
-                raise BenchError(f"--out {root}: '{name}' in it must be a directory, for results; give another --out")
+                raise BenchError(
+                    f"{option} {root}: '{name}' in it must be a directory, for results; give another {option}"
+                )
 
     def step(self, kind: str, spec: StepSpec, make: Make) -> Step:
         """Return the step of `spec`, made by `make(directory)` unless it exists.
@@ -264,21 +268,6 @@ class Store:
         self._made.add(final)
         self._log(final, manifest)
         return Step(final, cached=False, seconds=seconds)
-
-
-def _check_writable(root: Path) -> None:
-    """Create an output directory, and check that files can be written there. Raises BenchError if they cannot."""
-    probe = root / f".probe-{os.getpid()}"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        if disk_is_full(error):
-            raise
-        raise BenchError(
-            f"--out {root}: cannot write there ({error.strerror}); give a directory to which you may write"
-        ) from None
 
 
 def inspect(final: Path) -> tuple[list[str], Manifest]:

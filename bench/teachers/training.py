@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bench.data import batch_size_for, to_float
+from bench.data import batch_size_for, query_batch, to_float
 from bench.errors import RunFailed
 from bench.nets import Classifier
 from bench.ranks import Rank, Ranks
@@ -127,12 +127,12 @@ def _train(
             advance(1)
 
 
-def predict(model: nn.Module, images: Tensor, device: torch.device, batch: int = 512) -> Tensor:
+def predict(model: nn.Module, images: Tensor, device: torch.device, batch: int | None = None) -> Tensor:
     """Return (n, classes) float32 logits on the CPU, for (n, c, h, w) uint8 images; the model must be on `device`."""
     return _evaluate(model, model, images, device, batch)
 
 
-def features(model: Classifier, images: Tensor, device: torch.device, batch: int = 512) -> Tensor:
+def features(model: Classifier, images: Tensor, device: torch.device, batch: int | None = None) -> Tensor:
     """Return (n, d) float32 on the CPU: the input of the model's classification layer for (n, c, h, w) uint8 images."""
     return _evaluate(model, model.features, images, device, batch)
 
@@ -166,12 +166,13 @@ def draw_batches(images: int, recipe: Recipe, seed: int, total: int) -> Iterator
 
 
 def _evaluate(
-    model: nn.Module, function: Callable[[Tensor], Tensor], images: Tensor, device: torch.device, batch: int
+    model: nn.Module, function: Callable[[Tensor], Tensor], images: Tensor, device: torch.device, batch: int | None
 ) -> Tensor:
     """Apply a function of the model in eval mode to all images, in batches; the model's mode is restored."""
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        results = [function(to_float(part.to(device))).float() for part in images.split(batch_size_for(images, batch))]
+        parts = images.split(batch_size_for(images, batch or query_batch(device)))
+        results = [function(to_float(part.to(device))).float() for part in parts]
     model.train(was_training)
     return torch.cat(results).cpu()  # once, as copying every part would synchronise with an accelerator

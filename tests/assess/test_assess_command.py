@@ -46,6 +46,16 @@ def test_exit_status_is_the_verdict(files: dict[str, Path], capsys: pytest.Captu
     assert out.err.index("accuracy:") < out.err.index("baseline without the model")
 
 
+def test_unwritable_report_is_named_before_anything_runs(
+    files: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    report = tmp_path / "file" / "report"
+    assert main(["assess", "--scores", str(files["same"]), str(files["others"]), "--report", str(report)]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"--report {report}" in error and "--out" not in error
+
+
 def test_report_holds_the_assessment(files: dict[str, Path], tmp_path: Path) -> None:
     claim = "epsilon=0.3 delta=1e-5 unit=example"
     found = bench.assess(
@@ -62,6 +72,9 @@ def test_report_holds_the_assessment(files: dict[str, Path], tmp_path: Path) -> 
     assert page.index("do not release") < page.index("What was tested") < page.index("<svg") < page.index("SP 800-226")
     assert "no &lt;b&gt;power" in page and "<b>power" not in page, "names of a user are text"
     assert not re.search(r"<script|(src|href)=[\"']?https?:", page), "one file that loads nothing"
+    names = re.findall(r'role="region" tabindex="0" aria-label="([^"]+)"', page)
+    assert len(names) == page.count("<table>") == len(set(names)), "a keyboard can scroll each table, and finds it"
+    assert 'name="viewport"' in page and "<th>" not in page
     assert (tmp_path / "r" / "report.pdf").read_bytes().startswith(b"%PDF")
     exposed = (tmp_path / "r" / "exposed.csv").read_text().splitlines()
     assert len(exposed) == 21

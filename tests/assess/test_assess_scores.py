@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import tracemalloc
+import zipfile
 from pathlib import Path
 from subprocess import run
 
@@ -10,6 +13,7 @@ import numpy as np
 import pytest
 from scores_made import made_logits, write_csv, write_logits
 
+from bench.assess import columns
 from bench.assess.scores import read_pair, read_scores
 from bench.errors import BenchError
 
@@ -102,6 +106,35 @@ def test_an_archive_of_objects_is_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", loss=np.array([print] * 40, dtype=object))
     with pytest.raises(BenchError, match="Python objects"):
         read_scores(tmp_path / "a.npz")
+
+
+def test_archive_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading 16 MB takes less than 2 MB; arrays that are stored column by column have the same blocks."""
+    monkeypatch.setattr(columns, "BLOCK", 1000)
+    logits = np.arange(2_000_000, dtype=np.float64).reshape(200_000, 10)
+    np.savez_compressed(tmp_path / "a.npz", label=np.zeros(200_000, int), logits=logits)
+    np.savez(tmp_path / "f.npz", label=np.zeros(2500, int), logits=np.asfortranarray(logits[:2500]))
+    tracemalloc.start()
+    starts = [block["logit"][0, 0] for block in columns.blocks_of(tmp_path / "a.npz")]
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert starts == list(range(0, 2_000_000, 10_000)) and most < 2e6
+    by_column = [block["logit"] for block in columns.blocks_of(tmp_path / "f.npz")]
+    assert [len(block) for block in by_column] == [1000, 1000, 500]
+    assert (np.concatenate(by_column) == logits[:2500]).all()
+
+
+@pytest.mark.parametrize("damage", ["short", "content", "text"])
+def test_damaged_archive_is_refused(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    array = io.BytesIO()
+    np.save(array, np.arange(40_000.0))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("loss.npy", {"short": array.getvalue()[:-8], "text": b"loss"}.get(damage, array.getvalue()))
+    if damage == "content":
+        path.write_bytes(path.read_bytes().replace(np.float64(5000).tobytes(), np.float64(6000).tobytes()))
+    with pytest.raises(BenchError, match="cannot be read as an archive"):
+        read_scores(path)
 
 
 def test_pairs_that_do_not_fit_are_refused(tmp_path: Path) -> None:

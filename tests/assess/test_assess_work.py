@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from models_made import images, trained
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from bench.assess.attacks import finished
 from bench.assess.training import Trainer
+from bench.cli import main
 from bench.nets import Classifier
 from bench.storage.store import Store
+from bench.teachers.weights import save
 
 SCORES = torch.tensor([0.5, 1.5, 2.5], dtype=torch.float64)
 
@@ -39,6 +42,18 @@ def replace_by_foreign_step(file: Path) -> None:
     other = next(each for each in file.parent.parent.iterdir() if each.is_dir() and each != file.parent)
     shutil.rmtree(file.parent)
     shutil.copytree(other, file.parent)
+
+
+def test_invalid_folder_of_a_report_is_named_as_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "model.safetensors", trained())
+    sets = [str(images(60, seed).save(tmp_path / f"{seed}.npz")) for seed in (0, 5)]
+    work = tmp_path / "report" / "work"
+    work.mkdir(parents=True)
+    (work / "steps").write_text("")
+    words = ["assess", "--model", str(tmp_path / "model.safetensors"), "--network", "dense-cnn", "--report"]
+    assert main([*words, str(tmp_path / "report"), "--members", sets[0], "--nonmembers", sets[1]]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith(f"bench: error: --report {work}") and "--out" not in error
 
 
 def remove(file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 from dataclasses import replace
 from functools import partial
@@ -16,6 +17,7 @@ from baseline_runs import ForbiddenTeacher, accuracy
 from conftest import write_toy
 from safetensors.torch import save_file
 
+import bench
 from baselines.private_features import PrivateFeatures
 from bench import bundle, nets, teachers
 from bench.api import Release, Teacher
@@ -150,6 +152,27 @@ def test_tuning_game_is_one_noisy_gradient() -> None:
     expected = account(once.ledger(), Unit.EXAMPLE, budget.delta).epsilon
     game = method.game(budget, "mnist", CLASSES)
     assert game.claimed == game.accounted == pytest.approx(expected), "a step in which half of the records are sampled"
+
+
+@pytest.mark.thorough
+def test_audit_uses_given_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command and the function make one audit, whose release states the source of its weights."""
+    write_toy(tmp_path, 200)
+    weights, data = write_weights(tmp_path), f"npz:{tmp_path}/toy.npz"
+    words = ["audit", "release", "--method", "private-features", "--dataset", data, "--out", str(tmp_path / "runs")]
+    words += [*("--tier", "smoke", "--teacher", "datalens", "--device", "cpu", "--canaries", "20")]
+    words += [word for name, value in OPTIONS for word in (f"--method.{name}", value)]
+    assert main([*words, "--pretrained", str(tmp_path / "none.safetensors")]) == 2
+    assert "--pretrained" in capsys.readouterr().err
+    assert main([*words, "--pretrained", str(weights)]) == 0
+    found = bench.audit(
+        "private-features", data, canaries=20, tier="smoke", teacher="datalens", device="cpu", out=tmp_path / "runs",
+        method_options=dict(OPTIONS), pretrained=weights,
+    )  # fmt: skip
+    assert found.is_cached
+    record = json.loads((found.path / "audit.json").read_text())
+    source = flags.pretrained_source(record["spec"]["release"]["public"])
+    assert source is not None and source.network == CNN.timm
 
 
 @pytest.mark.thorough

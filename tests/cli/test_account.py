@@ -110,10 +110,61 @@ def test_compose_joins_image_sizes_of_a_data_set() -> None:
     assert len(found.of) == 2
 
 
-def bundle(folder: Path, name: str, *events: DpEvent) -> Path:
+def grouped(seed: int, noise: float, fingerprint: str) -> Record:
+    """A record of unit group, of data whose groups determine the fingerprint."""
+    made = released(seed, noise, unit=Unit.GROUP)
+    made.spec["release"]["teacher"]["data"]["fingerprint"] = fingerprint
+    made.hash = digest(made.spec)
+    return made
+
+
+def test_compose_separates_different_groupings(tmp_path: Path) -> None:
+    """Patients and users are different units; two releases of the same patients compose."""
+    patients, users = [grouped(0, 3.0, "a" * 16), grouped(1, 4.0, "a" * 16)], grouped(2, 2.0, "b" * 16)
+    first, second = composed(*patients, users)
+    assert first.proved is not None and second.proved is not None
+    assert (len(first.of), len(second.of)) == (2, 1) and first.grouping != second.grouping
+    assert first.proved.epsilon == pytest.approx(gaussian_epsilon(5 / 12, 1e-5))
+    assert second.proved.epsilon == pytest.approx(gaussian_epsilon(1 / 2, 1e-5))
+    joint, separate = describe_joint_guarantee([*patients, users], tmp_path)
+    assert "2 releases" in joint
+    assert "digits" in separate and "group in 2 groupings" in separate and "not added" in separate
+
+
+def test_compose_separates_clients_of_different_seeds() -> None:
+    same = [released(0, noise, unit=Unit.CLIENT) for noise in (3.0, 4.0)]
+    for made, name in zip(same, ("a", "b"), strict=True):
+        made.spec["release"]["method"] = name
+    assert [len(each.of) for each in composed(*same)] == [2]
+    same[1].spec["release"]["seed"] = 1
+    assert [len(each.of) for each in composed(*same)] == [1, 1]
+
+
+def test_account_command_says_if_units_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = kept(tmp_path / "runs", released(0, 3.0), grouped(1, 4.0, "a" * 16))
+    assert main(["account", "--releases", str(runs)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "2 releases" in line] == []
+    assert [line for line in lines if "(example, group)" in line and "not added" in line] == lines[-1:]
+    both = kept(tmp_path / "both", released(0, 3.0), released(1, 4.0))
+    assert main(["account", "--releases", str(both)]) == 0
+    assert "not added" not in capsys.readouterr().out
+
+
+def test_account_command_does_not_join_groups_of_bundles(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bundle does not say which groups it protects, so that it composes with no other release of unit group."""
+    runs = kept(tmp_path / "runs", grouped(1, 4.0, "a" * 16))
+    made = bundle(tmp_path, "made", GaussianDpEvent(4.0), unit=Unit.GROUP)
+    assert main(["account", "--releases", str(runs), str(made)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[1].split(",")[0].strip() for line in lines[:2]] == ["1 release", "1 release"]
+    assert "group in 2 groupings" in lines[-1]
+
+
+def bundle(folder: Path, name: str, *events: DpEvent, unit: Unit = Unit.EXAMPLE) -> Path:
     ledger = Ledger()
     for event in events:
-        ledger.spend(event)
+        ledger.spend(event, unit=unit)
     (folder / name).mkdir(parents=True)
     proved = {"epsilon": 1.0, "delta": 1e-5, "unit": "example", "relation": "add-or-remove"}
     privacy = {"format": 3, "method": {"name": "made", "version": 1}, "tier": "quick", "noise": "os"}

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bench.assess.models import BATCH
+from bench.data import QUERY_BATCH, query_batch
 from bench.data.affine import augmented
 from bench.errors import RunFailed
 from bench.nets import Classifier, build
@@ -104,6 +106,16 @@ def test_predict_and_features_agree_with_model() -> None:
     assert accuracy(model, images, labels, CPU) == pytest.approx(
         sum(int(row.argmax() == label) for row, label in zip(direct, labels, strict=True)) / 33
     )
+
+
+def test_predict_queries_batches_that_fit_the_cache() -> None:
+    """Of 128 images of 32x32 pixels on a CPU, as an assessment does; `model` sees every image once."""
+    sizes: list[int] = []
+    model = build("datalens", (1, 12, 12), 3)
+    model.register_forward_pre_hook(lambda _, inputs: sizes.append(len(inputs[0])))
+    predict(model, stripes(300, 0)[0], CPU)
+    assert sizes == [QUERY_BATCH, QUERY_BATCH, 300 - 2 * QUERY_BATCH] and QUERY_BATCH == BATCH
+    assert query_batch(torch.device("cuda")) > query_batch(CPU)
 
 
 def test_predict_refuses_float_images() -> None:
