@@ -128,7 +128,17 @@ class Store:
         self._mirror = Mirror.named(MANIFEST, notify)
         self._scratch = None if scratch is None else Store(scratch, fresh, notify)
         if self._scratch is None:
-            _check_writable(root)
+            probe = root / f".probe-{os.getpid()}"
+            try:
+                root.mkdir(parents=True, exist_ok=True)
+                probe.touch()
+                probe.unlink()
+            except OSError as error:
+                if disk_is_full(error):
+                    raise
+                raise BenchError(
+                    f"--out {root}: cannot write there ({error.strerror}); give a directory to which you may write"
+                ) from None
         else:
             self._scratch._logs = self._logs
         for name in FOLDERS:
@@ -264,21 +274,6 @@ class Store:
         self._made.add(final)
         self._log(final, manifest)
         return Step(final, cached=False, seconds=seconds)
-
-
-def _check_writable(root: Path) -> None:
-    """Create an output directory, and check that files can be written there. Raises BenchError if they cannot."""
-    probe = root / f".probe-{os.getpid()}"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        if disk_is_full(error):
-            raise
-        raise BenchError(
-            f"--out {root}: cannot write there ({error.strerror}); give a directory to which you may write"
-        ) from None
 
 
 def inspect(final: Path) -> tuple[list[str], Manifest]:
