@@ -79,8 +79,19 @@ def pictures(
     Args:
         groups: lists of records that differ only in seeds (`bench.report.points.grouped`).
     """
+
+    def kind(group: list[Record]) -> tuple[str, ...]:
+        release = group[0].spec["release"]
+        return boards.dataset(group[0]), group[0].spec["tier"], release["method"], release.get("variant", "printed")
+
+    groups = [group for group in groups if group[0].spec["release"]["method"] in sweep.methods]
+    highest: dict[tuple[str, ...], int] = {}
+    for group in groups:
+        highest[kind(group)] = max(highest.get(kind(group), 0), group[0].spec["release"]["version"])
     found: dict[str, list[Placed]] = defaultdict(list)
-    for group in _newest([group for group in groups if group[0].spec["release"]["method"] in sweep.methods]):
+    for group in groups:
+        if group[0].spec["release"]["version"] != highest[kind(group)]:
+            continue
         name = data.base_name(boards.dataset(group[0]))
         placed = _place_group(sweep, group) if not sweep.datasets or name in sweep.datasets else None
         if placed is not None:
@@ -98,20 +109,6 @@ def pictures(
         ours = _compared(sweep, _lines(_merged(sweep, found[name])))
         made.append(_picture(sweep, name, ours, printed))
     return made
-
-
-def _newest(groups: Sequence[list[Record]]) -> list[list[Record]]:
-    """Return the runs of the highest version for each data set, tier, method and variant."""
-
-    def kind(group: list[Record]) -> tuple[str, ...]:
-        spec = group[0].spec
-        release = spec["release"]
-        return boards.dataset(group[0]), spec["tier"], release["method"], release.get("variant", "printed")
-
-    highest: dict[tuple[str, ...], int] = {}
-    for group in groups:
-        highest[kind(group)] = max(highest.get(kind(group), 0), group[0].spec["release"]["version"])
-    return [group for group in groups if group[0].spec["release"]["version"] == highest[kind(group)]]
 
 
 def _place_group(sweep: Sweep, group: list[Record]) -> Placed | None:
