@@ -138,14 +138,11 @@ def did_you_mean(given: str, known: Iterable[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
-def unknown(kind: str, given: str, known: Iterable[str], note: str = "") -> UnknownName:
+def unknown(kind: str, given: str, known: Iterable[str]) -> UnknownName:
     """Build the error for an unknown name, with the nearest names first.
 
     >>> print(unknown("method", "dpds", ["dpsd", "dgd"]))
     no method called 'dpds'. Did you mean 'dpsd'? Known: dgd, dpsd
     """
     names = sorted(known)
-    tail = f" {note}" if note else ""
-    return UnknownName(
-        f"no {kind} called '{given}'.{did_you_mean(given, names)} Known: {', '.join(names) or 'none'}{tail}"
-    )
+    return UnknownName(f"no {kind} called '{given}'.{did_you_mean(given, names)} Known: {', '.join(names) or 'none'}")

@@ -53,7 +53,10 @@ def visible(text: str, keep: str = "") -> str:
     """
     if not has_hidden(text):
         return text
-    return "".join(_escape_letter(letter) if is_hidden(letter) and letter not in keep else letter for letter in text)
+    return "".join(
+        letter.encode("unicode_escape").decode() if is_hidden(letter) and letter not in keep else letter
+        for letter in text
+    )
 
 
 def markdown(text: str) -> str:
@@ -92,12 +95,3 @@ def csv_value(cell: str) -> str:
         return cell
     letters = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
     return _ESCAPE.sub(lambda found: letters.get(found[1]) or chr(int(found[1][1:], 16)), cell[1:])
-
-
-def _escape_letter(letter: str) -> str:
-    """Return the escape of a character as in a Python string."""
-    short = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(letter)
-    if short is not None:
-        return short
-    code = ord(letter)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -128,7 +128,12 @@ def _non_empty(value: Option | Departure) -> JsonObject:
 def _tabulate_needs(cls: type, described: Description) -> JsonObject:
     """Return the needs for every choice of the options that `needs` reads: numbers that are 0 and that are not,
     texts."""
-    constants = _constants_of_needs(cls)
+    constants: set[str] = set()  # the texts with which the property `needs` may compare an option
+    found = getattr(cls, "needs", None)
+    if isinstance(found, property) and found.fget is not None:
+        code, names = found.fget.__code__, found.fget.__globals__
+        constants |= {each for each in code.co_consts if isinstance(each, str)} - {found.fget.__doc__}
+        constants |= {names[name] for name in code.co_names if isinstance(names.get(name), str)} - {found.fget.__doc__}
     values: dict[str, list[Any]] = {}
     options = {option.name: option for option in described.options}
     while unread := _options_read_by_needs(cls, values) - values.keys():
@@ -174,16 +179,6 @@ def _options_read_by_needs(cls: type, values: Mapping[str, list[Any]]) -> set[st
         object.__setattr__(instance, "__class__", type(cls.__name__, (cls,), {"__getattribute__": watched}))
         _ = instance.needs
     return read
-
-
-def _constants_of_needs(cls: type) -> set[str]:
-    """Return the texts with which the property `needs` may compare an option."""
-    found = getattr(cls, "needs", None)
-    if not isinstance(found, property) or found.fget is None:
-        return set()
-    code, names = found.fget.__code__, found.fget.__globals__
-    texts = [each for each in code.co_consts if isinstance(each, str)]
-    return {*texts, *(names[name] for name in code.co_names if isinstance(names.get(name), str))} - {found.fget.__doc__}
 
 
 def _examples(option: Option, texts: Iterable[str]) -> list[Any]:

@@ -17,7 +17,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.metadata import EntryPoints, entry_points
@@ -88,16 +88,15 @@ class Entry:
         """The first line of the module's docstring, read without importing."""
         if self.file is None:
             return f"from {self.module}"
-        return _first_line(self.file, self.module.partition(":")[2])
+        tree, name = _tree(self.file), self.module.partition(":")[2]
+        classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+        doc = ast.get_docstring(classes[name] if name else tree) or ""
+        return doc.splitlines()[0] if doc else ""
 
 
 @cache
-def _first_line(file: Path, class_name: str) -> str:
-    """The first line of the docstring of a file, or of one of its classes."""
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
-    doc = ast.get_docstring(classes[class_name] if class_name else tree) or ""
-    return doc.splitlines()[0] if doc else ""
+def _tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
 
 
 def entries(kind: str, folder: str | None = None) -> dict[str, Entry]:
@@ -106,8 +105,14 @@ def entries(kind: str, folder: str | None = None) -> dict[str, Entry]:
     Raises:
         BenchError: two plug-ins have the same name; both locations are named.
     """
-    times = tuple(map(_modification_times, KINDS[kind].folders))
-    known = _all_entries(kind, ROOT, times, tuple(sys.path))
+    times: list[tuple[int, ...]] = []
+    for name in KINDS[kind].folders:
+        try:
+            own = os.stat(ROOT / name).st_mtime_ns
+            times.append((own, *(os.stat(path).st_mtime_ns for path in _subfolders(ROOT / name, own))))
+        except FileNotFoundError:
+            times.append(())
+    known = _all_entries(kind, ROOT, tuple(times), tuple(sys.path))
     return {name: entry for name, entry in known.items() if folder in (None, entry.folder)}
 
 
@@ -117,15 +122,6 @@ def find(kind: str, name: str) -> Entry:
     if name not in known:
         raise unknown(kind, name, known)
     return known[name]
-
-
-def _modification_times(folder: str) -> tuple[int, ...]:
-    """Return when a folder of plug-ins and the folders in it changed; () if it does not exist."""
-    try:
-        own = os.stat(ROOT / folder).st_mtime_ns
-        return own, *(os.stat(path).st_mtime_ns for path in _subfolders(ROOT / folder, own))
-    except FileNotFoundError:
-        return ()
 
 
 @lru_cache(maxsize=64)
@@ -140,7 +136,15 @@ def _all_entries(
 ) -> dict[str, Entry]:
     """Return all plug-ins of a kind, sorted by name; cached until a folder or the search path changes."""
     found: dict[str, Entry] = {}
-    for entry in [*_files(kind), *_entry_points(kind)]:
+    group = KINDS[kind].group
+    points = sorted({(point.name, point.value) for point in _installed(tuple(sys.path)).select(group=group)})
+    working = {name.removesuffix(".working"): value for name, value in points if name.endswith(".working")}
+    installed = [
+        Entry(name, kind, group.rpartition(".")[2], value, None, working.get(name))
+        for name, value in points
+        if not name.endswith(".working")
+    ]
+    for entry in [*_files(kind), *installed]:
         if entry.name in found:
             raise BadPlugin(
                 f"two {kind}s are called '{entry.name}': {found[entry.name].module} and {entry.module}; rename one"
@@ -150,53 +154,29 @@ def _all_entries(
 
 
 def _files(kind: str) -> list[Entry]:
-    """Return the plug-ins of a kind that are files or folders of this repository."""
-    return [
-        entry
-        for folder in KINDS[kind].folders
-        for path in sorted((ROOT / folder).glob("[a-z]*"))
-        if path.suffix == ".py" or (path / f"{path.name}.py").exists()
-        for entry in _file_entries(_entry(kind, folder, path))
-    ]
-
-
-def _file_entries(entry: Entry) -> list[Entry]:
-    """Return the plug-ins of a file: those of its table, or the file itself if it has none."""
-    table = KINDS[entry.kind].table
-    classes = _read_table(entry.file, table) if table and entry.file is not None else {}
-    return [replace(entry, name=name, module=f"{entry.module}:{cls}") for name, cls in classes.items()] or [entry]
-
-
-@cache
-def _read_table(file: Path, table: str) -> dict[str, str]:
-    """Read the table of a file, plug-in name to class name, without importing the file; {} if it has none."""
-    for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == table:
-            found: dict[str, str] = ast.literal_eval(node.value)
-            return found
-    return {}
-
-
-def _entry(kind: str, folder: str, path: Path) -> Entry:
-    """Describe the plug-in of a file, or of a folder with a file of its name."""
-    name, package = path.stem.replace("_", "-"), folder.replace("/", ".")
-    if path.suffix == ".py":
-        return Entry(name, kind, folder, f"{package}.{path.stem}", path)
-    module = f"{package}.{path.name}"
-    working = f"{module}.working" if (path / "working.py").exists() else None
-    return Entry(name, kind, folder, f"{module}.{path.name}", path / f"{path.name}.py", working)
-
-
-def _entry_points(kind: str) -> list[Entry]:
-    """Return the plug-ins of a kind that other distributions install."""
-    group = KINDS[kind].group
-    points = sorted({(point.name, point.value) for point in _installed(tuple(sys.path)).select(group=group)})
-    values = dict(points)
-    return [
-        Entry(name, kind, group.rpartition(".")[2], value, None, values.get(f"{name}.working"))
-        for name, value in points
-        if not name.endswith(".working")
-    ]
+    """Return the plug-ins of a kind that are files or folders here; tables of several are read without an import."""
+    found: list[Entry] = []
+    table = KINDS[kind].table
+    for folder in KINDS[kind].folders:
+        for path in sorted((ROOT / folder).glob("[a-z]*")):
+            module, file, working = f"{folder.replace('/', '.')}.{path.stem}", path, None
+            if path.suffix != ".py":
+                file = path / f"{path.name}.py"
+                if not file.exists():
+                    continue
+                working = f"{module}.working" if (path / "working.py").exists() else None
+                module = f"{module}.{path.name}"
+            entry = Entry(path.stem.replace("_", "-"), kind, folder, module, file, working)
+            tables: Iterator[dict[str, str]] = (
+                ast.literal_eval(node.value)
+                for node in (_tree(file).body if table else ())
+                if isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], ast.Name)
+                and node.targets[0].id == table
+            )
+            several = [replace(entry, name=name, module=f"{module}:{cls}") for name, cls in next(tables, {}).items()]
+            found += several or [entry]
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -217,7 +197,16 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], expected: str) -> typ
     if entry.given is not None:
         return entry.given
     module_name, _, attribute = entry.module.partition(":")
-    module = _imported(entry, module_name)
+    try:
+        module = importlib.import_module(module_name)
+    except BenchError:
+        raise
+    except (Exception, SystemExit) as error:  # third-party code may raise anything on import
+        reason = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise BadPlugin(
+            f"{entry.kind} '{entry.name}' cannot be imported from {module_name} ({reason}); install what it needs, or "
+            "uninstall it"
+        ) from error
     if entry.file is not None and not _same_file(module.__file__ or "", entry.file):
         raise BadPlugin(
             f"another package called '{entry.folder}' hides ours: {module.__file__}; run from another directory"
@@ -231,19 +220,6 @@ def class_of(entry: Entry, is_one: Callable[[type], bool], expected: str) -> typ
     if len(classes) != 1:
         raise BadPlugin(f"{entry.module}: expected {expected}, found {len(classes)}")
     return classes[0]
-
-
-def _imported(entry: Entry, module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except BenchError:
-        raise
-    except (Exception, SystemExit) as error:  # third-party code may raise anything on import
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise BadPlugin(
-            f"{entry.kind} '{entry.name}' cannot be imported from {module} ({reason}); install what it needs, or "
-            "uninstall it"
-        ) from error
 
 
 @lru_cache(maxsize=1024)

@@ -79,13 +79,15 @@ class Ranks(AbstractContextManager["Ranks"]):
             why = str(error).splitlines()[0]
             raise BenchError(f"--devices {self.count}: cannot be sent to other processes ({why}); use one") from error
         backend = "nccl" if self.devices[0].type == "cuda" else "gloo"
+        threads = torch.get_num_threads() // (self.count if self.devices[0].type == "cpu" else 1)
+        self.workers = self.workers or [Worker(_prepare, max(1, threads), self._steps) for _ in self.devices]
         try:
             with tempfile.TemporaryDirectory(prefix="bench-ranks-") as folder:
                 meeting = Path(folder) / "meeting" if grouped else None
                 self._steps.value = 0
                 futures = [
                     worker.submit(_call, call, Rank(index, self.count, device), meeting, backend)
-                    for index, (worker, call, device) in enumerate(zip(self._all(), calls, self.devices, strict=True))
+                    for index, (worker, call, device) in enumerate(zip(self.workers, calls, self.devices, strict=True))
                 ]
                 self._wait(futures, advance)
                 return [pickle.loads(each.result()) for each in futures]
@@ -99,13 +101,8 @@ class Ranks(AbstractContextManager["Ranks"]):
             worker.kill()
         self.workers = []
 
-    def _all(self) -> list[Worker]:
-        threads = torch.get_num_threads() // (self.count if self.devices[0].type == "cpu" else 1)
-        self.workers = self.workers or [Worker(_prepare, max(1, threads), self._steps) for _ in self.devices]
-        return self.workers
-
     def _wait(self, futures: Sequence[Future[bytes]], advance: Callable[[int], object]) -> None:
-        """Wait for all calls. Raises the error that caused the failure."""
+        """Wait for all calls. Raises the most likely cause of a failure: a death, then a typed error."""
         running, reported = set(futures), 0
         while running:
             ended, running = wait(futures, 0.1, FIRST_EXCEPTION)
@@ -113,19 +110,18 @@ class Ranks(AbstractContextManager["Ranks"]):
                 advance(now - reported)
                 reported = now
             if any(each.exception() for each in ended):
-                wait(futures, GRACE)
-                raise self._fault(futures)
-
-    def _fault(self, futures: Sequence[Future[bytes]]) -> Exception:
-        """Return the most likely cause among the errors of several processes: a death, then a typed error."""
+                break
+        else:
+            return
+        wait(futures, GRACE)
         found = {rank: error for rank, each in enumerate(futures) if each.done() and (error := each.exception())}
         order = (BrokenProcessPool, BenchError, RunFailed, Exception)
         rank, error = min(found.items(), key=lambda item: [isinstance(item[1], kind) for kind in order].index(True))
         if isinstance(error, BenchError | RunFailed):
-            return error
+            raise error
         died = isinstance(error, BrokenProcessPool)
         why = self.workers[rank].end_of() if died else f"{type(error).__name__}: {error}".splitlines()[0]
-        return RunFailed(f"rank {rank} of {self.count}, on {self.devices[rank]}, was lost: {why}")
+        raise RunFailed(f"rank {rank} of {self.count}, on {self.devices[rank]}, was lost: {why}")
 
 
 def _prepare(threads: int, steps: Synchronized[int]) -> None:

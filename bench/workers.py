@@ -97,14 +97,13 @@ class Worker:
 
 
 def _begin(prepare: Callable[..., None], given: tuple[Any, ...]) -> None:
+    def end_with_parent() -> None:
+        # The executor's pipe does not close when the parent ends, as this process holds both of its ends
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the parent decides
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     prepare(*given)
-
-
-def _end_with_parent() -> None:
-    """End with the parent: the executor's pipe does not close then, as this process holds both of its ends."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

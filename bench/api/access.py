@@ -182,7 +182,10 @@ class ReleasedImages:
         if sampler is None:
             found = present(self.__images, "released image and no generator")[:count]
         else:
-            parts = [_draw(sampler, start, min(start + 500, count), rng) for start in range(0, count, 500)]
+            parts = []
+            with torch.no_grad():
+                for labels in (torch.arange(count, device=rng.device) % max(1, sampler.classes)).split(500):
+                    parts.append(sampler.decode(sampler.latents(len(labels), rng), labels))
             found = (torch.cat(parts) * 255).round() / 255
         self.queries += len(found)
         return found
@@ -206,10 +209,3 @@ class ReleasedImages:
         if self.access != "generator" or self.__sampler is None:
             raise AccessDenied(f"the attack declared access '{self.access}', and this call needs a released generator")
         return self.__sampler
-
-
-@torch.no_grad()
-def _draw(sampler: Sampler, start: int, stop: int, rng: torch.Generator) -> Tensor:
-    """Draw the samples numbered `start` to `stop`; consecutive parts continue the cycle through the classes."""
-    labels = torch.arange(start, stop, device=rng.device) % max(1, sampler.classes)
-    return sampler.decode(sampler.latents(len(labels), rng), labels)

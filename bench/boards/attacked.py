@@ -60,7 +60,10 @@ class Attacked:
             public = self.public("attack_accuracy")
             found = percent(student) + ("" if teacher is None else f" (teacher {percent(teacher)})")
             found += "" if public is None else f", public images {percent(public)}"
-            found += self._judged()
+            judged, public = self.value("judge_accuracy"), self.public("judge_accuracy")
+            if judged is not None:  # only boards of people have an independent judge of faces
+                found += f"; by the judge of faces {percent(judged)}"
+                found += "" if public is None else f", public images {percent(public)}"
         elif auc is not None:
             found = f"AUC {auc:.3f}" + ("" if teacher_auc is None else f" (teacher {teacher_auc:.3f})")
         else:
@@ -68,14 +71,6 @@ class Attacked:
         row = self.any
         power = "" if self.has_power else f", {row.power or 'power not shown'}"
         return f"{row.attack} ({row.variant}) {found}{power}" + (", older version" if self.is_older else "")
-
-    def _judged(self) -> str:
-        """Format the result of the independent judge of faces, on boards of people; "" on others."""
-        judge, public = self.value("judge_accuracy"), self.public("judge_accuracy")
-        if judge is None:
-            return ""
-        said = f"; by the judge of faces {percent(judge)}"
-        return said + ("" if public is None else f", public images {percent(public)}")
 
 
 @dataclass(frozen=True)

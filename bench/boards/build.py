@@ -124,7 +124,11 @@ def build(
         records = [audit_bounds.with_audit_result(record, found) or record for record in records]
     groups: dict[str, list[Evaluation]] = defaultdict(list)
     for evaluation in _evaluations(records, {audit.hash: audit for audit in audits}):
-        groups[_release_key(evaluation)].append(evaluation)
+        # Runs of one release with another kind of account or noise get a separate row
+        accounted = [run.privacy["accounted"] or {} for run in evaluation.done[:1]]
+        account = [[each.get(name) for name in ("unit", "relation", "delta")] for each in accounted]
+        parts = [evaluation.tier, evaluation.release, account, "float32-noise" in evaluation.flags.split()]
+        groups[key_of(parts, named="variant" in evaluation.release)].append(evaluation)
     for evaluations in groups.values():
         evaluations.sort(key=Evaluation.rank)
     board = Board(name or (dataset(records[0]) if records else ""), [], [], [])
@@ -158,14 +162,6 @@ def _evaluations(records: Iterable[Record], audits: Mapping[str, Audit]) -> list
         flags = {flag for run in done for flag in flags_of_record(run)} | {*flags_of_row(versions)}
         each.flags = joined(flags | ({"refuted"} if each.bounds is not None and each.bounds.is_refuted else set()))
     return list(found.values())
-
-
-def _release_key(evaluation: Evaluation) -> str:
-    """Return the row key: runs of one release with another kind of account or noise get a separate row."""
-    accounted = [run.privacy["accounted"] or {} for run in evaluation.done[:1]]
-    account = [[each.get(name) for name in ("unit", "relation", "delta")] for each in accounted]
-    is_coarse = "float32-noise" in evaluation.flags.split()
-    return key_of([evaluation.tier, evaluation.release, account, is_coarse], named="variant" in evaluation.release)
 
 
 def _order(first: Evaluation) -> tuple[str, ...]:

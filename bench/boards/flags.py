@@ -73,7 +73,17 @@ def flags_of_record(record: Record) -> list[str]:
     accuracy, commonest = record.metrics.get("accuracy"), share_of_commonest(record)
     if accuracy is not None and commonest is not None and accuracy < nothing_below(commonest):
         found.append("at-chance-level")
-    return found + _flags_of_inversion(record) + _flags_of_membership(record) + _flags_of_noise(record)
+    found += _flags_of_attack(record)
+    proved = record.privacy["accounted_units"]
+    if all(math.isinf(epsilon_from_json(each["epsilon"])) for each in proved.values()):
+        return found
+    release = record.spec["release"]
+    found += ["float32-noise"] if "noise_version" not in record.privacy else []
+    if (release["method"], release["version"]) in UNTRUE_ACCOUNTS:
+        found.append("account-corrected")
+    if release["method"] == "fed-dpsd" and proved.get("example", {}).get("relation") == Relation.REPLACE_ONE:
+        found.append("relation-corrected")
+    return found + (["seeded-noise"] if release["noise"] == "seeded" else [])
 
 
 @dataclass(frozen=True)
@@ -134,10 +144,9 @@ def _flags_of_claim(record: Record) -> list[str]:
     return found if holds else [*found, "claim!=accounted"]
 
 
-def _flags_of_inversion(record: Record) -> list[str]:
-    """Return the flags of an inversion; none if there are too few classes for the test against retrieval."""
+def _flags_of_attack(record: Record) -> list[str]:
     metrics, found = record.metrics, []
-    p = metrics.get("floor_p")
+    p = metrics.get("floor_p")  # None if there are too few classes for the test against retrieval
     if p is not None and not (is_significant(p) and standing(record) == "pass"):
         found.append("retrieval")
     if "judge_accuracy" in metrics and metrics["judge_accuracy"] is None:
@@ -147,31 +156,13 @@ def _flags_of_inversion(record: Record) -> list[str]:
     is_only_judge = "attack_accuracy" in metrics and metrics.get("judge_accuracy") is None
     if is_only_judge and evaluator is not None and least is not None and evaluator < least:
         found.append("weak-judge")
+    if "auc" in metrics:
+        is_reference = record.spec["attack"]["options"].get("reference_kind") == "teacher"
+        found += ["teacher-reference"] if is_reference else []
+        proved, lower = record.privacy["accounted_units"].get("example"), metrics["membership_epsilon_lower"]
+        if proved is not None and lower is not None and lower > epsilon_from_json(proved["epsilon"]):
+            found.append("membership>accounted")
     return found
-
-
-def _flags_of_membership(record: Record) -> list[str]:
-    if "auc" not in record.metrics:
-        return []
-    found = ["teacher-reference"] if record.spec["attack"]["options"].get("reference_kind") == "teacher" else []
-    proved = record.privacy["accounted_units"].get("example")
-    lower = record.metrics["membership_epsilon_lower"]
-    if proved is not None and lower is not None and lower > epsilon_from_json(proved["epsilon"]):
-        found.append("membership>accounted")
-    return found
-
-
-def _flags_of_noise(record: Record) -> list[str]:
-    if all(math.isinf(epsilon_from_json(proved["epsilon"])) for proved in record.privacy["accounted_units"].values()):
-        return []
-    found = ["float32-noise"] if "noise_version" not in record.privacy else []
-    release = record.spec["release"]
-    if (release["method"], release["version"]) in UNTRUE_ACCOUNTS:
-        found.append("account-corrected")
-    proved = record.privacy["accounted_units"].get("example", {})
-    if release["method"] == "fed-dpsd" and proved.get("relation") == Relation.REPLACE_ONE:
-        found.append("relation-corrected")
-    return found + (["seeded-noise"] if release["noise"] == "seeded" else [])
 
 
 def nothing_below(commonest: float) -> float:

@@ -42,49 +42,21 @@ def information(record: Record) -> Information:
 
 def of_events(events: list[Event], classes: int) -> Information:
     """Return the same bound from ledger entries as stored in files, for c classes."""
-    entries = [event for event in events if event["unit"] == Unit.EXAMPLE]
-    return total([(_carried(entry, events, classes), entry["why"]) for entry in entries], classes)
-
-
-def _carried(entry: Event, events: list[Event], classes: int) -> float | None:
-    if entry["event"]["name"] == "NonPrivateDpEvent":
-        return math.inf
-    start = next((start for start in _OLD if entry["why"].startswith(start)), "")
-    if not start or classes < 2:
-        return None
-    words, capacity = _OLD[start]
-    query = next((each for each in events if each["unit"] == Unit.QUERY and each["why"].startswith(words)), None)
-    return None if query is None else capacity(entry, query, classes)
+    carried: list[tuple[float | None, str]] = []
+    queries = [event for event in events if event["unit"] == Unit.QUERY]
+    for entry in (event for event in events if event["unit"] == Unit.EXAMPLE):
+        nats = math.inf if entry["event"]["name"] == "NonPrivateDpEvent" else None
+        start = next((start for start in _OLD if entry["why"].startswith(start)), "")
+        if nats is None and start and classes >= 2:
+            words, capacity = _OLD[start]
+            query = next((each for each in queries if each["why"].startswith(words)), None)
+            nats = None if query is None else capacity(entry, query, classes)
+        carried.append((nats, entry["why"]))
+    return total(carried, classes)
 
 
 def _multiplier(entry: Event) -> float:
     return entry["event"]["noise_multiplier"]
-
-
-def _rows(entry: Event, query: Event, classes: int) -> float:
-    """Return nats of noisy rows: one row has multiplier sigma / 2, the b rows of a batch sigma / (2 sqrt(b))."""
-    batch = round((_multiplier(query) / _multiplier(entry)) ** 2)
-    return entry["count"] * batch * gaussian_capacity(2 * _multiplier(query), classes)
-
-
-def _batches(entry: Event, query: Event, classes: int) -> float:
-    """Return nats of noisy sums over batches: norm b beta, multiplier sigma / (2 b)."""
-    return entry["count"] * gaussian_capacity(2 * _multiplier(entry), classes)
-
-
-def _sums(entry: Event, query: Event, classes: int) -> float:
-    """Return nats of noisy sums over n teachers: norm n beta, multiplier for one response sigma / (2 n)."""
-    return entry["count"] * gaussian_capacity(2 * _multiplier(query), classes)
-
-
-def _responses(entry: Event, query: Event, classes: int) -> float:
-    """Return nats of randomised responses; the entry of unit `query` has the number of responses per image."""
-    epsilon, choices = _response(entry)
-    return entry["count"] * query["count"] * response_capacity(epsilon, choices)
-
-
-def _selective(entry: Event, query: Event, classes: int) -> float:
-    return entry["count"] * selective_capacity(_response(entry)[0], classes)
 
 
 def _response(entry: Event) -> tuple[float, int]:
@@ -93,25 +65,48 @@ def _response(entry: Event) -> tuple[float, int]:
     return math.log1p(choices * (1 - noise) / noise), choices
 
 
-def _votes(entry: Event, query: Event, classes: int) -> float:
-    """Return nats of noisy vote counts: all n votes on one image move by at most sqrt(2) n in L2, and 2 n in L1."""
-    if query["event"]["name"] == "LaplaceDpEvent":
-        return entry["count"] * laplace_capacity(2 * _multiplier(query))
-    return entry["count"] * gaussian_capacity(noise_over_radius(_multiplier(query)))
-
-
-def _threshold(entry: Event, query: Event, classes: int) -> float:
-    """Return nats of noisy thresholds: one bit each, about the largest count, which is between 0 and n."""
-    return entry["count"] * min(math.log(2), gaussian_capacity(2 * _multiplier(query), 1))
-
-
 _OLD: dict[str, tuple[str, Capacity]] = {
-    "normalised gradients of a batch, a noise draw per row": ("one row's normalised gradient", _rows),
-    "normalised gradients of a batch, a noise draw per batch": ("one row's normalised gradient", _batches),
-    "sum of normalised gradients of": ("sum of normalised gradients of", _sums),
-    "randomised response over": ("the randomised responses to one image", _responses),
-    "selective response": ("one selective response", _selective),
-    "noisy votes of": ("noisy votes of", _votes),
-    "the noisy largest count": ("the noisy largest count", _threshold),
+    # Noisy rows: one row has multiplier sigma / 2, the b rows of a batch sigma / (2 sqrt(b))
+    "normalised gradients of a batch, a noise draw per row": (
+        "one row's normalised gradient",
+        lambda entry, query, classes: (
+            entry["count"]
+            * round((_multiplier(query) / _multiplier(entry)) ** 2)
+            * gaussian_capacity(2 * _multiplier(query), classes)
+        ),
+    ),
+    # Noisy sums over batches: norm b beta, multiplier sigma / (2 b)
+    "normalised gradients of a batch, a noise draw per batch": (
+        "one row's normalised gradient",
+        lambda entry, _, classes: entry["count"] * gaussian_capacity(2 * _multiplier(entry), classes),
+    ),
+    # Noisy sums over n teachers: norm n beta, multiplier for one response sigma / (2 n)
+    "sum of normalised gradients of": (
+        "sum of normalised gradients of",
+        lambda entry, query, classes: entry["count"] * gaussian_capacity(2 * _multiplier(query), classes),
+    ),
+    # The entry of unit `query` has the number of responses per image
+    "randomised response over": (
+        "the randomised responses to one image",
+        lambda entry, query, _: entry["count"] * query["count"] * response_capacity(*_response(entry)),
+    ),
+    "selective response": (
+        "one selective response",
+        lambda entry, _, classes: entry["count"] * selective_capacity(_response(entry)[0], classes),
+    ),
+    # Noisy vote counts: all n votes on one image move by at most sqrt(2) n in L2, and 2 n in L1
+    "noisy votes of": (
+        "noisy votes of",
+        lambda entry, query, _: (
+            entry["count"] * laplace_capacity(2 * _multiplier(query))
+            if query["event"]["name"] == "LaplaceDpEvent"
+            else entry["count"] * gaussian_capacity(noise_over_radius(_multiplier(query)))
+        ),
+    ),
+    # Noisy thresholds: one bit each, about the largest count, which is between 0 and n
+    "the noisy largest count": (
+        "the noisy largest count",
+        lambda entry, query, _: entry["count"] * min(math.log(2), gaussian_capacity(2 * _multiplier(query), 1)),
+    ),
 }
-"""First words of an entry's description to those of its entry of unit `query`, and the function of both entries."""
+"""First words of an entry's description to those of its entry of unit `query`, and the nats of both entries."""

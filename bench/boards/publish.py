@@ -105,7 +105,12 @@ def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
         migrate(boards)
         before = {kept.hash: kept for kind in {type(kept) for kept in chosen} for _, kept in readable(kind, boards)}
         for found in chosen:
-            changes = _changed_numbers(before[found.hash], found) if found.hash in before else []
+            then, now = _numbers(before.get(found.hash, found)), _numbers(found)
+            changes = [
+                f"{name} {then[name]:.4g} is now {now[name]:.4g}"
+                for name in sorted(then.keys() & now.keys())
+                if then[name] != now[name] and not name.endswith((".lo", ".hi"))
+            ]
             if changes:
                 more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
                 place = f"{found.hash} in {file_of(boards, found)}"
@@ -113,16 +118,6 @@ def publish(boards: Path, runs: Iterable[Path]) -> list[Path]:
                 progress.notify(f"{place} is replaced by another run of the same settings: {words}")
         add(boards, chosen)
         return _rebuild(boards)
-
-
-def _changed_numbers(before: Record | Audit, found: Record | Audit) -> list[str]:
-    """Return the numbers that differ from those of the previously published run of the same spec, in words."""
-    then, now = _numbers(before), _numbers(found)
-    return [
-        f"{name} {then[name]:.4g} is now {now[name]:.4g}"
-        for name in sorted(then.keys() & now.keys())
-        if then[name] != now[name] and not name.endswith((".lo", ".hi"))
-    ]
 
 
 def _numbers(kept: Record | Audit) -> dict[str, float]:

@@ -192,9 +192,16 @@ def read_boards(
 def data_sets(folder: Path) -> list[str]:
     """List the data sets with a board in a folder, sorted. Raises NotFound for no such folder, or no board in it."""
     found = sorted(path.stem for path in (folder / RELEASES).glob("*.csv"))
-    if not found:
-        raise NotFound(f"no board in {folder}; {_nearest(folder)}")
-    return found
+    if found:
+        return found
+    inside, advice = folder / "leaderboards", "run from the project's directory, or give a folder of boards"
+    if (inside / RELEASES).is_dir():
+        advice = f"give {inside}"
+    elif any(folder.glob("*.csv")):
+        advice = (
+            f"its tables are of an older version: rebuild them with `bench leaderboard --publish --boards {folder}`"
+        )
+    raise NotFound(f"no board in {folder}; {advice}")
 
 
 def read_board(folder: Path, name: str, whose: str = "", with_attacks: bool = True) -> Board:
@@ -202,15 +209,6 @@ def read_board(folder: Path, name: str, whose: str = "", with_attacks: bool = Tr
     releases = read_table(ReleaseRow, folder / RELEASES / f"{name}.csv")
     attacks = read_table(AttackRow, folder / ATTACKS / f"{name}.csv") if with_attacks else []
     return Board(name, releases, attacks, read_table(RunRow, folder / RUNS / f"{name}.csv"), whose)
-
-
-def _nearest(folder: Path) -> str:
-    inside = folder / "leaderboards"
-    if (inside / RELEASES).is_dir():
-        return f"give {inside}"
-    if any(folder.glob("*.csv")):
-        return f"its tables are of an older version: rebuild them with `bench leaderboard --publish --boards {folder}`"
-    return "run from the project's directory, or give a folder of boards"
 
 
 def read_releases(path: str | Path) -> pd.DataFrame:
@@ -276,11 +274,13 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
         missing = next((name for name in wanted if name not in heads), "")
         why = f"it has no column {missing}" if missing else f"expected the columns {', '.join(wanted)}"
         raise BenchError(f"{path}: not a board of this version: {why}")
-    by_type: dict[str, Reader] = {"str": _text, "int": int, "float | None": _number, "int | None": _whole}
+    by_type: dict[str, Reader] = {"str": _text, "int": int, "float | None": _number}
+    by_type["int | None"] = lambda cell: int(cell) if cell else None
     by_column = {each.name: by_type[str(each.type)] for each in fields(kind)}
     by_column |= {name: _epsilon for name in by_column if name.startswith("epsilon")}
     by_column |= {"tier": _tier} if "tier" in by_column else {}
-    by_column |= {"flags": _flags} if "flags" in by_column else {}
+    if "flags" in by_column:
+        by_column["flags"] = lambda cell: " ".join(RENAMED_FLAGS.get(flag, flag) for flag in _text(cell).split())
     readers = tuple(by_column[name] for name in wanted)
     found = []
     for number, line in enumerate(lines, 2):
@@ -294,6 +294,7 @@ def read_table(kind: type[Row], path: Path) -> list[Row]:
 
 Reader = Callable[[str], Any]
 """The parser of a cell; it raises ValueError for a damaged cell."""
+BELOW_0 = "below 0"
 RENAMED_FLAGS = {
     "account-mended": "account-corrected",
     "relation-mended": "relation-corrected",
@@ -306,11 +307,6 @@ def _text(cell: str) -> str:
     return csv_value(cell) if cell[:1] == "'" else cell
 
 
-def _flags(cell: str) -> str:
-    """Read flags; those of older versions by their present names."""
-    return " ".join(RENAMED_FLAGS.get(flag, flag) for flag in _text(cell).split())
-
-
 def _number(cell: str) -> float | None:
     if not cell:
         return None
@@ -320,14 +316,10 @@ def _number(cell: str) -> float | None:
     return found
 
 
-def _whole(cell: str) -> int | None:
-    return int(cell) if cell else None
-
-
 def _epsilon(cell: str) -> float | None:
     found = _number(cell)
     if found is not None and found < 0:
-        raise ValueError("below 0")
+        raise ValueError(BELOW_0)
     return found
 
 
@@ -344,18 +336,10 @@ def _damage(heads: Sequence[str], readers: Sequence[Reader], line: Sequence[str]
     for head, read, cell in zip(heads, readers, line, strict=True):
         try:
             read(cell)
-        except ValueError:
-            is_number = _is_number(cell)
+        except ValueError as error:
             expected = f"none of {', '.join(TIERS)}" if read is _tier else "not a number"
-            return f"{head} is '{cell}', " + ("which is below 0" if is_number and read is _epsilon else expected)
+            return f"{head} is '{cell}', " + ("which is below 0" if str(error) == BELOW_0 else expected)
     return "damaged"
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return not math.isnan(float(cell))
-    except ValueError:
-        return False
 
 
 def joined(words: Iterable[str]) -> str:

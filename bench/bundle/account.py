@@ -123,7 +123,8 @@ def warnings(privacy: Privacy) -> list[str]:
         found.append(f"The claimed epsilon is disputed: {claim.disputed.replace('-', ' ')}.")
     if claim is not None:
         record = privacy.accounted.get(claim.unit)
-        if record is None or not _meets_claim(record, claim):
+        is_met = record is not None and record.epsilon <= claim.epsilon * (1 + 1e-6)
+        if record is None or not (is_met and (math.isinf(claim.epsilon) or record.delta <= claim.delta)):
             what = "not accounted at all" if record is None else f"accounted at {record.displayed}"
             claimed = f"The claimed epsilon, {claim.displayed} per {claim.unit}"
             found.append(f"{claimed}, is not what is proved: it is {what}.")
@@ -197,9 +198,3 @@ def alarms(privacy: Privacy) -> list[str]:
 
 def _finite(privacy: Privacy) -> dict[Unit, AccountedEpsilon]:
     return {unit: each for unit, each in sorted(privacy.accounted.items()) if math.isfinite(each.epsilon)}
-
-
-def _meets_claim(accounted: AccountedEpsilon, claim: ClaimedEpsilon) -> bool:
-    """Return whether the accounted epsilon is no larger than the claimed, to a millionth, at a delta no larger."""
-    as_small = accounted.epsilon <= claim.epsilon * (1 + 1e-6)
-    return as_small and (math.isinf(claim.epsilon) or accounted.delta <= claim.delta)

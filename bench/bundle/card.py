@@ -26,14 +26,28 @@ def card(privacy: Privacy, model: Model, extras: Collection[str]) -> str:
         extras: names of the released files other than the student: the generator, the folder of synthetic images.
     """
     rest = [line for line in privacy.warnings if line not in alarms(privacy)]
+    found = privacy.accounted.get(Unit.EXAMPLE) or privacy.accounted[privacy.unit]
+    summary = f"Accounted epsilon for {PROTECTED.get(found.unit, found.unit)}: "
+    summary += (
+        f"{found.displayed}."
+        if math.isinf(found.epsilon)
+        else f"**{found.displayed}** at delta {found.delta:g} (neighbours: {found.relation})."
+    )
+    audit, measured = privacy.audited, "None."
+    if audit is not None:
+        measured = (
+            f"Lower bound {audit.epsilon_lower:.4g} per {audit.unit} at delta {audit.delta:g} and confidence "
+            f"{audit.confidence:g}, with {audit.canaries} canaries; null run {audit.null_run:.4g}; ceiling, if all "
+            f"guesses were right, {audit.ceiling:.4g}."
+        )
     parts = [
         f"# {markdown(model.architecture)}, released by {markdown(privacy.method.name)}",
         "\n>\n".join(f"> **{line}**" for line in alarms(privacy)),
-        _summary(privacy),
+        summary,
         "\n".join(["## Before you use it", "", *(f"- {line}" for line in rest)]),
         _privacy(privacy),
         _ledger(privacy),
-        _audit(privacy),
+        f"## Audit\n\n{measured}",
         _network(model),
         _loading(model),
         _files(extras),
@@ -59,9 +73,11 @@ def _privacy(privacy: Privacy) -> str:
             words.append(f"- unit `{unit}`: nothing is proved about {change}.")
             continue
         failure = f", except with a chance of {found.delta:g}" if found.delta else ""
+        factor = math.inf if found.epsilon > WEAK else math.exp(found.epsilon)
+        size = f"about {factor:,.3g}" if factor < 1000 else f"about {factor:,.0f}"
         words.append(
             f"- unit `{unit}`: {change} changes the probability of any outcome by a factor of at most "
-            f"e^{found.displayed} ({_format_factor(found.epsilon)}){failure}."
+            f"e^{found.displayed} ({size if factor < math.inf else 'more than 10^8, which is no protection'}){failure}."
         )
     note = (
         "*accounted* is proved from the ledger below, and `bench verify` computes it again; *claimed* is what the "
@@ -72,23 +88,6 @@ def _privacy(privacy: Privacy) -> str:
 
 def _protects(found: Guarantee) -> str:
     return f"{PROTECTED.get(found.unit, found.unit)} (`{found.unit}`)"
-
-
-def _summary(privacy: Privacy) -> str:
-    """Return one sentence: the guarantee and the unit that it protects."""
-    found = privacy.accounted.get(Unit.EXAMPLE) or privacy.accounted[privacy.unit]
-    whose = f"Accounted epsilon for {PROTECTED.get(found.unit, found.unit)}"
-    if math.isinf(found.epsilon):
-        return f"{whose}: {found.displayed}."
-    return f"{whose}: **{found.displayed}** at delta {found.delta:g} (neighbours: {found.relation})."
-
-
-def _format_factor(epsilon: float) -> str:
-    """Format e^epsilon, the largest factor between the probabilities of an outcome."""
-    if epsilon > WEAK:
-        return "more than 10^8, which is no protection"
-    factor = math.exp(epsilon)
-    return f"about {factor:,.3g}" if factor < 1000 else f"about {factor:,.0f}"
 
 
 def _ledger(privacy: Privacy) -> str:
@@ -117,17 +116,6 @@ def _event(event: Mapping[str, object]) -> str:
 
     inner = ", ".join(f"{name}={plain(value)}" for name, value in event.items() if name != "name")
     return f"{str(event['name']).removesuffix('DpEvent')}({inner})"
-
-
-def _audit(privacy: Privacy) -> str:
-    audit = privacy.audited
-    if audit is None:
-        return "## Audit\n\nNone."
-    return (
-        f"## Audit\n\nLower bound {audit.epsilon_lower:.4g} per {audit.unit} at delta {audit.delta:g} and "
-        f"confidence {audit.confidence:g}, with {audit.canaries} canaries; null run {audit.null_run:.4g}; "
-        f"ceiling, if all guesses were right, {audit.ceiling:.4g}."
-    )
 
 
 def _network(model: Model) -> str:
@@ -167,29 +155,19 @@ def _loading(model: Model) -> str:
     library = "" if model.library is None else model.library.function.partition(".")[0]
     needs = f"{library}, safetensors and torch" if library else "this package, dp-distill-bench, and torch"
     note = f"Needs {needs}; run in this directory. Written with torch {markdown(model.torch)}."
-    return "\n".join(["## Loading", "", "```python", *_loading_code(model), "```", "", note])
-
-
-def _loading_code(model: Model) -> list[str]:
-    """Return the five lines of Python that load the student and query it."""
     images = f"images = torch.zeros(1, {', '.join(map(str, model.input.shape))})  # yours, in [0, 1]"
     call, scale = model.library, model.normalisation
-    if call is None:
-        return [
-            "import torch",
-            "from bench.bundle import load",
-            'student = load(".")',
+    code = ["import torch", "from bench.bundle import load", 'student = load(".")', images, "logits = student(images)"]
+    if call is not None:
+        arguments = ", ".join([json.dumps(call.name), *(f"{k}={v!r}" for k, v in call.arguments.to_json().items())])
+        code = [
+            f"import torch, {library}, safetensors.torch",
+            f"student = {call.function}({arguments}).eval()",
+            f'student.load_state_dict(safetensors.torch.load_file("{WEIGHTS}"))',
             images,
-            "logits = student(images)",
+            f"logits = student((images - {_constant(scale.mean)}) / {_constant(scale.std)})",
         ]
-    arguments = ", ".join([json.dumps(call.name), *(f"{k}={v!r}" for k, v in call.arguments.to_json().items())])
-    return [
-        f"import torch, {call.function.partition('.')[0]}, safetensors.torch",
-        f"student = {call.function}({arguments}).eval()",
-        f'student.load_state_dict(safetensors.torch.load_file("{WEIGHTS}"))',
-        images,
-        f"logits = student((images - {_constant(scale.mean)}) / {_constant(scale.std)})",
-    ]
+    return "\n".join(["## Loading", "", "```python", *code, "```", "", note])
 
 
 def _files(extras: Collection[str]) -> str:

@@ -6,7 +6,6 @@ import io
 import math
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import Annotated, BinaryIO, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -63,13 +62,21 @@ def check_image(name: str, content: bytes, shape: tuple[int, int, int]) -> None:
     """Check that a PNG file has one image of the student's shape and nothing else.
 
     Raises:
-        Failed: another size, kind or chunk, or damaged data.
+        Failed: not a PNG file, another size, kind or chunk, or damaged data.
     """
     channels, height, width = shape
     if channels not in COLOURS:
         raise Failed(f"{name}: images of {channels} channels are not PNG files")
     colour, mode = COLOURS[channels]
-    chunks = list(_chunks(name, content))
+    stream, chunks = io.BytesIO(content), list[tuple[bytes, bytes]]()
+    if stream.read(8) != SIGNATURE:
+        raise Failed(f"{name} is not a PNG file")
+    while header := stream.read(8):
+        length, kind = int.from_bytes(header[:4], "big"), header[4:]
+        data, checksum = stream.read(length), stream.read(4)
+        if len(data) != length or checksum != zlib.crc32(kind + data).to_bytes(4, "big"):
+            raise Failed(f"{name}: a chunk of it is damaged")
+        chunks.append((kind, data))
     kinds = [kind for kind, _ in chunks]
     if kinds[:1] != [b"IHDR"] or kinds[-1:] != [b"IEND"] or set(kinds[1:-1]) != {b"IDAT"}:
         raise Failed(f"{name}: it has other chunks than IHDR, IDAT and IEND, such as a text")
@@ -84,16 +91,3 @@ def check_image(name: str, content: bytes, shape: tuple[int, int, int]) -> None:
     filters = set(pixels[:: 1 + width * channels])
     if len(pixels) != expected or not decoder.eof or decoder.unused_data or filters - set(range(5)):
         raise Failed(f"{name}: its pixels are not {expected:,} bytes")
-
-
-def _chunks(name: str, content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the chunks of a PNG file, kind and data; raise Failed for a file that does not consist of chunks."""
-    stream = io.BytesIO(content)
-    if stream.read(8) != SIGNATURE:
-        raise Failed(f"{name} is not a PNG file")
-    while header := stream.read(8):
-        length, kind = int.from_bytes(header[:4], "big"), header[4:]
-        data, checksum = stream.read(length), stream.read(4)
-        if len(data) != length or checksum != zlib.crc32(kind + data).to_bytes(4, "big"):
-            raise Failed(f"{name}: a chunk of it is damaged")
-        yield kind, data

@@ -12,8 +12,9 @@ import os
 import re
 import stat
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import TypeVar
 
 from pydantic import ValidationError
 
@@ -45,7 +46,6 @@ MOST_IMAGE_BYTES = 2**22
 MOST_IMAGES, MOST_FILES = 10_000, 10_010
 MOST_PIXELS = 2**28
 """Largest number of pixel values in all images together."""
-CHUNK = 2**20
 
 Decoded = TypeVar("Decoded", Manifest, Privacy, Model)
 
@@ -89,7 +89,11 @@ def read_bundle(folder: Path, limits: Limits | None) -> Contents:
     faults = [f"{kind}: {', '.join(map(visible, sorted(names)))}" for kind, names in differences.items() if names]
     if faults:
         raise Failed(f"the files are not those of {MANIFEST}; {'; '.join(faults)}")
-    changed = [name for name in sorted(listed) if _sha256(folder, name) != listed[name]]
+    changed = []
+    for name in sorted(listed):
+        with open_file(folder, name) as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != listed[name]:
+                changed.append(name)
     if changed:
         raise Failed(f"the files are not those of {MANIFEST}; changed: {', '.join(changed)}")
     privacy, model = read_privacy(folder), read_model(folder)
@@ -154,7 +158,7 @@ def _check_entry(name: str, status: os.stat_result, limits: Limits | None) -> No
         raise Failed(f"{shown} has {status.st_size:,} bytes; expected at most {most:,}")
 
 
-def open_file(folder: Path, name: str) -> BinaryIO:
+def open_file(folder: Path, name: str) -> BufferedReader:
     """Open a regular file; raise Failed for a link, a pipe or an unreadable file."""
     try:
         stream = os.fdopen(os.open(folder / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")
@@ -173,14 +177,6 @@ def _read(folder: Path, name: str) -> bytes:
     if len(content) > most:
         raise Failed(f"{name} has more than {most:,} bytes")
     return content
-
-
-def _sha256(folder: Path, name: str) -> str:
-    digest = hashlib.sha256()
-    with open_file(folder, name) as stream:
-        while part := stream.read(CHUNK):
-            digest.update(part)
-    return digest.hexdigest()
 
 
 def decode(content: bytes, name: str, kind: type[Decoded]) -> Decoded:

@@ -79,7 +79,14 @@ def find(run: str, out: Path) -> FinishedRun:
         raise BenchError(f"RUN {run}: {error}; give the directory of a run, as in runs/records/HASH") from None
     if record.status == "failed":
         raise BenchError(f"RUN {run}: this run failed ({record.reason}) and released nothing; run it again")
-    step = _find_release(record, path, out)
+    own = [path.resolve().parents[2]] if path.name == RECORD and len(path.resolve().parents) > 2 else []
+    folders = [root / "steps" / "release" / digest(record.spec["release"]) for root in [*own, out]]
+    step = next((folder for folder in folders if folder.exists()), None)
+    if step is None:
+        raise NotFound(f"RUN {record.hash}: its release is not in the store ({folders[0]}); {AGAIN}, or give --out")
+    damaged, _ = inspect(step)
+    if damaged:
+        raise BenchError(f"RUN {record.hash}: {step} is damaged ({', '.join(damaged)}); {AGAIN}")
     stored = json.loads((step / "result.json").read_text(encoding="utf-8"))
     if any(record.privacy.get(key) != stored["privacy"].get(key) for key in EXPORTED):
         raise BenchError(f"RUN {run}: the record and the release in {step} have different accounts; {AGAIN}")
@@ -119,17 +126,3 @@ def _find_record(run: str, out: Path) -> Path:
             f"{RECORD}, or the hash in its path that `bench run` printed, and --out if it is in another folder"
         )
     return records / matching[0] / RECORD
-
-
-def _find_release(record: Record, path: Path, out: Path) -> Path:
-    """Return the release's directory, in the record's own output folder or below `out`."""
-    name = digest(record.spec["release"])
-    own = [path.resolve().parents[2]] if path.name == RECORD and len(path.resolve().parents) > 2 else []
-    candidates = [root / "steps" / "release" / name for root in [*own, out]]
-    step = next((folder for folder in candidates if folder.exists()), None)
-    if step is None:
-        raise NotFound(f"RUN {record.hash}: its release is not in the store ({candidates[0]}); {AGAIN}, or give --out")
-    damaged, _ = inspect(step)
-    if damaged:
-        raise BenchError(f"RUN {record.hash}: {step} is damaged ({', '.join(damaged)}); {AGAIN}")
-    return step

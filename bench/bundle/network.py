@@ -69,7 +69,15 @@ def write_network(folder: Path, run: FinishedRun, own_names: bool) -> Model:
     release = run.record.spec["release"]
     dataset, source = release["teacher"]["data"]["dataset"], pretrained_source(release.get("public"))
     began = {} if source is None else {"pretrained": Pretrained(network=source.network, sha256=source.sha256)}
-    is_public = data.facts(dataset).is_public
+    is_public, accuracy = data.facts(dataset).is_public, None
+    if is_public:  # a user's own test images may be private
+        share, low, high = (run.record.metrics[f"accuracy{end}"] for end in ("", ".lo", ".hi"))
+        if share is None or low is None or high is None or share != run.result.accuracy:
+            raise BenchError(
+                f"RUN {run.record.hash}: its record has an accuracy of {share}, its release {run.result.accuracy}; "
+                "one of them was edited, or is damaged: run it again with --fresh"
+            )
+        accuracy = Accuracy(share=share, low=low, high=high, images=run.result.tested)
     return Model(
         format=FORMAT,
         architecture=arch,
@@ -80,7 +88,7 @@ def write_network(folder: Path, run: FinishedRun, own_names: bool) -> Model:
         classes=images.classes,
         class_names=None if images.class_names is None else list(images.class_names),
         data=dataset if is_public else WITHHELD,
-        accuracy=_public_accuracy(run) if is_public else None,  # a user's own test images may be private
+        accuracy=accuracy,
         parameters=_parameters(model),
         buffers=_buffers(model),
         **began,
@@ -93,21 +101,6 @@ def _parameters(model: Classifier) -> int:
 
 def _buffers(model: Classifier) -> list[str]:
     return sorted(set(model.body.state_dict()) - {name for name, _ in model.body.named_parameters()})
-
-
-def _public_accuracy(run: FinishedRun) -> Accuracy:
-    """Return the accuracy of a run on the public test part of a published data set.
-
-    Raises:
-        BenchError: it is not that of the release.
-    """
-    share, low, high = (run.record.metrics[f"accuracy{end}"] for end in ("", ".lo", ".hi"))
-    if share is None or low is None or high is None or share != run.result.accuracy:
-        raise BenchError(
-            f"RUN {run.record.hash}: its record has an accuracy of {share}, its release {run.result.accuracy}; "
-            "one of them was edited, or is damaged: run it again with --fresh"
-        )
-    return Accuracy(share=share, low=low, high=high, images=run.result.tested)
 
 
 def load(folder: str | Path) -> Classifier:

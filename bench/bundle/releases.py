@@ -201,11 +201,14 @@ def _compose_data_set(data: str, releases: Sequence[Released], delta: float | No
         for release in releases:
             if release.ledger.entries(unit) and (unit, grouping) not in release.scopes:
                 continue  # it is composed with the releases of its grouping
-            why, relation = _composable(release, unit, at, len(releases))
-            if relation is None:
-                left_out[release.name] = why
+            if not release.ledger.entries(unit):
+                left_out[release.name] = UNCHARGED.format(unit)
+            elif release.seeded and len(releases) > 1:
+                left_out[release.name] = SEEDED
+            elif not (proved := accountant.account(release.ledger, unit, at)).finite:
+                left_out[release.name] = proved.note or "infinite"
             else:
-                by_relation[relation].append(release)
+                by_relation[proved.relation].append(release)
         for _, same in sorted(by_relation.items()):
             entries = [entry for release in same for entry in release.ledger.to_json()]
             proved = accountant.account(Ledger.from_json(entries), unit, at)
@@ -214,13 +217,3 @@ def _compose_data_set(data: str, releases: Sequence[Released], delta: float | No
         if left_out:
             found.append(Composed(data, None, unit, (), left_out, grouping))
     return found
-
-
-def _composable(release: Released, unit: Unit, delta: float, releases: int) -> tuple[str, Relation | None]:
-    """Return why a release cannot be composed for a unit, or its neighbour relation if it can."""
-    if not release.ledger.entries(unit):
-        return UNCHARGED.format(unit), None
-    if release.seeded and releases > 1:
-        return SEEDED, None
-    proved = accountant.account(release.ledger, unit, delta)
-    return (proved.note or "infinite", None) if not proved.finite else ("", proved.relation)

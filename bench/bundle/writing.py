@@ -73,8 +73,12 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
     if not folder.parent.is_dir():
         raise BadOption(f"DIR {folder}: there is no {folder.parent} to write into; make it first")
     for stale in folder.parent.glob(f".{glob.escape(folder.name)}.exporting-*"):
-        if not _is_in_use(stale):
+        try:
+            os.kill(int(stale.name.rpartition("-")[2]), 0)  # fails if the process that wrote there has ended
+        except (ValueError, ProcessLookupError):
             shutil.rmtree(stale, ignore_errors=True)
+        except PermissionError:  # another user's process
+            continue
     work = folder.with_name(f".{folder.name}.exporting-{os.getpid()}")
     try:
         work.mkdir()
@@ -84,18 +88,6 @@ def _temporary_sibling(folder: Path) -> Iterator[Path]:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
-
-
-def _is_in_use(left: Path) -> bool:
-    """Return whether the process that writes into a temporary directory may still be running."""
-    number = left.name.rpartition("-")[2]
-    try:
-        os.kill(int(number), 0)
-    except (ValueError, ProcessLookupError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _write_files(work: Path, run: FinishedRun, own_names: bool) -> None:

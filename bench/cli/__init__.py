@@ -178,7 +178,12 @@ def build_parsers(names: Collection[str] = NAMES) -> Parsers:
     top.formatter_class = argparse.RawDescriptionHelpFormatter
     top.description = (__import__("bench").__doc__ or "").partition("\n")[0]
     if len(names) != 1:  # with one command, its own help is printed
-        top.epilog = _list_commands()
+        lines = []
+        for task, commands in GROUPS.items():
+            lines += [f"{task}:", *(f"  {name:<12} {command.help}" for name, command in commands.items()), ""]
+        added = extensions.load("commands")
+        others = [f"{name} ({command.HELP})" for name, command in added.items() if command.HELP]
+        top.epilog = "\n".join([*lines, f"also: {', '.join(others)}"])
     top.add_argument("--version", action="version", version=f"dp-distill-bench {__version__}")
     subparsers = top.add_subparsers(
         dest="command", metavar="COMMAND", help=argparse.SUPPRESS, prog="bench", parser_class=Parser
@@ -201,13 +206,3 @@ def find_command(name: str) -> Command:
     module, _, command = OWN[name].target.partition(":")
     found: Command = getattr(import_module(f"{__name__}.{module}"), command)
     return found
-
-
-def _list_commands() -> str:
-    """Return a line for each command, by task."""
-    lines = []
-    for task, commands in GROUPS.items():
-        lines += [f"{task}:", *(f"  {name:<12} {command.help}" for name, command in commands.items()), ""]
-    added = extensions.load("commands")
-    others = [f"{name} ({command.HELP})" for name, command in added.items() if command.HELP]
-    return "\n".join([*lines, f"also: {', '.join(others)}"])

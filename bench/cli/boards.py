@@ -15,8 +15,7 @@ from bench.errors import BadOption, BenchError, NotFound, disk_is_full
 from bench.progress import Screen, plain_text, print_error, print_line
 
 if TYPE_CHECKING:
-    from bench.boards.attacked import Attacked
-    from bench.boards.tables import Board, ReleaseRow
+    from bench.boards.tables import ReleaseRow
 
 WIDTH = 120
 """Width of the tables."""
@@ -81,6 +80,7 @@ def execute(given: argparse.Namespace) -> int:
 
 def show_boards(out: Path, dataset: str | None, with_attacks: bool) -> int:
     """Print the boards of a folder of runs; boards of an older version are rebuilt from the records first."""
+    from bench.boards.attacked import attacks
     from bench.boards.tables import RELEASES, read_boards
 
     folder = out / "leaderboards"
@@ -96,7 +96,19 @@ def show_boards(out: Path, dataset: str | None, with_attacks: bool) -> int:
             f"no board {which}in {folder}; make one with `bench run --method dpsd --attack gmi`, or give --out DIR"
         )
     for board in read_boards(folder, found):
-        _print_board(board, folder / RELEASES / f"{board.dataset}.csv", with_attacks)
+        by_release = attacks(board) if with_attacks else {}
+        for (tier, split), rows in groupby(board.releases, key=lambda row: (row.tier, row.split)):
+            shown, path = list(rows), folder / RELEASES / f"{board.dataset}.csv"
+            title = f"{board.dataset}, tier {tier}, split {split}  ({path})"
+            _print_table(title, COLUMNS, map(_cells, shown))
+            lines = []
+            for name, attack in ((_name(row), attack) for row in shown for attack in by_release.get(row.release, ())):
+                scored = attack.rows.get("attack_accuracy" if "attack_accuracy" in attack.rows else "auc")
+                untrained = None if scored is None else scored.untrained
+                baseline = "" if untrained is None else f"; untrained network {untrained:.3f}"
+                lines.append(((name,), (f"{attack}{baseline}",)))
+            if lines:
+                _print_table("attacks on these releases", ATTACKS, lines)
     return 0
 
 
@@ -130,21 +142,6 @@ def check_boards(boards: Path) -> int:
         else f"run `bench leaderboard --publish --boards {boards}` to rebuild them"
     )
     return 1 if lines else 0
-
-
-def _print_board(board: Board, path: Path, with_attacks: bool) -> None:
-    """Print the releases of a board, a table for each tier and split, with the attacks on them if wanted."""
-    from bench.boards.attacked import attacks
-
-    by_release = attacks(board) if with_attacks else {}
-    for (tier, split), rows in groupby(board.releases, key=lambda row: (row.tier, row.split)):
-        shown = list(rows)
-        _print_table(f"{board.dataset}, tier {tier}, split {split}  ({path})", COLUMNS, map(_cells, shown))
-        lines = [
-            ((_name(row),), (_describe_attack(attack),)) for row in shown for attack in by_release.get(row.release, ())
-        ]
-        if lines:
-            _print_table("attacks on these releases", ATTACKS, lines)
 
 
 def _print_table(title: str, widths: Mapping[str, int], rows: Iterable[Sequence[Sequence[str]]]) -> None:
@@ -186,14 +183,6 @@ def _cells(row: ReleaseRow) -> list[tuple[str, ...]]:
         (row.seeds or "-",),
         (*flags,),
     ]
-
-
-def _describe_attack(attacked: Attacked) -> str:
-    """Format an attack for the terminal, with its success on an untrained network."""
-    metric = "attack_accuracy" if "attack_accuracy" in attacked.rows else "auc"
-    row = attacked.rows.get(metric)
-    baseline = "" if row is None or row.untrained is None else f"; untrained network {row.untrained:.3f}"
-    return f"{attacked}{baseline}"
 
 
 def add_records_arguments(parser: argparse.ArgumentParser) -> None:

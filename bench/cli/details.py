@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
@@ -36,8 +36,12 @@ def show_details(outcome: Outcome, settings: Settings) -> None:
     print_line(describe_variant("method", release.method, release.variant))
     if attack is not None:
         print_line("attack " + describe_variant("attack", attack.attack, attack.variant))
-    for line in _describe_images(record):
-        print_line(line)
+    images = (record.provenance.model_extra or {}).get("images", {})
+    if "shape" in images:  # older records do not have it
+        channels, height, width = (int(length) for length in images["shape"].split("x"))
+        colour = "grey (1 channel)" if channels == 1 else "RGB (3 channels)"
+        parts = [f"{images[part]:,} {part}" for part in ("private", "aux", "public", "test") if part in images]
+        print_line(f"images: {height}x{width} pixels, {colour}; {', '.join(parts)}")
     out.print(_utility_table(record, settings.teacher))
     if privacy is not None:
         out.print(_privacy_table(privacy))
@@ -46,21 +50,17 @@ def show_details(outcome: Outcome, settings: Settings) -> None:
     print_line(describe_information(information(outcome.record)))
     if measured(record.metrics, "reconstructions", "membership"):
         out.print(_attack_table(record.metrics, settings.attack or ""))
-        if any(key.startswith(REFERENCE) for key in record.metrics):
-            out.print(_reference_table(record.metrics))
+        if any(key.startswith(REFERENCE) for key in record.metrics):  # images made without access to a target
+            subjects = [
+                subject
+                for subject in SUBJECTS["reconstructions"]
+                if subject not in TARGETS and any(key.startswith(subject.prefix) for key in record.metrics)
+            ]
+            shown = measured(record.metrics, "reconstructions")
+            out.print(_metric_table("without a target", record.metrics, shown, subjects))
         print_line(f"power test of the attack: {'passed' if record.status == 'ok' else record.reason}")
     elif record.status == "skipped":
         print_line(f"skipped: {record.reason}")
-
-
-def _describe_images(record: records.RunRecord) -> Iterator[str]:
-    """Yield the shape and the numbers of the images; older records do not have the shape."""
-    found = (record.provenance.model_extra or {}).get("images", {})
-    if "shape" in found:
-        channels, height, width = (int(length) for length in found["shape"].split("x"))
-        colour = "grey (1 channel)" if channels == 1 else "RGB (3 channels)"
-        parts = ", ".join(f"{found[part]:,} {part}" for part in ("private", "aux", "public", "test") if part in found)
-        yield f"images: {height}x{width} pixels, {colour}; {parts}"
 
 
 def describe_variant(kind: str, name: str, variant: str) -> str:
@@ -131,16 +131,6 @@ def _attack_table(numbers: Numbers, attack: str) -> Table:
     if (queries := numbers["queries"]) is not None:
         table.add_row("queries", _plain(queries))
     return table
-
-
-def _reference_table(numbers: Numbers) -> Table:
-    """Return the scores of images that were made without access to a target."""
-    subjects = [
-        subject
-        for subject in SUBJECTS["reconstructions"]
-        if subject not in TARGETS and any(key.startswith(subject.prefix) for key in numbers)
-    ]
-    return _metric_table("without a target", numbers, measured(numbers, "reconstructions"), subjects)
 
 
 def _metric_table(title: str, numbers: Numbers, shown: Sequence[Metric], subjects: Sequence[Subject]) -> Table:

@@ -100,9 +100,9 @@ def _accuracy(record: records.RunRecord, is_at_chance: bool) -> Iterator[str]:
     if information is not None and information.nats is not None and information.classes >= 2:
         limit = most_accuracy(information.nats, information.classes)
     bound = f"; the information bound allows at most {limit:.1%} on average over classes" if limit < 1 else ""
-    yield f"{_share(found.student)} of the test images are correct (95 % interval){chance}{bound}"
+    yield f"{_with_interval(found.student)} of the test images are correct (95 % interval){chance}{bound}"
     others = {"teacher": found.teacher, "baseline, the same student without the teacher": found.without_teacher}
-    known = [f"{name} {_share(measure)}" for name, measure in others.items() if measure is not None]
+    known = [f"{name} {_with_interval(measure)}" for name, measure in others.items() if measure is not None]
     if known:
         yield "; ".join(known)
 
@@ -168,7 +168,7 @@ def _attack(record: records.RunRecord) -> Iterator[str]:
 def _compare(found: dict[str, Measure | None], is_share: bool = True) -> str:
     """Format the numbers of several networks in a line; networks without a number are left out."""
     known = {name: measure for name, measure in found.items() if measure is not None}
-    return "; ".join(f"{name} {(_share if is_share else _score)(measure)}" for name, measure in known.items())
+    return "; ".join(f"{name} {_with_interval(measure, is_share)}" for name, measure in known.items())
 
 
 def caveats(record: records.RunRecord) -> list[str]:
@@ -178,13 +178,9 @@ def caveats(record: records.RunRecord) -> list[str]:
     return list(dict.fromkeys(reasons))
 
 
-def _share(measure: Measure) -> str:
+def _with_interval(measure: Measure, is_share: bool = True) -> str:
+    text = f"{measure.value:.1%}" if is_share else f"{measure.value:.3f}"
     if measure.low is None or measure.high is None:
-        return f"{measure.value:.1%}"
-    return f"{measure.value:.1%} [{100 * measure.low:.1f}, {100 * measure.high:.1f}]"
-
-
-def _score(measure: Measure) -> str:
-    if measure.low is None or measure.high is None:
-        return f"{measure.value:.3f}"
-    return f"{measure.value:.3f} [{measure.low:.3f}, {measure.high:.3f}]"
+        return text
+    ends = (f"{100 * end:.1f}" if is_share else f"{end:.3f}" for end in (measure.low, measure.high))
+    return f"{text} [{', '.join(ends)}]"

@@ -109,10 +109,10 @@ def _print_lines(title: str, *lines: str) -> None:
         print_line(f"  {line}")
 
 
-def _print_facts(facts: dict[str, str], width: int) -> None:
+def _print_facts(facts: dict[str, str]) -> None:
     """Print label and value in two columns, with long values on several lines."""
     for label, value in facts.items():
-        print_lines(textwrap.fill(f"  {label:<{width}} {value}", WIDTH, subsequent_indent=" " * (width + 3)))
+        print_lines(textwrap.fill(f"  {label:<10} {value}", WIDTH, subsequent_indent=" " * 13))
 
 
 def is_library_network(name: str) -> bool:
@@ -244,7 +244,7 @@ def print_dataset(name: str) -> None:
     }
     if known.classes_are_people:
         facts["judge"] = "dlib's face descriptor (extra [faces])"
-    _print_facts(facts, 10)
+    _print_facts(facts)
     batch, steps, rate = known.dp_sgd
     bandwidth = "a sixth of the number of pixels" if known.mmd_bandwidth is None else f"{known.mmd_bandwidth:g}"
     out.print()
@@ -257,8 +257,7 @@ def print_dataset(name: str) -> None:
             "DP-SGD": f"batch {batch}, {steps} steps, learning rate {rate:g} (Tramer and Boneh)",
             "bandwidth": f"{bandwidth} (DP-MERF)",
             "prior": known.prior,
-        },
-        10,
+        }
     )
 
 

@@ -218,7 +218,13 @@ class SettingsParser:
             self._defaults[context] = self._parse_with(context, command)
         values = dict(self._defaults[context])
         for option in options:
-            values |= self._parse_option(context, command, option)
+            # The values that differ from the defaults if a command has only this option
+            key = context if "." in option[0] else command, option
+            if key not in self._changes:
+                defaults, own = self._defaults[context], self._parse_with(context, (*command, *option))
+                changed = {n: value for n, value in own.items() if n not in defaults or value is not defaults[n]}
+                self._changes[key] = changed
+            values |= self._changes[key]
         return argparse.Namespace(**values)
 
     def _parsers_for(self, command: Words, arguments: Sequence[str]) -> Parsers:
@@ -233,15 +239,6 @@ class SettingsParser:
         if add is not None:
             add(parsers.commands[command[0]], list(arguments))
         return parsers
-
-    def _parse_option(self, context: Words, command: Words, option: Words) -> Values:
-        """Return the values that differ from the defaults if a command has only this option."""
-        key = context if "." in option[0] else command, option
-        if key not in self._changes:
-            defaults, values = self._defaults[context], self._parse_with(context, (*command, *option))
-            changed = {n: value for n, value in values.items() if n not in defaults or value is not defaults[n]}
-            self._changes[key] = changed
-        return self._changes[key]
 
     def _parse_with(self, context: Words, words: Words) -> Values:
         from bench.cli import parse_with

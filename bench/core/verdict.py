@@ -191,7 +191,10 @@ def decide_inversion(metrics: Mapping[str, float | None], weakness: str = "") ->
     Args:
         weakness: as in `decide_membership`.
     """
-    on_teacher, on_student = (_gain_over_own_images(metrics, prefix) for prefix in (UNPROTECTED, ""))
+    on_teacher, on_student = (
+        Success(metrics.get(f"{prefix}above_floor.lo"), p=metrics.get(f"{prefix}floor_p"))
+        for prefix in (UNPROTECTED, "")
+    )
     works = has_power(on_teacher)
     finding = conclude(bool(exceeds(on_student)), works and not weakness, needs_power_to_leak=True)
     if finding == "leaks":
@@ -207,8 +210,3 @@ def decide_inversion(metrics: Mapping[str, float | None], weakness: str = "") ->
         "This attack cannot tell: even from the unprotected teacher it recovers no more than the attacker's own images "
         "show.",
     )
-
-
-def _gain_over_own_images(metrics: Mapping[str, float | None], prefix: str) -> Success:
-    """Return how much more an inversion of a network shows than the attacker's own images."""
-    return Success(metrics.get(f"{prefix}above_floor.lo"), p=metrics.get(f"{prefix}floor_p"))

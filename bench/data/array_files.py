@@ -351,15 +351,16 @@ def _read_pt(path: Path, name: str) -> tuple[Arrays, Keys]:
         else:
             raise BadData(f"{problem} has a {type(content).__name__}; expected tensors with names, {EXPECTED}")
     keys = find_keys(found, f"data set '{name}': {path}")
-    return {key: _as_array(found[key], f"data set '{name}': {path}: {key}") for key in keys.read}, keys
-
-
-def _as_array(value: object, problem: str) -> Array:
-    if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
-        return np.array(value)
-    if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized or value.is_complex():
-        raise BadData(f"{problem} is not a dense tensor of real numbers; save it as one")
-    return (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+    arrays: Arrays = {}
+    for key in keys.read:
+        value = found[key]
+        if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
+            arrays[key] = np.array(value)
+            continue
+        if not isinstance(value, Tensor) or value.layout != torch.strided or value.is_quantized or value.is_complex():
+            raise BadData(f"data set '{name}': {path}: {key} is not a dense tensor of real numbers; save it as one")
+        arrays[key] = (value.float() if value.dtype == torch.bfloat16 else value).detach().numpy()
+    return arrays, keys
 
 
 def _files_by_stem(path: Path, name: str, suffix: str) -> dict[str, Path]:

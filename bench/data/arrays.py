@@ -155,7 +155,7 @@ def as_labels(arrays: Sequence[tuple[str, Array]], training: int, names: Array |
             raise BadData(f"{problem}: {first_key} are {first}, {key} {column}; write them in one way")
     where = f"{problem}: {first_key}"
     train = replace(first, values=np.concatenate([column.values for column in columns[:training]]))
-    known, class_names = _find_classes(train, where) if names is None else _declared_classes(train, names, where)
+    known, class_names = _find_classes(train, names, where)
     present = set(_class_numbers(train.values, known, where, "class_names").tolist())
     if len(present) < 2:
         raise BadData(f"{where} hold {len(present)} class; expected 2 or more")
@@ -214,8 +214,18 @@ def _decode_words(flat: Array, problem: str) -> Array:
     return words
 
 
-def _find_classes(train: _Column, problem: str) -> tuple[list[int] | list[str], tuple[str, ...]]:
-    """Return the values of the training labels in class order, and the class names."""
+def _find_classes(train: _Column, names: Array | None, problem: str) -> tuple[list[int] | list[str], tuple[str, ...]]:
+    """Return the values of the training labels in class order, and the class names; from `class_names` if given."""
+    if names is not None:
+        if names.ndim != 1 or names.dtype.kind not in "US" or len(np.unique(names)) != len(names):
+            raise BadData(
+                f"{problem}: class_names have shape {names.shape} and dtype {names.dtype}; expected different words, "
+                "one a class"
+            )
+        words = tuple(_decode_words(names, f"{problem}: class_names").tolist())
+        if train.width not in (0, len(words)):
+            raise BadData(f"{problem} are one-hot rows of {train.width} classes and class_names are {len(words)}")
+        return (list(words) if train.kind == "words" else list(range(len(words)))), words
     if train.kind == "one-hot rows":
         return list(range(train.width)), tuple(str(number) for number in range(train.width))
     if train.kind == "booleans":
@@ -227,19 +237,6 @@ def _find_classes(train: _Column, problem: str) -> tuple[list[int] | list[str], 
             "expected numbers from 0, or the two classes -1 and 1"
         )
     return values, tuple(str(value) for value in values)
-
-
-def _declared_classes(train: _Column, names: Array, problem: str) -> tuple[list[int] | list[str], tuple[str, ...]]:
-    """Return the same from the array `class_names`."""
-    if names.ndim != 1 or names.dtype.kind not in "US" or len(np.unique(names)) != len(names):
-        raise BadData(
-            f"{problem}: class_names have shape {names.shape} and dtype {names.dtype}; expected different words, one "
-            "a class"
-        )
-    words = tuple(_decode_words(names, f"{problem}: class_names").tolist())
-    if train.width not in (0, len(words)):
-        raise BadData(f"{problem} are one-hot rows of {train.width} classes and class_names are {len(words)}")
-    return (list(words) if train.kind == "words" else list(range(len(words)))), words
 
 
 def _class_numbers(values: Array, known: list[int] | list[str], problem: str, source: str) -> Tensor:

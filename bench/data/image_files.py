@@ -217,21 +217,18 @@ def decode(files: Sequence[Source], base: Path, decoding: Decoding, keep: Keep |
             return _read_decoded(Path(folder))  # a mapped file stays readable after its folder was removed
     digest = hashlib.sha256(f"{base.resolve()}\n".encode("utf-8", "surrogateescape"))
     for file in files:
-        digest.update(f"{name_of(file, base)}\0{_version(file)}\n".encode("utf-8", "surrogateescape"))
+        if isinstance(file, Path):
+            try:
+                stat = os.stat(file)
+                version = f"{stat.st_size} {stat.st_mtime_ns}"
+            except OSError as error:
+                version = str(error.errno)
+        else:
+            version = file.version
+        digest.update(f"{name_of(file, base)}\0{version}\n".encode("utf-8", "surrogateescape"))
     spec: dict[str, object] = {"kind": "decoded", "version": VERSION}
     spec |= {"look": asdict(decoding), "files": digest.hexdigest()}
     return _read_decoded(keep("decoded", spec, make))
-
-
-def _version(file: Source) -> str:
-    """Return size and time of a file."""
-    if not isinstance(file, Path):
-        return file.version
-    try:
-        stat = os.stat(file)
-    except OSError as error:
-        return str(error.errno)
-    return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
 def _read_decoded(path: Path) -> Decoded:

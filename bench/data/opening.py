@@ -92,7 +92,14 @@ def _convert(opened: Image.Image, pixel_range: PixelRange | None) -> Opened:
         done.append(TURNED)
     deep = "I;16" if image.mode.startswith("I;16") or (image.mode == "I" and opened.format == "PNG") else image.mode
     if deep in _DEEP:
-        return Opened(_reduce_to_8_bits(np.asarray(image, np.float64), pixel_range or _DEEP[deep]), (*done, DEEP))
+        values, (low, high) = np.asarray(image, np.float64), pixel_range or _DEEP[deep]
+        if not (np.isfinite(values).all() and values.min() >= low and values.max() <= high):
+            raise Broken(
+                f"has values from {values.min():g} to {values.max():g}, expected {low:g} to {high:g}; declare with "
+                "--pixel-range LOW,HIGH which values mean black and white"
+            )
+        grey = np.rint((values - low) * (255 / (high - low))).astype(np.uint8)
+        return Opened(Image.fromarray(grey), (*done, DEEP))
     target = "L" if image.mode in _GREY else "RGB"
     if image.mode in _ALPHA or "transparency" in image.info:
         image = image.convert("RGBA")
@@ -101,14 +108,3 @@ def _convert(opened: Image.Image, pixel_range: PixelRange | None) -> Opened:
             image = Image.alpha_composite(Image.new("RGBA", image.size, (_WHITE,) * 4), image)
         image = image.convert("RGB")
     return Opened(image.convert(target), tuple(done))
-
-
-def _reduce_to_8_bits(values: np.ndarray, pixel_range: PixelRange) -> Image.Image:
-    """Convert values of a range to 8 bits. Raises Broken if one is outside."""
-    low, high = pixel_range
-    if not (np.isfinite(values).all() and values.min() >= low and values.max() <= high):
-        raise Broken(
-            f"has values from {values.min():g} to {values.max():g}, expected {low:g} to {high:g}; declare with "
-            "--pixel-range LOW,HIGH which values mean black and white"
-        )
-    return Image.fromarray(np.rint((values - low) * (255 / (high - low))).astype(np.uint8))

@@ -131,21 +131,16 @@ class SharedClippedSums:
     def __call__(self, private: Records, chosen: Tensor, drawn: Tensor | None, batch: int) -> dict[str, Tensor]:
         """Implement `Sums`."""
         weights = {name: weight.detach().cpu() for name, weight in self.model.named_parameters()}
-        shares = [owned(chosen, rank, self.ranks.count) for rank in range(self.ranks.count)]
-        total = self.coding.zeros()
-        given = [self._share(private, mine, drawn, weights, batch) for mine in shares]
+        total, given = self.coding.zeros(), []
+        for rank in range(self.ranks.count):
+            mine = owned(chosen, rank, self.ranks.count)
+            images, labels = (each[mine].cpu() for each in private)
+            own = None if drawn is None else drawn[:, columns_of(mine, self.settings.views)].cpu()
+            given.append(PrivateShare(weights, images, labels, own, batch))
         for found in self.ranks.run(clipped_sum, given):
             for name, part in found.items():
                 total[name] += part.to(total[name].device)
         return total
-
-    def _share(
-        self, private: Records, mine: Tensor, drawn: Tensor | None, weights: dict[str, Tensor], batch: int
-    ) -> PrivateShare:
-        images, labels = (each[mine].cpu() for each in private)
-        if drawn is not None:
-            drawn = drawn[:, columns_of(mine, self.settings.views)].cpu()
-        return PrivateShare(weights, images, labels, drawn, batch)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ number of positions: an absent record is never sampled, and its values are NaN, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
@@ -81,16 +81,11 @@ class NoCache:
         return make()
 
 
-@contextmanager
-def _no_progress(stage: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show no progress bar."""
-    yield lambda done: None
-
-
 def played_context(generator: torch.Generator, present: int | None = None) -> PlayedContext:
     """Return the context of plays: on the CPU, without a progress bar; `present` as in `PlayedNoise`."""
     source = PlayedNoise.drawing(generator, present)
-    return PlayedContext(torch.device("cpu"), 0, _no_progress, NoCache(), source=source)
+    unseen = nullcontext(lambda _done: None)
+    return PlayedContext(torch.device("cpu"), 0, lambda _stage, _total: unseen, NoCache(), source=source)
 
 
 def accounted_game(

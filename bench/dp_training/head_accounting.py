@@ -99,7 +99,8 @@ class Spending:
 
     def _ledger_of(self, gradient: float, moment: float, images: float, steps: int) -> Ledger:
         """Return the ledger of T Gaussians, one on the second moment and one on the class moments, by multiplier."""
-        ledger, groups = Ledger(), self._of_groups
+        ledger = Ledger()
+        groups = f", in groups of at most {self.largest} records" if self.unit == Unit.GROUP else ""
         if self.images:
             why = "class moments of the private images, from which synthetic ones are drawn"
             ledger.spend(gaussian_event(images), why=why)
@@ -110,11 +111,6 @@ class Spending:
         why = f"clipped gradients of all private records' features{groups}"
         ledger.spend(gaussian_event(gradient), count=count, unit=self.unit, why=why)
         return ledger
-
-    @property
-    def _of_groups(self) -> str:
-        """Return the bound on a group's records in words; "" for unit example."""
-        return f", in groups of at most {self.largest} records" if self.unit == Unit.GROUP else ""
 
     def epsilon(self, delta: float) -> float:
         """Return the accounted epsilon for `neighbours`, the adjacency of the multipliers."""

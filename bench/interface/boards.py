@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 UNITS = tuple(unit.value for unit in Unit if unit is not Unit.NONE)
 """Units by which releases can be chosen."""
-WHOSE = "whose"
-"""Column of chosen rows: "published" or "yours"."""
-
 Folder = str | os.PathLike[str] | None
 
 

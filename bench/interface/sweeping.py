@@ -177,19 +177,6 @@ def sweep(
         raise BadOption(f"workers is {workers!r}; expected a whole number of at least 1")
     where = Backend(backend, workers, cpus=cpus, gpus=gpus, slurm=slurm or {}, address=address)
     where.check()
-    cells, arguments = _combine(grid, fixed), {**fixed, "out": Path(out)}
-    is_here = backend == "local" and workers in (None, 1)
-    made = _run_here(cells, arguments) if is_here else _run_elsewhere(cells, arguments, where)
-    found: dict[int, CellResult] = {}
-    for index, cell in made:
-        found[index] = cell
-        if progress is not None:
-            progress("cells", len(found), len(cells))
-    return SweepResult(tuple(cell for _, cell in sorted(found.items(), key=lambda item: item[0])))
-
-
-def _combine(grid: Mapping[str, Sequence[Any]], fixed: Cell) -> list[Cell]:
-    """Return every combination of the grid's values, in order. Raises BadOption and UnknownName."""
     known = set(inspect.signature(run).parameters) - set(SHARED)
     for name in (*grid, *fixed):
         if name not in known:
@@ -201,7 +188,16 @@ def _combine(grid: Mapping[str, Sequence[Any]], fixed: Cell) -> list[Cell]:
             raise BadOption(f"{name} is in the grid and fixed; give one of them")
     if "method" not in {*grid, *fixed}:
         raise BadOption("the grid has no method; add one, as in {'method': ['dpsd', 'rr']}")
-    return [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    cells = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
+    arguments = {**fixed, "out": Path(out)}
+    is_here = backend == "local" and workers in (None, 1)
+    made = _run_here(cells, arguments) if is_here else _run_elsewhere(cells, arguments, where)
+    found: dict[int, CellResult] = {}
+    for index, cell in made:
+        found[index] = cell
+        if progress is not None:
+            progress("cells", len(found), len(cells))
+    return SweepResult(tuple(cell for _, cell in sorted(found.items(), key=lambda item: item[0])))
 
 
 def _run_here(cells: Sequence[Cell], fixed: Cell) -> Iterator[tuple[int, CellResult]]:

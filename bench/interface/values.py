@@ -133,9 +133,18 @@ def as_teacher(
         BadWeights: a module without weights.
         BadOption: a value of another type, an invalid normalisation, or weights in addition to a module.
     """
-    from bench.interface.teacher_weights import find_weights, read_normalisation
+    from bench.interface.teacher_weights import check_normalisation, find_weights, read_normalisation
 
-    scale = None if normalise is None else _as_normalisation(normalise)
+    scale = None
+    if normalise is not None:
+        try:
+            mean, std = (tuple(map(float, [each] if isinstance(each, int | float) else each)) for each in normalise)
+        except (TypeError, ValueError):
+            raise BadOption(
+                f"teacher_normalise is {normalise!r}; expected (mean, std), each a number or one per channel, as in "
+                "(0.1, 0.3)"
+            ) from None
+        scale = check_normalisation("teacher_normalise", mean, std)
     if isinstance(given, str):
         if weights is None and scale is not None:
             raise BadOption("teacher_normalise is for trained teachers; give teacher_weights, or leave it out")
@@ -182,19 +191,6 @@ def _without_wrappers(network: nn.Module) -> nn.Module:
         return _without_wrappers(network.module)
     compiled = getattr(network, "_orig_mod", None)
     return network if compiled is None else _without_wrappers(compiled)
-
-
-def _as_normalisation(given: tuple[Scale, Scale]) -> Normalisation:
-    """Convert the argument `teacher_normalise`. Raises BadOption for another form."""
-    from bench.interface.teacher_weights import check_normalisation
-
-    try:
-        mean, std = (tuple(map(float, [each] if isinstance(each, int | float) else each)) for each in given)
-    except (TypeError, ValueError):
-        raise BadOption(
-            f"teacher_normalise is {given!r}; expected (mean, std), each a number or one per channel, as in (0.1, 0.3)"
-        ) from None
-    return check_normalisation("teacher_normalise", mean, std)
 
 
 def check_seed(seed: object) -> None:

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 
 _DECIMALS = 6
+SHUFFLE = 2020
+"""Seed of the shuffle within a class."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,16 @@ def splits_for(n: int) -> int:
     return max(1, min(10, n // 50))
 
 
-def inception(logits: Tensor, targets: Tensor, splits: int = 10, seed: int = 2020) -> InceptionScores:
+def inception(logits: Tensor, targets: Tensor, splits: int = 10) -> InceptionScores:
     """Compute inception scores in float64 over splits stratified by target class.
 
-    The splits depend on the set of images and on `seed`, not on the images' order. Logits that differ by a constant per
+    The splits depend on the set of images, not on the images' order. Logits that differ by a constant per
     row give the same result.
 
     Args:
         logits: (n, k) of the scoring classifier, any float type.
         targets: (n,) target class or label of each image.
         splits: 1 to n; use at most `splits_for(n)`.
-        seed: of the shuffle within a class.
 
     Raises:
         ValueError: mismatched shapes, `splits` out of range, or a logit that is NaN or infinite.
@@ -71,7 +72,7 @@ def inception(logits: Tensor, targets: Tensor, splits: int = 10, seed: int = 202
         raise ValueError("a logit is NaN or infinite; expected finite logits")
     log_p = logits.detach().cpu().double().log_softmax(1)
     classes = targets.detach().cpu().numpy()
-    order = stratified_order(log_p.numpy(), classes, seed)
+    order = stratified_order(log_p.numpy(), classes, SHUFFLE)
     divergences = np.array([_divergence(log_p[order[j::splits]]) for j in range(splits)])
     per_class = [_divergence(log_p[torch.from_numpy(classes == c)]) for c in np.unique(classes)]
     scores = np.exp(divergences)

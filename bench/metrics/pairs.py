@@ -72,9 +72,23 @@ def ssim_pairs(images: Tensor, originals: Tensor) -> Tensor:
         ValueError: mismatched shapes, a wrong type, or a pixel outside [0, 1].
     """
     _check_pairs(images, originals)
-    rows = max(1, _PIXELS // images[0].numel())
-    parts = zip(images.split(rows), originals.split(rows), strict=True)
-    return torch.cat([_ssim(_unit(x), _unit(y)) for x, y in parts])
+    h, w = images.shape[-2:]
+    side = window_side(h, w)
+    reach = side // 2
+    steps = torch.arange(-reach, reach + 1, dtype=torch.float64, device=images.device)
+    weights = (-(steps**2) / (2 * _SIGMA**2)).softmax(0)
+    rows, found = max(1, _PIXELS // images[0].numel()), []
+    for x, y in zip(map(_unit, images.split(rows)), map(_unit, originals.split(rows)), strict=True):
+        maps = torch.stack([x, y, x * x, y * y, x * y])
+        padded = functional.pad(maps.reshape(-1, 1, h, w), (reach,) * 4, mode="reflect")
+        across = functional.conv2d(padded, weights.view(1, 1, 1, side))
+        means = functional.conv2d(across, weights.view(1, 1, side, 1)).view_as(maps)
+        mean_x, mean_y, mean_xx, mean_yy, mean_xy = means
+        var_x, var_y = (mean_xx - mean_x**2).clamp(min=0), (mean_yy - mean_y**2).clamp(min=0)
+        covariance = mean_xy - mean_x * mean_y
+        similarity = (2 * mean_x * mean_y + _C1) * (2 * covariance + _C2)
+        found.append((similarity / ((mean_x**2 + mean_y**2 + _C1) * (var_x + var_y + _C2))).flatten(1).mean(1))
+    return torch.cat(found)
 
 
 def psnr_pairs(images: Tensor, originals: Tensor) -> Tensor:
@@ -125,24 +139,6 @@ def best_match(
             psnr[rows] = psnr_pairs(repeated, near).view(order.shape).amax(1)
             mean_image[rows] = ssim_pairs(mine, centre.expand_as(mine))
     return BestMatch(ssim, psnr, mean_image)
-
-
-def _ssim(x: Tensor, y: Tensor) -> Tensor:
-    """Return (n,) SSIM of float64 (n, c, h, w) images in [0, 1]."""
-    h, w = x.shape[-2:]
-    side = window_side(h, w)
-    reach = side // 2
-    steps = torch.arange(-reach, reach + 1, dtype=x.dtype, device=x.device)
-    weights = (-(steps**2) / (2 * _SIGMA**2)).softmax(0)
-    maps = torch.stack([x, y, x * x, y * y, x * y])
-    padded = functional.pad(maps.reshape(-1, 1, h, w), (reach,) * 4, mode="reflect")
-    across = functional.conv2d(padded, weights.view(1, 1, 1, side))
-    means = functional.conv2d(across, weights.view(1, 1, side, 1)).view_as(maps)
-    mean_x, mean_y, mean_xx, mean_yy, mean_xy = means
-    var_x, var_y = (mean_xx - mean_x**2).clamp(min=0), (mean_yy - mean_y**2).clamp(min=0)
-    covariance = mean_xy - mean_x * mean_y
-    similarity = (2 * mean_x * mean_y + _C1) * (2 * covariance + _C2)
-    return (similarity / ((mean_x**2 + mean_y**2 + _C1) * (var_x + var_y + _C2))).flatten(1).mean(1)
 
 
 def _unit(images: Tensor) -> Tensor:

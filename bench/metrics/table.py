@@ -48,25 +48,19 @@ def metrics() -> dict[str, Metric]:
     own = [EntryPoint(file.stem, f"{__package__}.{FOLDER}.{file.stem}:METRIC", GROUP) for file in files]
     known, places = {metric.key: metric for metric in built_in.BUILT_IN}, dict[str, str]()
     for point in sorted([*own, *entry_points(group=GROUP)], key=lambda each: each.name):
-        metric = _load(point)
+        try:
+            metric = point.load()
+        except (Exception, SystemExit) as error:  # a plug-in may raise anything on import; --debug shows the traceback
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise BadPlugin(f"metric '{point.name}' in {point.value}: {reason}; fix or remove it") from error
+        if not isinstance(metric, Metric) or metric.compute is None or metric.key != point.name:
+            expected = f"expected a Metric with the key '{point.name}' and with `compute`"
+            raise BadPlugin(f"metric '{point.name}' in {point.value}: {expected}")
         if point.name in known:
             first = places.get(point.name, built_in.__name__)
             raise BadPlugin(f"two metrics are called '{point.name}': in {first} and {point.value}; rename one")
         known[point.name], places[point.name] = metric, point.value
     return known
-
-
-def _load(point: EntryPoint) -> Metric:
-    """Import a plug-in. Raises BenchError unless it is a metric of its name with `compute`."""
-    try:
-        metric = point.load()
-    except (Exception, SystemExit) as error:  # a plug-in may raise anything on import; --debug shows the traceback
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise BadPlugin(f"metric '{point.name}' in {point.value}: {reason}; fix or remove it") from error
-    if not isinstance(metric, Metric) or metric.compute is None or metric.key != point.name:
-        expected = f"expected a Metric with the key '{point.name}' and with `compute`"
-        raise BadPlugin(f"metric '{point.name}' in {point.value}: {expected}")
-    return metric
 
 
 def computed() -> tuple[Metric, ...]:

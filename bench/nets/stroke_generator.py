@@ -71,24 +71,17 @@ class StrokeGenerator(nn.Module):
         """Map (n, latent) to (n, c, h, w) in [0, 1]."""
         z = z + self.move(z)
         steps, (aspect, height, pen) = z[:, : 2 * self.points], z[:, 2 * self.points :].unbind(1)
-        line = torch.einsum("mp,npk->nmk", self.curve, self._placed(steps, aspect, height))
+        # The walk's points (n, points, 2), scaled to the wanted width and height around the middle
+        walk = torch.cumsum(steps.view(-1, self.points, 2) * STEP, 1)
+        low, high = walk.amin(1, keepdim=True), walk.amax(1, keepdim=True)
+        half_widths = NARROWEST + (WIDEST - NARROWEST) * torch.sigmoid(aspect)
+        half = torch.stack([half_widths, HALF_HEIGHT + HALF_HEIGHT_SPREAD * torch.tanh(height)], 1)
+        placed = (walk - (low + high) / 2) / ((high - low) / 2 + MARGIN) * half[:, None]
+        line = torch.einsum("mp,npk->nmk", self.curve, placed)
         squared = (line[:, :, None, :] - self.pixels).square().sum(-1).amin(1)
         half_width = (PEN + PEN_SPREAD * torch.tanh(pen)) * 2 / self.size
         ink = torch.sigmoid((half_width[:, None] - (squared + 1e-6).sqrt()) * self.size)
         return ink.view(-1, 1, self.size, self.size).expand(-1, self.channels, -1, -1)
-
-    def _placed(self, steps: Tensor, aspect: Tensor, height: Tensor) -> Tensor:
-        """Return (n, points, 2): the walk's points, scaled to the wanted width and height around the middle."""
-        walk = torch.cumsum(steps.view(-1, self.points, 2) * STEP, 1)
-        low, high = walk.amin(1, keepdim=True), walk.amax(1, keepdim=True)
-        half = torch.stack(
-            [
-                NARROWEST + (WIDEST - NARROWEST) * torch.sigmoid(aspect),
-                HALF_HEIGHT + HALF_HEIGHT_SPREAD * torch.tanh(height),
-            ],
-            1,
-        )
-        return (walk - (low + high) / 2) / ((high - low) / 2 + MARGIN) * half[:, None]
 
 
 def catmull_rom(points: int, samples: int) -> Tensor:

@@ -77,7 +77,15 @@ def identify(name: str) -> str:
         fault = f"'{function}' is not a function" if found is not None else f"no function called '{function}'"
         place = getattr(source, "__file__", None) or "a built-in module"
         raise UnknownName(f"--teacher {name}: {fault} in {place}{did_you_mean(function, known)}; correct the name")
-    complete = f"{module}:{function}#{_source_hash(name, module)}"
+    top = sys.modules[module.partition(".")[0]]
+    path = next(iter(getattr(top, "__path__", [])), None) or getattr(top, "__file__", None)
+    sources = dict(_sources(module, Path(path).parent)) if path else {}
+    if module not in sources:
+        raise BadPlugin(f"--teacher {name}: {module} has no source file; a network is identified by its source")
+    total = hashlib.sha256()
+    for part, code in sorted(sources.items()):
+        total.update(f"{part} {len(code)}\n".encode() + code)
+    complete = f"{module}:{function}#{total.hexdigest()[:16]}"
     if match["hash"] and complete != name:
         raise BadPlugin(
             f"--teacher {name}: the source of the network has changed and has now the hash "
@@ -188,19 +196,6 @@ def _import(name: str, module: str) -> Any:
         # A user's module may raise anything; SystemExit would otherwise end the command
         reason = f"{type(error).__name__}: {error}".strip(": ").splitlines()[0]
         raise BadPlugin(f"--teacher {name}: importing {module} failed ({reason}); correct the module") from error
-
-
-def _source_hash(name: str, module: str) -> str:
-    """Return 16 hex digits of the SHA-256 of the module's source and of the local modules that it imports."""
-    top = sys.modules[module.partition(".")[0]]
-    path = next(iter(getattr(top, "__path__", [])), None) or getattr(top, "__file__", None)
-    sources = dict(_sources(module, Path(path).parent)) if path else {}
-    if module not in sources:
-        raise BadPlugin(f"--teacher {name}: {module} has no source file; a network is identified by its source")
-    total = hashlib.sha256()
-    for part, source in sorted(sources.items()):
-        total.update(f"{part} {len(source)}\n".encode() + source)
-    return total.hexdigest()[:16]
 
 
 def _sources(module: str, root: Path) -> Iterator[tuple[str, bytes]]:

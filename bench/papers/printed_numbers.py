@@ -149,6 +149,15 @@ def read_row(row: Mapping[str, str]) -> PrintedNumber:
     )
     setting = dict(part.split("=", 1) for part in pairs.split(";") if part)
     teacher = setting.get("teacher", "") if dataset == "imagenet" else ""
+    ablation = [f"{name}={value}" for name, value in DGD_PLUS.items()] if named == "dgd-plus" else []
+    if named == "dpsd-t":
+        ablation.append("discriminator=teacher")
+    if setting.get("loss", "CE+IE+NORM") != "CE+IE+NORM":
+        ablation.append(f"loss={setting['loss']}")
+    if setting.get("access") == "private-data" and named in ("dpdfd", "dpsd"):
+        ablation.append("data=private")
+    if "sigma" in setting and not epsilon:
+        ablation.append(f"sigma={float(setting['sigma']):g}")
     return PrintedNumber(
         paper=paper,
         table=table,
@@ -163,27 +172,11 @@ def read_row(row: Mapping[str, str]) -> PrintedNumber:
         value=float(value),
         printed=value,
         setting=tuple(setting.items()),
-        ablation=_read_ablation(named, epsilon, setting),
+        ablation=" ".join(ablation),
         teacher=TEACHERS.get(teacher, teacher),
         note=note,
         issues=tuple(issues.split()),
     )
-
-
-def _read_ablation(named: str, epsilon: str, setting: Mapping[str, str]) -> str:
-    """Return the ablation of a published number, in the notation of `ablation`."""
-    found = []
-    if named == "dgd-plus":
-        found += [f"{name}={value}" for name, value in DGD_PLUS.items()]
-    if named == "dpsd-t":
-        found.append("discriminator=teacher")
-    if setting.get("loss", "CE+IE+NORM") != "CE+IE+NORM":
-        found.append(f"loss={setting['loss']}")
-    if setting.get("access") == "private-data" and named in ("dpdfd", "dpsd"):
-        found.append("data=private")
-    if "sigma" in setting and not epsilon:
-        found.append(f"sigma={float(setting['sigma']):g}")
-    return " ".join(found)
 
 
 def ablation(method: str, given: Changed) -> str:

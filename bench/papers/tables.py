@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from bench import registry
 from bench.boards.results import Result
@@ -34,10 +33,10 @@ Recipes = Mapping[tuple[str, str], Recipe]
 """Paper and table, or figure, to the recipe that runs it."""
 
 
-def read_recipes(folder: Path = registry.ROOT / "recipes") -> Recipes:
+def read_recipes() -> Recipes:
     """Read the recipes of the papers' tables and figures."""
     found = {}
-    for path in sorted(folder.glob("*.toml")):
+    for path in sorted((registry.ROOT / "recipes").glob("*.toml")):
         content = tomllib.loads(path.read_text(encoding="utf-8"))
         if content.get("paper"):
             found[content["paper"], content["table"]] = Recipe(f"recipes/{path.name}", content["title"])

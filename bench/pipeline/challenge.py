@@ -174,7 +174,13 @@ class ReferenceModels:
         challenge, device = self._challenge, self._job.device
 
         def references(count: int, kind: Kind) -> list[Reference]:
-            return self._train_references(count, "teacher" if of == "teacher" else kind)
+            """Train references on the halves of the suspects."""
+            images, found = self._job.material.data, []
+            for i, mask in enumerate(halves(count, len(self._challenge.labels))):
+                network = self._train_reference(mask, f"{i}-of-{count}", "teacher" if of == "teacher" else kind)
+                target = Target(network, self._access, images.shape, images.classes)
+                found.append(Reference(target, mask.to(self._job.device)))
+            return found
 
         def population() -> tuple[Tensor, Tensor]:
             images, labels = challenge.population
@@ -182,15 +188,6 @@ class ReferenceModels:
 
         images, labels = to_float(challenge.images).to(device), challenge.labels.to(device)
         return AttackerKnowledge(images, labels, population, references)
-
-    def _train_references(self, count: int, kind: Kind) -> list[Reference]:
-        """Train references on the halves of the suspects."""
-        images, references = self._job.material.data, []
-        for i, mask in enumerate(halves(count, len(self._challenge.labels))):
-            network = self._train_reference(mask, f"{i}-of-{count}", kind)
-            target = Target(network, self._access, images.shape, images.classes)
-            references.append(Reference(target, mask.to(self._job.device)))
-        return references
 
     def _train_reference(self, mask: Tensor, name: str, kind: Kind) -> Classifier:
         """Train a reference like the target, on the suspects of `mask` and the reserve, up to the target's record

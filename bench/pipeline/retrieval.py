@@ -136,12 +136,6 @@ def score_baselines(
         metrics |= {f"{name}_accuracy{bound}": one.metrics[f"attack_accuracy{bound}"] for bound in ("", ".lo", ".hi")}
     if faces is None:
         return Baselines(metrics, scored["retrieval"].confusion, scored["retrieval_mean"].confusion)
-    by_people = _judge_faces(best, sets, faces)
-    return Baselines(metrics | by_people.metrics, by_people.retrieval, by_people.mean)
-
-
-def _judge_faces(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> Baselines:
-    """Score the (classes, BEST, c, h, w) best public images and the other sets by the face judge."""
     each = torch.arange(len(best))
     described = face_judge.describe(faces.job, quantised(best.flatten(0, 1))).view(len(best), BEST, -1)
     found = {
@@ -150,9 +144,8 @@ def _judge_faces(best: Tensor, sets: dict[str, Tensor], faces: FaceJudge) -> Bas
     }
     others = [name for name in ("retrieval_mean", "retrieval_latents") if name in sets]
     found |= {name: faces.identify(sets[name], each) for name in others}
-    metrics: Metrics = {}
-    for name, one in found.items():
-        metrics |= {f"{name}_{key}": value for key, value in face_judge.face_metrics(one).items()}
+    for name, judged in found.items():
+        metrics |= {f"{name}_{key}": value for key, value in face_judge.face_metrics(judged).items()}
     return Baselines(metrics, found["retrieval"].confusion, found["retrieval_mean"].confusion)
 
 

@@ -57,7 +57,13 @@ def orders(x0: Tensor, x1: Tensor, delta: float) -> dict[str, Scorer]:
         return {}
     scorers: dict[str, Scorer] = {}
     for word, centre in (("order", torch.zeros_like(mean)), ("order from the mean", mean)):
-        found = [(_expected_bound(keys, x0, x1, delta), name, keys) for name, keys in order_keys(chosen, centre, width)]
+        found = []
+        for name, keys in order_keys(chosen, centre, width):
+            key0, key1 = keys(x0).numpy(), keys(x1).numpy()
+            size = int(max(key0.max(), key1.max())) + 1
+            counts0, counts1 = np.bincount(key0, minlength=size), np.bincount(key1, minlength=size)
+            present = counts0 + counts1 > 0
+            found.append((expected_bound(counts0[present], counts1[present], delta), name, keys))
         for _, name, keys in sorted(found, key=lambda each: -each[0])[:2]:
             scorers[f"{word}, {name}"] = ratio_per_key(keys, x0, x1)
     return scorers
@@ -97,14 +103,6 @@ def row_keys(x: Tensor) -> Tensor:
     odd = torch.randint(2**61, (x.shape[1],), generator=torch.Generator().manual_seed(1)) * 2 + 1
     mixed = bits ^ (bits >> 29)
     return (mixed * odd.to(x.device)).sum(1)
-
-
-def _expected_bound(keys: Keys, x0: Tensor, x1: Tensor, delta: float) -> float:
-    key0, key1 = keys(x0).numpy(), keys(x1).numpy()
-    size = int(max(key0.max(), key1.max())) + 1
-    counts0, counts1 = np.bincount(key0, minlength=size), np.bincount(key1, minlength=size)
-    present = counts0 + counts1 > 0
-    return expected_bound(counts0[present], counts1[present], delta)
 
 
 def order_keys(chosen: list[int], centre: Tensor, width: int) -> Iterator[tuple[str, Keys]]:

@@ -186,13 +186,13 @@ def audit(
     )
 
 
-def strongest_game(games: Sequence[DistinguishingGame], plays: int = 100_000, seed: int = 0) -> DistinguishingGame:
+def strongest_game(games: Sequence[DistinguishingGame], plays: int = 100_000) -> DistinguishingGame:
     """Return the game, of several for different pairs of worlds, whose worlds are easiest to distinguish.
 
     The plays of this selection are independent of those of a later `audit`, which therefore stays valid. Of equally
     strong games the first is returned.
     """
-    seeds = [derive(seed, "worst", index) for index in range(len(games))]
+    seeds = [derive(0, "worst", index) for index in range(len(games))]
     bounds = [choose(game, plays, each)[0].bound for game, each in zip(games, seeds, strict=True)]
     return games[int(np.argmax(bounds))]
 

@@ -21,7 +21,7 @@ from bench.errors import BenchError
 from bench.privacy.budget import Unit, epsilon_from_json, epsilon_to_json
 
 if TYPE_CHECKING:
-    from bench.privacy.ledger import Entry, Ledger
+    from bench.privacy.ledger import Ledger
 
 HALVINGS = 60
 """Number of bisection steps of `most_accuracy`; after them the float64 interval cannot shrink further."""
@@ -288,7 +288,12 @@ def of_ledger(ledger: Ledger, classes: int = 0) -> Information:
     An entry with a `carries` value adds that; an unprotected use without one is infinite; any other use without one
     (private training, moments) makes the sum unknown. The other units describe the same uses again.
     """
-    return total([(_carried(entry), entry.why) for entry in ledger.entries(Unit.EXAMPLE)], classes)
+    known = {"NoOpDpEvent": 0.0, "NonPrivateDpEvent": math.inf}
+    carried = [
+        (known.get(type(entry.event).__name__) if entry.carries is None else entry.carries, entry.why)
+        for entry in ledger.entries(Unit.EXAMPLE)
+    ]
+    return total(carried, classes)
 
 
 def total(carried: Sequence[tuple[float | None, str]], classes: int = 0) -> Information:
@@ -304,12 +309,6 @@ def total(carried: Sequence[tuple[float | None, str]], classes: int = 0) -> Info
         return Information(None, "the ledger does not speak of private records", classes)
     named = "; ".join(dict.fromkeys(why for _, why in carried))
     return Information(math.fsum(nats or 0.0 for nats, _ in carried), named, classes)
-
-
-def _carried(entry: Entry) -> float | None:
-    """Return the nats of an entry: its own value, else 0 for no operation and infinity for an unprotected use."""
-    known = {"NoOpDpEvent": 0.0, "NonPrivateDpEvent": math.inf}.get(type(entry.event).__name__)
-    return known if entry.carries is None else entry.carries
 
 
 def _inverse(name: str, given: float) -> float:

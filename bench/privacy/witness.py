@@ -126,7 +126,16 @@ class Witness(Noise):
                     f"step {trace.at_step}: {kind} of {tuple(values.shape)} and scale {scale:.3g}, in the first run "
                     f"{step.kind} of {tuple(step.input.shape)} and scale {step.scale:.3g}"
                 )
-            step.difference, step.row_differences = _differences(kind, step, values.detach(), scale)
+            # In total and by row, relative to the scale; a mean over n records has 1 / n in both
+            step.difference, step.row_differences, found = 0.0, (), values.detach()
+            if kind == "response":
+                step.difference = float((step.input != found).sum())
+            elif step.scale:
+                difference = step.input.double() / step.scale - found.double() / scale
+                norm = 1 if kind == "laplace" else 2
+                step.difference = float(torch.linalg.vector_norm(difference.flatten(), norm))
+                if difference.ndim == 2:
+                    step.row_differences = tuple(torch.linalg.vector_norm(difference, norm, dim=1).tolist())
         return values
 
     def released(self, output: Tensor) -> Tensor:
@@ -142,15 +151,3 @@ class Witness(Noise):
         if self.trace.at_step >= len(self.trace.steps):
             raise Diverged("the second run takes one more step")
         return self.trace.steps[self.trace.at_step]
-
-
-def _differences(kind: Kind, step: Step, values: Tensor, scale: float) -> tuple[float, tuple[float, ...]]:
-    """Return the difference in total and by row, relative to the scale; a mean over n records has 1 / n in both."""
-    if kind == "response":
-        return float((step.input != values).sum()), ()
-    if step.scale == 0:
-        return 0.0, ()
-    difference = step.input.double() / step.scale - values.double() / scale
-    norm = 1 if kind == "laplace" else 2
-    rows = torch.linalg.vector_norm(difference, norm, dim=1).tolist() if difference.ndim == 2 else []
-    return float(torch.linalg.vector_norm(difference.flatten(), norm)), tuple(rows)

@@ -51,12 +51,11 @@ def tag(name: str, content: str = "", /, **attributes: object) -> str:
 
     In names of attributes, a final underscore is dropped and others become hyphens: `class_`, `data_x`.
     """
-    pairs = (f' {key.rstrip("_").replace("_", "-")}="{escape(_text(value))}"' for key, value in attributes.items())
-    return f"<{name}{''.join(pairs)}>{content}</{name}>"
-
-
-def _text(value: object) -> str:
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+    pairs = ""
+    for key, value in attributes.items():
+        text = f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+        pairs += f' {key.rstrip("_").replace("_", "-")}="{escape(text)}"'
+    return f"<{name}{pairs}>{content}</{name}>"
 
 
 @dataclass(frozen=True)
@@ -277,7 +276,12 @@ class Chart:
         marks = [self._mark(point, *place) for point, place in zip(self.points, self.places, strict=True)]
         content = tag("desc", escape(meaning)) + "".join([*self._content, *marks])
         drawn = tag("svg", content, viewBox=f"0 0 {WIDTH} {self.height}", role="group", aria_label=label)
-        folded = tag("details", tag("summary", "as a table") + self._table())
+        heads = ("name", self.y.label, self.x.label, "seeds", "notes", "setting")
+        rows = ["".join(tag("th", escape(head), scope="col") for head in heads)]
+        for point in self.points:
+            rows.append("".join(tag("td", cell) for cell in (_name(point), *map(escape, self._cells(point)))))
+        table = tag("div", tag("table", "".join(tag("tr", row) for row in rows)), class_="box fit")
+        folded = tag("details", tag("summary", "as a table") + table)
         return tag("figure", caption + drawn + legend + folded, class_="panel")
 
     def _mark(self, point: Point, across: float, down: float) -> str:
@@ -307,14 +311,6 @@ class Chart:
         notes += [f"ε accounted {account(*point.account)}"] if point.account else []
         notes += [] if point.proven else [self.hollow]
         return [point.format_y(self.y.kind == "share"), where, seeds(point), ", ".join(notes), point.setting]
-
-    def _table(self) -> str:
-        """Return the points as a table, for screen readers and for those who want the numbers."""
-        heads = ("name", self.y.label, self.x.label, "seeds", "notes", "setting")
-        rows = ["".join(tag("th", escape(head), scope="col") for head in heads)]
-        for point in self.points:
-            rows.append("".join(tag("td", cell) for cell in (_name(point), *map(escape, self._cells(point)))))
-        return tag("div", tag("table", "".join(tag("tr", row) for row in rows)), class_="box fit")
 
 
 def _name(point: Point) -> str:

@@ -43,7 +43,16 @@ class Ray(Executor[Any]):
         self._ray = ray = _ray()
         starts = not ray.is_initialized()
         if starts:
-            self._connect()
+            os.environ.setdefault("RAY_worker_niceness", "0")  # the default of 15 stalls runs on a busy machine
+            address = self.address or None
+            cpus = self.jobs * self.cpus if self.jobs and address is None else None
+            try:
+                ray.init(address=address, num_cpus=cpus, logging_level="ERROR", log_to_driver=False)
+            except (ConnectionError, RuntimeError, ValueError) as error:
+                line = str(error).splitlines()[0]
+                raise BenchError(
+                    f"--address {self.address}: no Ray cluster there ({line}); start one or leave --address out"
+                ) from None
         self._task = ray.remote(
             num_cpus=self.cpus,
             num_gpus=self.gpus,
@@ -61,18 +70,6 @@ class Ray(Executor[Any]):
     @property
     def _threads(self) -> int:
         return max(1, int(self.cpus))
-
-    def _connect(self) -> None:
-        os.environ.setdefault("RAY_worker_niceness", "0")  # the default of 15 stalls runs on a busy machine
-        address = self.address or None
-        cpus = self.jobs * self.cpus if self.jobs and address is None else None
-        try:
-            self._ray.init(address=address, num_cpus=cpus, logging_level="ERROR", log_to_driver=False)
-        except (ConnectionError, RuntimeError, ValueError) as error:
-            line = str(error).splitlines()[0]
-            raise BenchError(
-                f"--address {self.address}: no Ray cluster there ({line}); start one or leave --address out"
-            ) from None
 
     def has_room(self, running: int, until: float | None) -> bool:
         """Whether one more task may be submitted, as `Executor`. Without a time limit all tasks are submitted at once.
@@ -99,21 +96,20 @@ class Ray(Executor[Any]):
                 f"the head of the Ray cluster at {self._head} is lost; ended cells are kept: start it again, and "
                 "run the same command to go on"
             )
-        return {reference: self._result(reference, running[reference]) for reference in ended}
+        results: dict[Any, TaskResult] = {}
+        for reference in ended:
+            try:
+                results[reference] = self._ray.get(reference)
+            except self._ray.exceptions.RayError as error:  # the worker died in every attempt
+                line = str(error).strip().splitlines()[0]
+                failed = TaskResult(running[reference].index, 1, f"the Ray worker was lost: {line}", 0.0)
+                results[reference] = failed
+        return results
 
     def stop(self, running: dict[Any, Task]) -> None:
         """Stop all tasks, as `Executor`."""
         for reference in () if self._lost else running:
             self._ray.cancel(reference, force=True)
-
-    def _result(self, reference: Any, task: Task) -> TaskResult:
-        """Return a task's result, or a failure if its worker died in every attempt."""
-        try:
-            result: TaskResult = self._ray.get(reference)
-            return result
-        except self._ray.exceptions.RayError as error:
-            line = str(error).strip().splitlines()[0]
-            return TaskResult(task.index, 1, f"the Ray worker was lost: {line}", 0.0)
 
 
 def tasks_per_node(requested: Mapping[str, float], node: Mapping[str, float]) -> float:

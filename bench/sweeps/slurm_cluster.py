@@ -105,7 +105,11 @@ class Slurm(Executor[Any]):
         if not ended and (states := self._states()) is not None:
             for job, task in running.items():
                 state = states.get(str(job.job_id), "gone")
-                if state not in UNFINISHED and self._is_late(str(job.job_id), state):
+                if state in UNFINISHED:
+                    continue
+                # Shared folders show the file of a result with a delay
+                waited = time.monotonic() - self._ended.setdefault(str(job.job_id), time.monotonic())
+                if state not in ("COMPLETED", "gone") or waited > RESULT_DELAY:
                     end = (job.stderr() or "").strip()[-TAIL:]
                     ended[job] = TaskResult(task.index, 1, f"{end}\nthe Slurm job {job.job_id}: {state}", 0.0)
         return ended
@@ -123,12 +127,6 @@ class Slurm(Executor[Any]):
         if shown.returncode != 0:
             return None
         return dict(line.split(maxsplit=1) for line in shown.stdout.splitlines() if line.strip())
-
-    def _is_late(self, number: str, state: str) -> bool:
-        """Whether an ended job's result is overdue; shared folders show a new file with a delay."""
-        if state not in ("COMPLETED", "gone"):
-            return True
-        return time.monotonic() - self._ended.setdefault(number, time.monotonic()) > RESULT_DELAY
 
     @staticmethod
     def _result(job: Any, task: Task) -> TaskResult:

@@ -92,7 +92,14 @@ def load_user(
     fit.target.load_state_dict(fit.weights)
     _report(path, found, fit)
     if normalise is not None:
-        _normalise(module, *normalise)
+        mean, std = (torch.as_tensor(value, dtype=torch.float32).reshape(1, -1, 1, 1) for value in normalise)
+        is_finite = bool(mean.isfinite().all() and std.isfinite().all())
+        if not is_finite or mean.shape != std.shape or (std <= 0).any():
+            raise BadWeights(
+                "a normalisation is a mean and a positive std, one number or one a channel, not "
+                f"{normalise[0]} and {normalise[1]}"
+            )
+        module.mean, module.std = (value.to(module.mean.device) for value in (mean, std))
     elif fit.target is module.body:
         notify(f"{path}: no mean and std are known for it, 0.5 and 0.5 are used; --teacher-normalise sets others")
 
@@ -128,12 +135,3 @@ def _report(path: Path, found: Checkpoint, fit: Fit) -> None:
         )
     if found.converted:
         notify(f"{path}: numbers of {', '.join(found.converted)} were converted to float32")
-
-
-def _normalise(module: Classifier, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
-    given = [torch.as_tensor(value, dtype=torch.float32).reshape(1, -1, 1, 1) for value in (mean, std)]
-    if not all(value.isfinite().all() for value in given) or given[0].shape != given[1].shape or (given[1] <= 0).any():
-        raise BadWeights(
-            f"a normalisation is a mean and a positive std, one number or one a channel, not {mean} and {std}"
-        )
-    module.mean, module.std = (value.to(module.mean.device) for value in given)

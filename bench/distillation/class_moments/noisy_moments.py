@@ -165,39 +165,30 @@ def gaussians(released: Moments) -> Gaussians:
     0; the noise's contribution is subtracted from larger ones.
     """
     classes, d = released.first.shape
-    estimate = _estimate_pooled if len(released.second) == 1 else _estimate_per_class
-    means, covariance, entry = estimate(released)
+    on_second = released.noise / (1 - released.weight) ** 0.5
+    if len(released.second) == 1:
+        size = released.records / classes
+        means, noise = released.first / size, (released.noise / released.weight**0.5 / size) ** 2 * d
+        # Shrink the means towards their mean by the expected squared norm of the noise on one of them
+        centre = means.mean(0)
+        away = means - centre
+        means = centre + away * (1 - noise / away.square().sum(1, keepdim=True).clamp_min(1e-20)).clamp_min(0.3)
+        covariance = released.second / released.records - means.T @ means / classes
+        entry = torch.full((1,), on_second / released.records / 2**0.5, device=covariance.device)
+    else:
+        # A unit vector's u u^T has trace 1, so that noisy traces estimate class sizes without a separate release.
+        traces = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(released.records / classes / 8)
+        sizes = released.records * traces / traces.sum()
+        means = released.first / sizes[:, None]
+        own = released.second / sizes[:, None, None] - means[:, :, None] * means[:, None, :]
+        pooled = (own * sizes[:, None, None]).sum(0) / sizes.sum()
+        variance = (on_second / sizes).square() / 2
+        trust = (1 - variance / (own - pooled).square().mean((1, 2)).clamp_min(1e-20)).clamp(0, 1)
+        covariance = trust[:, None, None] * own + (1 - trust)[:, None, None] * pooled
+        entry = (variance * (trust.square() + (1 - trust.square()) / classes)).sqrt()
+    # `entry` is the noise deviation of the entries of each covariance
     factors = denoised_factors(covariance, 2 * d**0.5 * entry)
     return Gaussians(means, factors.expand(classes, d, d), released.basis)
-
-
-def _estimate_pooled(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
-    """Return means (classes, d), the within-class covariance (1, d, d), and the noise deviation of its entries (1,)."""
-    classes, d = released.first.shape
-    on_first, on_second = released.noise / released.weight**0.5, released.noise / (1 - released.weight) ** 0.5
-    size = released.records / classes
-    means = released.first / size
-    # Shrink the means towards their mean by the expected squared norm of the noise on one of them
-    centre, noise = means.mean(0), (on_first / size) ** 2 * d
-    away = means - centre
-    means = centre + away * (1 - noise / away.square().sum(1, keepdim=True).clamp_min(1e-20)).clamp_min(0.3)
-    covariance = released.second / released.records - means.T @ means / classes
-    return means, covariance, torch.full((1,), on_second / released.records / 2**0.5, device=covariance.device)
-
-
-def _estimate_per_class(released: Moments) -> tuple[Tensor, Tensor, Tensor]:
-    """Return means (classes, d), covariances (classes, d, d), and the noise deviation of their entries (classes,)."""
-    classes, on_second = len(released.first), released.noise / (1 - released.weight) ** 0.5
-    # A unit vector's u u^T has trace 1, so that noisy traces estimate class sizes without a separate release.
-    traces = released.second.diagonal(dim1=1, dim2=2).sum(1).clamp_min(released.records / classes / 8)
-    size = released.records * traces / traces.sum()
-    means = released.first / size[:, None]
-    own = released.second / size[:, None, None] - means[:, :, None] * means[:, None, :]
-    pooled = (own * size[:, None, None]).sum(0) / size.sum()
-    variance = (on_second / size).square() / 2
-    trust = (1 - variance / (own - pooled).square().mean((1, 2)).clamp_min(1e-20)).clamp(0, 1)
-    covariance = trust[:, None, None] * own + (1 - trust)[:, None, None] * pooled
-    return means, covariance, (variance * (trust.square() + (1 - trust.square()) / classes)).sqrt()
 
 
 def denoised_factors(covariance: Tensor, edge: Tensor) -> Tensor:

@@ -153,7 +153,15 @@ class NoisyVotes(VotedStudent):
             if teacher.private is None:
                 raise RuntimeError('the private images are used; the method\'s `needs` must name "private_data"')
             return StudentImages(draw_some(teacher.private[0], "private", plan.candidates, count, rng), shown=False)
-        return StudentImages(_untrained(self.images, teacher, count, rng, ctx), shown=True)
+        _, height, width = teacher.shape
+        if self.images == "strokes" and height != width:
+            raise BenchError(f"images of {height}x{width} pixels: strokes are square; use --method.images generated")
+        name = "strokes" if self.images == "strokes" else "upsample"
+        generator = ctx.prepared(make_generator(name, teacher.dataset, teacher.shape, 100, 32))
+        z = torch.randn(max(count, 2), generator.latent, generator=rng, device=ctx.device)  # type: ignore[call-overload]
+        with torch.no_grad():
+            drawn = torch.cat([generator(part) for part in z.chunk(math.ceil(len(z) / CHUNK))])[:count]
+        return StudentImages(drawn, shown=True)
 
 
 @lru_cache(maxsize=64)
@@ -165,15 +173,3 @@ def _calibrated(method: NoisyVotes, budget: Budget, teachers: int) -> VotePlan:
 def vote_plan(noise: Aggregation, answers: int, queries: int, teachers: int) -> VotePlan:
     """Return a plan with at most `answers` labels for `queries` images; without a threshold every image gets one."""
     return VotePlan(noise, answers if noise.threshold > 0 else queries, queries, teachers)
-
-
-def _untrained(kind: str, teacher: Teacher, count: int, rng: torch.Generator, ctx: Context) -> Tensor:
-    """Generate `count` images with an untrained generator."""
-    _, height, width = teacher.shape
-    if kind == "strokes" and height != width:
-        raise BenchError(f"images of {height}x{width} pixels: strokes are square; use --method.images generated")
-    name = "strokes" if kind == "strokes" else "upsample"
-    generator = ctx.prepared(make_generator(name, teacher.dataset, teacher.shape, 100, 32))
-    z = torch.randn(max(count, 2), generator.latent, generator=rng, device=ctx.device)  # type: ignore[call-overload]
-    with torch.no_grad():
-        return torch.cat([generator(part) for part in z.chunk(math.ceil(len(z) / CHUNK))])[:count]

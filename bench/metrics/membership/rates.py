@@ -85,32 +85,23 @@ def balanced_accuracy(scores: Tensor, is_member: Tensor, seed: int = 0, confiden
 
 def rate_at(members: Floats, others: Floats, limit: float, confidence: float) -> RateAt:
     """Return `tpr_at` a limit on the false positive rate, from ascending scores of members and of others."""
+    from scipy.stats import binom  # slow to import
+
     allowed = min(len(others) - 1, math.floor(limit * len(others) * (1 + _ROUNDING)))
     threshold = others[len(others) - 1 - allowed]
     above = int((members > threshold).sum())
-    low, high = _rate_interval(members, others, limit, confidence)
-    return RateAt(limit, above / len(members), low, high, float((others > threshold).mean()), allowed >= 1)
-
-
-def _rate_interval(members: Floats, others: Floats, limit: float, confidence: float) -> tuple[float, float]:
-    """Return the interval of P(member > t), t the smallest with P(other > t) <= limit.
-
-    Each of t and P has half the error.
-
-    Of n others, Binomial(n, at most limit) are above t and Binomial(n, at least limit) are at t or above. So t is
-    between two of their order statistics, and the members' share is counted at both.
-    """
-    from scipy.stats import binom  # slow to import
-
+    # The interval is of P(member > t), t the smallest with P(other > t) <= limit; each of t and P has half the error.
+    # Of n others, Binomial(n, at most limit) are above t and Binomial(n, at least limit) are at t or above. So t is
+    # between two of their order statistics, and the members' share is counted at both. ppf(q) is the smallest k with
+    # P(X <= k) >= q, so that P(X < ppf(tail)) < tail
     each = 1 - (1 - confidence) / 2
     n, tail = len(others), (1 - each) / 2
-    # ppf(q) is the smallest k with P(X <= k) >= q, so that P(X < ppf(tail)) < tail
     fewest, most = int(binom.ppf(tail, n, limit)), int(binom.ppf(1 - tail, n, limit))
     top = members > others[n - fewest] if fewest else np.zeros(len(members), bool)
     all_above = members > others[n - 1 - most] if most < n else np.ones(len(members), bool)
     low, _ = clopper_pearson(int(top.sum()), len(members), each)
     _, high = clopper_pearson(int(all_above.sum()), len(members), each)
-    return low, high
+    return RateAt(limit, above / len(members), low, high, float((others > threshold).mean()), allowed >= 1)
 
 
 def best_balanced(members: Floats, others: Floats, seed: int, confidence: float) -> Balanced:

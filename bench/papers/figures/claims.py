@@ -101,26 +101,22 @@ def _along(says: Says, points: Sequence[Point], chance: float | None) -> Answer 
     line = max(_lines(says, says.line, points), key=_weight, default=[])
     if len(line) < 3:
         return None
-    judged, wanted = _turning(says.shape, line)
+    # The points between which the line must go up (1) or down (-1), ends included, and these directions
+    inner: Sequence[Point] = ()
+    wanted: tuple[int, ...] = (1 if says.shape == "rises" else -1,)
+    if says.shape == "peaks":
+        inner, wanted = (max(line[1:-1], key=lambda point: point.y),), (1, -1)
+    elif says.shape == "waves":
+        inner, wanted = max(combinations(line[1:-1], 2), key=lambda two: two[0].y - two[1].y, default=()), (1, -1, 1)
+    judged = (line[0], *inner, line[-1])
     turns = tuple(_beyond(one, two, chance) for one, two in pairwise(judged))
     opposite = len(wanted) == 1 and turns == (-wanted[0],)
     verdict: Verdict = "as said" if turns == wanted else "the opposite" if opposite else "not seen"
-    shown = judged
+    shown: Sequence[Point] = judged
     if turns != wanted:  # the ends do not show where it is highest
         shown = sorted({line[0], max(line, key=lambda point: point.y), line[-1]}, key=_place)
     numbers = ", ".join(f"{point.format_y(chance is not None)} at {_place(point):,.10g}" for point in shown)
     return Answer(says, _cautious(verdict, judged, line, chance), numbers, line[0].method)
-
-
-def _turning(shape: Shape, line: Sequence[Point]) -> tuple[Sequence[Point], tuple[int, ...]]:
-    """Return the points of a line between which it must go up (1) or down (-1), ends included, and these directions."""
-    first, last = line[0], line[-1]
-    if shape == "peaks":
-        return (first, max(line[1:-1], key=lambda point: point.y), last), (1, -1)
-    if shape == "waves":
-        inner = max(combinations(line[1:-1], 2), key=lambda two: two[0].y - two[1].y, default=())
-        return (first, *inner, last), (1, -1, 1)
-    return (first, last), (1 if shape == "rises" else -1,)
 
 
 def _ahead(says: Says, points: Sequence[Point], chance: float | None) -> Answer | None:

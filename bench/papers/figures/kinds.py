@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.papers.figures.claims import Says
+from bench.papers.printed_numbers import PrintedNumber
 
 FILE = Path(__file__).with_name("figures.toml")
 Axis = Literal["log", "linear", "names"]
@@ -44,6 +45,20 @@ class Printed:
     at: str = CLAIMED
     epsilon: float | None = None
     unit: str = ""
+
+    def selects(self, number: PrintedNumber, paper: str) -> bool:
+        """Whether the rule draws a published number in a figure of `paper`."""
+        is_sentence = self.table.startswith("text") and number.table.startswith(self.table)
+        return (
+            (number.table == self.table or is_sentence)
+            and number.paper == paper
+            and number.metric == self.metric
+            and self.method in ("", number.named)
+            and self.unit in ("", number.unit)
+            and self.epsilon in (None, number.epsilon)
+            and (self.at in ("", "value", CLAIMED) or self.at in dict(number.setting))
+            and (self.at != CLAIMED or number.epsilon is not None)
+        )
 
 
 @dataclass(frozen=True)

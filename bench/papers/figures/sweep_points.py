@@ -79,13 +79,24 @@ def pictures(
     Args:
         groups: lists of records that differ only in seeds (`bench.report.points.grouped`).
     """
+
+    def kind(group: list[Record]) -> tuple[str, ...]:
+        release = group[0].spec["release"]
+        return boards.dataset(group[0]), group[0].spec["tier"], release["method"], release.get("variant", "printed")
+
+    groups = [group for group in groups if group[0].spec["release"]["method"] in sweep.methods]
+    highest: dict[tuple[str, ...], int] = {}
+    for group in groups:
+        highest[kind(group)] = max(highest.get(kind(group), 0), group[0].spec["release"]["version"])
     found: dict[str, list[Placed]] = defaultdict(list)
-    for group in _newest([group for group in groups if group[0].spec["release"]["method"] in sweep.methods]):
+    for group in groups:
+        if group[0].spec["release"]["version"] != highest[kind(group)]:
+            continue
         name = data.base_name(boards.dataset(group[0]))
         placed = _place_group(sweep, group) if not sweep.datasets or name in sweep.datasets else None
         if placed is not None:
             found[name].append(placed)
-    drawn = [(rule, each) for rule in sweep.printed for each in numbers if _is_meant(rule, paper, each)]
+    drawn = [(rule, each) for rule in sweep.printed for each in numbers if rule.selects(each, paper)]
     named = {name for _, each in drawn for name in _datasets(each)} - {UNNAMED}
     names = set(found) | {name for name in named if not sweep.datasets or name in sweep.datasets}
     theirs = {each.dataset for each in numbers if each.paper == paper}
@@ -100,20 +111,6 @@ def pictures(
     return made
 
 
-def _newest(groups: Sequence[list[Record]]) -> list[list[Record]]:
-    """Return the runs of the highest version for each data set, tier, method and variant."""
-
-    def kind(group: list[Record]) -> tuple[str, ...]:
-        spec = group[0].spec
-        release = spec["release"]
-        return boards.dataset(group[0]), spec["tier"], release["method"], release.get("variant", "printed")
-
-    highest: dict[tuple[str, ...], int] = {}
-    for group in groups:
-        highest[kind(group)] = max(highest.get(kind(group), 0), group[0].spec["release"]["version"])
-    return [group for group in groups if group[0].spec["release"]["version"] == highest[kind(group)]]
-
-
 def _place_group(sweep: Sweep, group: list[Record]) -> Placed | None:
     """Return position and point of runs that differ only in seeds; None if they do not belong to the sweep."""
     first = group[0]
@@ -122,9 +119,13 @@ def _place_group(sweep: Sweep, group: list[Record]) -> Placed | None:
     is_meant = all(options.get(key) == value for key, value in sweep.where.items())
     if not is_meant or sweep.epsilon not in (None, spec["budget"]["epsilon"]) or sweep.attack not in ("", attack):
         return None
+    height, spread = _claimed(group), None
     if sweep.y != CLAIMED:  # records older than the number do not have it
         group = [record for record in group if record.metrics.get(sweep.y) is not None]
-    at, height = (_place(sweep, group), _height(sweep, group)) if group else (None, None)
+        known = [value for record in group if (value := record.metrics.get(sweep.y)) is not None]
+        height = mean = math.fsum(known) / max(1, len(known))
+        spread = math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1)) if len(known) > 1 else None
+    at = _place(sweep, group) if group else None
     if at is None or height is None:
         return None
     # The name of a line has the options that distinguish it
@@ -139,7 +140,7 @@ def _place_group(sweep: Sweep, group: list[Record]) -> Placed | None:
     own = set(first.options.get("method", {})) - {sweep.x, *sweep.where}
     point = release(group, [at if isinstance(at, float) else 0.0])  # names get their places when all are known
     point = replace(
-        point, y=height[0], spread=height[1], account=accounted(group), series=_fixed(sweep, first.spec),
+        point, y=height, spread=spread, account=accounted(group), series=_fixed(sweep, first.spec),
         method=f"{spec['method']} {spec.get('variant', 'printed')}, {first.spec['tier']} {rest}".strip(),
         setting=OLDER if point.setting.endswith(OLDER) else "", proven=own <= set(sweep.series),
     )  # fmt: skip
@@ -171,17 +172,6 @@ def _claimed(group: list[Record]) -> float | None:
     claims = [record.privacy["claimed"] for record in group]
     found = mean_of([None if claim is None else epsilon_from_json(claim["epsilon"]) for claim in claims])
     return found if found is not None and math.isfinite(found) else None
-
-
-def _height(sweep: Sweep, group: list[Record]) -> tuple[float, float | None] | None:
-    """Return mean and standard deviation of the number on the y axis; None for runs without a finite claim."""
-    if sweep.y == CLAIMED:
-        claimed = _claimed(group)
-        return None if claimed is None else (claimed, None)
-    known = [value for record in group if (value := record.metrics.get(sweep.y)) is not None]
-    mean = math.fsum(known) / len(known)
-    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in known) / (len(known) - 1)) if len(known) > 1 else None
-    return mean, deviation
 
 
 def _fixed(sweep: Sweep, spec: Mapping[str, Any]) -> str:
@@ -279,21 +269,6 @@ def _compared(sweep: Sweep, found: list[Placed]) -> list[Placed]:
     return single + main
 
 
-def _is_meant(rule: Printed, paper: str, number: PrintedNumber) -> bool:
-    """Whether a rule draws a published number."""
-    is_sentence = rule.table.startswith("text") and number.table.startswith(rule.table)
-    return (
-        (number.table == rule.table or is_sentence)
-        and number.paper == paper
-        and number.metric == rule.metric
-        and rule.method in ("", number.named)
-        and rule.unit in ("", number.unit)
-        and rule.epsilon in (None, number.epsilon)
-        and (rule.at in ("", "value", CLAIMED) or rule.at in dict(number.setting))
-        and (rule.at != CLAIMED or number.epsilon is not None)
-    )
-
-
 def _datasets(number: PrintedNumber) -> list[str]:
     named = dict(number.setting).get("datasets")
     return named.split(",") if named else [number.dataset]
@@ -309,27 +284,22 @@ def _picture(sweep: Sweep, dataset: str, ours: list[Placed], printed: Sequence[D
         elif rule.at == "":
             levels[label] = number.value
         else:
-            points.append(_place_printed(sweep, rule, number))
+            setting = dict(number.setting)
+            at: At
+            if rule.at == CLAIMED:
+                at = number.epsilon or 0.0
+            elif sweep.axis == "names":
+                at = TEACHERS.get(setting[rule.at], setting[rule.at])
+            else:
+                at = float(re.findall(r"[0-9.]+$", setting[rule.at])[0])
+            words = [f"printed: {number.named}", setting.get("accounting", "")]
+            words += ["no data set named"] if UNNAMED in _datasets(number) else []
+            name = ", ".join(word for word in words if word)
+            x = at if isinstance(at, float) else 0.0
+            points.append((at, Point(name, number.table, x, number.value, None, "", series=name)))
     names: tuple[str, ...] = ()
     placed = [point for _, point in points]
     if sweep.axis == "names":
         names = tuple(sorted({str(at) for at, _ in points}))
         placed = [replace(point, x=float(names.index(str(at)))) for at, point in points]
     return Picture(sweep, dataset, placed, names, uprights, levels, frozenset(number for _, number in printed))
-
-
-def _place_printed(sweep: Sweep, rule: Printed, number: PrintedNumber) -> Placed:
-    """Return a published number at the x that the rule names."""
-    setting = dict(number.setting)
-    at: At
-    if rule.at == CLAIMED:
-        at = number.epsilon or 0.0
-    elif sweep.axis == "names":
-        at = TEACHERS.get(setting[rule.at], setting[rule.at])
-    else:
-        at = float(re.findall(r"[0-9.]+$", setting[rule.at])[0])
-    words = [f"printed: {number.named}", setting.get("accounting", "")]
-    words += ["no data set named"] if UNNAMED in _datasets(number) else []
-    name = ", ".join(word for word in words if word)
-    x = at if isinstance(at, float) else 0.0
-    return at, Point(name, number.table, x, number.value, None, "", series=name)
