@@ -16,11 +16,7 @@ from torch import Tensor
 from bench import data, nets
 from bench.data.affine import draw_affine
 from bench.dp_training.augmentation import AUGMENTATIONS, views
-from bench.dp_training.clipping import (
-    MOST_CHUNK,
-    add_clipped,
-    clipping_groups,
-)
+from bench.dp_training.clipping import MOST_CHUNK, add_clipped, clipping_groups
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.nets import Classifier
 
@@ -73,6 +69,10 @@ def test_empty_batch_has_empty_gradients(way: str, count: int) -> None:
     }
 
 
+def flat_zeros(model: Classifier) -> dict[str, Tensor]:
+    return {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
+
+
 @pytest.mark.parametrize("clipping", ["flat", "layer"])
 def test_clipping_matches_a_loop_over_records(clipping: Any) -> None:
     model, (images, labels) = network(), records(6)
@@ -82,14 +82,13 @@ def test_clipping_matches_a_loop_over_records(clipping: Any) -> None:
     layers = [["body.trunk.0"], ["body.trunk.3"], ["body.trunk.7"], ["body.head"]]
     if clipping == "flat":
         layers = [[name for layer in layers for name in layer]]
-    expected = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
+    expected, total = flat_zeros(model), flat_zeros(model)
     for e in each:
         for layer in layers:
             mine = [name for name in e if name.rpartition(".")[0] in layer]
             norm = math.sqrt(sum(float(e[name].square().sum()) for name in mine))
             for name in mine:
                 expected[name] += e[name] * min(1.0, ROOM * settings.clip / math.sqrt(len(layers)) / norm)
-    total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
     groups = clipping_groups(list(total), settings.clip, settings.clipping)
     add_clipped(total, {name: torch.stack([e[name] for e in each]) for name in total}, groups, len(each))
     assert sum(norm > ROOM * settings.clip for norm in norms) == 3, "some are clipped and some are not"
@@ -142,7 +141,7 @@ def without_the_first(model: Classifier, images: Tensor, labels: Tensor, way: st
     gradients = GRADIENTS[way](model, 1)
 
     def clipped_sum(chosen: Tensor) -> Tensor:
-        total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
+        total = flat_zeros(model)
         for part in chosen.split(MOST_CHUNK):
             add_clipped(total, gradients(images[part].float() / 255, labels[part]), groups, len(chosen))
         return torch.cat([value.flatten() for value in total.values()])
