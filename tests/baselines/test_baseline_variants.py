@@ -153,6 +153,7 @@ PUBLISHED = {
     "raw-images": "teachers=250 teacher_net=dgd-cnn teacher_lr=0.05 scale=40 query_count=1300 unlabelled=58700",
     "rgp": "rank=16",
     "spectral-dp": "ratio=0.5 block=8",
+    "ts-adp": "scale=2 temperature=2 offset=1",
     "wgan": "rate=5e-5 clip=0.01 gan_batch=64 critic_steps=5",
 }
 """Defaults that are the papers' or those of the authors' code."""

@@ -20,6 +20,8 @@ from bench.dp_training.clipping import MOST_CHUNK, add_clipped, clipping_groups
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.nets import Classifier
 
+WAYS = pytest.mark.parametrize("way", GRADIENTS)
+
 
 def one_by_one(model: Classifier, images: Tensor, labels: Tensor) -> list[dict[str, Tensor]]:
     """Each record's gradient, by a loop."""
@@ -32,7 +34,7 @@ def one_by_one(model: Classifier, images: Tensor, labels: Tensor) -> list[dict[s
     return found
 
 
-@pytest.mark.parametrize("way", GRADIENTS)
+@WAYS
 @pytest.mark.parametrize("arch", ["tanh-cnn", "relu-cnn", "tanh-vgg"])
 def test_gradients_equal_per_record_backward_passes(way: str, arch: str) -> None:
     model, (images, labels) = network(arch), records(5)
@@ -46,7 +48,7 @@ def test_gradients_equal_per_record_backward_passes(way: str, arch: str) -> None
         torch.testing.assert_close(rows, torch.stack([e[name] for e in expected]), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", GRADIENTS)
+@WAYS
 def test_gradients_of_views_are_averaged_per_record(way: str) -> None:
     model, (images, labels) = network(), records(3)
     seen = torch.stack([images.float() / 255, images.flip(3).float() / 255], 1).flatten(0, 1)
@@ -57,7 +59,7 @@ def test_gradients_of_views_are_averaged_per_record(way: str) -> None:
         torch.testing.assert_close(rows, mean, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", GRADIENTS)
+@WAYS
 @pytest.mark.parametrize("count", [1, 3])
 def test_empty_batch_has_empty_gradients(way: str, count: int) -> None:
     model, empty = network(), torch.zeros(0, dtype=torch.long)
@@ -107,7 +109,7 @@ def test_one_record_moves_sum_by_at_most_clipping_norm(clipping: Any) -> None:
         assert moved <= ROOM * 0.5 * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("way", GRADIENTS)
+@WAYS
 def test_removed_record_moves_others_within_the_margin(way: str) -> None:
     moved, own = without_the_first(network(), *records(700), way)
     assert own.norm() == pytest.approx(ROOM * 0.1, rel=1e-5), "the record is clipped"

@@ -24,7 +24,7 @@ from bench.dp_training.augmentation import AUGMENTATIONS
 from bench.dp_training.clipped_sums import ClippedSums
 from bench.dp_training.coding import Uncoded
 from bench.dp_training.dp_sgd import NoisyGradients, train
-from bench.dp_training.per_sample_gradients import GRADIENTS
+from bench.dp_training.per_sample_gradients import GRADIENTS, FuncGradients
 from bench.nets import Classifier
 from bench.privacy import Budget, Unit
 from bench.privacy.noise import Noise
@@ -139,23 +139,13 @@ def test_views_change_neither_sample_nor_ledger(views: int, monkeypatch: pytest.
     assert samples[:4] == samples[4:] and len(set(samples)) == 4
 
 
-def test_memory_is_bounded_by_the_chunk() -> None:
+def test_memory_is_bounded_by_the_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many records a batch has, gradients of at most `chunk` records exist at once."""
     model, settings = network().float(), replace(PLAIN, batch=40, chunk=3, views=K, gradients="func")
     noisy = NoisyGradients(model, "wrn-10-1", records(40), settings, context(), "test")
-    sizes: list[tuple[int, int]] = []
-    inner = noisy.gradients
-
-    class Watched:
-        def __call__(self, images: Tensor, labels: Tensor) -> dict[str, Tensor]:
-            sizes.append((len(images), len(labels)))
-            return inner(images, labels)
-
-        def close(self) -> None:
-            inner.close()
-
-    noisy.sums.gradients = Watched()  # type: ignore[attr-defined]
+    calls = record_calls(monkeypatch, FuncGradients, "__call__")
     noisy(0, 0.0, 1.0)
+    sizes = [(len(call.arguments[1]), len(call.arguments[2])) for call in calls]
     assert sum(labels for _, labels in sizes) == 40
     assert max(labels for _, labels in sizes) <= 3 and all(images == K * labels for images, labels in sizes)
     assert DpWrn().gradients_at_once("cifar10") == 16 * 16

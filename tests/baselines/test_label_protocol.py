@@ -119,8 +119,7 @@ def test_label_changes_only_the_secret_part(name: str) -> None:
 
 
 def test_every_label_is_in_one_batch_of_a_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    chosen: list[Tensor] = []
-    original = label_protocol.splitter
+    chosen, original = list[Tensor](), label_protocol.splitter
 
     def spying(*given: Any) -> Any:
         split = original(*given)

@@ -204,12 +204,6 @@ def test_folding_keeps_outputs_and_makes_tanh(arch: str, scale: float, temperatu
     assert constants and set(constants) == {(2.0, 2.0, 1.0)}
 
 
-def test_default_activation_is_tanh() -> None:
-    x, method = torch.linspace(-4, 4, 33), TsAdp()
-    phi = TemperedSigmoid(method.scale, method.temperature, method.offset)
-    torch.testing.assert_close(phi(x), x.tanh(), rtol=1e-5, atol=1e-6)
-
-
 def test_ts_adp_releases_the_trained_function(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     images = torch.rand(4, *SHAPE, generator=rng())
