@@ -90,7 +90,6 @@ def synthesise(
 
 def class_share(made: Synthesis, n: int = 80) -> float:
     """Share of generated images that are brightest in the corner of their class."""
-    assert made.draw is not None and made.generator is not None and not made.generator.training
     with torch.no_grad():
         images, labels = made.draw(n, rng())
     assert 0 <= images.min() <= images.max() <= 1

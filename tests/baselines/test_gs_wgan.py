@@ -120,7 +120,6 @@ def test_noise_is_two_c_sigma_in_every_pixel(clipping: Any) -> None:
 
 
 def constant(gradients: Tensor, *given: Any) -> Tensor:
-    """Instead of `sanitise`: something that no critic had a part in."""
     return torch.linspace(-1, 1, gradients.numel()).view(gradients.shape)
 
 
