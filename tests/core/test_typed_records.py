@@ -34,11 +34,6 @@ def decoded(plain: dict[str, Any]) -> records.RunRecord:
     return records.decode(json.dumps(plain).encode(), "record.json")
 
 
-def with_epsilon(plain: dict[str, Any], epsilon: Any) -> dict[str, Any]:
-    accounted = plain["privacy"]["accounted"] | {"epsilon": epsilon}
-    return plain | {"privacy": plain["privacy"] | {"accounted": accounted}}
-
-
 @pytest.mark.thorough
 def test_published_records_keep_their_text(lines: list[bytes]) -> None:
     """A typed record gives the same line and the same canonical text as the plain one."""
@@ -68,15 +63,19 @@ def test_published_records_are_sorted_in_their_files() -> None:
 
 
 def test_infinite_epsilon_is_a_word_in_files(plain: dict[str, Any]) -> None:
-    record = decoded(with_epsilon(plain, "inf"))
+    changed = plain | {"privacy": plain["privacy"] | {"accounted": plain["privacy"]["accounted"] | {"epsilon": "inf"}}}
+    record = decoded(changed)
     assert record.privacy is not None and record.privacy.accounted.epsilon == math.inf
     assert record.to_plain()["privacy"]["accounted"]["epsilon"] == "inf"
 
 
 @pytest.mark.parametrize("epsilon", ["infinite", True, None, [], -math.inf])
 def test_epsilon_of_another_form_is_refused(plain: dict[str, Any], epsilon: Any) -> None:
+    changed = plain | {
+        "privacy": plain["privacy"] | {"accounted": plain["privacy"]["accounted"] | {"epsilon": epsilon}}
+    }
     with pytest.raises(BenchError, match=r"record\.json"):
-        decoded(with_epsilon(plain, epsilon))
+        decoded(changed)
 
 
 def test_unknown_field_is_refused_with_its_path(plain: dict[str, Any]) -> None:
