@@ -5,40 +5,74 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import baseline_runs
+import pytest
 import torch
 from baseline_runs import ForbiddenTeacher
-from torch import Tensor
+from torch import Tensor, nn
 
+from baselines.dense import Dense
+from baselines.fedadi import FedAdi
 from baselines.fedavg import FedAvg
+from baselines.feddafl import FedDafl
 from baselines.feddf import FedDf
 from bench import nets
 from bench.api import Release, Teacher
-from bench.config import configure
 from bench.privacy import Budget
-from bench.teachers.federated import Clients, State
+from bench.teachers.federated import ClientEnsemble, Clients, State
 from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
 
 NET = "shard-cnn"
+
+
+SERVERS = pytest.mark.parametrize("cls", [Dense, FedAdi, FedDafl])
+BATCH_NORM = "evaluator-cnn"
 
 
 def toy(**parts: Any) -> Teacher:
     return replace(toy_teacher(), **({"private": toy_private()} | parts))
 
 
-def smoke(cls: type[Any], **given: str) -> Any:
-    return configure(cls, "smoke", given, "method")
+def smoke(cls: type[Any], **given: Any) -> Any:
+    return baseline_runs.smoke(cls, None, **given)
 
 
-def convert(cls: type[Any], of: Teacher | None = None, student: str = NET, seed: int = 0, **given: str) -> Release:
-    of = of or toy()
-    torch.manual_seed(seed)
-    return smoke(cls, **given).convert(of, student, Budget(10.0), context(seed))
+def convert(cls: type[Any], student: str = NET, **given: Any) -> Release:
+    return baseline_runs.convert(cls, Budget(10.0), toy(), student, variant=None, **given)
 
 
-def federation(student: str = NET, of: Teacher | None = None, cls: type[Any] = FedAvg, **given: str) -> Clients:
-    of = of or toy()
+def trained(cls: type[Any], arch: str = NET, **given: Any) -> tuple[Any, Clients, list[State]]:
+    """The method, its clients, and their models after three steps each."""
     torch.manual_seed(0)
-    return Clients(smoke(cls, **given), of, student, replace(context(), clients_seed=7))
+    settings = smoke(cls, local_limit=3, **given)
+    clients = Clients(settings, toy(), arch, context())
+    return settings, clients, [clients.update(k, clients.initial(), nothing) for k in range(settings.clients)]
+
+
+def server(cls: type[Any], arch: str = NET, **given: Any) -> tuple[Any, ClientEnsemble, nets.Classifier]:
+    """The method, the ensemble of trained clients, and a fresh student."""
+    settings, clients, models = trained(cls, arch, **given)
+    return settings, ClientEnsemble(clients, models), clients.fresh()
+
+
+def statistics_gap(ensemble: nn.Module, images: Tensor) -> float:
+    """By hand: the sum over members and BatchNorms of |mean - running mean| + |variance - running variance|."""
+    gap = 0.0
+    for layer in (m for m in ensemble.modules() if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d)):
+        found: list[Tensor] = []
+        hook = layer.register_forward_pre_hook(lambda _, given, found=found: found.append(given[0]))  # type: ignore[misc]
+        ensemble(images)
+        hook.remove()
+        axes = [axis for axis in range(found[0].ndim) if axis != 1]
+        mean, variance = found[0].mean(axes), found[0].var(axes, correction=0)
+        gap += float((mean - layer.running_mean).norm() + (variance - layer.running_var).norm())  # type: ignore[operator]
+    return gap
+
+
+def federation(student: str = NET, cls: type[Any] = FedAvg, **given: Any) -> Clients:
+    settings, of = smoke(cls, **given), toy()
+    torch.manual_seed(0)
+    return Clients(settings, of, student, replace(context(), clients_seed=7))
 
 
 def nothing(_: int) -> None:

@@ -3,41 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import baseline_runs
 import numpy as np
 import torch
-from baseline_runs import FREE
 from torch import Tensor
 
 from baselines.g_pate.g_pate import GPate, Training
 from bench.api import uniform_latents
-from bench.config import configure
 from bench.distillation.votes.noisy_votes import Aggregation, VotePlan
-from bench.dp_training.synthetic_data import Synthesis
 from bench.gan.training import TeacherBatches
-from bench.privacy import Budget
-from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, context, toy_private
 
 
-def smoke(**given: str) -> GPate:
-    return configure(GPate, "smoke", {"network": "mlp", **given}, "method", "printed")
-
-
-def synthesise(by: GPate, budget: Budget = FREE, data: tuple[Tensor, Tensor] | None = None) -> Synthesis:
-    return by.synthesise(*(data or toy_private()), toy_teacher(), budget, context())
+def smoke(**given: Any) -> GPate:
+    return baseline_runs.smoke(GPate, **{"network": "mlp", **given})
 
 
 def training(
-    by: GPate, parts: list[np.ndarray], images: Tensor, labels: Tensor, noise: float = 0.0, steps: int = 1
+    by: GPate,
+    parts: list[np.ndarray] | None = None,
+    images: Tensor | None = None,
+    labels: Tensor | None = None,
+    noise: float = 0.0,
+    steps: int = 1,
 ) -> Training:
+    """The state of a training on toy records, by default with one teacher of all."""
     torch.manual_seed(0)
+    usual, classes = toy_private()
+    parts = parts or [np.arange(len(usual))]
     generator = by.sampler(SHAPE, CLASSES, "toy").generator
     critics = by.critics(SHAPE, CLASSES, len(parts))
     once = by.step_plan(Aggregation("gaussian", noise), len(parts))
     plan = replace(once, queries=steps * once.queries, candidates=steps * once.candidates)
-    batches = TeacherBatches(images, labels, CLASSES, parts)
+    batches = TeacherBatches(usual if images is None else images, classes if labels is None else labels, CLASSES, parts)
     return Training(by, plan, batches, generator, uniform_latents(by.latent), critics, context())
 
 
-def plan(noise: float, threshold: float, threshold_noise: float, asked: int, answers: int, teachers: int) -> VotePlan:
-    return VotePlan(Aggregation("gaussian", noise, threshold, threshold_noise), answers, asked, teachers)
+def plan(noise: float, threshold: float, threshold_noise: float, queried: int, answers: int, teachers: int) -> VotePlan:
+    return VotePlan(Aggregation("gaussian", noise, threshold, threshold_noise), answers, queried, teachers)

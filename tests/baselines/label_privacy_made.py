@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import baseline_runs
 import pytest
-import torch
-from baseline_runs import ForbiddenTeacher
+from baseline_runs import forbidden_teacher
 from scipy import stats
 from torch import Tensor
 
@@ -16,35 +16,20 @@ from baselines.alibi import Alibi
 from baselines.lp_2st import Lp2st, rr_with_prior
 from baselines.rr import Rr
 from baselines.rr_debiased import RrDebiased
-from bench.api import Context, Release, Teacher
-from bench.config import configure
+from bench.api import Release
 from bench.dp_training.label_privacy import respond
 from bench.dp_training.noisy_label_training import LabelPrivate
 from bench.privacy import Budget
-from bench.testing import CLASSES, SHAPE, context, toy_private
+from bench.testing import toy_private
 
 METHODS = [Rr, RrDebiased, Lp2st, Alibi]
 
 
-def toy(private: tuple[Tensor, Tensor] | None = None) -> Teacher:
-    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", private or toy_private())
-
-
 def convert(
-    cls: type[LabelPrivate],
-    budget: Budget | None = None,
-    private: tuple[Tensor, Tensor] | None = None,
-    ctx: Context | None = None,
-    seed: int = 0,
-    **given: str,
+    cls: type[LabelPrivate], budget: Budget | None = None, private: Any = None, ctx: Any = None, **given: Any
 ) -> Release:
-    torch.manual_seed(seed)
-    method = configure(cls, "smoke", given, "method")
-    return method.convert(toy(private), "datalens", budget or Budget(2.0), ctx or context(seed))
-
-
-def weights(release: Release) -> Tensor:
-    return torch.cat([p.detach().flatten() for p in release.student.parameters()])
+    teacher = forbidden_teacher(private=private or toy_private())
+    return baseline_runs.convert(cls, budget or Budget(2.0), teacher, ctx=ctx, variant=None, **given)
 
 
 def law(noise: str, scale: float) -> Any:
@@ -53,13 +38,13 @@ def law(noise: str, scale: float) -> Any:
 
 def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], list[float], list[Tensor]]:
     """Records the labels that every mechanism receives, its epsilon or scale, and its outputs."""
-    asked: list[Tensor] = []
+    queried: list[Tensor] = []
     noise: list[float] = []
     answers: list[Tensor] = []
 
     def spy(real: Callable[..., Tensor], at: int = 0) -> Callable[..., Tensor]:
         def ask(*given: Any) -> Tensor:
-            asked.append(given[at])
+            queried.append(given[at])
             noise.append(given[at + 2])
             answers.append(real(*given))
             return answers[-1]
@@ -70,4 +55,4 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Tensor], list[float],
         monkeypatch.setattr(module, "respond", spy(respond))
     monkeypatch.setattr(lp_2st, "rr_with_prior", spy(rr_with_prior))
     monkeypatch.setattr(alibi.Alibi, "_noisy", spy(Alibi._noisy, at=1))
-    return asked, noise, answers
+    return queried, noise, answers

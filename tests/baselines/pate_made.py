@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import baseline_runs
 import pytest
-import torch
 from baseline_runs import ForbiddenTeacher
 from torch import Tensor
 
@@ -17,7 +17,7 @@ from bench import nets
 from bench.api import Release, Teacher
 from bench.config import configure
 from bench.privacy import Budget
-from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, toy_private, toy_teacher
 
 UNBOUNDED = Budget(math.inf, solve="none")
 BOTH = pytest.mark.parametrize("cls", [Pate, PateGnmax])
@@ -32,8 +32,8 @@ class SpyEnsemble(nets.Ensemble):
         return counts
 
 
-def smoke(cls: type[Any], **given: str) -> Any:
-    return configure(cls, "smoke", given, "method")
+def smoke(cls: type[Any], **given: Any) -> Any:
+    return baseline_runs.smoke(cls, None, **given)
 
 
 PUBLIC = toy_private(seed=1)[0]
@@ -46,12 +46,11 @@ def toy(count: int = 3, **held: Any) -> Teacher:
     return replace(toy_teacher(), **parts)
 
 
-def convert(cls: type[Any], budget: Budget | None = None, of: Teacher | None = None, **given: str) -> Release:
-    torch.manual_seed(0)
-    return smoke(cls, **given).convert(of or toy(), "datalens", budget or Budget(10.0), context())
+def convert(cls: type[Any], budget: Budget | None = None, of: Teacher | None = None, **given: Any) -> Release:
+    return baseline_runs.convert(cls, budget or Budget(10.0), of or toy(), variant=None, **given)
 
 
-def asked(of: Teacher) -> int:
+def queried(of: Teacher) -> int:
     return sum(map(len, of.members().seen))  # type: ignore[arg-type]
 
 

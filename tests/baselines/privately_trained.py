@@ -10,7 +10,6 @@ import baseline_runs
 import pytest
 import torch
 from baseline_runs import FREE, flat, forbidden_teacher
-from scipy import stats
 from torch import Tensor
 
 from bench import nets
@@ -31,6 +30,12 @@ def toy(n: int = 64) -> Teacher:
     return forbidden_teacher(private=private, public=public)
 
 
+def network(name: str = "relu-cnn") -> nets.Classifier:
+    """The network that `convert` starts from."""
+    torch.manual_seed(0)
+    return nets.build(name, SHAPE, CLASSES)
+
+
 def convert(
     method: Any,
     budget: Budget = FREE,
@@ -49,22 +54,20 @@ def moved(release: Release, seed: int = 0) -> Tensor:
     return (flat(release.student) - flat(nets.build(release.arch, SHAPE, CLASSES))).double()
 
 
+def split_like(values: Tensor, module: Any) -> dict[str, Tensor]:
+    """A vector of all parameters by name, each flat."""
+    named = dict(module.named_parameters())
+    return dict(zip(named, values.split([p.numel() for p in named.values()]), strict=True))
+
+
+def norm_of(total: dict[str, Tensor]) -> float:
+    return math.sqrt(sum(float(value.square().sum()) for value in total.values()))
+
+
 def empty_batches(monkeypatch: pytest.MonkeyPatch, *modules: Any) -> None:
     """No record is ever sampled, so that the release is only noise."""
     for module in modules or (dp_sgd,):
         monkeypatch.setattr(module, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
-
-
-def is_normal(values: Tensor, std: float) -> bool:
-    """Whether numbers are draws of N(0, std^2), in shape and in size: no wrong size in sight would pass."""
-
-    def fits(scale: float) -> bool:
-        total = float((values / (scale * std)).square().sum())
-        tail = min(stats.chi2.cdf(total, len(values)), stats.chi2.sf(total, len(values)))
-        return float(tail) > 1e-5
-
-    shape = float(stats.kstest((values / std).numpy(), "norm").pvalue)
-    return shape > 0.005 and fits(1.0) and not any(fits(wrong) for wrong in (0.5, 1 / math.sqrt(2), math.sqrt(2), 2.0))
 
 
 def sums(coding: Any, gradients: Callable[..., dict[str, Tensor]], images: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -86,9 +89,9 @@ def check_neighbours(coding: Any, gradients: Callable[..., dict[str, Tensor]], i
     """The first record goes, so that all others have other places in the batch: no group moves by more than its bound,
     and the others by no more than what rounding is left."""
     whole, without = (sums(coding, gradients, images[i:], labels[i:]) for i in (0, 1))
-    alone = sums(coding, gradients, images[:1], labels[:1])
+    single = sums(coding, gradients, images[:1], labels[:1])
     far = distances(coding, whole, without)
     assert all(0 < distance <= 1 for distance in far), far
-    others = {name: value - alone[name] for name, value in whole.items()}
+    others = {name: value - single[name] for name, value in whole.items()}
     assert max(distances(coding, others, without)) < ROUNDING
-    assert all(distance <= ROOM * (1 + 1e-6) for distance in distances(coding, alone, coding.zeros()))
+    assert all(distance <= ROOM * (1 + 1e-6) for distance in distances(coding, single, coding.zeros()))

@@ -2,111 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from baseline_runs import FREE as OWN_NOISE
+from baseline_runs import teacher_for
+from conftest import ROOT
 
-from bench import nets
-from bench.api import Teacher
-from bench.config import configure, departures, options, plain
+from bench.config import configure, departures, options, parse, plain
 from bench.privacy import Budget
 from bench.registry import load
-from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from bench.testing import SHAPE, context
 
-QUICK: dict[str, dict[str, Any]] = {
-    "alibi": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001,
-              "weight_decay": 0.0, "schedule": "cosine", "warmup": 0.0},
-    "dp-gan": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "network": "mlp",
-               "steps": 2000, "critic_steps": 2, "batch": 512, "rate": 0.003, "rate_generator": 0.004,
-               "beta1": 0.0, "latent": 16, "width": 64, "critic_width": 64, "average": 0.98},
-    "dp-merf": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "features": 4000,
-                "bandwidth": "public", "batch": 250, "steps": 160},
-    "dp-sgd": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 8.0, "decay": True},
-    "dp-sinkhorn": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam",
-                    "steps": 4000, "iterations": 5, "width": 16, "rate": 0.001, "decay": True},
-    "dp-teacher": {"batch": 1024, "steps": 600, "rate": 2.0, "decay": True, "mean": 0.0, "std": 1.0, "rounds": 40,
-                   "images_per_round": 256, "generator_steps": 3, "student_steps": 30, "rate_generator": 0.001},
-    "dp-wrn": {"network": "wrn-10-1", "batch": 512, "steps": 150, "views": 4, "chunk": 64},
-    "fedavg": {"local_epochs": 40, "local_limit": 300},
-    "feddf": {"local_epochs": 40, "local_limit": 300, "mean": "probabilities", "unlabelled": 10000, "steps": 1000},
-    "g-pate": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "teachers": 0,
-               "loss": "entropy", "steps": 250, "teacher_steps": 2, "batch": 32, "projected": 100, "clip": 0.01,
-               "threshold": 0.0, "target_estimator": "mean", "network": "mlp", "start": "shared",
-               "teacher_rate": 0.003, "rate": 0.004, "latent": 16},
-    "gm-dp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "rate": 8.0, "decay": True},
-    "gs-wgan": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam",
-                "mode": "certified", "critics": 100, "steps": 300, "warm": 0, "rate": 0.001, "generator": "dcgan",
-                "width": 32, "critic_width": 16, "average": 0.98},
-    "label-smoothing": {"epochs": 10, "max_steps": 1000, "batch": 64, "shift": 1},
-    "lp-2st": {"epochs": 2, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001,
-               "weight_decay": 0.0, "schedule": "cosine", "warmup": 0.0, "mixup": 0.0},
-    "no-defence": {},
-    "non-private-kd": {"rounds": 40, "images_per_round": 256, "generator_steps": 3, "student_steps": 30,
-                       "student_batch": 128, "width": 32, "balance": 5.0,
-                       "rate_generator": 0.001, "oversample": 4, "generator": "auto", "augment": True},
-    "p3gm": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "mean": "paid",
-             "scale": 0.0, "components": 10, "iterations": 5, "share": 0.5, "steps": 400, "warm": 1000},
-    "pate-gan": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "steps": 150,
-                 "teacher_steps": 1, "batch": 32, "votes": "gaussian", "target_estimator": "share",
-                 "loss": "non-saturating", "explore": 1.0, "teacher_rate": 5e-05, "rate": 0.0002, "width": 256},
-    "psg": {"images_per_class": 1, "iterations": 60, "batches": 1, "batch": 4096, "rate": 0.03,
-            "optimiser": "adam", "decay": True, "replays": 30, "start": "black", "clamp": True, "width": 16,
-            "depth": 1, "norm": False},
-    "rr": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001, "weight_decay": 0.0,
-           "schedule": "cosine", "warmup": 0.0},
-    "rr-debiased": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001,
-                    "schedule": "cosine"},
-    "ts-adp": {"network": "tanh-cnn", "batch": 1024, "steps": 600, "rate": 8.0, "decay": True},
-    "zcdp": {"network": "relu-cnn", "batch": 1024, "steps": 600, "clip": 0.1, "rate": 8.0, "momentum": 0.9,
-             "decay": True, "k": 0.0905, "epochs": 10},
-    "acgan": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr": 0.003,
-              "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600, "batch": 64,
-              "augment": True, "aggregation": "gaussian", "query_count": 1000, "gan_steps": 2000, "width": 16},
-    "cluster-rr": {"epochs": 3, "least_steps": 300, "batch": 256, "optimizer": "adam", "rate": 0.001, "weight_decay":
-                   0.0, "schedule": "cosine", "warmup": 0.0, "augment": False, "clusters": 300, "members": 40,
-                   "features": "wavelets", "share": 0.8, "loss": "posterior"},
-    "datalens": {"samples": 30000, "passes": 8, "student_batch": 128, "student_optimiser": "adam", "teachers": 0,
-                 "steps": 150, "batch": 8, "beta": 0.0, "gamma": 0.1, "loss": "entropy", "rate": 0.005, "generator":
-                 "mlp", "teacher": "perceptron", "teacher_width": 8},
-    "dense": {"local_epochs": 40, "local_limit": 300, "start": "average", "optimizer": "adam", "lr": 0.001, "epochs":
-              10, "synthesis": 64, "width": 16, "shift": 2, "flip": False, "batch": 64, "passes": 3,
-              "mean": "probabilities"},
-    "dp-blsgd": {"network": "relu-cnn", "batch": 1024, "steps": 300, "clip": 0.1, "rate": 16.0, "most_gradients": 2},
-    "dpgen": {"samples": 8000, "passes": 12, "student_batch": 128, "student_optimiser": "adam", "buffer": 30000,
-              "network": "dense", "width": 512, "levels": 10, "most": 3.0, "least": 0.2, "steps": 2500, "rate": 0.001,
-              "mirrored": False, "step": 0.012},
-    "fedadi": {"local_epochs": 40, "local_limit": 300, "start": "average", "optimizer": "adam", "lr": 0.001, "searches":
-               6, "iterations": 60, "synthesis": 64, "tv": 0.01, "student_steps": 60, "batch": 64,
-               "mean": "probabilities"},
-    "feddafl": {"local_epochs": 40, "local_limit": 300, "start": "average", "steps": 200, "student_steps": 3, "batch":
-                64, "generator": "auto", "width": 16, "augment": True, "mean": "probabilities"},
-    "geddp": {"network": "relu-cnn", "batch": 128, "steps": 150, "denoise": "off"},
-    "gep": {"network": "relu-cnn", "batch": 256, "steps": 200, "anchors": 256, "bases": 99, "every": 10},
-    "infogan": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr":
-                0.003, "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600, "batch":
-                64, "augment": True, "aggregation": "gaussian", "query_count": 1000, "gan_steps": 1500, "width": 16},
-    "label-protocol": {"epochs": 20, "batch": 0, "rate": 0.3, "network": "scatter-linear"},
-    "pate": {"teachers": 0, "teacher_net": "scatter-linear", "unlabelled": 3000, "steps": 600, "batch": 64, "augment":
-             True},
-    "pate-gnmax": {"teachers": 0, "teacher_net": "scatter-linear", "unlabelled": 3000, "steps": 600, "batch": 64,
-                   "augment": True, "query_count": 100, "answers": 50, "threshold": 0.6},
-    "private-features": {},
-    "raw-images": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr":
-                   0.003, "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600,
-                   "batch": 64, "augment": True, "aggregation": "gaussian", "query_count": 1000},
-    "rgp": {"network": "relu-cnn", "batch": 1024, "steps": 300, "rank": 8, "head_scale": 1.0, "rate": 2.0},
-    "scatter-cnn": {"steps": 500},
-    "spectral-dp": {"network": "relu-cnn", "batch": 1024, "steps": 300, "rate": 2.0, "decay": True},
-    "topagg": {"network": "relu-cnn", "batch": 128, "steps": 200, "aggregate": "mean", "kept": 0.05, "rate": 0.02,
-               "momentum": 0.9, "decay": True},
-    "wgan": {"teachers": 0, "teacher_net": "shard-cnn", "teacher_steps": 120, "teacher_batch": 16, "teacher_lr": 0.003,
-             "teacher_shift": 1, "unlabelled": 3000, "target_estimator": "posterior", "steps": 600, "batch": 64,
-             "augment": True, "aggregation": "gaussian", "query_count": 1000, "gan_steps": 500, "rate": 0.0005, "width":
-             16},
-}  # fmt: skip
-"""Options of (working, quick) that are not the class' own; the rows of the boards have these values."""
 ALGORITHM = {"optimiser", "optimizer", "rate", "loss", "votes", "generator", "mode", "clip", "decay"}
 
 LABELS = {"epochs": 2, "least_steps": 5, "batch": 32}
@@ -191,14 +102,29 @@ GOLDEN: dict[str, tuple[int, tuple[float, ...], float | None]] = {
 """The version, the student's logits of one image, and the claim, with the noise of the options."""
 
 
-@pytest.mark.parametrize("name", QUICK)
-def test_working_variant_at_quick_has_the_boards_options(name: str) -> None:
+@pytest.fixture(scope="module")
+def published() -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """Options of the published runs of tier quick, by method and version."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for file in (ROOT / "leaderboards" / "records").glob("*/*.jsonl"):
+        for spec in (json.loads(line)["spec"] for line in file.read_bytes().splitlines()):
+            release = spec["release"]
+            if spec["tier"] == "quick":
+                found.setdefault((release["method"], release["version"]), []).append(release["options"])
+    return found
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_working_variant_at_quick_has_the_boards_options(name: str, published: Any) -> None:
+    """Rows of the current version were made with these options, where newer ones have their default."""
     cls = load("method", name)
-    own, quick = plain(cls()), plain(configure(cls, "quick", {}, "method"))
-    assert {option: value for option, value in quick.items() if value != own[option]} == QUICK[name]
+    rows = published.get((name, cls.version))
+    if not rows:
+        pytest.skip(f"no published run has version {cls.version}")
+    assert plain(configure(cls, "quick", {}, "method")) in [plain(cls()) | row for row in rows]
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", GOLDEN)
 def test_variants_differ_only_by_departures(name: str) -> None:
     cls = load("method", name)
     assert configure(cls, "paper", {}, "method", "printed") == cls()
@@ -208,9 +134,74 @@ def test_variants_differ_only_by_departures(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", GOLDEN)
 def test_learning_rates_and_losses_are_not_sizes(name: str) -> None:
     assert not ALGORITHM & {option.name for option in options(load("method", name)) if option.size}
+
+
+FEDERATION = (
+    "clients=5 partition=dirichlet-balanced alpha=0.5 rounds=1 local_lr=0.01 local_momentum=0.9 local_batch=128"
+)
+PUBLISHED = {
+    "acgan": "rate=2e-4 gan_batch=100 gan_steps=50000 latent=100",
+    "dp-wrn": "network=wrn-16-4",
+    "dpgen": "levels=232 most=50 least=0.01 each=5 step=6.2e-6 candidates=256 queries=128 buffer=60000 average=0.999",
+    "fedavg": FEDERATION,
+    "feddf": f"{FEDERATION} steps=10000 batch=128 lr=1e-3 clip=5",
+    "gs-wgan": "sigma=1.07 steps=20000 batch=32 critics=1000",
+    "infogan": "rate=2e-4 rate_generator=1e-3 gan_batch=128 gan_steps=5000 latent=62 categories=10 numbers=2",
+    "raw-images": "teachers=250 teacher_net=dgd-cnn teacher_lr=0.05 scale=40 query_count=1300 unlabelled=58700",
+    "rgp": "rank=16",
+    "spectral-dp": "ratio=0.5 block=8",
+    "ts-adp": "scale=2 temperature=2 offset=1",
+    "wgan": "rate=5e-5 clip=0.01 gan_batch=64 critic_steps=5",
+}
+"""Defaults that are the papers' or those of the authors' code."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_defaults_are_the_published_ones(name: str) -> None:
+    method = load("method", name)()
+    known = {option.name: option for option in options(type(method))}
+    for option, text in (word.split("=") for word in PUBLISHED[name].split()):
+        assert getattr(method, option) == parse(known[option], text, option)
+
+
+TRAINING: dict[tuple[str, str], dict[str, Any]] = {
+    ("dp-sgd", "mnist"): {"clipping": "flat"},
+    ("dp-wrn", "cifar10"): {"batch": 4096, "views": 16, "augmentation": "crop-and-flip", "clip": 1.0, "rate": 2.0,
+                            "momentum": 0.0, "decay": False, "average": 0.9999, "warm_up": "tensorflow",
+                            "clipping": "flat"},
+    ("dp-wrn", "mnist"): {"augmentation": "crop"},
+    ("geddp", "mnist"): {"batch": 256, "steps": 100 * 60_000 // 256, "clip": 1.0,
+                         "multiplier": pytest.approx(math.sqrt(9 / 7), abs=1e-3)},  # of Student's t, 9 degrees
+    ("gep", "cifar10"): {"batch": 1000, "steps": 10_000, "weight_decay": 2e-4, "momentum": 0.9},
+    ("gm-dp", "mnist"): {"clipping": "layer"},
+    ("rgp", "cifar10"): {"batch": 1000, "steps": 20_000, "clip": 1.0, "momentum": 0.9, "weight_decay": 1e-4},
+    ("spectral-dp", "mnist"): {"batch": 500, "steps": 3600, "clip": 0.5, "rate": 0.001, "momentum": 0.9,
+                               "nesterov": True},
+    ("ts-adp", "mnist"): {"clipping": "flat"},
+    ("zcdp", "mnist"): {"clipping": "flat"},
+}  # fmt: skip
+"""Published settings of private training, by method and data set."""
+
+
+@pytest.mark.parametrize(("name", "dataset"), TRAINING)
+def test_training_has_the_published_settings(name: str, dataset: str) -> None:
+    settings = load("method", name)().settings(dataset)
+    expected = TRAINING[name, dataset]
+    assert {option: getattr(settings, option) for option in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [("gep", {0: 0.1, 49: 0.1, 50: 0.01, 74: 0.01, 75: 0.001, 99: 0.001}),
+     ("rgp", {0: 0.5, 29: 0.5, 30: 0.1, 59: 0.1, 60: 0.02, 79: 0.02, 80: 0.004})],
+)  # fmt: skip
+def test_rate_falls_as_published(name: str, rates: dict[int, float]) -> None:
+    settings = load("method", name)().settings("cifar10")
+    assert [settings.rate_at(step, 100) for step in rates] == pytest.approx(list(rates.values()))
+    assert not load("method", "gep")(decay=True).settings("cifar10").falls
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -228,25 +219,12 @@ def test_outputs_match_golden_values(name: str) -> None:
         given["depth"] = "1"
     method = configure(load("method", name), "quick", given, "method")
     torch.manual_seed(3)
-    teacher = _teacher(method)
+    teacher = teacher_for(method)
     _, expected, claimed = GOLDEN[name]
-    budget = Budget(10.0) if claimed is None else Budget(None, solve="none")
-    release = method.convert(teacher, "datalens", budget, context(5))
+    release = method.convert(teacher, "datalens", Budget(10.0) if claimed is None else OWN_NOISE, context(5))
     with torch.no_grad():
         logits = release.student(torch.linspace(0, 1, 256).view(1, *SHAPE))[0]
     torch.testing.assert_close(logits, torch.tensor(expected), rtol=1e-5, atol=1e-5)
     assert (release.claim is None) == (claimed is None)
     if release.claim is not None:
         assert release.claim.epsilon == pytest.approx(claimed, rel=1e-4)
-
-
-def _teacher(method: Any) -> Teacher:
-    """The toy teacher with what the method needs besides."""
-    toy = replace(toy_teacher(), private=toy_private())
-    if "public_data" in method.needs:
-        toy = replace(toy, public=toy_private(seed=1)[0])
-    if "teacher_ensemble" in method.needs:
-        shards = method.shards(toy.arch, toy.dataset)
-        members = nets.Ensemble.build(shards.archs, shards.count, SHAPE, CLASSES, range(shards.count))
-        toy = replace(toy, ensemble=members.eval().requires_grad_(False))
-    return toy

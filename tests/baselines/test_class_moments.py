@@ -1,41 +1,42 @@
-"""Class moments with and without votes: released values, how votes are read, and the baseline without teacher."""
+"""Class moments with and without votes: released values, how votes are read, the cost, and an audit."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import baseline_runs
 import numpy as np
 import pytest
 import torch
-from baseline_runs import forbidden_teacher
-from class_moments_made import DELTA, EIGHT, FREE, TEACHERS, VOTES, mu_squared
-from dp_accounting import GaussianDpEvent
+import torch.nn.functional as F
+from baseline_runs import Call, epsilon_of, forbidden_teacher, gaussian_delta, record_calls, rng
+from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from scipy import stats
 from torch import Tensor, nn
 
 from baselines.class_moments.class_moments import AGREEMENT, ClassMoments
+from baselines.class_moments.spending import Spending, calibrated, votes_play
 from bench.api import Context, Release, Teacher
-from bench.config import configure
+from bench.config import configure, default_variant
 from bench.distillation.class_moments import class_images
+from bench.distillation.class_moments.noisy_moments import played_moments
 from bench.nets import Ensemble
-from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account
+from bench.privacy import Budget, Ledger, Unit
+from bench.privacy.audit import audit
 from bench.privacy.counts import noisy_counts
-from bench.testing import (
-    CLASSES,
-    SHAPE,
-    MemoryArtifacts,
-    context,
-    recording_context,
-    silent,
-    toy_private,
-    weights,
-)
+from bench.testing import CLASSES, SHAPE, context, recording_context, toy_private, weights
+from bench.testing.toys import same_tensors
 
-WITH_AND_WITHOUT = pytest.mark.parametrize("teachers", [0, TEACHERS])
+DELTA, TEACHERS = 1e-5, 3
+EIGHT, FREE = Budget(8.0, account="accounted"), Budget(math.inf)
+VOTES = Spending(teachers=50, queries=200, sigma=100.0, share=0.5, multiplier=1.0)
+
+
+def mu_squared(ledger: Ledger) -> list[float]:
+    """Return count / multiplier^2 of every entry."""
+    return [entry.count / entry.event.noise_multiplier**2 for entry in ledger.entries(Unit.EXAMPLE)]
 
 
 class Fixed(nn.Module):
@@ -49,58 +50,38 @@ class Fixed(nn.Module):
         return self.logits.expand(len(x), -1)
 
 
-def members(n: int = TEACHERS) -> Ensemble:
-    built = Ensemble.build(("shard-cnn",), n, SHAPE, CLASSES, seeds=range(n))
-    return built.eval().requires_grad_(False)
-
-
 def toy(teachers: int = TEACHERS, private: Any = None) -> Teacher:
-    ensemble = members(teachers) if teachers else None
+    """Records, and teachers if there are any; leaves torch seeded."""
+    members = Ensemble.build(("shard-cnn",), teachers, SHAPE, CLASSES, range(teachers)) if teachers else None
+    ensemble = members and members.eval().requires_grad_(False)
     return forbidden_teacher(ensemble=ensemble, private=private or toy_private())
 
 
 def smoke(**given: Any) -> ClassMoments:
-    return configure(ClassMoments, "smoke", {name: str(value) for name, value in given.items()}, "method")
+    return baseline_runs.smoke(ClassMoments, None, **given)
 
 
 def convert(
-    teachers: int = TEACHERS,
-    budget: Budget = EIGHT,
-    of: Teacher | None = None,
-    ctx: Context | None = None,
-    **given: Any,
+    teachers: int = TEACHERS, budget: Budget = EIGHT, of: Teacher | None = None, ctx: Any = None, **given: Any
 ) -> Release:
-    torch.manual_seed(0)
-    return smoke(teachers=teachers, **given).convert(of or toy(teachers), "datalens", budget, ctx or context())
+    of = of or toy(teachers)
+    return baseline_runs.convert(ClassMoments, budget, of, ctx=ctx, variant=None, teachers=teachers, **given)
 
 
-# What is done
-
-
-def count_images(ensemble: Ensemble) -> list[list[int]]:
-    """Return the number of images in every member's queries, call by call."""
-    asked: list[list[int]] = [[] for _ in ensemble.members]
-
-    def noting(into: list[int]) -> Callable[..., None]:
-        return lambda _module, given, _answer: into.append(len(given[0]))
-
-    for member, into in zip(ensemble.members, asked, strict=True):
-        member.register_forward_hook(noting(into))
-    return asked
-
-
-@pytest.mark.parametrize(("queries", "images", "asked"), [(12, 32, [12]), (300, 300, [256, 44]), (40, 7, [40])])
-def test_ledger_counts_every_query(queries: int, images: int, asked: list[int]) -> None:
-    of = toy()
-    seen = count_images(of.members())
-    release = convert(of=of, query_count=queries, images=images)
-    assert seen == [asked] * TEACHERS, "once about every image, however often the student learns"
+@pytest.mark.parametrize(("queries", "images", "queried"), [(12, 32, [12]), (300, 300, [256, 44]), (40, 7, [40])])
+def test_ledger_counts_every_query(queries: int, images: int, queried: list[int]) -> None:
+    of, ctx = toy(), recording_context()
+    seen: list[list[int]] = [[] for _ in of.members().members]
+    for member, sizes in zip(of.members().members, seen, strict=True):
+        member.register_forward_hook(lambda _, given, __, sizes=sizes: sizes.append(len(given[0])))
+    release = convert(of=of, query_count=queries, images=images, ctx=ctx)
+    assert seen == [queried] * TEACHERS, "once about every image, however often the student learns"
     answers, moments = release.ledger.entries(Unit.EXAMPLE)
     assert answers.count == queries == release.solved["queries"]
     assert answers.event.noise_multiplier == pytest.approx(release.solved["sigma"] / math.sqrt(2))
     assert moments.event.noise_multiplier == release.solved["moments_multiplier"]
-    assert account(release.ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(8, rel=1e-3)
     assert release.claim is None and release.control is not None and release.generator is None
+    assert len(ctx.streams) == len(set(ctx.streams)) == 3, "two streams with the same draws"
 
 
 @pytest.mark.parametrize(("queries", "images", "learnt"), [(12, 32, 32), (40, 7, 40)])
@@ -108,14 +89,9 @@ def test_student_and_control_use_equally_many_images(
     queries: int, images: int, learnt: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The queried images are among them, or include all of them if more are queried."""
-    sizes: list[tuple[int, int]] = []
-
-    def learn(self: ClassMoments, phi: nn.Module, x: Tensor, targets: Tensor, *rest: Any) -> None:
-        sizes.append((len(x), len(targets)))
-
-    monkeypatch.setattr(ClassMoments, "_learn", learn)
-    convert(query_count=queries, images=images)
-    assert sizes == [(learnt, learnt)] * 2
+    calls = record_calls(monkeypatch, ClassMoments, "_learn")
+    convert(query_count=queries, images=images, steps=1)
+    assert [tuple(map(len, call.arguments[2:4])) for call in calls] == [(learnt, learnt)] * 2
 
 
 def test_release_without_teachers_has_no_control() -> None:
@@ -123,48 +99,36 @@ def test_release_without_teachers_has_no_control() -> None:
     assert release.control is None and release.claim is None and set(release.solved) == {"moments_multiplier"}
     (moments,) = release.ledger.entries(Unit.EXAMPLE)
     assert moments.event == GaussianDpEvent(release.solved["moments_multiplier"])
-    assert account(release.ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(8, rel=1e-3)
     shown = release.synthetic
     assert shown is not None and shown.shape == (60, *SHAPE) and 0 <= shown.min() < shown.max() <= 1
 
 
 @pytest.fixture
-def releases(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Every call of `noisy_moments`."""
-    calls: list[dict[str, Any]] = []
-    real = class_images.noisy_moments
-
-    def recorded(images: Tensor, labels: Tensor, classes: int, basis: Tensor, multiplier: float, *rest: Any) -> Any:
-        given = {"images": images, "labels": labels, "basis": basis, "multiplier": multiplier}
-        calls.append(given | {"made": real(images, labels, classes, basis, multiplier, *rest), "pooled": rest[-1]})
-        return calls[-1]["made"]
-
-    monkeypatch.setattr(class_images, "noisy_moments", recorded)
-    return calls
+def releases(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Every call of `noisy_moments`: images, labels, classes, basis, multiplier, ..., pooled."""
+    return record_calls(monkeypatch, class_images, "noisy_moments")
 
 
-def test_moments_have_the_noise_of_the_ledger(releases: list[dict[str, Any]]) -> None:
+def test_moments_have_the_noise_of_the_ledger(releases: list[Call]) -> None:
     """The baseline without teacher uses the whole budget for moments; its basis does not depend on private images."""
     private = toy_private()
     release = convert(of=toy(private=private), moments_share=0.3)
     squares = mu_squared(release.ledger)
     assert squares[1] / sum(squares) == pytest.approx(0.3)
-    assert [1 / call["multiplier"] ** 2 for call in releases] == [
-        pytest.approx(squares[1]),
-        pytest.approx(sum(squares)),
-    ]
-    assert all(call["images"] is private[0] and call["labels"] is private[1] for call in releases)
+    found = [1 / call.arguments[4] ** 2 for call in releases]
+    assert found == [pytest.approx(squares[1]), pytest.approx(sum(squares))]
+    assert all(call.arguments[0] is private[0] and call.arguments[1] is private[1] for call in releases)
     convert(of=toy(private=toy_private(seed=9, n=44)))
-    assert torch.equal(releases[0]["basis"], releases[2]["basis"])
+    assert torch.equal(releases[0].arguments[3], releases[2].arguments[3])
 
 
-def test_control_draws_independent_noise(releases: list[dict[str, Any]]) -> None:
+def test_control_draws_independent_noise(releases: list[Call]) -> None:
     """Equal draws at two scales would reveal the sums: S + a z and S + b z have only S and z unknown."""
-    private = toy_private()
-    convert(of=toy(private=private), moments_share=0.5)
-    convert(of=toy(private=private), budget=FREE, moments_share=0.5)
-    first, control, silent_, _ = (call["made"].first.double() for call in releases)
-    one, other = ((first - silent_) / releases[0]["multiplier"], (control - silent_) / releases[1]["multiplier"])
+    for budget in (EIGHT, FREE):
+        convert(of=toy(private=toy_private()), budget=budget, moments_share=0.5)
+    first, control, silent_, _ = (call.result.first.double() for call in releases)
+    scales = [call.arguments[4] for call in releases]
+    one, other = (first - silent_) / scales[0], (control - silent_) / scales[1]
     assert abs(float(np.corrcoef(one.flatten(), other.flatten())[0, 1])) < 0.7
     assert not torch.allclose(one, other, atol=0.1)
 
@@ -174,58 +138,24 @@ def test_control_draws_independent_noise(releases: list[dict[str, Any]]) -> None
     [({}, 80, True), ({"second_moments": "per-class"}, 80, False), ({}, 1000 * CLASSES, False)],
     ids=str,
 )
-def test_moments_are_pooled_for_few_records(
-    given: dict[str, str], count: int, pooled: bool, releases: list[dict[str, Any]]
-) -> None:
+def test_moments_are_pooled_for_few_records(given: Any, count: int, pooled: bool, releases: list[Call]) -> None:
     convert(teachers=0, of=toy(0, toy_private(n=count)), **given)
-    assert releases[0]["pooled"] is pooled
+    assert releases[0].arguments[-1] is pooled
 
 
-@WITH_AND_WITHOUT
+@pytest.mark.parametrize("teachers", [0, TEACHERS])
 def test_student_and_control_train_alike_and_end_at_rate_0(teachers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[Any] = []
-
-    class Noted(torch.optim.lr_scheduler.CosineAnnealingLR):
-        def __init__(self, *given: Any) -> None:
-            super().__init__(*given)
-            made.append(self)
-
-    monkeypatch.setattr(torch.optim.lr_scheduler, "CosineAnnealingLR", Noted)
+    made = record_calls(monkeypatch, torch.optim.lr_scheduler.CosineAnnealingLR, "__init__")
     convert(teachers, steps=7)
-    assert [each.last_epoch for each in made] == [7] * (2 if teachers else 1)
-    assert all(each.get_last_lr()[0] == pytest.approx(0, abs=1e-9) for each in made)
-
-
-@WITH_AND_WITHOUT
-def test_noise_comes_from_the_context(teachers: int) -> None:
-    seeded = weights(convert(teachers).student)
-    drawn = weights(convert(teachers, ctx=replace(context(), noise="os")).student)
-    assert not all(torch.equal(a, b) for a, b in zip(seeded, drawn, strict=True))
-
-
-@WITH_AND_WITHOUT
-def test_privacy_noise_streams_are_distinct(teachers: int) -> None:
-    ctx = recording_context()
-    convert(teachers, ctx=ctx)
-    assert len(ctx.streams) == len(set(ctx.streams)) == (3 if teachers else 1), "two streams with the same draws"
-
-
-def test_missing_inputs_are_an_error() -> None:
-    with pytest.raises(RuntimeError, match="private_data"):
-        convert(of=replace(toy(), private=None))
-    with pytest.raises(RuntimeError, match="teacher_ensemble"):
-        convert(of=replace(toy(), ensemble=None))
+    schedules = [call.arguments[0] for call in made]
+    assert [each.last_epoch for each in schedules] == [7] * (2 if teachers else 1)
+    assert all(each.get_last_lr()[0] == pytest.approx(0, abs=1e-9) for each in schedules)
 
 
 def test_noiseless_images_resemble_their_class() -> None:
-    """Each toy class is bright in its own corner."""
-    made = smoke(dimension=100).class_images(toy(), 0.0, torch.Generator().manual_seed(0), context())
-    images, classes = made.draw(80, torch.Generator().manual_seed(1))
-    corners = images.unflatten(2, (2, 8)).unflatten(4, (2, 8)).mean((1, 3, 5)).flatten(1)
-    assert (corners.argmax(1) == classes).float().mean() > 0.9
-
-
-# How votes are read
+    made = smoke(dimension=100).class_images(toy(), 0.0, rng(), context())
+    images, classes = made.draw(80, rng(1))
+    assert (F.avg_pool2d(images, 8).flatten(1).argmax(1) == classes).float().mean() > 0.9
 
 
 def read(votes: list[int], sigma: float, rows: int, logit: float = 2.0, drawn_for: int = 2, seed: int = 0) -> Tensor:
@@ -297,38 +227,25 @@ logits of student and control for two images."""
 
 @pytest.mark.thorough
 @pytest.mark.usefixtures("double_precision", "usual_draws")
-@pytest.mark.parametrize(("dataset", "records", "target", "sigma", "multiplier", "spent", "student", "control"), GOLDEN)
-def test_outputs_match_golden_values(
-    dataset: str,
-    records: int,
-    target: float,
-    sigma: float,
-    multiplier: float,
-    spent: float,
-    student: list[list[float]],
-    control: list[list[float]],
-) -> None:
+@pytest.mark.parametrize("case", GOLDEN, ids=["pooled", "per-class"])
+def test_outputs_match_golden_values(case: Any) -> None:
+    dataset, records, target, sigma, multiplier, spent, student, control = case
     given = {"teachers": "3", "query_count": "512", "images": "712", "steps": "20"}
     method = configure(ClassMoments, "quick", given, "method")
-    ctx = Context(torch.device("cpu"), 3, silent, MemoryArtifacts())
-    of = replace(toy(private=toy_private(n=records)), dataset=dataset)  # leaves torch seeded
-    release = method.convert(of, "datalens", Budget(target), ctx)
-    assert release.solved == {
-        "queries": 512,
-        "sigma": pytest.approx(sigma, rel=1e-9),
-        "moments_multiplier": pytest.approx(multiplier, rel=1e-9),
-    }
-    assert account(release.ledger, Unit.EXAMPLE, DELTA).epsilon == pytest.approx(spent, rel=1e-9)
-    x = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
+    of = replace(toy(private=toy_private(n=records)), dataset=dataset)
+    release = method.convert(of, "datalens", Budget(target), context(3))
+    noises = {"queries": 512, "sigma": sigma, "moments_multiplier": multiplier}
+    assert release.solved == pytest.approx(noises, rel=1e-9)
+    assert epsilon_of(release.ledger) == pytest.approx(spent, rel=1e-9)
+    x = torch.rand(2, *SHAPE, generator=rng())
+    assert release.control is not None
     with torch.no_grad():
-        assert release.control is not None
-        assert torch.allclose(release.student.eval()(x), torch.tensor(student), atol=1e-5)
-        assert torch.allclose(release.control.eval()(x), torch.tensor(control), atol=1e-5)
+        for network, expected in ((release.student, student), (release.control, control)):
+            assert torch.allclose(network.eval()(x), torch.tensor(expected), atol=1e-5)
 
 
-def test_release_without_teachers_equals_the_control() -> None:
+def test_release_without_teachers_equals_the_control(monkeypatch: pytest.MonkeyPatch) -> None:
     """Same multiplier, same draws: the control of a run with teachers and the run without are one implementation."""
-    spending = smoke(teachers=TEACHERS).spending(EIGHT)
 
     class OtherStream(Context):
         def privacy_noise(self, name: str) -> Any:
@@ -336,17 +253,137 @@ def test_release_without_teachers_equals_the_control() -> None:
 
     before: list[Tensor] = []
     real = ClassMoments._without_votes
-
-    def recorded(self: ClassMoments, *given: Any) -> Any:
-        before.append(torch.get_rng_state())
-        return real(self, *given)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ClassMoments, "_without_votes", recorded)
-        control = convert().control
-    alone, of = smoke(multiplier=repr(spending.whole_multiplier)), toy(0)
+    monkeypatch.setattr(
+        ClassMoments, "_without_votes", lambda *given: (before.append(torch.get_rng_state()), real(*given))[1]
+    )
+    control, of = convert().control, toy(0)
+    single = smoke(multiplier=repr(smoke(teachers=TEACHERS).spending(EIGHT).whole_multiplier))
     torch.set_rng_state(before[0])
-    other = OtherStream(torch.device("cpu"), 0, silent, MemoryArtifacts())
-    made = alone.convert(of, "datalens", Budget(None, solve="none"), other)
-    assert control is not None
-    assert all(torch.equal(a, b) for a, b in zip(weights(control), weights(made.student), strict=True))
+    made = single.convert(of, "datalens", Budget(None, solve="none"), OtherStream(**vars(context())))
+    assert control is not None and same_tensors(weights(control), weights(made.student))
+
+
+ALONE = replace(VOTES, teachers=0)
+SHARES = pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+
+
+def test_accounted_epsilon_matches_golden_value() -> None:
+    """docs/privacy.md: 1,024 queries with noise of 100 votes, and half of mu^2 for the moments."""
+    votes, moments = mu_squared(replace(VOTES, queries=1024).ledger())
+    assert gaussian_delta(1.783 + 5e-4, math.sqrt(votes)) < DELTA < gaussian_delta(1.783 - 5e-4, math.sqrt(votes))
+    assert moments == pytest.approx(votes) == pytest.approx(1024 * 2 / 100**2)
+
+
+def test_ledger_has_the_sensitivity_of_every_release() -> None:
+    """One teacher moves two counts by 1 each."""
+    answers, moments = VOTES.ledger().entries(Unit.EXAMPLE)
+    assert answers.event == GaussianDpEvent(100 / math.sqrt(2)) and answers.count == 200
+    assert moments.count == 1
+
+
+@pytest.mark.parametrize("teachers", [1, 50, 1000])
+def test_query_epsilon_covers_all_teachers(teachers: int) -> None:
+    """That of an example does not depend on their number."""
+    ledger = replace(VOTES, teachers=teachers).ledger()
+    (entry,) = ledger.entries(Unit.QUERY)
+    assert entry.count == 1 and entry.event == GaussianDpEvent(100 / (teachers * math.sqrt(2)))
+    assert mu_squared(ledger) == mu_squared(VOTES.ledger())
+
+
+@SHARES
+@pytest.mark.parametrize("queries", [1, 1000])
+def test_moments_have_their_share_of_mu_squared(share: float, queries: int) -> None:
+    spending = replace(VOTES, queries=queries, share=share)
+    answers, moments = mu_squared(spending.ledger())
+    assert moments / (answers + moments) == pytest.approx(share, rel=1e-12)
+    assert answers == pytest.approx(queries * 2 / 100**2)
+    assert spending.whole_multiplier**-2 == pytest.approx(answers + moments)
+
+
+def test_ledger_without_teachers_has_only_moments() -> None:
+    assert mu_squared(replace(ALONE, multiplier=2.0).ledger()) == [0.25]
+    assert not ALONE.ledger().entries(Unit.QUERY) and ALONE.whole_multiplier == ALONE.moments_multiplier
+
+
+@SHARES
+@pytest.mark.parametrize("sigma", [30.0, 100.0, 1000.0])
+def test_accountant_matches_closed_form(share: float, sigma: float) -> None:
+    spending = replace(VOTES, sigma=sigma, share=share)
+    mu = math.sqrt(sum(mu_squared(spending.ledger())))
+    assert gaussian_delta(spending.epsilon(Unit.EXAMPLE, DELTA), mu) == pytest.approx(DELTA, rel=1e-5)
+
+
+@pytest.mark.parametrize("account", ["claimed", "accounted"])
+@pytest.mark.parametrize("fields", [VOTES, ALONE], ids=["votes", "moments"])
+@pytest.mark.parametrize("target", [0.05, 1.0, 8.0])
+def test_accounted_budget_is_met_for_either_account(fields: Spending, target: float, account: Any) -> None:
+    """The budget limits the account, because class moments have no claim."""
+    spending = calibrated(fields, Budget(target, account=account))
+    assert target * (1 - 1e-3) <= spending.epsilon(Unit.EXAMPLE, DELTA) <= target
+    assert spending.queries == fields.queries
+
+
+def test_share_of_moments_increases_vote_noise() -> None:
+    thin, thick = (calibrated(replace(VOTES, share=share), EIGHT).sigma for share in (0.2, 0.8))
+    assert thick == pytest.approx(2 * thin, rel=1e-3), "a quarter of mu^2 is twice the noise"
+
+
+def test_solved_query_count_is_the_largest() -> None:
+    spending = calibrated(VOTES, Budget(1.0, solve="steps"))
+    assert spending.sigma == VOTES.sigma
+    more = replace(spending, queries=spending.queries + 1)
+    assert spending.epsilon(Unit.EXAMPLE, DELTA) <= 1 < more.epsilon(Unit.EXAMPLE, DELTA)
+
+
+@pytest.mark.parametrize("fields", [VOTES, ALONE], ids=["votes", "moments"])
+def test_noiseless_release_has_infinite_epsilon(fields: Spending) -> None:
+    free = calibrated(fields, FREE)
+    assert free.moments_multiplier == 0
+    for unit in (Unit.EXAMPLE, Unit.QUERY)[: 2 if fields.teachers else 1]:
+        entries = free.ledger().entries(unit)
+        assert entries and all(isinstance(entry.event, NonPrivateDpEvent) for entry in entries)
+    assert math.isinf(free.epsilon(Unit.EXAMPLE, DELTA))
+
+
+def test_needs_depend_on_teachers() -> None:
+    assert default_variant(ClassMoments) == "own"
+    assert ClassMoments().needs == {"private_data"}
+    assert ClassMoments(teachers=2).needs == {"private_data", "teacher_ensemble"}
+    for names, archs in (("same, shard-cnn", ("same", "shard-cnn")), ("same", ("resnet18",))):
+        assert ClassMoments(teachers=2, teacher_nets=names).shards("resnet18", "x").archs == archs
+
+
+WITH_VOTES = ClassMoments(teachers=5, query_count=1, moments_share=0.01)
+"""One response has nearly the whole budget."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", [WITH_VOTES, ClassMoments()], ids=["votes", "moments"])
+@pytest.mark.parametrize(("plays", "share"), [(20_000, 0.25), pytest.param(200_000, 0.45, marks=pytest.mark.slow)])
+def test_audit_bound_is_below_and_near_the_account(method: ClassMoments, plays: int, share: float) -> None:
+    found = audit(method.game(Budget(1.0), "x", 3), plays, seed=0)
+    assert found.accounted == pytest.approx(1, rel=0.02) and found.delta == DELTA
+    assert found.verdict == "not refuted"
+    assert share * found.accounted < found.lower_bound <= found.accounted
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("method", [WITH_VOTES, ClassMoments()], ids=["votes", "moments"])
+def test_audit_finds_halved_noise(method: ClassMoments) -> None:
+    sound, budget = method.spending(Budget(1.0)), Budget(None, solve="none")
+    half = replace(method, sigma=sound.sigma / 2, multiplier=sound.multiplier / 2)
+    game = replace(method.game(Budget(1.0), "x", 3), play=half.game(budget, "x", 3).play)
+    assert audit(game, 20_000, seed=1).verdict == "accountant refuted"
+
+
+def test_game_worlds_differ_by_one_record() -> None:
+    votes = votes_play(calibrated(VOTES, FREE), ClassMoments(teachers=2).answers)
+    rows = [votes(hypothesis, 2, torch.Generator()).double() for hypothesis in (False, True)]
+    assert (rows[0] - rows[1]).norm(dim=1).tolist() == pytest.approx([math.sqrt(2)] * 2, rel=1e-5)
+    assert all(row[:, :3].sum(1).tolist() == [2.0] * 2 for row in rows)
+    for weight, pooled in ((0.5, False), (0.7, True)):
+        plays = [played_moments(0.0, weight, pooled, world, 2, torch.Generator()) for world in (False, True)]
+        first, second = (plays[1] - plays[0])[:, :2].double(), (plays[1] - plays[0])[:, 2:].double()
+        twice = torch.tensor([1.0, 2.0, 1.0]).double()
+        moved = weight * first.square().sum(1) + (1 - weight) * (twice * second.square()).sum(1)
+        assert moved.sqrt().tolist() == pytest.approx([1.0] * 2, rel=1e-5)

@@ -3,46 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
+import baseline_runs as runs
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import FREE, record_calls
+from baseline_runs import NO_NOISE, check_adam_step, epsilon_of, is_normal, record_calls, smoke, synthesise
 from dp_accounting import GaussianDpEvent
-from privately_trained import is_normal
 from teacher_gans_made import datalens_training
-from torch import Tensor, nn
+from torch import nn
 
 from baselines.datalens import datalens
 from baselines.datalens.accounting import DataLensParameters, published_epsilon
 from baselines.datalens.datalens import DataLens, Training, sum_of_votes
 from baselines.datalens.networks import Convolutions, Perceptrons
-from bench.config import configure
 from bench.gan.training import TeacherBatches
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account
-from bench.testing import CLASSES, SHAPE, context, recording_context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, recording_context, toy_private
 
 PIXELS = math.prod(SHAPE)
 K = round(0.383 * PIXELS)
 PANELS = pytest.mark.parametrize("panel", [Convolutions, Perceptrons])
 
 
-def smoke(**given: Any) -> DataLens:
-    return configure(DataLens, "smoke", {name: str(value) for name, value in given.items()}, "method", "printed")
-
-
-def training(by: DataLens, parts: list[np.ndarray] | None = None, sigma: float = 0.0, **world: Tensor) -> Training:
-    images, labels = toy_private()
-    parts = parts or list(np.array_split(np.arange(80), by.teachers))
-    return datalens_training(by, parts, world.get("images", images), world.get("labels", labels), sigma)
-
-
-# What is published, what is charged
+def training(parts: list[np.ndarray] | None = None, sigma: float = 0.0, **given: Any) -> Training:
+    """The state of a training on toy records, by default with teachers of as many each."""
+    by = smoke(DataLens, **given)
+    return datalens_training(by, parts or list(np.array_split(np.arange(80), by.teachers)), *toy_private(), sigma)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +51,7 @@ def test_claim_by_hand() -> None:
 def test_claim_is_above_the_exact_account() -> None:
     """Exact: B T Gaussians of mu^2 = 4 k / sigma^2 each; mu^2 = 4.002 is epsilon 10, at sqrt(4 k B T / 4.002)."""
     made = DataLensParameters(800.0, 109, 15, 300, 4000, 784)
-    exact = account(made.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    exact = epsilon_of(made.ledger())
     assert 0.8 * made.claim(1e-5).epsilon < exact < made.claim(1e-5).epsilon
     assert not made.claim(1e-5).disputed
     solved = DataLens(kept=300 / 784).calibrate(Budget(10.0, account="accounted"), 784, 4000)
@@ -73,22 +62,18 @@ def test_claim_is_above_the_exact_account() -> None:
 @pytest.mark.parametrize("solve", ["sigma", "steps"])
 def test_budget_is_met_and_nearly_spent(against: Any, solve: Any) -> None:
     budget = Budget(3.0, account=against, solve=solve)
-    made = smoke(sigma=300, steps=50).calibrate(budget, PIXELS, 3)
+    made = smoke(DataLens, sigma=300, steps=50).calibrate(budget, PIXELS, 3)
     assert 0.95 * 3.0 < made.cost(budget) <= 3.0
     assert (made.sigma == 300) == (solve == "steps") and (made.steps == 50) == (solve == "sigma")
 
 
 def test_ledger_has_every_image_for_any_votes() -> None:
     """The released code's epsilon is a function of the noisy votes, and training stops by it."""
-    ledgers = []
-    for seed in (0, 1):
-        images, labels = toy_private(seed)
-        made = smoke(steps=4, sigma=90).synthesise(images, labels, toy_teacher(), FREE, context())
-        (entry,) = made.ledger.entries(Unit.EXAMPLE)
-        assert entry.count == 4 * 4 == made.solved["queries"]
-        assert entry.event == GaussianDpEvent(90 / (2 * math.sqrt(K)))
-        ledgers.append((made.ledger.to_json(), made.claim))
-    assert ledgers[0] == ledgers[1]
+    one, other = (synthesise(smoke(DataLens, steps=4, sigma=90), private=toy_private(seed)) for seed in (0, 1))
+    (entry,) = one.ledger.entries(Unit.EXAMPLE)
+    assert entry.count == 4 * 4 == one.solved["queries"]
+    assert entry.event == GaussianDpEvent(90 / (2 * math.sqrt(K)))
+    assert (one.ledger.to_json(), one.claim) == (other.ledger.to_json(), other.claim)
 
 
 def test_information_and_epsilon_of_one_image_by_hand() -> None:
@@ -97,39 +82,27 @@ def test_information_and_epsilon_of_one_image_by_hand() -> None:
     (entry,) = made.ledger().entries(Unit.EXAMPLE)
     nats = 784 / 2 * math.log1p(4000**2 * 300 / (784 * 800**2))
     assert entry.carries == pytest.approx(109 * 15 * nats)
-    by = smoke(sigma=300, steps=50, batch=4)
-    game = by.game(FREE, "digits", CLASSES)
+    game = smoke(DataLens, sigma=300, steps=50, batch=4).game(runs.FREE, "digits", CLASSES)
     assert game.claimed == pytest.approx(published_epsilon(300.0, K, 1, 1e-5))
 
 
 def test_vote_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[tuple[int, ...], float]] = []
-    noisy = datalens.noisy_counts
-
-    def spy(votes: Tensor, law: Any, scale: float, source: Any) -> Tensor:
-        assert law == "gaussian" and (votes == votes.round()).all() and votes.abs().max() <= 3
-        asked.append((tuple(votes.shape), scale))
-        return noisy(votes, law, scale, source)
-
-    monkeypatch.setattr(datalens, "noisy_counts", spy)
-    images, labels = toy_private()
-    ctx = recording_context()
-    made = smoke().synthesise(images, labels, toy_teacher(), Budget(2.0), ctx)
+    calls, ctx = record_calls(monkeypatch, datalens, "noisy_counts"), recording_context()
+    made = synthesise(smoke(DataLens), Budget(2.0), ctx=ctx)
     assert sorted(name for _, name in ctx.streams) == ["DataLens/minibatches", "DataLens/signs", "DataLens/votes"]
     (entry,) = made.ledger.entries(Unit.EXAMPLE)
-    assert sum(shape[0] for shape, _ in asked) == entry.count and {shape[1] for shape, _ in asked} == {PIXELS}
-    assert {scale for _, scale in asked} == {made.solved["sigma"]}
+    for votes, law, scale, _ in (call.arguments for call in calls):
+        assert (law, scale) == ("gaussian", made.solved["sigma"]) and votes.shape[1] == PIXELS
+        assert (votes == votes.round()).all() and votes.abs().max() <= 3
+    assert sum(len(call.arguments[0]) for call in calls) == entry.count
     assert entry.event.noise_multiplier == pytest.approx(made.solved["sigma"] / (2 * math.sqrt(K)))
 
 
 def test_noise_is_on_every_pixel_with_deviation_sigma() -> None:
     """Teachers without votes leave N(0, sigma^2) / n on all pixels; half and twice of it are distinguished."""
-    played = training(smoke(batch=8, aggregate="mean"), sigma=50.0)
+    played = training(batch=8, aggregate="mean", sigma=50.0)
     u = played.directions(torch.full((3, 8, PIXELS), math.nan))
-    assert is_normal(u.flatten().double(), 50 / 3) and (u != 0).all() and played.images == 8
-
-
-# Who holds which record, and how far it reaches
+    assert is_normal(u, 50 / 3) and (u != 0).all() and played.images == 8
 
 
 def test_parts_are_disjoint_for_unequal_classes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +111,7 @@ def test_parts_are_disjoint_for_unequal_classes(monkeypatch: pytest.MonkeyPatch)
     calls = record_calls(monkeypatch, datalens, "TeacherBatches")
     images, labels = toy_private(n=83)
     labels[:30] = 0
-    smoke(teachers=7, steps=1).synthesise(images, labels, toy_teacher(), FREE, context())
+    synthesise(smoke(DataLens, teachers=7, steps=1), private=(images, labels))
     ((_, _, _, parts),) = (call.arguments for call in calls)
     assert len(parts) == 7 and sorted(np.concatenate(parts).tolist()) == list(range(83))
 
@@ -150,8 +123,8 @@ def test_one_teacher_moves_votes_by_at_most_2_sqrt_k(clip: float) -> None:
     gradients, k = torch.randn(5, 4, 30), 9
     places = torch.rand(5).double(), torch.rand(4, 30).double()
     before = sum_of_votes(gradients, k, clip, *places)
-    assert torch.equal(before, torch.stack([sum_of_votes(gradients[i : i + 1], k, clip, places[0][i : i + 1], places[1])
-                                            for i in range(5)]).sum(0))  # fmt: skip
+    each = [sum_of_votes(gradients[i : i + 1], k, clip, places[0][i : i + 1], places[1]) for i in range(5)]
+    assert torch.equal(before, torch.stack(each).sum(0))
     for scale in (-1.0, 1e6, 0.0, math.nan):
         moved = gradients.clone()
         moved[2] = scale * torch.randn(4, 30)
@@ -172,14 +145,11 @@ def test_images_have_independent_stochastic_signs() -> None:
 
 def test_clipped_coordinates_vote_by_their_sign() -> None:
     """One coordinate is a thousand times as large as all others, which are far above c: no sign is left to chance."""
-    played = training(smoke(batch=1, clip=1e-5))
+    played = training(batch=1, clip=1e-5)
     gradients = torch.zeros(3, 1, PIXELS)
     gradients[:, 0, :K] = 1e-3 * (1 - 2 * (torch.arange(K) % 2))
     gradients[:, 0, 0] = 1.0
     assert played.directions(gradients)[0, :K].tolist() == gradients[0, 0, :K].sign().tolist()
-
-
-# Networks and steps
 
 
 @PANELS
@@ -216,7 +186,7 @@ def test_convolutional_teacher_by_hand() -> None:
 
 def test_teacher_step_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """-log D(x, y) - log(1 - D(x~, y)) of each teacher's own x and the x~ of all, by Adam's first step."""
-    played = training(smoke(teacher="perceptron", rate=0.01))
+    played = training(teacher="perceptron", rate=0.01)
     rows = torch.cat([torch.rand(3, 4, PIXELS), torch.eye(CLASSES).expand(3, 4, CLASSES)], 2)
     made, labels = torch.rand(4, *SHAPE), torch.tensor([3, 1, 0, 2])
     monkeypatch.setattr(TeacherBatches, "__call__", lambda batches, count, source: rows)
@@ -225,43 +195,34 @@ def test_teacher_step_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     other.load_state_dict(played.panel.state_dict())
     of_real = other(rows[..., :PIXELS], rows[..., PIXELS:]).sigmoid()
     of_made = other(made.flatten(1).expand(3, 4, PIXELS), F.one_hot(labels, CLASSES).float()).sigmoid()
-    wanted = torch.autograd.grad(-(of_real.log() + (1 - of_made).log()).mean(1).sum(), list(other.parameters()))
+    slopes = torch.autograd.grad(-(of_real.log() + (1 - of_made).log()).mean(1).sum(), list(other.parameters()))
     played.teach()
-    for was, now, slope in zip(other.parameters(), played.panel.parameters(), wanted, strict=True):
-        clear = slope.abs() > 1e-5
-        assert clear.any()
-        assert torch.allclose((now - was)[clear], -0.01 * slope[clear].sign(), rtol=0.01)
-
-
-@contextmanager
-def bright_is_real(played: Training) -> Iterator[None]:
-    """Teachers that like bright images, and do not learn."""
-    with torch.no_grad():
-        for p in played.panel.parameters():
-            p.zero_()
-        played.panel.first += 0.05
-        played.panel.last += 0.1
-    yield
+    check_adam_step(other.parameters(), played.panel, slopes, 0.01)
 
 
 @pytest.mark.parametrize("loss", ["square", "entropy"])
 @pytest.mark.parametrize("aggregate", ["sign", "mean"])
 def test_generator_follows_the_votes(loss: str, aggregate: str) -> None:
+    """Teachers that like bright images, and do not learn."""
     given = {"gamma": 0.1, "loss": loss, "aggregate": aggregate, "rate": 0.01}
-    played = training(smoke(teacher="perceptron", generator="mlp", **given))
-    with bright_is_real(played):
-        made, labels = played._generated()
-        x, y = played._for_all_teachers(made.detach(), labels)
-        x.requires_grad_()
-        (gradients,) = torch.autograd.grad(F.logsigmoid(played.panel(x, y)).sum(), x)
-        assert (gradients > 0).all(), "brighter is more real"
-        for _ in range(10):
-            played.generate()
-        assert played._generated()[0].mean() > made.mean() + 0.03
+    played = training(teacher="perceptron", generator="mlp", **given)
+    with torch.no_grad():
+        for p in played.panel.parameters():
+            p.zero_()
+        played.panel.first += 0.05
+        played.panel.last += 0.1
+    made, labels = played._generated()
+    x, y = played._for_all_teachers(made.detach(), labels)
+    x.requires_grad_()
+    (gradients,) = torch.autograd.grad(F.logsigmoid(played.panel(x, y)).sum(), x)
+    assert (gradients > 0).all(), "brighter is more real"
+    for _ in range(10):
+        played.generate()
+    assert played._generated()[0].mean() > made.mean() + 0.03
 
 
 def test_teachers_warm_up_once_then_train_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = training(smoke(warm=5, teacher_steps=2, steps=3))
+    played = training(warm=5, teacher_steps=2, steps=3)
     done: list[str] = []
 
     def generate() -> None:
@@ -276,7 +237,7 @@ def test_teachers_warm_up_once_then_train_every_step(monkeypatch: pytest.MonkeyP
 
 def test_directions_by_hand() -> None:
     """Three teachers for one image of 256 pixels, k = 98; beta 0.4: two of three are enough, one is not."""
-    played = training(smoke(beta=0.4, batch=1))
+    played = training(beta=0.4, batch=1)
     gradients = torch.zeros(3, 1, PIXELS)
     gradients[:, 0, :K] = torch.linspace(1, 2, K)
     gradients[0, 0, 0] = -2.0
@@ -286,17 +247,11 @@ def test_directions_by_hand() -> None:
     u = played.directions(gradients)[0]
     assert u[:4].tolist() == [0, 0, 1, 1] and u[K:].tolist() == [0] * (PIXELS - K)
     gradients[1, 0, 0] = -3.0
-    assert training(smoke(beta=0.3, batch=1)).directions(gradients)[0, :2].tolist() == [-1, -1]
+    assert training(beta=0.3, batch=1).directions(gradients)[0, :2].tolist() == [-1, -1]
 
 
 @pytest.mark.thorough
 def test_generator_learns_classes_without_noise() -> None:
-    """Each toy class is bright in its own corner: most generated ones are too."""
-    images, labels = toy_private()
-    method = smoke(teacher="perceptron", generator="mlp", gamma=0.1, loss="entropy", teachers=4, steps=150, batch=16,
-                   width=16, rate=0.005, beta=0, warm=10, teacher_steps=2)  # fmt: skip
-    made = method.synthesise(images, labels, toy_teacher(), Budget(math.inf), context())
-    with torch.no_grad():
-        drawn, told = made.draw(80, torch.Generator().manual_seed(0))
-    corners = F.avg_pool2d(drawn, 8).flatten(1)
-    assert (corners.argmax(1) == told).double().mean() > 0.7
+    given = {"gamma": 0.1, "loss": "entropy", "teachers": 4, "steps": 150, "batch": 16, "width": 16, "rate": 0.005}
+    method = smoke(DataLens, teacher="perceptron", generator="mlp", beta=0, warm=10, teacher_steps=2, **given)
+    assert runs.class_share(synthesise(method, NO_NOISE)) > 0.7

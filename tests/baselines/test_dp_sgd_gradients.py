@@ -16,13 +16,11 @@ from torch import Tensor
 from bench import data, nets
 from bench.data.affine import draw_affine
 from bench.dp_training.augmentation import AUGMENTATIONS, views
-from bench.dp_training.clipping import (
-    MOST_CHUNK,
-    add_clipped,
-    clipping_groups,
-)
+from bench.dp_training.clipping import MOST_CHUNK, add_clipped, clipping_groups
 from bench.dp_training.per_sample_gradients import GRADIENTS
 from bench.nets import Classifier
+
+WAYS = pytest.mark.parametrize("way", GRADIENTS)
 
 
 def one_by_one(model: Classifier, images: Tensor, labels: Tensor) -> list[dict[str, Tensor]]:
@@ -36,7 +34,7 @@ def one_by_one(model: Classifier, images: Tensor, labels: Tensor) -> list[dict[s
     return found
 
 
-@pytest.mark.parametrize("way", GRADIENTS)
+@WAYS
 @pytest.mark.parametrize("arch", ["tanh-cnn", "relu-cnn", "tanh-vgg"])
 def test_gradients_equal_per_record_backward_passes(way: str, arch: str) -> None:
     model, (images, labels) = network(arch), records(5)
@@ -50,7 +48,7 @@ def test_gradients_equal_per_record_backward_passes(way: str, arch: str) -> None
         torch.testing.assert_close(rows, torch.stack([e[name] for e in expected]), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", GRADIENTS)
+@WAYS
 def test_gradients_of_views_are_averaged_per_record(way: str) -> None:
     model, (images, labels) = network(), records(3)
     seen = torch.stack([images.float() / 255, images.flip(3).float() / 255], 1).flatten(0, 1)
@@ -61,7 +59,7 @@ def test_gradients_of_views_are_averaged_per_record(way: str) -> None:
         torch.testing.assert_close(rows, mean, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("way", GRADIENTS)
+@WAYS
 @pytest.mark.parametrize("count", [1, 3])
 def test_empty_batch_has_empty_gradients(way: str, count: int) -> None:
     model, empty = network(), torch.zeros(0, dtype=torch.long)
@@ -73,6 +71,10 @@ def test_empty_batch_has_empty_gradients(way: str, count: int) -> None:
     }
 
 
+def flat_zeros(model: Classifier) -> dict[str, Tensor]:
+    return {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
+
+
 @pytest.mark.parametrize("clipping", ["flat", "layer"])
 def test_clipping_matches_a_loop_over_records(clipping: Any) -> None:
     model, (images, labels) = network(), records(6)
@@ -82,14 +84,13 @@ def test_clipping_matches_a_loop_over_records(clipping: Any) -> None:
     layers = [["body.trunk.0"], ["body.trunk.3"], ["body.trunk.7"], ["body.head"]]
     if clipping == "flat":
         layers = [[name for layer in layers for name in layer]]
-    expected = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
+    expected, total = flat_zeros(model), flat_zeros(model)
     for e in each:
         for layer in layers:
             mine = [name for name in e if name.rpartition(".")[0] in layer]
             norm = math.sqrt(sum(float(e[name].square().sum()) for name in mine))
             for name in mine:
                 expected[name] += e[name] * min(1.0, ROOM * settings.clip / math.sqrt(len(layers)) / norm)
-    total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
     groups = clipping_groups(list(total), settings.clip, settings.clipping)
     add_clipped(total, {name: torch.stack([e[name] for e in each]) for name in total}, groups, len(each))
     assert sum(norm > ROOM * settings.clip for norm in norms) == 3, "some are clipped and some are not"
@@ -108,7 +109,7 @@ def test_one_record_moves_sum_by_at_most_clipping_norm(clipping: Any) -> None:
         assert moved <= ROOM * 0.5 * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("way", GRADIENTS)
+@WAYS
 def test_removed_record_moves_others_within_the_margin(way: str) -> None:
     moved, own = without_the_first(network(), *records(700), way)
     assert own.norm() == pytest.approx(ROOM * 0.1, rel=1e-5), "the record is clipped"
@@ -142,7 +143,7 @@ def without_the_first(model: Classifier, images: Tensor, labels: Tensor, way: st
     gradients = GRADIENTS[way](model, 1)
 
     def clipped_sum(chosen: Tensor) -> Tensor:
-        total = {name: torch.zeros_like(p, dtype=torch.float64) for name, p in model.named_parameters()}
+        total = flat_zeros(model)
         for part in chosen.split(MOST_CHUNK):
             add_clipped(total, gradients(images[part].float() / 255, labels[part]), groups, len(chosen))
         return torch.cat([value.flatten() for value in total.values()])

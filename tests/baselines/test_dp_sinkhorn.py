@@ -6,39 +6,27 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import baseline_runs as runs
 import pytest
 import torch
-from baseline_runs import record_calls
+from baseline_runs import FREE, NO_NOISE, epsilon_of, is_normal, record_calls, refused, synthesise
 from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
 from dp_accounting.rdp import RdpAccountant
-from scipy import optimize, stats
+from scipy import optimize
 from torch import Tensor, nn
 
 from baselines.dp_sinkhorn import dp_sinkhorn
 from baselines.dp_sinkhorn.accounting import SinkhornParameters
-from baselines.dp_sinkhorn.dp_sinkhorn import (
-    DpSinkhorn,
-    SinkhornGenerator,
-    annealing,
-    clipped,
-    ground_cost,
-    noisy,
-    plan,
-    transport,
-    with_labels,
-)
-from bench.config import configure
-from bench.errors import BenchError
+from baselines.dp_sinkhorn.dp_sinkhorn import DpSinkhorn, annealing, clipped, ground_cost, plan, transport, with_labels
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account, check_budget
-from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from bench.privacy.accountant import check_budget
+from bench.testing import CLASSES, SHAPE, context, toy_private
 
-FIELDS = Budget(None, solve="none")
-Sizes = pytest.mark.parametrize(("n", "m"), [(6, 6), (5, 8), (1, 4), (4, 1)])
+SIZES = pytest.mark.parametrize(("n", "m"), [(6, 6), (5, 8), (1, 4), (4, 1)])
 
 
-def smoke(**given: str) -> DpSinkhorn:
-    return configure(DpSinkhorn, "smoke", {"batch": "8", **given}, "method", "printed")
+def smoke(**given: Any) -> DpSinkhorn:
+    return runs.smoke(DpSinkhorn, **{"batch": 8, **given})
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
@@ -59,13 +47,13 @@ def entropic(cost: Tensor, scale: float) -> float:
     return float((pi * cost).sum() + scale * (pi * (pi * cost.numel()).log()).sum())
 
 
-@Sizes
+@SIZES
 def test_plan_with_small_lambda_is_the_linear_programme(n: int, m: int) -> None:
     cost = ground_cost(randn(n, 3), randn(m, 3, seed=1), 1.0)
     assert float(transport(cost, annealing(50.0, 0.05, 2000))) == pytest.approx(exact(cost), rel=2e-4)
 
 
-@Sizes
+@SIZES
 def test_converged_plan_has_both_marginals(n: int, m: int) -> None:
     pi = plan(ground_cost(randn(n, 3), randn(m, 3, seed=1), 1.0), annealing(50.0, 2.0, 1000))
     assert torch.allclose(pi.sum(1), torch.full((n,), 1 / n, dtype=pi.dtype), atol=1e-12)
@@ -138,8 +126,8 @@ def test_debias_zero_compares_the_set_with_itself() -> None:
     x = made[0].clone().requires_grad_()
     rows = with_labels(x, labels, CLASSES, 15.0)
     scales = annealing(math.sqrt(4 * 256 + 4 * 225), 0.05, 1)
-    (alone,) = torch.autograd.grad(2 * transport(ground_cost(rows, y, 1.0), scales), x)
-    assert torch.allclose(with_self, alone, atol=1e-5)
+    (single,) = torch.autograd.grad(2 * transport(ground_cost(rows, y, 1.0), scales), x)
+    assert torch.allclose(with_self, single, atol=1e-5)
 
 
 def test_further_images_do_not_depend_on_records() -> None:
@@ -148,13 +136,8 @@ def test_further_images_do_not_depend_on_records() -> None:
     batches = [real(0), real(1), real(9), real(9, seed=6)]
     found = [smoke().gradients([x.clone() for x in made], labels, y, CLASSES) for y in batches]
     assert all(torch.equal(found[0][1], other[1]) for other in found[1:])
-    assert found[0][1].abs().sum() > 0
+    assert found[0][1].abs().sum() > 0 and not found[0][0].any(), "an empty batch releases only noise"
     assert not torch.equal(found[2][0], found[3][0])
-
-
-def test_empty_batch_releases_only_noise() -> None:
-    made, labels = some(6, 2)
-    assert not smoke().gradients(made, labels, real(0), CLASSES)[0].any()
 
 
 def test_transport_depends_on_labels() -> None:
@@ -196,9 +179,7 @@ def test_non_finite_gradient_counts_as_zero(bad: float) -> None:
 
 
 def test_noise_has_its_deviation() -> None:
-    drawn = noisy(torch.zeros(50, 1, 20, 20), 1.7, torch.Generator().manual_seed(0)).flatten()
-    assert stats.kstest(drawn.numpy(), stats.norm(0, 1.7).cdf).pvalue > 0.01
-    assert stats.kstest(drawn.numpy(), stats.norm(0, 1.9).cdf).pvalue < 1e-6
+    assert is_normal(dp_sinkhorn.noisy(torch.zeros(50, 1, 20, 20), 1.7, runs.rng()), 1.7)
 
 
 @pytest.mark.thorough
@@ -207,9 +188,7 @@ def test_noise_over_sensitivity_is_that_of_the_ledger(clipping: Any, monkeypatch
     """Deviation / (2 C) for the batch; / (2 C sqrt(n)) for single images."""
     calls = record_calls(monkeypatch, dp_sinkhorn, "noisy")
     method = replace(smoke(), clipping=clipping, clip=0.3)
-    images, labels = toy_private()
-    made = method.synthesise(images, labels, toy_teacher(), FIELDS, context())
-    (entry,) = made.ledger.entries(Unit.EXAMPLE)
+    (entry,) = synthesise(method).ledger.entries(Unit.EXAMPLE)
     added = [call.arguments[1] for call in calls]
     reach = 2 * 0.3 * (1 if clipping == "batch" else math.sqrt(8))
     assert len(added) == entry.count == 3 and len(set(added)) == 1
@@ -217,24 +196,11 @@ def test_noise_over_sensitivity_is_that_of_the_ledger(clipping: Any, monkeypatch
 
 
 def test_release_shape_is_independent_of_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes, sizes = set(), set()
-
-    def spy(gradient: Tensor, deviation: float, rng: torch.Generator) -> Tensor:
-        shapes.add(gradient.shape)
-        return noisy(gradient, deviation, rng)
-
-    sample = dp_sinkhorn.poisson_sample
-
-    def counted(*given: Any) -> Tensor:
-        chosen = sample(*given)
-        sizes.add(len(chosen))
-        return chosen
-
-    monkeypatch.setattr(dp_sinkhorn, "noisy", spy)
-    monkeypatch.setattr(dp_sinkhorn, "poisson_sample", counted)
-    images, labels = toy_private()
-    smoke(steps="25", batch="2").synthesise(images, labels, toy_teacher(), FIELDS, context())
-    assert shapes == {(2, *SHAPE)} and len(sizes) > 2 and 0 in sizes
+    noises = record_calls(monkeypatch, dp_sinkhorn, "noisy")
+    samples = record_calls(monkeypatch, dp_sinkhorn, "poisson_sample")
+    synthesise(smoke(steps=25, batch=2))
+    sizes = {len(call.result) for call in samples}
+    assert {call.arguments[0].shape for call in noises} == {(2, *SHAPE)} and len(sizes) > 2 and 0 in sizes
 
 
 class Shade(nn.Module):
@@ -294,10 +260,10 @@ def classic(rate: float, sigma: float, count: int) -> float:
 
 @pytest.mark.thorough
 def test_defaults_have_renyi_epsilon_10() -> None:
-    fields = smoke(batch="50", steps=str(DpSinkhorn().steps)).calibrate(60_000, Budget(None, solve="none"))
+    fields = smoke(batch="50", steps=str(DpSinkhorn().steps)).calibrate(60_000, FREE)
     assert classic(50 / 60_000, 1.1, fields.steps) == pytest.approx(10, abs=0.02)
     claim = fields.claim(1e-5)
-    assert claim.epsilon == account(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon
+    assert claim.epsilon == epsilon_of(fields.ledger())
     assert 8 < claim.epsilon < 10 and claim.disputed == ""
 
 
@@ -310,13 +276,13 @@ def test_per_image_claim_is_below_account_and_disputed() -> None:
     (entry,) = fields.ledger().entries(Unit.EXAMPLE)
     assert entry.count == 160_000
     assert entry.event == PoissonSampledDpEvent(50 / 60_000, GaussianDpEvent(pytest.approx(1.5 / math.sqrt(50))))
-    assert account(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon > 10 * claim.epsilon
+    assert epsilon_of(fields.ledger()) > 10 * claim.epsilon
 
 
 def test_per_image_counts_agree_without_sampling() -> None:
     """n T Gaussians of multiplier sigma equal T of sigma / sqrt(n); only their amplification is disputed."""
     fields = SinkhornParameters(1.0, 9, 20, 30.0, "image")
-    assert fields.claim(1e-5).epsilon == pytest.approx(account(fields.ledger(), Unit.EXAMPLE, 1e-5).epsilon)
+    assert fields.claim(1e-5).epsilon == pytest.approx(epsilon_of(fields.ledger()))
 
 
 @pytest.mark.parametrize("against", ["claimed", "accounted"])
@@ -325,46 +291,40 @@ def test_per_image_counts_agree_without_sampling() -> None:
 def test_budget_is_met_and_nearly_spent(clipping: Any, against: Any, solved: Any) -> None:
     """All records in every batch, which has a closed form and is quick."""
     budget = Budget(3.0, account=against, solve=solved)
-    method = replace(smoke(), clipping=clipping, batch=10, steps=20, sigma=100.0)
+    method = smoke(clipping=clipping, batch=10, steps=20, sigma=100.0)
     found = method.calibrate(10, budget)
     check_budget(found.ledger(), found.claim(1e-5), budget)
-    assert 0.97 * 3.0 < account(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon <= 3.0
+    assert 0.97 * 3.0 < epsilon_of(found.ledger()) <= 3.0
     assert (found.steps == 20) == (solved == "sigma")
+
+
+def test_budget_that_cannot_be_met_is_refused() -> None:
+    with refused("--solve steps"):
+        smoke(sigma=0.01).calibrate(8, Budget(0.01, solve="steps"))
 
 
 @pytest.mark.thorough
 def test_per_image_budget_limits_the_chosen_account() -> None:
-    found = replace(smoke(), clipping="image", sigma=3.0).calibrate(80, FIELDS)
+    found = smoke(clipping="image", sigma=3.0).calibrate(80, FREE)
     claimed, proved = found.cost(Budget(3.0)), found.cost(Budget(3.0, account="accounted"))
-    assert claimed == found.claim(1e-5).epsilon < proved == account(found.ledger(), Unit.EXAMPLE, 1e-5).epsilon
-
-
-def test_budget_that_cannot_be_met_is_refused() -> None:
-    with pytest.raises(BenchError, match="--solve steps"):
-        smoke(sigma="0.01").calibrate(8, Budget(0.01, solve="steps"))
+    assert claimed == found.claim(1e-5).epsilon < proved == epsilon_of(found.ledger())
 
 
 @pytest.mark.parametrize(("side", "channels"), [(8, 1), (12, 1), (16, 3), (28, 1), (32, 3), (64, 3)])
 def test_generator_makes_every_size(side: int, channels: int) -> None:
     torch.manual_seed(0)
-    made = SinkhornGenerator((channels, side, side), 3, 4, 2, 4)(torch.rand(2, 4), torch.tensor([0, 2]))
+    made = dp_sinkhorn.SinkhornGenerator((channels, side, side), 3, 4, 2, 4)(torch.rand(2, 4), torch.tensor([0, 2]))
     assert made.shape == (2, channels, side, side) and 0 <= made.min() < made.max() <= 1
 
 
 def test_generator_size_by_hand() -> None:
     """(16 + 8) 256 49 + 256 128 16 + 128 64 16 + 64 9 + 1 weights, 80 of the labels, 2 (256 + 128 + 64) of norms."""
-    made = SinkhornGenerator((1, 28, 28), 10, 16, 8, 64)
+    made = dp_sinkhorn.SinkhornGenerator((1, 28, 28), 10, 16, 8, 64)
     convolutions = 24 * 256 * 49 + 256 * 128 * 16 + 128 * 64 * 16 + 64 * 9 + 1
     assert sum(p.numel() for p in made.parameters()) == convolutions + 80 + 2 * (256 + 128 + 64)
 
 
 @pytest.mark.thorough
 def test_noiseless_images_resemble_their_class() -> None:
-    """Each toy class is bright in its own corner."""
-    images, labels = toy_private()
-    method = smoke(steps="60", rate="0.01", batch="20", width="8", iterations="3")
-    made = method.synthesise(images, labels, toy_teacher(), Budget(math.inf), context())
-    assert made.draw is not None
-    drawn, classes = made.draw(80, torch.Generator().manual_seed(0))
-    corners = drawn.detach().unflatten(2, (2, 8)).unflatten(4, (2, 8)).mean((1, 3, 5)).flatten(1)
-    assert (corners.argmax(1) == classes).float().mean() > 0.9
+    method = smoke(steps=60, rate=0.01, batch=20, width=8, iterations=3)
+    assert runs.class_share(synthesise(method, NO_NOISE)) > 0.9

@@ -6,35 +6,29 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import baseline_runs
 import pytest
 import torch
 import torch.nn.functional as F
-from baseline_runs import record_calls
-from torch import Tensor
+from baseline_runs import record_calls, rng
 
 from baselines import label_smoothing, non_private_kd
 from baselines.label_smoothing import LabelSmoothing, rate, shifted, smoothed_loss
 from baselines.non_private_kd import NonPrivateKd
 from bench import nets
 from bench.api import Release, Teacher
-from bench.config import configure
 from bench.distillation.losses import balance_loss
 from bench.errors import RunFailed
 from bench.privacy import Budget
-from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, toy_private, toy_teacher
 
 
 def toy(**parts: Any) -> Teacher:
     return replace(toy_teacher(), private=toy_private(), **parts)
 
 
-def convert(
-    cls: type[Any], of: Teacher | None = None, student: str = "datalens", seed: int = 0, **given: str
-) -> Release:
-    torch.manual_seed(seed)
-    return configure(cls, "smoke", given, "method", "printed").convert(
-        of or toy(), student, Budget(10.0), context(seed)
-    )
+def convert(cls: type[Any], of: Teacher | None = None, student: str = "datalens", **given: Any) -> Release:
+    return baseline_runs.convert(cls, Budget(10.0), of or toy(), student, **given)
 
 
 def test_needs_depend_on_the_network() -> None:
@@ -44,7 +38,7 @@ def test_needs_depend_on_the_network() -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.1, 0.5])
 def test_positive_smoothing_matches_torch(alpha: float) -> None:
-    logits, labels = torch.randn(9, 5, generator=torch.Generator().manual_seed(0)), torch.arange(9) % 5
+    logits, labels = torch.randn(9, 5, generator=rng()), torch.arange(9) % 5
     ours = smoothed_loss(logits, labels, alpha)
     assert torch.allclose(ours, F.cross_entropy(logits, labels, label_smoothing=alpha))
 
@@ -62,8 +56,8 @@ def test_rate_rises_and_falls() -> None:
 
 
 def test_shifts_move_whole_images_with_black_borders() -> None:
-    images = torch.rand(400, 2, 6, 6, generator=torch.Generator().manual_seed(0)) + 0.1
-    moved = shifted(images, 1, torch.Generator().manual_seed(1))
+    images = torch.rand(400, 2, 6, 6, generator=rng()) + 0.1
+    moved = shifted(images, 1, rng(1))
     assert moved.shape == images.shape
     offsets = set()
     for before, after in zip(images, moved, strict=True):
@@ -96,19 +90,12 @@ def test_smoothing_changes_confidence_not_accuracy() -> None:
 
 
 def test_pass_has_every_image_with_its_label(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Tensor] = []
-
-    def images_of(images: Tensor, most: int, rng: torch.Generator) -> Tensor:
-        seen.append(images)
-        return images
-
-    def labels_of(logits: Tensor, labels: Tensor, alpha: float) -> Tensor:
-        assert alpha == 0.3 and torch.equal(F.avg_pool2d(seen[-1], 8).flatten(1).argmax(1), labels)
-        return smoothed_loss(logits, labels, alpha)
-
-    monkeypatch.setattr(label_smoothing, "shifted", images_of)
-    monkeypatch.setattr(label_smoothing, "smoothed_loss", labels_of)
+    batches, losses = (record_calls(monkeypatch, label_smoothing, name) for name in ("shifted", "smoothed_loss"))
     convert(LabelSmoothing, epochs="2", batch="20", max_steps="0", smoothing="0.3")
+    seen = [call.arguments[0] for call in batches]
+    for images, loss in zip(seen, losses, strict=True):
+        assert loss.arguments[2] == 0.3
+        assert torch.equal(F.avg_pool2d(images, 8).flatten(1).argmax(1), loss.arguments[1])
     assert [len(images) for images in seen] == [20] * 8
     for each in (seen[:4], seen[4:]):
         assert len(torch.cat(each).flatten(1).unique(dim=0)) == 80

@@ -9,37 +9,29 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from baseline_runs import record_calls
+from baseline_runs import epsilon_of, record_calls, synthesise
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
-from g_pate_made import plan, smoke, synthesise, training
+from g_pate_made import plan, smoke, training
 from scipy import stats
-from torch import Tensor
 
 from baselines.g_pate import aggregation
-from baselines.g_pate.aggregation import ORDERS, Aggregator, read
+from baselines.g_pate.aggregation import ORDERS, Aggregator
 from baselines.g_pate.g_pate import GPate
 from bench.distillation.votes.noisy_votes import Aggregation
 from bench.distillation.votes.pate import DIAGNOSTIC
 from bench.distillation.votes.vote_bounds import gaussian_renyi_of_events, log_rarer_side, log_wrong_gaussian
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account, check_budget
-from bench.testing import toy_private
+from bench.privacy.accountant import check_budget
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.0, 1.1])
-def test_noise_is_that_of_the_plan(factor: float) -> None:
+def test_noise_is_that_of_the_plan(monkeypatch: pytest.MonkeyPatch, factor: float) -> None:
     """Noisy counts of one agreeing teacher ensemble, and how often it passes the threshold; wrong scales are found."""
-    seen: list[Tensor] = []
-
-    def spy(counts: Tensor, clip: float, how: Any, teachers: int) -> Tensor:
-        seen.append(counts)
-        return read(counts, clip, how, teachers)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(aggregation, "read", spy)
-        made = Aggregator(plan(7, 40, 20, 5000, 5000, 30), 1.0, 10, "argmax", torch.Generator().manual_seed(2))
-        made([torch.full((30, 1000, 5), 0.95)], torch.eye(5).expand(1000, 5, 5))
-    noise = (torch.cat(seen) - torch.tensor([0.0] * 9 + [30.0])).flatten().numpy()
+    calls = record_calls(monkeypatch, aggregation, "read")
+    made = Aggregator(plan(7, 40, 20, 5000, 5000, 30), 1.0, 10, "argmax", torch.Generator().manual_seed(2))
+    made([torch.full((30, 1000, 5), 0.95)], torch.eye(5).expand(1000, 5, 5))
+    seen = torch.cat([call.arguments[0] for call in calls])
+    noise = (seen - torch.tensor([0.0] * 9 + [30.0])).flatten().numpy()
     p = stats.kstest(noise, stats.norm(0, 7 * factor).cdf).pvalue
     q = stats.binomtest(made.answered, 5000, float(stats.norm.sf(10 / (20 * factor**3)))).pvalue
     assert (p > 0.01 and q > 0.01) if factor == 1 else (p < 1e-4 and q < 1e-3)
@@ -53,9 +45,7 @@ def test_answers_are_limited_to_those_charged() -> None:
 
 def test_step_answers_at_most_its_share() -> None:
     """Half of 20 coordinates: an only teacher agrees with itself, so that all of them pass."""
-    images, labels = toy_private()
-    by = smoke(responses="0.5", batch="4", projected="5", threshold="0.5")
-    made = training(by, [np.arange(80)], images, labels, steps=3)
+    made = training(smoke(responses="0.5", batch="4", projected="5", threshold="0.5"), steps=3)
     for step in (1, 2):
         made.step()
         assert (made.aggregate.queries, made.aggregate.answered) == (20 * step, 10 * step)
@@ -69,9 +59,6 @@ def test_step_plan_by_hand() -> None:
     assert (once.aggregation.threshold, once.aggregation.threshold_scale) == (24.0, 54.0)
 
 
-# The account
-
-
 def test_ledger_has_every_coordinate_of_every_image() -> None:
     """T k B thresholds of multiplier sigma_1, and as many releases of sigma_2 / sqrt(2), above the threshold or not."""
     by = smoke(projected="5", scale="9", threshold="0.9", threshold_noise="3")
@@ -80,8 +67,8 @@ def test_ledger_has_every_coordinate_of_every_image() -> None:
     assert answer.event == GaussianDpEvent(9 / math.sqrt(2)) and threshold.event == GaussianDpEvent(27.0)
     assert answer.count == threshold.count == 3 * 5 * 4 == made.solved["queries"] == made.solved["answers"]
     assert made.solved["answered"] < 60
-    (alone,) = synthesise(replace(by, threshold=0.0)).ledger.entries(Unit.EXAMPLE)
-    assert alone == answer
+    (single,) = synthesise(replace(by, threshold=0.0)).ledger.entries(Unit.EXAMPLE)
+    assert single == answer
     capped = synthesise(replace(by, responses=0.5)).ledger.entries(Unit.EXAMPLE)
     assert [entry.count for entry in capped] == [3 * 10, 60]
 
@@ -103,9 +90,8 @@ def test_drawn_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch) -> N
 def test_released_settings_allow_few_steps(epsilon: float, sigmas: tuple[int, int], steps: int) -> None:
     """README of the released code: 15 or 30 images, k = 10, by Renyi orders 1.1, 2, 3, ... 199 and the plain bound."""
     teachers, batch = (4000, 15) if epsilon == 1 else (2000, 30)
-    by = GPate(
-        teachers=teachers, batch=batch, scale=sigmas[1], threshold_noise=sigmas[0] / sigmas[1], responses=1.0, steps=1
-    )
+    given: Any = {"scale": sigmas[1], "threshold_noise": sigmas[0] / sigmas[1], "responses": 1.0, "steps": 1}
+    by = GPate(teachers=teachers, batch=batch, **given)
     found = by.calibrate(Budget(epsilon, solve="steps"), teachers)
     allowed = found.candidates // (10 * batch)
     orders = np.array([1.1, *range(2, 200)])
@@ -126,7 +112,7 @@ def test_budget_is_met_and_nearly_spent(threshold: float, against: Any, solved: 
     budget = Budget(3.0, account=against, solve=solved)
     by = replace(smoke(), threshold=threshold, scale=40.0)
     made, delta = by.calibrate(budget, 3), budget.delta
-    claimed, proved = by.formula(made, delta), account(made.ledger(), Unit.EXAMPLE, delta).epsilon
+    claimed, proved = by.formula(made, delta), epsilon_of(made.ledger())
     assert proved <= claimed * (1 + 1e-9)
     check_budget(made.ledger(), None, replace(budget, account="accounted"))
     assert 0.9 * 3.0 < (claimed if against == "claimed" else proved) <= 3.0

@@ -5,24 +5,22 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import baseline_runs
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher, accuracy
+from baseline_runs import accuracy, epsilon_of, forbidden_teacher, record_calls, refused, rng
 from dp_accounting import NonPrivateDpEvent
 
 from baselines.patch_features import PatchFeatures, steps_for
-from bench.api import Release, Teacher
-from bench.config import configure
+from bench.api import Context, Release
 from bench.dp_training import feature_training
 from bench.dp_training.fixed_features import half_rows
-from bench.dp_training.linear_head import clipped_sum, noisy_descent
+from bench.dp_training.linear_head import clipped_sum
 from bench.dp_training.whitening import BlockWhitening
-from bench.errors import BenchError
 from bench.nets.classifiers import patch_nets
-from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account
+from bench.privacy import Budget
 from bench.privacy.witness import Trace, Witness
-from bench.testing import CLASSES, SHAPE, context, toy_private
+from bench.testing import toy_private
 
 MU = {1.0: 0.26805, 3.0: 0.71912, 8.0: 1.66603}
 """Golden mu of Gaussian mechanisms at delta 1e-5, by epsilon."""
@@ -34,22 +32,15 @@ def few_filters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(patch_nets, "FILTERS", 40)
 
 
-def toy(n: int = 200) -> Teacher:
-    return Teacher(ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", toy_private(0, n))
-
-
-def convert(budget: Budget, teacher: Teacher | None = None, **given: Any) -> Release:
-    options = {"drawings": "64"} | {name: str(value) for name, value in given.items()}
-    return configure(PatchFeatures, "smoke", options, "method").convert(teacher or toy(), "datalens", budget, context())
+def convert(budget: Budget, seed: int = 0, **given: Any) -> Release:
+    given = {"drawings": 64} | given
+    return baseline_runs.convert(PatchFeatures, budget, forbidden_teacher(200), seed=seed, variant=None, **given)
 
 
 def correlated_rows(n: int, widths: tuple[int, ...]) -> torch.Tensor:
-    rng = torch.Generator().manual_seed(1)
-    blocks = [
-        torch.nn.functional.normalize(torch.randn(n, w, generator=rng) @ torch.randn(w, w, generator=rng) + 1)
-        for w in widths
-    ]
-    return torch.cat(blocks, 1) / math.sqrt(len(widths))
+    source = rng(1)
+    rows = [torch.randn(n, w, generator=source) @ torch.randn(w, w, generator=source) + 1 for w in widths]
+    return torch.cat([torch.nn.functional.normalize(block) for block in rows], 1) / math.sqrt(len(widths))
 
 
 def test_block_whitening_makes_blocks_isotropic_of_given_shares() -> None:
@@ -98,7 +89,7 @@ def test_budget_chooses_the_number_of_steps() -> None:
         (entry,) = release.ledger.entries()
         assert entry.count == steps_for(mu) == release.solved["steps"]
         assert math.sqrt(entry.count) / entry.event.noise_multiplier == pytest.approx(mu, abs=1e-3)
-        assert account(release.ledger, Unit.EXAMPLE, 1e-5).epsilon == pytest.approx(epsilon, abs=2e-3)
+        assert epsilon_of(release.ledger) == pytest.approx(epsilon, abs=2e-3)
     (entry,) = convert(Budget(math.inf), steps=0).ledger.entries()
     assert isinstance(entry.event, NonPrivateDpEvent)
 
@@ -106,11 +97,9 @@ def test_budget_chooses_the_number_of_steps() -> None:
 @pytest.mark.parametrize("features", ["patches", "both"])
 @pytest.mark.parametrize("whitening", ["public", "none"])
 def test_drawn_noise_is_that_of_the_ledger(features: str, whitening: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    trace, ctx = Trace(0), context()
-    monkeypatch.setattr(type(ctx), "privacy_noise", lambda _self, _name: Witness(trace, 1))
-    given = {"features": features, "whitening": whitening, "drawings": "64"}
-    release = configure(PatchFeatures, "smoke", given, "method").convert(toy(), "datalens", Budget(3.0), ctx)
-    (entry,) = release.ledger.entries()
+    trace = Trace(0)
+    monkeypatch.setattr(Context, "privacy_noise", lambda _self, _name: Witness(trace, 1))
+    (entry,) = convert(Budget(3.0), features=features, whitening=whitening).ledger.entries()
     assert [step.scale for step in trace.steps] == pytest.approx([0.1 * entry.event.noise_multiplier] * entry.count)
 
 
@@ -123,34 +112,21 @@ def test_released_network_learns_and_maps_raw_images() -> None:
 
 @pytest.mark.parametrize("features", ["patches", "both"])
 def test_released_network_decides_as_the_trained_head(features: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained = []
-
-    def descent(rows: torch.Tensor, *given: Any) -> torch.Tensor:
-        weight = noisy_descent(rows, *given)
-        trained.append(rows.float() @ weight.T)
-        return weight
-
-    monkeypatch.setattr(feature_training, "noisy_descent", descent)
-    teacher = toy()
-    release = convert(Budget(math.inf), teacher, steps=3, rate=20, features=features)
-    assert teacher.private is not None
+    calls = record_calls(monkeypatch, feature_training, "noisy_descent")
+    release = convert(Budget(math.inf), steps=3, rate=20, features=features)
+    trained = calls[0].arguments[0].float() @ calls[0].result.T
     with torch.no_grad():
-        decisions = release.student(teacher.private[0].float() / 255).argmax(1)
-    assert float((decisions == trained[0].argmax(1)).float().mean()) > 0.97
+        decisions = release.student(toy_private(n=200)[0].float() / 255).argmax(1)
+    assert float((decisions == trained.argmax(1)).float().mean()) > 0.97
 
 
 def test_seeds_share_filters_and_differ_in_noise() -> None:
-    first, second = (
-        configure(PatchFeatures, "smoke", {"drawings": "64"}, "method").convert(
-            toy(), "datalens", Budget(3.0), context(seed)
-        )
-        for seed in (0, 1)
-    )
+    first, second = (convert(Budget(3.0), seed) for seed in (0, 1))
     filters = [release.student.body.trunk[0].patches.filters for release in (first, second)]
     assert torch.equal(*filters) and filters[0].abs().max() > 0
     assert not torch.equal(first.student.body.head.weight, second.student.body.head.weight)
 
 
 def test_private_whitening_of_patches_is_refused() -> None:
-    with pytest.raises(BenchError, match="private"):
+    with refused("private"):
         convert(Budget(3.0), whitening="private")

@@ -10,20 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import baseline_runs
 import pytest
 import timm
 import torch
-from baseline_runs import ForbiddenTeacher, accuracy
+from baseline_runs import accuracy, epsilon_of, forbidden_teacher, rng
 from conftest import write_toy
 from safetensors.torch import save_file
 
 import bench
 from baselines.private_features import PrivateFeatures
 from bench import bundle, nets, teachers
-from bench.api import Release, Teacher
+from bench.api import Release
 from bench.boards import flags
 from bench.cli import main
-from bench.config import configure
 from bench.dp_training.accounting import calibrate
 from bench.dp_training.backbone_tuning import TunedParameters, add_lora, tuned_names
 from bench.dp_training.games import RECORDS, SAMPLING
@@ -34,11 +34,11 @@ from bench.pipeline.job import run_spec
 from bench.pipeline.resolve import load_job
 from bench.pipeline.run import run
 from bench.pipeline.settings import Settings
-from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account, check_budget
+from bench.privacy import Budget
+from bench.privacy.accountant import check_budget
 from bench.storage.store import load_tensors
 from bench.teachers.pretrained import find_pretrained
-from bench.testing import CLASSES, SHAPE, context, toy_private
+from bench.testing import CLASSES, SHAPE, toy_private
 from bench.validate import instance
 
 CNN, VIT = BackboneName("test_efficientnet", 32), BackboneName("test_vit", 32)
@@ -51,16 +51,9 @@ def pretrained(name: BackboneName, shape: tuple[int, int, int] = SHAPE) -> nets.
     return nets.build(str(name), shape, CLASSES).eval().requires_grad_(False)
 
 
-def toy(name: BackboneName, n: int = 200) -> Teacher:
-    return Teacher(
-        ForbiddenTeacher(), "datalens", SHAPE, CLASSES, "toy", toy_private(0, n), pretrained=pretrained(name)
-    )
-
-
-def convert(name: BackboneName, budget: Budget, teacher: Teacher | None = None, **given: Any) -> Release:
-    options = {"features": f"timm:{name.timm}", "image_size": str(name.size)} | {k: str(v) for k, v in given.items()}
-    method = configure(PrivateFeatures, "smoke", options, "method")
-    return method.convert(teacher or toy(name), "datalens", budget, context())
+def convert(name: BackboneName, budget: Budget, **given: Any) -> Release:
+    teacher, given = forbidden_teacher(200, pretrained=pretrained(name)), {"image_size": name.size} | given
+    return baseline_runs.convert(PrivateFeatures, budget, teacher, variant=None, features=f"timm:{name.timm}", **given)
 
 
 def write_weights(folder: Path, name: BackboneName = CNN, seed: int = 0, **more: torch.Tensor) -> Path:
@@ -89,10 +82,7 @@ def test_head_on_pretrained_features_learns_toy(name: BackboneName, whitening: s
     given = pretrained(name).state_dict()
     kept = [key for key in given if not key.startswith("body.head.")]
     assert all(torch.equal(release.student.state_dict()[key], given[key]) for key in kept)
-    rebuilt = nets.build(release.arch, SHAPE, CLASSES)
-    rebuilt.load_state_dict(release.student.state_dict())
-    images = torch.rand(3, *SHAPE)
-    assert torch.equal(rebuilt.eval()(images), release.student(images))
+    nets.build(release.arch, SHAPE, CLASSES).load_state_dict(release.student.state_dict())
 
 
 def test_features_depend_on_one_image_only() -> None:
@@ -127,7 +117,7 @@ def test_per_sample_gradients_are_those_of_autograd(name: BackboneName, what: An
     network = pretrained(name)
     backbone = instance(network.body, BackboneLinear, "body").backbone
     if what == "lora":
-        layers = add_lora(backbone, 2, torch.Generator().manual_seed(0))
+        layers = add_lora(backbone, 2, rng())
         for layer in layers.values():
             torch.nn.init.normal_(layer.up, std=0.1)
     names = [f"body.trunk.1.{each}" for each in tuned_names(backbone, what)]
@@ -147,9 +137,8 @@ def test_tuning_game_is_one_noisy_gradient() -> None:
     method = PrivateFeatures(features=f"timm:{VIT.timm}", tune="lora", steps=1)
     budget = Budget(3.0)
     parameters = calibrate(method._tuning().settings.parameters(RECORDS), budget)
-    assert account(parameters.ledger(), Unit.EXAMPLE, budget.delta).epsilon == pytest.approx(3.0, abs=0.01)
-    once = replace(parameters, sampling=SAMPLING, steps=1)
-    expected = account(once.ledger(), Unit.EXAMPLE, budget.delta).epsilon
+    assert epsilon_of(parameters.ledger()) == pytest.approx(3.0, abs=0.01)
+    expected = epsilon_of(replace(parameters, sampling=SAMPLING, steps=1).ledger())
     game = method.game(budget, "mnist", CLASSES)
     assert game.claimed == game.accounted == pytest.approx(expected), "a step in which half of the records are sampled"
 
@@ -194,58 +183,58 @@ def test_run_states_the_source_of_its_weights(tmp_path: Path) -> None:
     assert run_spec(load_job(settings(tmp_path)), 0).release.public != source.source
 
 
-BAD: list[tuple[dict[str, str], str]] = [
-    ({"--method.features": "timm:no_such_network"}, "no_such_network"),
-    ({"--method.features": "timm:resnet18.no_such_tag"}, "no_such_tag"),
-    ({"--method.features": "timm:"}, "timm:"),
-    ({"--method.features": "wavelets"}, "wavelets"),
-    ({"--method.features": "auto"}, "--pretrained"),
-    ({"--method.features": "timm:resnet18"}, "resnet18"),
-    ({"--method.image_size": "16"}, "16"),
-    ({"--method.features": "timm:test_vit", "--method.image_size": "33"}, "33"),
-    ({"--method.tune": "lora"}, "lora"),
-    ({"--pretrained": "absent.safetensors"}, "absent.safetensors"),
-    ({"--pretrained": "toy.npz"}, "toy.npz"),
-    ({"--method.tune": "bias", "--unit": "label"}, "label"),
-]
-
-
-@pytest.mark.parametrize(("changes", "word"), BAD, ids=str)
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [("--method.features timm:no_such_network", "no_such_network"),
+     ("--method.features timm:resnet18.no_such_tag", "no_such_tag"),
+     ("--method.features timm:", "timm:"),
+     ("--method.features wavelets", "wavelets"),
+     ("--method.features auto", "--pretrained"),
+     ("--method.features timm:resnet18", "resnet18"),
+     ("--method.image_size 16", "16"),
+     ("--method.features timm:test_vit --method.image_size 33", "33"),
+     ("--method.tune lora", "lora"),
+     ("--pretrained absent.safetensors", "absent.safetensors"),
+     ("--pretrained toy.npz", "toy.npz"),
+     ("--method.tune bias --unit label", "label")],
+)  # fmt: skip
 def test_bad_input_is_one_line_and_exit_2(
-    tmp_path: Path,
-    changes: dict[str, str],
-    word: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, changes: str, word: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_toy(tmp_path, 240)
     write_weights(tmp_path)
     monkeypatch.chdir(tmp_path)
     typed = {"--method": "private-features", "--dataset": "npz:toy.npz", "--tier": "smoke", "--device": "cpu"}
-    typed |= {f"--method.{name}": value for name, value in OPTIONS} | {"--pretrained": "weights.safetensors"} | changes
-    if changes == {"--method.features": "auto"}:
+    typed |= {f"--method.{name}": value for name, value in OPTIONS} | {"--pretrained": "weights.safetensors"}
+    typed |= dict(zip(changes.split()[::2], changes.split()[1::2], strict=True))
+    if typed["--method.features"] == "auto":
         del typed["--method.image_size"]
     assert main(["run", *(word for pair in typed.items() for word in pair)]) == 2
     said = capsys.readouterr().err.splitlines()
     assert [line.startswith("bench: error:") for line in said].count(True) == 1 and word in said[-1]
 
 
-def test_missing_weights_name_the_ways_to_bring_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_toy(tmp_path, 240)
+@pytest.fixture
+def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No cached weights of torch or of the Hugging Face Hub."""
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
+
+
+@pytest.mark.usefixtures("empty_cache")
+def test_missing_weights_name_the_ways_to_bring_them(tmp_path: Path) -> None:
+    write_toy(tmp_path, 240)
     with pytest.raises(NotFound, match="--pretrained FILE"):
         load_job(settings(tmp_path, pretrained=None))
 
 
+@pytest.mark.usefixtures("empty_cache")
 def test_cached_weights_of_timm_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = BackboneName("resnet18.tv_in1k", 32)
     url = timm.get_pretrained_cfg(name.timm).url
     file = tmp_path / "hub" / "checkpoints" / url.rpartition("/")[2]
     file.parent.mkdir(parents=True)
     file.touch()
-    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
     assert find_pretrained(name, None) == file
     hub = tmp_path / "model.safetensors"
     hub.touch()

@@ -6,25 +6,24 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import baseline_runs
 import pytest
 import torch
-from baseline_runs import ForbiddenTeacher, accuracy
+from baseline_runs import accuracy, epsilon_of, forbidden_teacher
 from dp_accounting import GaussianDpEvent, NonPrivateDpEvent
 from dp_accounting.pld import PLDAccountant
 
 from baselines.dp_teacher import DpTeacher
 from baselines.private_features import PrivateFeatures
 from bench import nets
-from bench.api import Release, Teacher
-from bench.config import configure
+from bench.api import Context, Release, Teacher
 from bench.dp_training.fixed_features import features_of, kept_features, unit_rows
 from bench.dp_training.head_accounting import Spending, calibrated
-from bench.privacy import Budget, Unit
-from bench.privacy.accountant import account, check_budget
+from bench.privacy import Budget
 from bench.privacy.audit import audit
 from bench.privacy.noise import Noise
 from bench.privacy.witness import Trace, Witness
-from bench.testing import CLASSES, SHAPE, MemoryArtifacts, context, recording_context, toy_private
+from bench.testing import CLASSES, SHAPE, MemoryArtifacts, context, toy_private
 
 DELTA = 1e-5
 MU = {1.0: 0.26805, 3.0: 0.71912, 8.0: 1.66603}
@@ -34,14 +33,20 @@ FIELDS = Spending(steps=60, multiplier=1.0, share=0.2, neighbours="add-or-remove
 
 def toy(n: int = 200, shape: tuple[int, int, int] = SHAPE) -> Teacher:
     images, labels = toy_private(0, n)
-    return Teacher(
-        ForbiddenTeacher(), "datalens", shape, CLASSES, "toy", (images.expand(-1, *shape).contiguous(), labels)
-    )
+    return forbidden_teacher(shape=shape, private=(images.expand(-1, *shape).contiguous(), labels))
 
 
-def convert(budget: Budget, teacher: Teacher | None = None, **given: Any) -> Release:
-    method = configure(PrivateFeatures, "smoke", {k: str(v) for k, v in given.items()}, "method")
-    return method.convert(teacher or toy(), "datalens", budget, context())
+def convert(
+    budget: Budget, teacher: Teacher | None = None, ctx: Any = None, cls: Any = PrivateFeatures, **given: Any
+) -> Release:
+    return baseline_runs.convert(cls, budget, teacher or toy(), ctx=ctx, variant=None, **given)
+
+
+def witnessed(monkeypatch: pytest.MonkeyPatch) -> Trace:
+    """Record the noise that a run draws."""
+    trace = Trace(0)
+    monkeypatch.setattr(Context, "privacy_noise", lambda _self, _name: Witness(trace, 1))
+    return trace
 
 
 def pld(*multipliers: tuple[float, int]) -> float:
@@ -75,7 +80,7 @@ def test_budget_is_met_and_nearly_spent(epsilon: float, neighbours: Any, solve: 
     spending = calibrated(fields, Budget(epsilon, DELTA, solve=solve))
     assert epsilon * 0.97 < spending.epsilon(DELTA) <= epsilon
     assert spending.claim(DELTA).epsilon == spending.epsilon(DELTA)
-    left = account(spending.ledger(), Unit.EXAMPLE, DELTA).epsilon
+    left = epsilon_of(spending.ledger())
     assert left == spending.epsilon(DELTA) if neighbours == "add-or-remove" else left < spending.epsilon(DELTA)
 
 
@@ -105,23 +110,14 @@ def test_noiseless_release_has_infinite_epsilon() -> None:
 def test_drawn_noise_is_that_of_the_ledger(
     given: dict[str, str], entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    budget, trace = Budget(3.0), Trace(0)
-    ctx = context()
-    monkeypatch.setattr(type(ctx), "privacy_noise", lambda _self, _name: Witness(trace, 1))
-    release = configure(PrivateFeatures, "smoke", given, "method").convert(toy(), "datalens", budget, ctx)
+    trace = witnessed(monkeypatch)
+    release = convert(Budget(3.0), **given)
     written = [(e.event.noise_multiplier, e.count) for e in release.ledger.entries()]
     assert len(written) == entries and sum(count for _, count in written) == len(trace.steps)
     drawn = [step.scale for step in trace.steps]
     if entries == 2:
         assert drawn[0] == pytest.approx(written[0][0] / (1 - 2**-7))
     assert drawn[-3:] == pytest.approx([PrivateFeatures.clip * written[-1][0]] * 3)
-    check_budget(release.ledger, release.claim, replace(budget, account="accounted"))
-
-
-def test_privacy_noise_streams_are_distinct() -> None:
-    ctx = recording_context()
-    configure(PrivateFeatures, "smoke", {"whitening": "private"}, "method").convert(toy(), "datalens", Budget(3.0), ctx)
-    assert len(ctx.streams) == len(set(ctx.streams)) == 2, "two streams with the same draws"
 
 
 @pytest.mark.parametrize("cls", [PrivateFeatures, DpTeacher])
@@ -131,10 +127,8 @@ def test_solved_steps_are_the_steps_taken(cls: type[Any], epsilon: float, monkey
     given = {"steps": "120"}
     if cls is DpTeacher:
         given |= {"teacher": "private-features", "conversion": "none"}
-    trace, ctx = Trace(0), context()
-    monkeypatch.setattr(type(ctx), "privacy_noise", lambda _self, _name: Witness(trace, 1))
-    budget = Budget(epsilon, solve="steps", account="accounted")
-    release = configure(cls, "smoke", given, "method").convert(toy(), "datalens", budget, ctx)
+    trace = witnessed(monkeypatch)
+    release = convert(Budget(epsilon, solve="steps", account="accounted"), cls=cls, **given)
     second_moment, gradients = release.ledger.entries()
     assert gradients.count == release.solved["steps"] < 120
     assert len(trace.steps) == second_moment.count + gradients.count
@@ -168,10 +162,7 @@ def test_features_are_float32_under_autocast() -> None:
 def test_head_learns_toy_classes_and_can_be_rebuilt(given: dict[str, Any]) -> None:
     release = convert(Budget(8.0), steps=30, **given)
     assert accuracy(release, 200, 1) > 0.9
-    rebuilt = nets.build(release.arch, SHAPE, CLASSES)
-    rebuilt.load_state_dict(release.student.state_dict())
-    images = torch.rand(3, *SHAPE)
-    assert torch.equal(rebuilt.eval()(images), release.student(images))
+    nets.build(release.arch, SHAPE, CLASSES).load_state_dict(release.student.state_dict())
 
 
 @pytest.mark.thorough
@@ -192,9 +183,7 @@ def test_rate_follows_from_the_logit_noise() -> None:
 
 
 @pytest.mark.thorough
-def test_audit_refutes_only_halved_noise_or_epsilon(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_audit_refutes_only_halved_noise_or_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
     """The game is a single step that uses the whole budget."""
     game = PrivateFeatures(steps=1, whitening="none").game(Budget(3.0), "mnist", CLASSES)
     assert game.claimed == game.accounted == pytest.approx(3.0, rel=0.01)

@@ -9,8 +9,8 @@ from typing import Any
 import baseline_runs
 import pytest
 import torch
-from baseline_runs import FREE, NO_NOISE, flat, forbidden_teacher, record_calls
-from scipy import stats
+from baseline_runs import FREE, NO_NOISE, forbidden_teacher, is_normal, record_calls, refused, rng
+from privately_trained import empty_batches, moved, network, split_like
 from torch import Tensor
 
 from baselines.dp_sgd import DpSgd
@@ -21,61 +21,40 @@ from bench import nets
 from bench.api import Release, Teacher
 from bench.dp_training import clipping, dp_sgd, private_classifier
 from bench.dp_training.accounting import DpSgdParameters
-from bench.errors import BenchError
 from bench.nets.classifiers.dp_sgd_nets import TemperedSigmoid
 from bench.pipeline import run
 from bench.pipeline.resolve import load_job
 from bench.pipeline.settings import Settings
 from bench.privacy import Budget, Unit
-from bench.privacy.accountant import check_budget
 from bench.testing import CLASSES, SHAPE
 
 METHODS: dict[str, Any] = {"dp-sgd": DpSgd, "ts-adp": TsAdp, "gm-dp": GmDp, "zcdp": Zcdp}
 every_method = pytest.mark.parametrize("name", METHODS)
 
 
-def toy(n: int = 64, dataset: str = "toy") -> Teacher:
-    return forbidden_teacher(n, dataset=dataset)
+def toy(n: int = 64) -> Teacher:
+    return forbidden_teacher(n)
 
 
 def convert(
-    name: str,
-    budget: Budget = FREE,
-    teacher: Teacher | None = None,
-    seed: int = 0,
-    student: str = "datalens",
-    **given: str,
+    name: str, budget: Budget = FREE, teacher: Teacher | None = None, student: str = "datalens", **given: Any
 ) -> Release:
-    return baseline_runs.convert(METHODS[name], budget, teacher or toy(), student, seed, **given)
+    return baseline_runs.convert(METHODS[name], budget, teacher or toy(), student, **given)
 
 
 def answers(release: Release) -> Tensor:
     with torch.no_grad():
-        return release.student(torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0)))
-
-
-def untrained(arch: str, seed: int = 0) -> nets.Classifier:
-    """The network that `convert` starts from."""
-    torch.manual_seed(seed)
-    return nets.build(arch, SHAPE, CLASSES)
-
-
-@every_method
-def test_release_is_the_trained_network(name: str) -> None:
-    release = convert(name)
-    assert release.arch == ("tanh-cnn" if name == "ts-adp" else "relu-cnn") and release.generator is None
-    rebuilt = nets.build(release.arch, SHAPE, CLASSES)
-    rebuilt.load_state_dict(release.student.state_dict())
-    images = torch.rand(5, *SHAPE)
-    assert torch.equal(rebuilt.eval()(images), release.student(images))
-    assert float(release.student.mean) == 0 and float(release.student.std) == 1  # type: ignore[arg-type]
+        return release.student(torch.rand(4, *SHAPE, generator=rng()))
 
 
 @every_method
 def test_network_depends_on_image_channels(name: str) -> None:
     expected = "tanh" if name == "ts-adp" else "relu"
-    assert METHODS[name]()._name((3, 32, 32), "x") == f"{expected}-vgg"
-    assert METHODS[name]()._name((1, 28, 28), "x") == f"{expected}-cnn"
+    for shape, kind in (((3, 32, 32), "vgg"), ((1, 28, 28), "cnn")):
+        assert METHODS[name]()._name(shape, "x") == f"{expected}-{kind}"
+    release = convert(name)
+    assert release.arch == f"{expected}-cnn" and release.generator is None
+    assert float(release.student.mean) == 0 and float(release.student.std) == 1  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["dp-sgd", "gm-dp", "zcdp"])
@@ -95,14 +74,13 @@ def test_student_network_can_be_trained(name: str) -> None:
     ],
 )
 def test_untrainable_network_or_schedule_is_refused(name: str, given: dict[str, str], named: str) -> None:
-    with pytest.raises(BenchError, match=named) as caught:
+    with refused(named):
         convert(name, **given)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [{"network": "relu-cnn"}, {"network": "tanh-vgg", "offset": 0.0}])
 def test_ts_adp_refuses_networks_before_training(given: dict[str, Any]) -> None:
-    with pytest.raises(BenchError, match="tanh-vgg"):
+    with refused("tanh-vgg"):
         TsAdp(**given).check(Budget(1.0), "mnist", 10)
 
 
@@ -130,62 +108,40 @@ def test_default_settings_are_mnists_and_options_win() -> None:
     assert DpSgd().settings("digits") == DpSgd().settings("mnist")
     given = DpSgd(batch=7, steps=8, rate=0.25).settings("cifar10")
     assert (given.batch, given.steps, given.rate) == (7, 8, 0.25)
-
-
-def test_default_multiplier_is_epsilon_3_on_mnist() -> None:
     plan = DpSgdParameters(512 / 60_000, 4680, DpSgd().multiplier)
-    assert plan.claim(1e-5, "x").epsilon == pytest.approx(3.0, rel=0.01)
+    assert plan.claim(1e-5, "x").epsilon == pytest.approx(3.0, rel=0.01), "the default noise"
 
 
-def test_only_gm_dp_clips_by_layer() -> None:
-    assert {name: method().settings("mnist").clipping for name, method in METHODS.items()} == {
-        "dp-sgd": "flat",
-        "ts-adp": "flat",
-        "gm-dp": "layer",
-        "zcdp": "flat",
-    }
-
-
-@pytest.mark.parametrize(("name", "by_layer"), [("dp-sgd", False), ("gm-dp", True), ("ts-adp", False), ("zcdp", False)])
-def test_one_record_moves_weights_by_the_clipping_norm(name: str, by_layer: bool) -> None:
+@every_method
+def test_one_record_moves_weights_by_the_clipping_norm(name: str) -> None:
     """One record, sampled for certain, one step of rate 1, no noise: the whole by C, or each of 4 layers by C/2.
 
     C is 127/128 of the setting, the rest of which rounding errors are left.
     """
     given = {"steps": "1", "batch": "1", "rate": "1.0", "momentum": "0", "clip": "0.01"}
-    release = convert(name, NO_NOISE, toy(1), **given)
-    moved = flat(release.student) - flat(untrained(release.arch))
-    assert float(moved.norm()) == pytest.approx(0.01 * 127 / 128, rel=1e-3)
-    sizes = [p.numel() for p in release.student.parameters()]
-    weights = moved.split([a + b for a, b in zip(sizes[::2], sizes[1::2], strict=True)])
-    assert len(weights) == 4
-    halves = [float(layer.norm()) == pytest.approx(0.005 * 127 / 128, rel=1e-3) for layer in weights]
-    assert all(halves) if by_layer else not all(halves)
+    parts = list(split_like(moved(convert(name, NO_NOISE, toy(1), **given)), network()).values())
+    assert float(torch.cat(parts).norm()) == pytest.approx(0.01 * 127 / 128, rel=1e-3)
+    layers = [float(torch.cat(pair).norm()) for pair in zip(parts[::2], parts[1::2], strict=True)]
+    halves = [layer == pytest.approx(0.005 * 127 / 128, rel=1e-3) for layer in layers]
+    assert len(layers) == 4 and (all(halves) if name == "gm-dp" else not all(halves))
 
 
 def noise_alone(monkeypatch: pytest.MonkeyPatch, name: str, **given: str) -> list[Tensor]:
     """The movement of each layer's weights when every batch is empty: steps of rate 1, B = 8, C = 0.6, z = 1.5."""
-    monkeypatch.setattr(dp_sgd, "poisson_sample", lambda n, q, rng: torch.zeros(0, dtype=torch.long))
+    empty_batches(monkeypatch)
     fixed = {"batch": "8", "rate": "1.0", "momentum": "0", "clip": "0.6", "multiplier": "1.5"}
-    release = convert(name, **fixed, **given)
-    moved = flat(release.student) - flat(untrained(release.arch))
-    return list(moved.split([p.numel() for p in release.student.parameters()]))[::2]
+    return list(split_like(moved(convert(name, **fixed, **given)), network()).values())[::2]
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("scale", [1.0, 0.5, 2.0, math.sqrt(2)])
 @pytest.mark.parametrize("name", ["dp-sgd", "ts-adp", "gm-dp"])
-def test_layer_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch, name: str, scale: float) -> None:
+def test_layer_noise_is_that_of_the_ledger(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """N(0, T (z C / B)^2) in all of them: for gm-dp z_g C_g = z sqrt(4) C / sqrt(4); a forgotten sqrt(4) is 0.5."""
-    layers = noise_alone(monkeypatch, name, steps="2")
-    std = math.sqrt(2) * 1.5 * 0.6 / 8
-    for layer in layers[1:3]:
-        p = stats.kstest(layer.double().numpy(), stats.norm(0, scale * std).cdf).pvalue
-        assert p > 0.01 if scale == 1.0 else p < 1e-6
+    for layer in noise_alone(monkeypatch, name, steps="2")[1:3]:
+        assert is_normal(layer, math.sqrt(2) * 1.5 * 0.6 / 8)
 
 
-@pytest.mark.parametrize(("wrong", "fits"), [(1.0, True), (2.0, False), (0.5, False), (4.0, False)])
-def test_step_noise_follows_the_schedule(monkeypatch: pytest.MonkeyPatch, wrong: float, fits: bool) -> None:
+def test_step_noise_follows_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Schedule step, k = 1/2 each pass, T = 3 in 3 passes: 1, 1/2, 1/4 of sigma_0; no noise is that of another pass."""
     drawn: list[tuple[float, Tensor]] = []
     add_noise = clipping.add_noise
@@ -198,10 +154,7 @@ def test_step_noise_follows_the_schedule(monkeypatch: pytest.MonkeyPatch, wrong:
     monkeypatch.setattr(clipping, "add_noise", spy)
     noise_alone(monkeypatch, "zcdp", steps="3", schedule="step", k="0.5", period="1", epochs="3")
     assert [z for z, _ in drawn] == [1.5, 0.75, 0.375]
-    for t, (_, noise) in enumerate(drawn):
-        std = 1.5 * 0.5**t * 0.6 * wrong
-        p = stats.kstest(noise.double().numpy(), stats.norm(0, std).cdf).pvalue
-        assert p > 0.01 if fits else p < 1e-6
+    assert all(is_normal(noise, z * 0.6) for z, noise in drawn)
 
 
 @every_method
@@ -235,25 +188,25 @@ def test_gm_dp_has_the_ledger_of_dp_sgd() -> None:
     ],
 )
 def test_folding_keeps_outputs_and_makes_tanh(arch: str, scale: float, temperature: float, offset: float) -> None:
-    network, images = untrained(arch).eval(), torch.rand(6, *SHAPE)
+    model, images = network(arch).eval(), torch.rand(6, *SHAPE)
     with torch.no_grad():
-        plain = network(images)
-        temper(network, scale, temperature, offset)
-        before = network(images)
-        fold(network, scale, temperature, offset)
-        after = network(images)
+        plain = model(images)
+        temper(model, scale, temperature, offset)
+        before = model(images)
+        fold(model, scale, temperature, offset)
+        after = model(images)
         rebuilt = nets.build(arch, SHAPE, CLASSES)
-        rebuilt.load_state_dict(network.state_dict())
+        rebuilt.load_state_dict(model.state_dict())
         assert torch.equal(rebuilt.eval()(images), after)
     torch.testing.assert_close(before, after, rtol=1e-4, atol=1e-5)
     assert torch.allclose(plain, before, atol=1e-3) == ((scale, temperature, offset) == (2.0, 2.0, 1.0))
-    constants = [(m.scale, m.temperature, m.offset) for m in network.modules() if isinstance(m, TemperedSigmoid)]
+    constants = [(m.scale, m.temperature, m.offset) for m in model.modules() if isinstance(m, TemperedSigmoid)]
     assert constants and set(constants) == {(2.0, 2.0, 1.0)}
 
 
 def test_ts_adp_releases_the_trained_function(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    images = torch.rand(4, *SHAPE, generator=torch.Generator().manual_seed(0))
+    images = torch.rand(4, *SHAPE, generator=rng())
     train = private_classifier.train
 
     def spy(network: nets.Classifier, *rest: Any) -> None:
@@ -282,21 +235,10 @@ def test_ts_adp_releases_the_trained_function(monkeypatch: pytest.MonkeyPatch) -
 )
 def test_falling_rate_is_limited_by_noise(monkeypatch: pytest.MonkeyPatch, given: dict[str, str], rate: float) -> None:
     """0.02 B / sigma, by hand, and with 2048 records if B is larger; a constant rate is the given one."""
-    seen: list[float] = []
-
-    def spy(network: nets.Classifier, name: str, private: Any, settings: Any, *rest: Any) -> None:
-        seen.append(settings.rate)
-
-    monkeypatch.setattr(private_classifier, "train", spy)
+    monkeypatch.setattr(private_classifier, "train", lambda *given: None)
+    calls = record_calls(monkeypatch, private_classifier, "train")
     convert("dp-sgd", teacher=toy(2048), **{"batch": "1024", "rate": "8", **given})
-    assert seen == [pytest.approx(rate)]
-
-
-def test_default_activation_is_tanh() -> None:
-    x = torch.linspace(-4, 4, 33)
-    method = TsAdp()
-    phi = TemperedSigmoid(method.scale, method.temperature, method.offset)
-    torch.testing.assert_close(phi(x), x.tanh(), rtol=1e-5, atol=1e-6)
+    assert calls[0].arguments[3].rate == pytest.approx(rate)
 
 
 def test_ts_adp_differs_from_dp_sgd_only_in_activation() -> None:
@@ -313,8 +255,5 @@ def test_noiseless_training_learns_digits(tmp_path: Path, name: str) -> None:
 
 
 def test_zcdp_release_claims_its_theorem() -> None:
-    for against in ("claimed", "accounted"):
-        budget = Budget(3.0, account=against)  # type: ignore[arg-type]
-        release = convert("zcdp", budget)
-        assert release.claim is not None and "Yu et al." in release.claim.source
-        check_budget(release.ledger, release.claim, budget)
+    release = convert("zcdp", Budget(3.0))
+    assert release.claim is not None and "Yu et al." in release.claim.source

@@ -6,9 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import baseline_runs
 import pytest
 import torch
-from baseline_runs import NO_NOISE, ForbiddenTeacher
+from baseline_runs import NO_NOISE, record_calls, rng, smoke, teacher_for
 from torch import Tensor, nn
 
 from baselines import acgan, wgan
@@ -16,34 +17,19 @@ from baselines.acgan import AcGan, LabelledGenerator, class_loss
 from baselines.infogan import InfoGan
 from baselines.raw_images import RawImages
 from baselines.wgan import Wgan, clip_weights
-from bench import nets
-from bench.api import Release, Sampler, Teacher, gaussian_latents
-from bench.config import configure
+from bench.api import Release, Sampler, gaussian_latents
 from bench.distillation.unprotected_images import draw_images
 from bench.distillation.votes.noisy_votes import votes_epsilon
 from bench.gan.training import minimax_loss, non_saturating_loss, source_loss
 from bench.nets.generators import Critic
 from bench.privacy import Budget
-from bench.testing import CLASSES, SHAPE, context, toy_private, toy_teacher
+from bench.testing import CLASSES, SHAPE, context, toy_private
 
 GENERATORS: list[type[Any]] = [AcGan, Wgan, InfoGan]
 
 
-def toy() -> Teacher:
-    members = nets.Ensemble.build(("shard-cnn",), 3, SHAPE, CLASSES, range(3)).eval().requires_grad_(False)
-    return replace(toy_teacher(), model=ForbiddenTeacher(), private=toy_private(), ensemble=members)
-
-
-def smoke(cls: type[Any], **given: str) -> Any:
-    return configure(cls, "smoke", given, "method", "printed")
-
-
-def convert(cls: type[Any], budget: Budget = NO_NOISE, **given: str) -> Release:
-    torch.manual_seed(0)
-    return smoke(cls, **given).convert(toy(), "datalens", budget, context())
-
-
-# What nothing protects
+def convert(cls: type[Any], budget: Budget = NO_NOISE, **given: Any) -> Release:
+    return baseline_runs.convert(cls, budget, **given)
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
@@ -61,8 +47,9 @@ def test_vote_noise_is_that_of_dgd(law: str) -> None:
 def test_raw_images_uses_but_does_not_release_records() -> None:
     release = convert(RawImages)
     assert release.synthetic is None and release.generator is None
-    plan, of = smoke(RawImages).plan(NO_NOISE, "toy"), toy()
-    images, shown, _ = smoke(RawImages)._images(of, plan, context())
+    method = smoke(RawImages)
+    of = teacher_for(method)
+    images, shown, _ = method._images(of, method.plan(NO_NOISE, "toy"), context())
     private = {tuple(image.flatten().tolist()) for image in of.private[0]}  # type: ignore[index]
     found = [tuple((image * 255).round().to(torch.uint8).flatten().tolist()) for image in images]
     assert len(set(found)) == len(found) == 22 and set(found) <= private and not shown
@@ -95,9 +82,6 @@ def test_generator_learns_from_private_images(cls: type[Any]) -> None:
     assert levels[1] - levels[0] > 0.1, levels
 
 
-# Losses by hand
-
-
 def test_source_losses_by_hand() -> None:
     real, fake = torch.tensor([math.log(3.0), 0.0]), torch.tensor([-math.log(3.0), 0.0])  # D = 3/4, 1/2; 1/4, 1/2
     assert float(source_loss(real, fake)) == pytest.approx(-math.log(3 / 8) / 2 - math.log(3 / 8) / 2)
@@ -114,23 +98,17 @@ def test_acgan_losses_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """D: -(L_S + L_C); G: -(L_C - L_S), whose terms without G are left out."""
     seen: list[Tensor] = []
     monkeypatch.setattr(acgan, "descend", lambda _, loss: seen.append(loss.detach()))
-    asked: list[Tensor] = []
-    forward = Critic.forward
-
-    def spy(self: Critic, x: Tensor) -> Tensor:
-        asked.append(forward(self, x))
-        return asked[-1]
-
-    monkeypatch.setattr(Critic, "forward", spy)
-    told: list[Tensor] = []
-    build = LabelledGenerator.forward
-    monkeypatch.setattr(LabelledGenerator, "forward", lambda self, z, y: (told.append(y), build(self, z, y))[1])
+    queried, drawn_labels = (
+        record_calls(monkeypatch, Critic, "forward"),
+        record_calls(monkeypatch, LabelledGenerator, "forward"),
+    )
     method = smoke(AcGan, gan_steps="1")
     torch.manual_seed(0)
     images, _ = toy_private()
     labels = torch.zeros(len(images), dtype=torch.int64)
     method.train(method.sampler(SHAPE, CLASSES, "toy"), SHAPE, images, labels, context())
-    (real, fake, again), (c, c2) = ([each.detach().double() for each in asked], told)
+    real, fake, again = (call.result.detach().double() for call in queried)
+    c, c2 = (call.arguments[2] for call in drawn_labels)
 
     def log(outputs: Tensor, column: Tensor) -> Tensor:
         return outputs[:, 1:].log_softmax(1).gather(1, column[:, None]).mean()
@@ -150,17 +128,13 @@ def test_infogan_information_by_hand() -> None:
     gaussian = -0.5 * math.log(2 * math.pi)
     first, second = math.log(3 / 4) + gaussian, math.log(1 / 2) + gaussian - 2
     assert float(method.information_bound(q, code)) == pytest.approx((first + second) / 2 + 2 * math.log(2))
-
-
-def test_infogan_information_is_at_most_the_entropy() -> None:
-    method = InfoGan(categories=5, numbers=0)
-    code = torch.eye(5)
-    assert float(method.information_bound(1e3 * code, code)) == pytest.approx(math.log(5))
+    method, code = InfoGan(categories=5, numbers=0), torch.eye(5)
+    assert float(method.information_bound(1e3 * code, code)) == pytest.approx(math.log(5)), "at most the entropy"
     assert float(method.information_bound(torch.zeros(5, 5), code)) == pytest.approx(0, abs=1e-6)
 
 
 def test_infogan_codes_are_one_hot_and_uniform() -> None:
-    z = smoke(InfoGan, latent="6")._latents(4000, torch.Generator().manual_seed(0))
+    z = smoke(InfoGan, latent="6")._latents(4000, rng())
     noise, category, numbers = z.split([6, 10, 2], 1)
     assert torch.equal(category.sum(1), torch.ones(4000)) and set(category.unique().tolist()) == {0.0, 1.0}
     assert category.mean(0).sub(0.1).abs().max() < 0.03
@@ -218,23 +192,3 @@ def test_wgan_takes_n_critic_steps_per_generator_step(monkeypatch: pytest.Monkey
     method, (images, labels) = smoke(Wgan), toy_private()
     method.train(method.sampler(SHAPE, CLASSES, "toy"), SHAPE, images, labels, context())
     assert kinds == ["RMSprop"] * 12 and clipped == [0.01] * 10
-
-
-def test_critic_may_have_several_outputs() -> None:
-    torch.manual_seed(0)
-    one, several = Critic(SHAPE, 4), Critic(SHAPE, 4, 3)
-    x = torch.rand(5, *SHAPE)
-    assert one(x).shape == (5,) and several(x).shape == (5, 3)
-
-
-# Settings
-
-
-def test_defaults_are_the_papers() -> None:
-    w, a, i, raw = Wgan(), AcGan(), InfoGan(), RawImages()
-    assert (w.rate, w.clip, w.gan_batch, w.critic_steps) == (5e-5, 0.01, 64, 5)
-    assert (a.rate, a.gan_batch, a.gan_steps, a.latent, acgan.BETAS) == (2e-4, 100, 50_000, 100, (0.5, 0.999))
-    assert (i.rate, i.rate_generator, i.gan_batch, i.gan_steps) == (2e-4, 1e-3, 128, 5000)
-    assert (i.latent, i.categories, i.numbers, i.information) == (62, 10, 2, 1.0)
-    assert (raw.teachers, raw.teacher_net, raw.teacher_lr, raw.scale, raw.steps) == (250, "dgd-cnn", 0.05, 40.0, 500)
-    assert raw.query_count + raw.unlabelled == 60_000
