@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+
+from bench.api import Access, Target
+
+SHAPE = (1, 8, 8)
+TINY_GAN: dict[str, Any] = {"gan_steps": 2, "gan_batch": 4, "latent": 6, "width": 2, "draws": 2, "images_per_class": 3}
+"""The options that all attacks with a GAN have."""
 
 
 class Quadrants(nn.Module):
     """Four classes: the brightest quadrant."""
 
-    def __init__(self, slope: float = 8.0) -> None:
+    def __init__(self, slope: float = 8.0, offset: float = 0.0) -> None:
         super().__init__()
-        self.slope = slope
+        self.slope, self.offset = slope, offset
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.slope * nn.functional.avg_pool2d(x, x.shape[-1] // 2).flatten(1)
+        return self.slope * nn.functional.avg_pool2d(x, x.shape[-1] // 2).flatten(1) + self.offset
+
+
+class LinearQuadrants(nn.Module):
+    """`Quadrants` of 16 x 16 images by a linear layer; its features are the four means. One may be unreachable."""
+
+    def __init__(self, slope: float = 8.0, never: int | None = None) -> None:
+        super().__init__()
+        self.pool = nn.AvgPool2d(8)
+        self.head = nn.Linear(4, 4).requires_grad_(False)
+        self.head.weight.copy_(slope * torch.eye(4))
+        self.head.bias.zero_()
+        if never is not None:
+            self.head.bias[never] = -1000.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.pool(x).flatten(1))
+
+
+def target(model: nn.Module | None = None, access: Access = "weights", side: int = 8) -> Target:
+    return Target((model or Quadrants()).eval(), access, (1, side, side), 4)
 
 
 class SmoothGenerator(nn.Module):

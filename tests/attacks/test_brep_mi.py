@@ -8,27 +8,16 @@ from typing import Any
 
 import pytest
 import torch
+from inversion_made import SHAPE, TINY_GAN
+from inversion_made import target as target_of
 from torch import Tensor, nn
 
 from attacks.brep_mi import BrepMi, on_sphere, repulsion
 from bench.api import Context, Target
 from bench.testing import context
 
-SHAPE = (1, 8, 8)
-LATENT = 6
-TINY: dict[str, Any] = {
-    "gan_steps": 2,
-    "gan_batch": 4,
-    "latent": LATENT,
-    "width": 2,
-    "sphere_points": 8,
-    "patience": 5,
-    "query_cap": 200,
-    "start_batch": 16,
-    "start_cap": 64,
-    "draws": 2,
-    "images_per_class": 3,
-}
+LATENT = TINY_GAN["latent"]
+TINY = TINY_GAN | {"sphere_points": 8, "patience": 5, "query_cap": 200, "start_batch": 16, "start_cap": 64}
 
 
 class Signs(nn.Module):
@@ -83,7 +72,7 @@ def search(ask: Asked, z: Tensor, active: Tensor | None = None, **changes: Any) 
 
 
 def run(model: nn.Module, ctx: Context | None = None, **changes: Any) -> tuple[Any, Target]:
-    target = Target(model.eval(), "label", SHAPE, 4)
+    target = target_of(model, "label")
     return BrepMi(**{**TINY, **changes}).run(target, torch.rand(16, *SHAPE), ctx or context()), target
 
 
@@ -255,13 +244,3 @@ def test_result_does_not_depend_on_the_attack_batch(batch: int) -> None:
     torch.testing.assert_close(whole.images, parts.images, rtol=0, atol=1e-5)
     assert one.queries == other.queries
     assert not torch.equal(whole.images, run(Signs(), context(1), radius=0.5)[0].images)
-
-
-@pytest.mark.usefixtures("stub")
-def test_search_moves_deeper_into_the_class() -> None:
-    def depth(**changes: Any) -> Tensor:
-        result = run(Signs(), radius=0.3, images_per_class=8, start_cap=640, **changes)[0]
-        return (result.images.flatten(1)[:, :2] - 0.5).abs().amin(1)
-
-    start, end = depth(patience=1, query_cap=9), depth(patience=30, query_cap=2000)
-    assert end.mean() > start.mean() + 0.08

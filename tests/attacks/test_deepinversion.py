@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from inversion_made import SHAPE, Quadrants
 from torch import Tensor, nn
 
 from attacks.deepinversion.deepinversion import DeepInversion, recorded_gaps, statistics_gap, total_variation
@@ -15,7 +16,6 @@ from bench import nets
 from bench.api import AttackResult, Target
 from bench.testing import context
 
-SHAPE = (1, 8, 8)
 NO_AUX = torch.zeros(0, *SHAPE)
 TINY: dict[str, Any] = {"iterations": 4, "draws": 2, "images_per_class": 2, "bn_batch": 8}
 
@@ -33,11 +33,6 @@ class Normed(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.seen.append(x.detach().clone())
         return nn.functional.avg_pool2d(self.norm(x), 4).flatten(1)
-
-
-class Plain(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return 4 * nn.functional.avg_pool2d(x, 4).flatten(1)
 
 
 def attack(model: nn.Module, seed: int = 0, **changes: Any) -> tuple[AttackResult, Target]:
@@ -157,8 +152,8 @@ def test_attack_without_batchnorm_uses_the_priors() -> None:
         ctx = dataclasses.replace(context(), track=track)
         return DeepInversion(**{**TINY, **changes}).run(Target(model.eval(), "weights", SHAPE, 4), NO_AUX, ctx).images
 
-    assert torch.equal(images(Plain()), images(Plain(), bn_weight=0.0))
-    assert not torch.equal(images(Plain()), images(Plain(), tv_weight=1.0))
+    assert torch.equal(images(Quadrants(4.0)), images(Quadrants(4.0), bn_weight=0.0))
+    assert not torch.equal(images(Quadrants(4.0)), images(Quadrants(4.0), tv_weight=1.0))
     assert not torch.equal(images(Normed()), images(Normed(), bn_weight=0.0))
     assert ["no BatchNorm" in stage for stage in stages] == [True] * 4 + [False] * 2
 
@@ -173,7 +168,7 @@ def test_attack_splits_images_into_balanced_batches() -> None:
 
 
 def test_search_reaches_the_attacked_class() -> None:
-    result, target = attack(Plain(), iterations=80, lr=0.1)
+    result, target = attack(Quadrants(4.0), iterations=80, lr=0.1)
     hit = (target.labels(result.images) == result.targets).float().mean()
-    start, _ = attack(Plain(), iterations=1)
+    start, _ = attack(Quadrants(4.0), iterations=1)
     assert hit == 1 and (target.labels(start.images) == start.targets).float().mean() < 0.8

@@ -5,28 +5,14 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from inversion_made import Brightness, SmoothGenerator, quadrant_images
+from inversion_made import SHAPE, TINY_GAN, Brightness, Quadrants, SmoothGenerator, quadrant_images, target
 from torch import Tensor, nn
 
-from attacks.gmi import Gmi, _images_and_scores, best_draws, diversity, mismatch, search_loss
+from attacks.gmi import Gmi, diversity, mismatch, search_loss
 from bench import testing
 from bench.api import Advance, Context, Target
 from bench.config import configure
 from bench.data import corrupted
-
-SHAPE = (1, 8, 8)
-TINY = {"gan_steps": 2, "gan_batch": 4, "latent": 6, "width": 2, "iterations": 4, "draws": 2, "images_per_class": 3}
-
-
-class Quadrants(nn.Module):
-    """Four classes: which quadrant is bright. `offset` shifts all logits."""
-
-    def __init__(self, offset: float = 0.0) -> None:
-        super().__init__()
-        self.offset = offset
-
-    def forward(self, x: Tensor) -> Tensor:
-        return 8 * nn.functional.avg_pool2d(x, 4).flatten(1) + self.offset
 
 
 def context(shelf: testing.MemoryArtifacts | None = None, seed: int = 0, autocast: bool = False) -> Context:
@@ -43,10 +29,6 @@ def context(shelf: testing.MemoryArtifacts | None = None, seed: int = 0, autocas
     return Context(torch.device("cpu"), seed, track, shelf or testing.MemoryArtifacts(), autocast=autocast)
 
 
-def target(offset: float = 0.0) -> Target:
-    return Target(Quadrants(offset).eval(), "weights", SHAPE, 4)
-
-
 @pytest.fixture
 def smooth(monkeypatch: pytest.MonkeyPatch) -> SmoothGenerator:
     generator = SmoothGenerator()
@@ -55,6 +37,7 @@ def smooth(monkeypatch: pytest.MonkeyPatch) -> SmoothGenerator:
 
 
 AUX = quadrant_images(32)
+TINY = TINY_GAN | {"iterations": 4}
 
 
 def test_search_loss_by_hand() -> None:
@@ -70,28 +53,13 @@ def test_search_keeps_z_inside_the_clamp(smooth: SmoothGenerator) -> None:
     assert max(smooth.largest) == pytest.approx(0.7)
 
 
-def test_score_is_the_logit_of_the_attacked_class() -> None:
-    class Fixed(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return torch.arange(12.0).view(3, 4) - 100
-
-    _, scores = _images_and_scores(
-        torch.zeros(3, 6), torch.tensor([2, 0, 3]), SmoothGenerator(), Target(Fixed(), "weights", SHAPE, 4)
-    )
-    assert scores.tolist() == [2 - 100, 4 - 100, 11 - 100]
-
-
-def test_best_draws_by_hand() -> None:
-    scores = torch.tensor([[-5.0, -1.0, 3.0], [-2.0, -9.0, 4.0]])
-    assert best_draws(scores).tolist() == [3, 1, 5]
-
-
 @pytest.mark.parametrize("offset", [0.0, -1000.0])
 def test_keep_best_works_with_negative_logits(smooth: SmoothGenerator, offset: float) -> None:
-    every = Gmi(**TINY).run(target(offset), AUX, context())
-    best = Gmi(**TINY, keep_best=True).run(target(offset), AUX, context())
+    attacked = target(Quadrants(offset=offset))
+    every = Gmi(**TINY).run(attacked, AUX, context())
+    best = Gmi(**TINY, keep_best=True).run(attacked, AUX, context())
     assert len(best.images) == 4 * TINY["images_per_class"]
-    scores = target(offset).logits(every.images).gather(1, every.targets[:, None]).view(2, -1)
+    scores = attacked.logits(every.images).gather(1, every.targets[:, None]).view(2, -1)
     assert (scores.max() < 0) == (offset < 0)
     assert torch.equal(best.draws, scores.argmax(0))
     assert 0 < best.draws.sum() < len(best.draws)
@@ -103,7 +71,7 @@ def test_keep_best_works_with_negative_logits(smooth: SmoothGenerator, offset: f
 def test_gan_is_cached_for_all_targets_and_seeds() -> None:
     shelf = testing.MemoryArtifacts()
     Gmi(**TINY).run(target(), AUX, context(shelf, seed=0))
-    Gmi(**TINY).run(target(-5.0), AUX, context(shelf, seed=1))
+    Gmi(**TINY).run(target(Quadrants(offset=-5.0)), AUX, context(shelf, seed=1))
     Gmi(**TINY, lr=0.5, identity_weight=1.0).run(target(), AUX, context(shelf))
     assert len(shelf.made) == 1
     Gmi(**{**TINY, "gan_steps": 3}).run(target(), AUX, context(shelf))
@@ -197,14 +165,9 @@ class Pixels(nn.Module):
         return (3 * z).sigmoid().view(-1, *testing.SHAPE)
 
 
-class Indifferent(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return 0 * x.flatten(1).sum(1)
-
-
 @pytest.mark.parametrize("how", ["blur", "mask"])
 def test_auxiliary_images_reduce_the_mismatch(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Gmi, "gan", lambda *_: (Pixels(), Indifferent()))
+    monkeypatch.setattr(Gmi, "gan", lambda *_: (Pixels(), lambda x: 0 * x.flatten(1).sum(1)))
     target = Target(testing.toy_teacher().model, "weights", testing.SHAPE, testing.CLASSES, testing.toy_images(6))
     base = {"iterations": "40", "lr": "0.05", "latent": "256", "draws": "2", "auxiliary": how, "identity_weight": "0"}
     distances = []

@@ -46,12 +46,6 @@ def confidence(model: nn.Module, images: Tensor, targets: Tensor) -> Tensor:
     return model(images).softmax(1).gather(1, targets[:, None]).squeeze(1)
 
 
-def test_equal_images_are_refused() -> None:
-    with pytest.raises(ValueError, match="20"):
-        MiFace(start="aux-mean", draws=5, images_per_class=4)
-    MiFace(start="aux", draws=5, images_per_class=4)
-
-
 def test_costs_by_hand() -> None:
     logits = torch.tensor([[0.0, 0.0, 0.0, 0.0], [0.0, math.log(7.0), 0.0, 0.0]])
     labels = torch.tensor([2, 1])

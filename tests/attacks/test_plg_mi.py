@@ -5,31 +5,17 @@ from typing import Any
 
 import pytest
 import torch
-from inversion_made import Quadrants, quadrant_images
+from inversion_made import SHAPE, TINY_GAN, quadrant_images, target
 from torch import Tensor, nn
 
 from attacks.plg_mi.conditional_gan import ClassBatchNorm, ConditionalGenerator, ProjectionDiscriminator
 from attacks.plg_mi.plg_mi import CHANCES, PlgMi, augment, hinge, max_margin, top_n
-from bench.api import Target
 from bench.testing import context
 
-SHAPE = (1, 8, 8)
 AUX = quadrant_images(64)
-TINY: dict[str, Any] = {
-    **PlgMi.tiers["smoke"],
-    "n_critic": 2,
-    "gan_steps": 2,
-    "latent": 6,
-    "width": 2,
-    "iterations": 4,
-    "images_per_class": 3,
-}
+TINY: dict[str, Any] = PlgMi.tiers["smoke"] | TINY_GAN | {"gan_batch": 8, "n_critic": 2, "iterations": 4}
 MIDDLE = 0.5 * torch.ones(1, CHANCES)
 """Chances that change nothing where `crop` is 1."""
-
-
-def target(access: Any = "weights") -> Target:
-    return Target(Quadrants().eval(), access, SHAPE, 4)
 
 
 def chances(**changes: float) -> Tensor:
@@ -43,14 +29,10 @@ def test_top_n_by_hand() -> None:
     assert top_n(p.log(), 3).tolist() == [[0, 2, 3], [1, 3, 2]], "an image may serve several classes"
 
 
-def test_top_n_ranks_by_probability_not_logit() -> None:
-    logits = torch.tensor([[5.0, 9.0], [1.0, 0.0]])
-    assert top_n(logits, 1).tolist() == [[1], [0]]
-
-
-def test_top_n_ranks_probabilities_that_round_to_one() -> None:
+def test_top_n_ranks_probabilities_not_logits() -> None:
+    assert top_n(torch.tensor([[5.0, 9.0], [1.0, 0.0]]), 1).tolist() == [[1], [0]]
     logits = torch.tensor([[30.0, 0.0], [40.0, 0.0], [35.0, 0.0]])
-    assert (logits.softmax(1)[:, 0] == 1).all()
+    assert (logits.softmax(1)[:, 0] == 1).all(), "rounded"
     assert top_n(logits, 3)[0].tolist() == [1, 2, 0]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from inversion_made import Quadrants, SmoothGenerator
+from inversion_made import SHAPE, TINY_GAN, Quadrants, SmoothGenerator
 from torch import Tensor, nn
 from torch.distributions import MultivariateNormal, Normal, kl_divergence
 
@@ -14,21 +14,8 @@ from attacks.vmi.vmi import Vmi
 from bench.api import Target, Tensors
 from bench.testing import context
 
-SHAPE = (1, 8, 8)
-TINY: dict[str, Any] = {
-    "gan_steps": 2,
-    "gan_batch": 4,
-    "latent": 6,
-    "width": 2,
-    "flow_steps": 2,
-    "hidden": 5,
-    "iterations": 4,
-    "samples": 3,
-    "lr": 0.05,
-    "optimiser": "adam",
-    "draws": 2,
-    "images_per_class": 3,
-}
+TINY: dict[str, Any] = TINY_GAN | {"flow_steps": 2, "hidden": 5, "iterations": 4, "samples": 3}
+TINY |= {"lr": 0.05, "optimiser": "adam"}
 AUX = torch.rand(16, *SHAPE, generator=torch.Generator().manual_seed(0))
 FAMILIES = ("full", "diagonal", "flow")
 
