@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -44,12 +43,6 @@ def test_hinge_by_hand() -> None:
 def test_max_margin_by_hand() -> None:
     logits = torch.tensor([[1.0, 4.0, 2.0], [1.0, 4.0, 2.0], [-5.0, -6.0, -7.0]])
     assert max_margin(logits, torch.tensor([1, 2, 0])).tolist() == [-2, 2, -1]
-
-
-def test_max_margin_gradient_by_hand() -> None:
-    logits = torch.tensor([[1.0, 4.0, 2.0]], requires_grad=True)
-    (gradient,) = torch.autograd.grad(max_margin(logits, torch.tensor([2])).sum(), logits)
-    assert gradient.tolist() == [[0, 1, -1]]
 
 
 def test_augment_with_neutral_chances_is_the_identity() -> None:
@@ -255,7 +248,3 @@ def test_search_lowers_the_margin_of_the_class() -> None:
     after = PlgMi(**{**settings, "iterations": 60}).run(target(), AUX, context())
     start, end = (max_margin(target().logits(r.images), r.targets).mean() for r in (before, after))
     assert end < start - 0.3, (start, end)
-
-
-def test_max_margin_is_finite_for_large_logits() -> None:
-    assert math.isfinite(max_margin(torch.tensor([[1e4, -1e4]]), torch.tensor([1])).item())

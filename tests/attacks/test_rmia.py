@@ -61,18 +61,6 @@ def test_online_rmia_uses_all_references() -> None:
     assert found.tolist() == pytest.approx(wanted)
 
 
-def test_a_zero_is_not_replaced() -> None:
-    """At a = 0, p(x) = (pbar + 1) / 2; the authors' tool quietly takes 0.3 with one reference."""
-    n, m = 40, 30
-    members, known, own = split_in_half(2, n), 2 * draw(2, n + m), 2 * draw(n + m, seed=1)
-    scores = {
-        a: Rmia(references=2, tune=False, gamma=1.0, a=a).infer(table(binary(own)), world(known, members, m), context())
-        for a in (0.0, 0.3, 0.7)
-    }
-    assert not torch.equal(scores[0.0].scores, scores[0.3].scores)
-    assert not torch.equal(scores[0.0].scores, scores[0.7].scores)
-
-
 def test_population_excludes_suspects() -> None:
     """Card 4.13. Population records that are suspects do not count, for any outputs of the models."""
     n, m = 8, 20
