@@ -15,7 +15,7 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
-from attacks.lira import Lira, log_density, median
+from attacks.lira import Lira, log_density
 from attacks.loss_threshold import LossThreshold
 from bench.api import AttackerKnowledge, Target
 from bench.membership.confidences import query_probabilities, scaled_confidence
@@ -134,8 +134,3 @@ def test_lira_is_finite_if_all_models_agree() -> None:
         lira = Lira(references=4, mode=mode)  # type: ignore[arg-type]
         found = lira.infer(table(binary(draw(6))), world(torch.full((4, 6), 200.0), members), context())
         assert bool(found.scores.isfinite().all())
-
-
-def test_median_of_even_number_is_the_middle() -> None:
-    assert median(torch.tensor([[4.0], [1.0], [2.0], [10.0]])).tolist() == [3.0]
-    assert median(torch.tensor([[4.0], [1.0], [2.0]])).tolist() == [2.0]

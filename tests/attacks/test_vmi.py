@@ -126,19 +126,10 @@ def test_fit_finds_a_known_posterior(family: str) -> None:
     With a diagonal S, its variances are g / (K_ii + g).
     """
     k, a, gamma = torch.tensor([[2.0, 1.2], [1.2, 1.5]]), torch.tensor([0.8, -0.5]), 0.5
-    attack = Vmi(
-        **{**TINY, "family": family, "latent": 2, "iterations": 500, "samples": 64, "lr": 0.02, "kl_weight": gamma}
-    )
-    ctx = context()
-    q = attack._fit(
-        torch.tensor([0]),
-        torch.tensor([0]),
-        attack._priors(1, ctx),
-        Sigmoid(),
-        Target(Bowl(k, a), "weights", (1, 1, 2), 2),
-        ctx,
-        lambda _: None,
-    )
+    changes = {"family": family, "latent": 2, "iterations": 500, "samples": 64, "lr": 0.02, "kl_weight": gamma}
+    attack, ctx, first = Vmi(**TINY | changes), context(), torch.tensor([0])
+    bowl = Target(Bowl(k, a), "weights", (1, 1, 2), 2)
+    q = attack._fit(first, first, attack._priors(1, ctx), Sigmoid(), bowl, ctx, lambda _: None)
     precise = torch.linalg.inv(k + gamma * torch.eye(2))
     torch.testing.assert_close(q["mean"][0], precise @ k @ a, atol=0.05, rtol=0)
     factor = torch.diag(q["log_scale"][0].exp())

@@ -75,17 +75,10 @@ def without(pair: Pair, missing: int = MISSING) -> Pair:
     return pair[0][kept], pair[1][kept]
 
 
-def with_another(pair: Pair, missing: int = MISSING) -> Pair:
-    """One record replaced by another one, with another label."""
+def with_another(pair: Pair, missing: int | Tensor = MISSING) -> Pair:
+    """One record, or each of a group, replaced by another one with another label; a group is (n,) bool."""
     images, labels = pair[0].clone(), pair[1].clone()
     images[missing], labels[missing] = 255 - images[missing], (labels[missing] + 1) % CLASSES
-    return images, labels
-
-
-def with_another_group(pair: Pair, members: Tensor) -> Pair:
-    """All records of a group replaced, with other labels; `members` is (n,) bool."""
-    images, labels = pair[0].clone(), pair[1].clone()
-    images[members], labels[members] = 255 - images[members], (labels[members] + 1) % CLASSES
     return images, labels
 
 

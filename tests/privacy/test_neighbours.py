@@ -27,7 +27,6 @@ from neighbours import (
     unmoved,
     violations,
     with_another,
-    with_another_group,
     with_another_label,
     without,
 )
@@ -234,7 +233,7 @@ GROUPED: list[tuple[str, Options]] = [
 def test_replaced_group_of_records(case: tuple[str, Options]) -> None:
     """All records of group 7 of 12 are replaced."""
     groups, private = torch.arange(60) % 12, records()
-    pair = [replace(held(given), groups=groups) for given in (private, with_another_group(private, groups == 7))]
+    pair = [replace(held(given), groups=groups) for given in (private, with_another(private, groups == 7))]
     trace, first = compare(method(*case), pair[0], pair[1], budget=replace(OWN, unit=Unit.GROUP), missing=7)
     assert any(step.difference for step in trace.protected()), UNCHANGED
     assert not violations(trace, first.ledger, Unit.GROUP, twice=True)
