@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bench.api import Access, Target
+from bench.api import Access, Advance, Context, Target
 
 SHAPE = (1, 8, 8)
 TINY_GAN: dict[str, Any] = {"gan_steps": 2, "gan_batch": 4, "latent": 6, "width": 2, "draws": 2, "images_per_class": 3}
@@ -39,6 +42,20 @@ class LinearQuadrants(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.pool(x).flatten(1))
+
+
+def tracked(ctx: Context, stages: list[str] | None = None) -> Context:
+    """Return the context with progress bars that must end complete; `stages` gets their names."""
+
+    @contextmanager
+    def track(stage: str, total: int) -> Iterator[Advance]:
+        done: list[int] = []
+        yield done.append
+        assert sum(done) == total, stage
+        if stages is not None:
+            stages.append(stage)
+
+    return replace(ctx, track=track)
 
 
 def target(model: nn.Module | None = None, access: Access = "weights", side: int = 8) -> Target:

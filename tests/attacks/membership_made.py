@@ -51,5 +51,14 @@ def world(known: Tensor, members: Tensor, population: int = 0) -> AttackerKnowle
     return AttackerKnowledge(cards(n), labels, lambda: others, references)
 
 
+def knows(x: Tensor, y: Tensor, outside: tuple[Tensor, Tensor] | None = None) -> AttackerKnowledge:
+    """Return suspects with labels and a population, without references."""
+    return AttackerKnowledge(x, y, lambda: outside or (x[:1], y[:1]), no_references)
+
+
+def no_references(count: int, kind: str) -> list[Reference]:
+    raise AssertionError("the attack uses no references")
+
+
 def draw(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

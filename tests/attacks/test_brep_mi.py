@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from inversion_made import SHAPE, TINY_GAN
+from inversion_made import SHAPE, TINY_GAN, tracked
 from inversion_made import target as target_of
 from torch import Tensor, nn
 
@@ -211,13 +209,7 @@ def test_starts_end_when_complete_or_at_the_cap() -> None:
 @pytest.mark.usefixtures("stub")
 def test_class_without_start_gets_random_images() -> None:
     stages: list[str] = []
-
-    @contextmanager
-    def track(stage: str, total: int) -> Iterator[Any]:
-        stages.append(stage)
-        yield lambda n: None
-
-    result, target = run(Constant(), dataclasses.replace(context(), track=track))
+    result, target = run(Constant(), tracked(context(), stages))
     assert stages == ["BREP-MI: searching (no start for 6 of 8)"]
     assert result.facts == {"without_start": 0.75}
     assert (result.draws * 4 + result.targets).bincount().tolist() == [3] * 8

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-from inversion_made import SHAPE, Quadrants
+from inversion_made import SHAPE, Quadrants, tracked
+from inversion_made import target as target_of
 from torch import Tensor, nn
 
 from attacks.deepinversion.deepinversion import DeepInversion, recorded_gaps, statistics_gap, total_variation
@@ -36,7 +34,7 @@ class Normed(nn.Module):
 
 
 def attack(model: nn.Module, seed: int = 0, **changes: Any) -> tuple[AttackResult, Target]:
-    target = Target(model.eval(), "weights", SHAPE, 4)
+    target = target_of(model)
     return DeepInversion(**{**TINY, **changes}).run(target, NO_AUX, context(seed)), target
 
 
@@ -141,16 +139,9 @@ def test_jitter_rolls_the_batch_by_up_to_its_pixels() -> None:
 def test_attack_without_batchnorm_uses_the_priors() -> None:
     stages: list[str] = []
 
-    @contextmanager
-    def track(stage: str, total: int) -> Iterator[Any]:
-        stages.append(stage)
-        steps: list[int] = []
-        yield steps.append
-        assert sum(steps) == total
-
     def images(model: nn.Module, **changes: Any) -> Tensor:
-        ctx = dataclasses.replace(context(), track=track)
-        return DeepInversion(**{**TINY, **changes}).run(Target(model.eval(), "weights", SHAPE, 4), NO_AUX, ctx).images
+        attacked = target_of(model)
+        return DeepInversion(**{**TINY, **changes}).run(attacked, NO_AUX, tracked(context(), stages)).images
 
     assert torch.equal(images(Quadrants(4.0)), images(Quadrants(4.0), bn_weight=0.0))
     assert not torch.equal(images(Quadrants(4.0)), images(Quadrants(4.0), tv_weight=1.0))

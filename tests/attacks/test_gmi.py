@@ -1,32 +1,22 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
-from inversion_made import SHAPE, TINY_GAN, Brightness, Quadrants, SmoothGenerator, quadrant_images, target
+from inversion_made import SHAPE, TINY_GAN, Brightness, Quadrants, SmoothGenerator, quadrant_images, target, tracked
 from torch import Tensor, nn
 
 from attacks.gmi import Gmi, diversity, mismatch, search_loss
 from bench import testing
-from bench.api import Advance, Context, Target
+from bench.api import Context, Target
 from bench.config import configure
 from bench.data import corrupted
 
 
 def context(shelf: testing.MemoryArtifacts | None = None, seed: int = 0, autocast: bool = False) -> Context:
-    @contextmanager
-    def track(stage: str, total: int) -> Iterator[Advance]:
-        count = [0]
-
-        def advance(n: int) -> None:
-            count[0] += n
-
-        yield advance
-        assert count[0] == total, stage
-
-    return Context(torch.device("cpu"), seed, track, shelf or testing.MemoryArtifacts(), autocast=autocast)
+    ctx = replace(testing.context(seed), autocast=autocast)
+    return tracked(replace(ctx, artifacts=shelf) if shelf is not None else ctx)
 
 
 @pytest.fixture

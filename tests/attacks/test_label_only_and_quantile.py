@@ -7,22 +7,15 @@ from typing import Any
 
 import pytest
 import torch
+from membership_made import knows
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from attacks.label_only import LabelOnly, translations
 from attacks.quantile import MEAN_LOG_CHI_SQUARE, Quantile, margin, ridge_predictions
-from bench.api import AttackerKnowledge, Reference, Target
+from bench.api import Target
 from bench.metrics.membership import auc_interval, gap_auc
 from bench.testing import context
-
-
-def no_references(count: int, kind: str) -> list[Reference]:
-    raise AssertionError("these attacks have none")
-
-
-def knows(x: Tensor, y: Tensor, outside: tuple[Tensor, Tensor] | None = None) -> AttackerKnowledge:
-    return AttackerKnowledge(x, y, lambda: outside or (x[:1], y[:1]), no_references)
 
 
 def rng(seed: int = 0) -> torch.Generator:

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 import torch
+from inversion_made import tracked
 from torch import Tensor, nn
 from torch.nn.functional import conv2d, pad
 
 from attacks.mi_face import mi_face
 from attacks.mi_face.mi_face import MiFace, cost_at, costs, gaussian, median, process, stops
-from bench.api import Context, Target
-from bench.testing import MemoryArtifacts, context
+from bench.api import Target
+from bench.testing import context
 
 SHAPE = (1, 8, 8)
 AUX = torch.rand(12, *SHAPE, generator=torch.Generator().manual_seed(1))
@@ -218,18 +219,7 @@ def test_result_does_not_depend_on_the_batch(batch: int) -> None:
 
 
 def test_progress_is_complete_after_an_early_stop() -> None:
-    told: list[int] = []
-
-    class Bar:
-        def __init__(self, stage: str, total: int) -> None:
-            self.total = total
-
-        def __enter__(self) -> Any:
-            return told.append
-
-        def __exit__(self, *_: object) -> None:
-            assert sum(told) == self.total
-
-    ctx = Context(torch.device("cpu"), 0, Bar, MemoryArtifacts())
-    MiFace(iterations=333, gamma=0.3, lr=0.5).run(Target(Quadrants(), "weights", SHAPE, 4), AUX, ctx)
-    assert sum(told) == 333
+    stages: list[str] = []
+    attacked = Target(Quadrants(), "weights", SHAPE, 4)
+    MiFace(iterations=333, gamma=0.3, lr=0.5).run(attacked, AUX, tracked(context(), stages))
+    assert len(stages) == 1 and attacked.queries < 4 * 333

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import membership_made
 import pytest
 import torch
 from conftest import write_toy
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from attacks.domias import Domias
 from attacks.gan_leaks import GanLeaks
 from bench import boards
-from bench.api import AccessDenied, AttackerKnowledge, Reference, ReleasedImages, Sampler, gaussian_latents
+from bench.api import AccessDenied, AttackerKnowledge, ReleasedImages, Sampler, gaussian_latents
 from bench.data import to_float
 from bench.gan.latent_search import nearest_images
 from bench.membership.neighbours import Components, log_density, nearest
@@ -36,13 +37,9 @@ def drawn(n: int, seed: int) -> Tensor:
     return (torch.randn(n, 24, generator=rng) @ basis / 12).sigmoid().view(n, 1, SIDE, SIDE)
 
 
-def no_references(count: int, kind: str) -> list[Reference]:
-    raise AssertionError("an attack on a release has none")
-
-
 def knows(x: Tensor, aux: Tensor) -> AttackerKnowledge:
-    labels = torch.zeros(len(x), dtype=torch.int64)
-    return AttackerKnowledge(x, labels, lambda: (aux, torch.zeros(len(aux), dtype=torch.int64)), no_references)
+    of_suspects, of_others = (torch.zeros(len(images), dtype=torch.int64) for images in (x, aux))
+    return membership_made.knows(x, of_suspects, (aux, of_others))
 
 
 X, AUX, SAMPLES = drawn(20, 1), drawn(100, 2), drawn(60, 3)
