@@ -7,7 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from bench.api import AttackerKnowledge, Reference, Target
+from bench.api import AttackerKnowledge, MembershipAttack, Reference, Target
+from bench.testing import context
 
 
 class Table(nn.Module):
@@ -58,6 +59,11 @@ def knows(x: Tensor, y: Tensor, outside: tuple[Tensor, Tensor] | None = None) ->
 
 def no_references(count: int, kind: str) -> list[Reference]:
     raise AssertionError("the attack uses no references")
+
+
+def infer(attack: MembershipAttack, phi: Tensor, known: Tensor, members: Tensor, population: int = 0) -> Tensor:
+    """Return the scores of an attack in a `world`, on a target with confidences `phi`."""
+    return attack.infer(table(binary(phi)), world(known, members, population), context()).scores
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:

@@ -106,8 +106,6 @@ def test_train_decoder_keeps_the_best_held_out_epoch(monkeypatch: pytest.MonkeyP
 
 
 class Shade(nn.Module):
-    """A decoder that makes one shade of all vectors."""
-
     def __init__(self) -> None:
         super().__init__()
         self.shade = nn.Parameter(torch.zeros((), dtype=torch.float64))
@@ -164,7 +162,6 @@ def test_attack_does_not_train_on_victims_responses() -> None:
 
 
 def test_truncation_removes_small_confidences() -> None:
-    """With k = 1 two victims that differ in small confidences only look the same."""
     base = VICTIMS[:1].expand(2, -1, -1, -1).clone()
     base[1, 0, 8:, 8:] += 0.1
     answers = Quadrants()(base).softmax(1)
@@ -177,7 +174,6 @@ def test_truncation_removes_small_confidences() -> None:
 
 @pytest.mark.thorough
 def test_decoder_learns_to_invert() -> None:
-    """On a target whose outputs show the quadrant, reconstructions are nearer to their victims than the mean."""
     victims = toy_images(20, 9)
     found, _ = attack(victims=victims, aux=toy_images(160, 4), epochs=60, decoder_batch=16, lr=5e-3, width=8)
     error = (found.images - victims).square().mean()

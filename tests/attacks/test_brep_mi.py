@@ -32,8 +32,6 @@ class Constant(nn.Module):
 
 
 class Sigmoids(nn.Module):
-    """A stub generator: its first pixels are the sigmoids of z."""
-
     def forward(self, z: Tensor) -> Tensor:
         return nn.functional.pad(z.sigmoid(), (0, 64 - z.shape[1])).view(-1, *SHAPE)
 

@@ -117,8 +117,6 @@ class Scaled(nn.Module):
 
 
 class Indifferent(nn.Module):
-    """A critic that finds all images the same."""
-
     def __init__(self) -> None:
         super().__init__()
         self.base = nn.Parameter(torch.tensor(0.0))

@@ -32,8 +32,6 @@ class Quadrants(nn.Module):
 
 
 class Flat(nn.Module):
-    """The same answer to every image; its gradient is zero."""
-
     def forward(self, x: Tensor) -> Tensor:
         return 0 * x.flatten(1)[:, :4]
 

@@ -187,8 +187,6 @@ def test_search_uses_two_views_per_image(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 class Palette(nn.Module):
-    """A generator of one image per class, for every latent."""
-
     def __init__(self) -> None:
         super().__init__()
         self.pixels = nn.Parameter(torch.zeros(4, *SHAPE))

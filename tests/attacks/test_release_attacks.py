@@ -66,7 +66,6 @@ def test_nearest_by_hand() -> None:
 
 @pytest.mark.parametrize("n", [40, 700])
 def test_components_whiten_and_residual_by_hand(n: int) -> None:
-    """More images than pixels, and fewer."""
     images = drawn(n, 0)
     found = Components.of(images, 200)
     assert len(found.deviations) == min(n // 5, len(found.deviations)) and bool((found.deviations.diff() <= 0).all())
@@ -308,7 +307,6 @@ def test_run_without_generator_skips_the_white_box(toy: Path) -> None:
 
 
 def test_released_generator_has_the_released_weights(toy: Path) -> None:
-    """The generator built again has the released weights."""
     from bench.pipeline import stages
     from bench.pipeline.job import run_spec
 

@@ -37,8 +37,6 @@ class Quarters(SmallNet):
 
 
 class CountingClassifier(Classifier):
-    """A classifier that counts its queries, with and without gradients."""
-
     def __init__(self, body: nn.Module) -> None:
         super().__init__(body)
         self.queries: list[tuple[int, bool]] = []

@@ -41,7 +41,6 @@ class WitnessOfNumbers(Witness):
     """A witness that takes a vector as rows of one number each."""
 
     def entering(self, kind: Kind, values: Tensor, scale: float) -> Tensor:
-        """As `Witness.entering`."""
         super().entering(kind, values[:, None] if values.ndim == 1 else values, scale)
         return values
 
@@ -53,7 +52,6 @@ class Watched(Context):
     trace: Trace | None = None
 
     def privacy_noise(self, name: str) -> Witness:
-        """A witness instead of the source."""
         assert self.trace is not None
         return WitnessOfNumbers(self.trace, derive(self.seed, f"privacy-noise/{name}"))
 
@@ -263,7 +261,6 @@ def planted(target: Any, name: str, faulty: Callable[..., Any]) -> Iterator[None
 
 
 def parts_of(shards: Shards, private: Pair, seed: int = 9) -> Parts:
-    """The records that each teacher has."""
     salt = derive(seed, "partition") % 2**32
     return partition(*private, shards.count, shards.partition, shards.alpha, salt)
 
